@@ -1,0 +1,74 @@
+"""The only module below the rim that reads the time. Everything else is handed a `Clock`.
+
+Two readings, because they answer different questions: `monotonic_ms` measures how long
+something took and never goes back; `wall_ms` says when it happened and may jump. Deadlines
+are monotonic, record timestamps and retention are wall time.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """A source of time in whole milliseconds."""
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds since some fixed moment; never goes back."""
+        ...
+
+    def wall_ms(self) -> int:
+        """Milliseconds since the Unix epoch, as people and records understand it."""
+        ...
+
+
+class SystemClock:
+    """The machine's own clocks."""
+
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+
+class ManualClock:
+    """A clock that only its owner moves: tests and notebooks wait by calling `advance`.
+
+    Both readings move together. Listeners are told after every move, in the order in which
+    they subscribed, on the thread that moved the clock; a driver uses that to wake its loop.
+    """
+
+    def __init__(self, wall_ms: int = 1_700_000_000_000, monotonic_ms: int = 0) -> None:
+        self._wall_ms = wall_ms
+        self._monotonic_ms = monotonic_ms
+        self._listeners: list[Callable[[], None]] = []
+
+    def monotonic_ms(self) -> int:
+        return self._monotonic_ms
+
+    def wall_ms(self) -> int:
+        return self._wall_ms
+
+    def advance(self, duration_ms: int) -> None:
+        """Moves both readings on by `duration_ms`.
+
+        Raises:
+            ValueError: the duration is negative; time does not go back.
+        """
+        if duration_ms < 0:
+            raise ValueError(f"a clock cannot go back by {-duration_ms} ms")
+        self._monotonic_ms += duration_ms
+        self._wall_ms += duration_ms
+        for listener in tuple(self._listeners):
+            listener()
+
+    def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Calls `listener` after every move; returns a function that ends the subscription."""
+        self._listeners.append(listener)
+
+        def unsubscribe() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+        return unsubscribe

@@ -1,0 +1,1 @@
+"""The Spark data source `odradek` and the pipelines built on it; the only importer of pyspark."""
