@@ -1,0 +1,1 @@
+"""What a working copy needs around the package: set-up, peers to compare with, generated pages."""

