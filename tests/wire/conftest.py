@@ -1,0 +1,121 @@
+"""Other people's clients against a broker process of ours.
+
+Every test here speaks to a real `odradek start` over a real socket. With
+`ODRADEK_WIRE_BOOTSTRAP=host:port` the same tests run against another broker, such as Apache
+Kafka: that is how an expectation is checked before it is held against ours.
+"""
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from tools import peers
+
+T = TypeVar("T")
+READY = "odradek ready "
+STOP_TIMEOUT_S = 20
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A record that a test sends and wants back, the same in every client's terms."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+    headers: list[tuple[str, bytes]] = field(default_factory=list)
+
+
+@pytest.fixture(scope="session")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a broker process that lives as long as the session."""
+    other = os.environ.get("ODRADEK_WIRE_BOOTSTRAP")
+    if other:
+        yield other
+        return
+    data = tmp_path_factory.mktemp("broker")
+    log = data / "stderr.log"
+    command = [sys.executable, "-m", "odradek", "start", "--data-dir", str(data / "data")]
+    with log.open("wb") as errors:
+        process = subprocess.Popen(
+            [*command, "--listener", "PLAINTEXT://127.0.0.1:0"],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+        assert process.stdout is not None
+        try:
+            ready = process.stdout.readline()
+            assert ready.startswith(READY), log.read_text()
+            fields = dict(part.split("=", 1) for part in ready[len(READY) :].split())
+            yield fields["bootstrap"]
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(STOP_TIMEOUT_S) == 0, log.read_text()
+        finally:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+    assert "Traceback" not in log.read_text()
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest, names: Callable[[str], str]) -> str:
+    """A topic name of this test's own; the topic does not exist yet."""
+    return names(request.node.originalname)
+
+
+@pytest.fixture(scope="session")
+def names() -> Callable[[str], str]:
+    """Makes names that no other test of this run, or of a run before, uses."""
+    counter = itertools.count()
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
+    return lambda stem: f"{stem}-{worker}-{os.getpid()}-{next(counter)}"
+
+
+@pytest.fixture(scope="session")
+def samples() -> list[Sample]:
+    """Forty records with all that a record may have: no key, no value, headers, empty values."""
+    return [
+        Sample(
+            key=None if number % 7 == 3 else b"key-%d" % number,
+            value=None if number == 16 else b"value-%d " % number * (number % 9),
+            timestamp_ms=1_700_000_000_000 + 1000 * number,
+            headers=[("n", b"%d" % number), ("empty", b"")] if number % 3 == 0 else [],
+        )
+        for number in range(40)
+    ]
+
+
+@pytest.fixture(scope="session")
+def kcat() -> str:
+    return _peer(peers.kcat)
+
+
+@pytest.fixture(scope="session")
+def kafka_class_path() -> str:
+    return os.pathsep.join(map(str, _peer(peers.kafka_jars)))
+
+
+@pytest.fixture(scope="session")
+def java() -> str:
+    return _peer(peers.java)
+
+
+@pytest.fixture(scope="session")
+def kafkajs_folder() -> Path:
+    return _peer(peers.kafkajs)
+
+
+def _peer(fetch: Callable[[], T]) -> T:
+    """A peer, or a loud skip that says why it cannot be had here."""
+    try:
+        return fetch()
+    except peers.PeerUnavailable as reason:
+        pytest.skip(f"PEER MISSING, NOT TESTED: {reason}")

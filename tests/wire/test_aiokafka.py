@@ -1,0 +1,103 @@
+"""aiokafka against the broker."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+TIMEOUT_S = 20
+
+
+def run(story: Callable[[], Coroutine[None, None, None]]) -> None:
+    asyncio.run(asyncio.wait_for(story(), TIMEOUT_S * 2))
+
+
+async def create(bootstrap: str, topic: str) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    await admin.create_topics([NewTopic(topic, num_partitions=2, replication_factor=1)])
+    await admin.close()
+
+
+async def produce(bootstrap: str, topic: str, samples: list, **settings: object) -> list[int]:
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, **settings)
+    await producer.start()
+    futures = [
+        await producer.send(
+            topic,
+            key=sample.key,
+            value=sample.value,
+            headers=sample.headers,
+            timestamp_ms=sample.timestamp_ms,
+            partition=0,
+        )
+        for sample in samples
+    ]
+    offsets = [(await future).offset for future in futures]
+    await producer.stop()
+    return offsets
+
+
+async def consuming(bootstrap: str, partition: TopicPartition) -> AIOKafkaConsumer:
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap, group_id=None, enable_auto_commit=False
+    )
+    await consumer.start()
+    consumer.assign([partition])
+    return consumer
+
+
+def as_sent(record) -> tuple:
+    return record.key, record.value, record.timestamp, list(record.headers)
+
+
+@pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
+def test_every_codec_comes_back_as_sent(bootstrap, topic, samples, codec):
+    """A codec whose batches are refused or changed on the way."""
+
+    async def story() -> None:
+        await create(bootstrap, topic)
+        offsets = await produce(bootstrap, topic, samples, compression_type=codec)
+        assert offsets == list(range(len(samples)))
+        consumer = await consuming(bootstrap, TopicPartition(topic, 0))
+        consumer.seek(TopicPartition(topic, 0), 0)
+        received = [as_sent(await consumer.getone()) for _ in samples]
+        await consumer.stop()
+        assert received == [(s.key, s.value, s.timestamp_ms, s.headers) for s in samples]
+
+    run(story)
+
+
+def test_an_idempotent_producer_is_served(bootstrap, topic, samples):
+    """InitProducerId or the sequence check refuses aiokafka's batches."""
+
+    async def story() -> None:
+        await create(bootstrap, topic)
+        offsets = await produce(bootstrap, topic, samples, enable_idempotence=True)
+        assert offsets == list(range(len(samples)))
+
+    run(story)
+
+
+def test_consuming_by_time_and_from_the_end(bootstrap, topic, samples):
+    """ListOffsets answers a wrong offset, or a parked fetch is not woken."""
+
+    async def story() -> None:
+        await create(bootstrap, topic)
+        await produce(bootstrap, topic, samples)
+        partition = TopicPartition(topic, 0)
+        consumer = await consuming(bootstrap, partition)
+        found = await consumer.offsets_for_times({partition: samples[25].timestamp_ms - 1})
+        assert found[partition].offset == 25
+        consumer.seek(partition, 25)
+        assert (await consumer.getone()).timestamp == samples[25].timestamp_ms
+        assert await consumer.end_offsets([partition]) == {partition: len(samples)}
+        await consumer.seek_to_end(partition)
+        waiting = asyncio.ensure_future(consumer.getone())
+        await produce(bootstrap, topic, samples[:1])
+        assert (await waiting).offset == len(samples)
+        await consumer.stop()
+
+    run(story)
