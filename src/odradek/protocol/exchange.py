@@ -1,0 +1,86 @@
+"""The seam between the network and the rest: one request, and how it is answered.
+
+The network makes an `Exchange` for every complete frame and hands it to a `RequestHandler`.
+Whoever answers does so by calling exactly one of `send`, `no_op` or `close`, at once or at
+any later time on the same event loop; the network keeps the answers of a connection in the
+order of its requests. This module knows neither sockets nor APIs.
+"""
+
+from mypy_extensions import mypyc_attr
+
+from odradek.protocol.primitives import Buffer
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Exchange:
+    """One request of one connection, waiting for its answer.
+
+    `frame` is the request without its size and may be written to (offsets are stamped in
+    place). It lies in the connection's receive buffer, so it is valid only until the
+    exchange is answered, or until `RequestHandler.settle` returned if `batched` is set.
+    """
+
+    def __init__(
+        self,
+        frame: memoryview,
+        *,
+        connection_id: str,
+        client_host: str,
+        client_port: int,
+        listener_name: str,
+        local_host: str,
+        local_port: int,
+        principal: str,
+        received_ms: int,
+    ) -> None:
+        self.frame = frame
+        self.connection_id = connection_id
+        self.client_host = client_host
+        self.client_port = client_port
+        self.listener_name = listener_name
+        self.local_host = local_host
+        self.local_port = local_port
+        self.principal = principal
+        self.received_ms = received_ms  # monotonic: for request times, never for timestamps
+        # Set by a handler that will answer in `settle`: further frames of this connection
+        # may be handled meanwhile, since all of them are answered in order at its end.
+        self.batched = False
+
+    def send(self, buffers: list[Buffer]) -> None:
+        """Answers with a response header and body; the network adds the size.
+
+        The buffers belong to the network from here on and must not change any more.
+        """
+        raise NotImplementedError
+
+    def no_op(self) -> None:
+        """Ends the exchange without an answer (a produce with acks=0)."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Ends the exchange by dropping the connection: its client broke the protocol."""
+        raise NotImplementedError
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class RequestHandler:
+    """What the network calls. One per broker, always on the event loop, never blocking."""
+
+    def handle_frame(self, exchange: Exchange) -> None:
+        """Takes a request up. Frames of one connection arrive strictly in order.
+
+        When the exchange is neither answered nor `batched` on return, the network handles no
+        further frame of that connection until it is answered.
+        """
+        raise NotImplementedError
+
+    def settle(self) -> None:
+        """Ends a socket read: everything batched is carried out and answered now, or later.
+
+        The frames of batched exchanges may be overwritten as soon as this returns.
+        """
+        raise NotImplementedError
+
+    def connection_closed(self, connection_id: str) -> None:
+        """Forgets what was kept for a connection."""
+        raise NotImplementedError
