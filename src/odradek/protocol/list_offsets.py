@@ -7,6 +7,17 @@ timestamp, `-4` local start, `-5` last tiered, `-6` earliest pending upload), 10
 time-out.
 """
 
+from struct import Struct
+from typing import Final
+
+from odradek.protocol.primitives import Buffer, Reader, Writer
+
+LEADER_EPOCH_VERSION: Final = 4
+FLEXIBLE_VERSION: Final = 6
+TIMEOUT_VERSION: Final = 10
+
+_ANSWER_V1: Final = Struct(">ihqq")  # index, error code, timestamp, offset
+
 
 class ListOffsetsPartition:
     """A question about one partition; `max_num_offsets` is asked by version 0 only."""
@@ -82,3 +93,151 @@ class ListOffsetsResponse:
     def __init__(self, topics: list[ListOffsetsTopicResponse], throttle_time_ms: int = 0) -> None:
         self.topics = topics
         self.throttle_time_ms = throttle_time_ms
+
+
+def decode_list_offsets_request(
+    frame: memoryview, version: int, position: int
+) -> ListOffsetsRequest:
+    """Reads the body of a request, which begins at `position`.
+
+    Raises:
+        ProtocolError: the body is malformed.
+    """
+    reader = Reader(frame, position)
+    flexible = version >= FLEXIBLE_VERSION
+    replica_id = reader.int32()
+    isolation_level = reader.int8() if version >= 2 else 0
+    topics: list[ListOffsetsTopic] = []
+    count = reader.array_length(flexible, 2)
+    while count > 0:
+        topics.append(_decode_topic(reader, version, flexible))
+        count -= 1
+    timeout_ms = reader.int32() if version >= TIMEOUT_VERSION else 0
+    if flexible:
+        reader.skip_tags()
+    return ListOffsetsRequest(replica_id, topics, isolation_level, timeout_ms)
+
+
+def _decode_topic(reader: Reader, version: int, flexible: bool) -> ListOffsetsTopic:
+    name = reader.string(flexible)
+    partitions: list[ListOffsetsPartition] = []
+    count = reader.array_length(flexible, 12)
+    while count > 0:
+        index = reader.int32()
+        current_leader_epoch = reader.int32() if version >= LEADER_EPOCH_VERSION else -1
+        timestamp = reader.int64()
+        max_num_offsets = reader.int32() if version == 0 else 1
+        if flexible:
+            reader.skip_tags()
+        partitions.append(
+            ListOffsetsPartition(index, timestamp, current_leader_epoch, max_num_offsets)
+        )
+        count -= 1
+    if flexible:
+        reader.skip_tags()
+    return ListOffsetsTopic(name, partitions)
+
+
+def encode_list_offsets_request(request: ListOffsetsRequest, version: int) -> list[Buffer]:
+    """Writes the body of a request."""
+    writer = Writer()
+    flexible = version >= FLEXIBLE_VERSION
+    writer.int32(request.replica_id)
+    if version >= 2:
+        writer.int8(request.isolation_level)
+    writer.array_length(len(request.topics), flexible)
+    for topic in request.topics:
+        writer.string(topic.name, flexible)
+        writer.array_length(len(topic.partitions), flexible)
+        for partition in topic.partitions:
+            writer.int32(partition.index)
+            if version >= LEADER_EPOCH_VERSION:
+                writer.int32(partition.current_leader_epoch)
+            writer.int64(partition.timestamp)
+            if version == 0:
+                writer.int32(partition.max_num_offsets)
+            writer.no_tags(flexible)
+        writer.no_tags(flexible)
+    if version >= TIMEOUT_VERSION:
+        writer.int32(request.timeout_ms)
+    writer.no_tags(flexible)
+    return writer.finish()
+
+
+def encode_list_offsets_response(
+    response: ListOffsetsResponse, version: int, correlation_id: int
+) -> bytes:
+    """Writes a response with its header."""
+    writer = Writer()
+    flexible = version >= FLEXIBLE_VERSION
+    writer.int32(correlation_id)
+    writer.no_tags(flexible)
+    if version >= 2:
+        writer.int32(response.throttle_time_ms)
+    writer.array_length(len(response.topics), flexible)
+    for topic in response.topics:
+        writer.string(topic.name, flexible)
+        writer.array_length(len(topic.partitions), flexible)
+        for answer in topic.partitions:
+            _write_answer(writer, answer, version)
+        writer.no_tags(flexible)
+    writer.no_tags(flexible)
+    return writer.to_bytes()
+
+
+def _write_answer(writer: Writer, answer: ListOffsetsPartitionResponse, version: int) -> None:
+    if version == 0:
+        _write_old_style(writer, answer)
+        return
+    writer.raw(_ANSWER_V1.pack(answer.index, answer.error_code, answer.timestamp, answer.offset))
+    if version >= LEADER_EPOCH_VERSION:
+        writer.int32(answer.leader_epoch)
+    writer.no_tags(version >= FLEXIBLE_VERSION)
+
+
+def _write_old_style(writer: Writer, answer: ListOffsetsPartitionResponse) -> None:
+    offsets = answer.old_style_offsets if answer.old_style_offsets is not None else []
+    writer.int32(answer.index)
+    writer.int16(answer.error_code)
+    writer.array_length(len(offsets), False)
+    for offset in offsets:
+        writer.int64(offset)
+
+
+def decode_list_offsets_response(
+    frame: memoryview, version: int, position: int
+) -> ListOffsetsResponse:
+    """Reads the body of a response, which begins at `position`.
+
+    Raises:
+        ProtocolError: the body is malformed.
+    """
+    reader = Reader(frame, position)
+    flexible = version >= FLEXIBLE_VERSION
+    throttle_time_ms = reader.int32() if version >= 2 else 0
+    topics: list[ListOffsetsTopicResponse] = []
+    for _ in range(reader.array_length(flexible, 2)):
+        name = reader.string(flexible)
+        count = reader.array_length(flexible, 10)
+        partitions = [_decode_answer(reader, version) for _ in range(count)]
+        if flexible:
+            reader.skip_tags()
+        topics.append(ListOffsetsTopicResponse(name, partitions))
+    if flexible:
+        reader.skip_tags()
+    return ListOffsetsResponse(topics, throttle_time_ms)
+
+
+def _decode_answer(reader: Reader, version: int) -> ListOffsetsPartitionResponse:
+    answer = ListOffsetsPartitionResponse(reader.int32(), reader.int16())
+    if version == 0:
+        count = reader.array_length(False, 8)
+        answer.old_style_offsets = [reader.int64() for _ in range(count)]
+        return answer
+    answer.timestamp = reader.int64()
+    answer.offset = reader.int64()
+    if version >= LEADER_EPOCH_VERSION:
+        answer.leader_epoch = reader.int32()
+    if version >= FLEXIBLE_VERSION:
+        reader.skip_tags()
+    return answer
