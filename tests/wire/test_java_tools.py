@@ -1,0 +1,156 @@
+"""Apache Kafka's own command line tools, on a JVM, against the broker."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+TIMEOUT_S = 120
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jvm")]
+
+TOPICS = "org.apache.kafka.tools.TopicCommand"
+PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
+CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
+CONFIGS = "kafka.admin.ConfigCommand"
+DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
+PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
+LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
+API_VERSIONS = "org.apache.kafka.tools.BrokerApiVersionsCommand"
+
+Tool = Callable[..., str]
+
+
+@pytest.fixture
+def tool(java: str, kafka_class_path: str, bootstrap: str, tmp_path: Path) -> Tool:
+    """Runs a tool by its class; returns what it printed."""
+    logging = tmp_path / "log4j2.properties"
+    logging.write_text("rootLogger.level = OFF\n", encoding="utf-8")
+
+    def call(name: str, *arguments: str, text: str = "") -> str:
+        done = subprocess.run(
+            [
+                java,
+                "-Xmx128m",
+                "-XX:TieredStopAtLevel=1",
+                f"-Dlog4j2.configurationFile={logging}",
+                "-cp",
+                kafka_class_path,
+                name,
+                *arguments,
+            ],
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def bound(name: str, *arguments: str, text: str = "") -> str:
+        return call(name, "--bootstrap-server", bootstrap, *arguments, text=text)
+
+    bound.unbound = call  # type: ignore[attr-defined]
+    return bound
+
+
+def test_a_topics_life(tool: Tool, topic: str) -> None:
+    """TopicCommand cannot create, list, describe, alter or delete."""
+    create = ["--create", "--topic", topic, "--partitions", "3", "--replication-factor", "1"]
+    assert f"Created topic {topic}." in tool(TOPICS, *create, "--config", "retention.ms=60000")
+    assert topic in tool(TOPICS, "--list").split()
+    described = tool(TOPICS, "--describe", "--topic", topic)
+    assert "PartitionCount: 3" in described
+    assert "ReplicationFactor: 1" in described
+    assert "retention.ms=60000" in described
+    assert described.count("Leader: 1") == 3
+    tool(TOPICS, "--alter", "--topic", topic, "--partitions", "4")
+    assert "PartitionCount: 4" in tool(TOPICS, "--describe", "--topic", topic)
+    tool(TOPICS, "--delete", "--topic", topic)
+    assert topic not in tool(TOPICS, "--list").split()
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_console_producer_and_consumer(tool: Tool, topic: str, codec: str) -> None:
+    """The Java client's batches of a codec are refused, or come back changed."""
+    tool(TOPICS, "--create", "--topic", topic, "--partitions", "1")
+    lines = [f"key-{n}\tvalue {n}" for n in range(200)]
+    tool(
+        PRODUCER,
+        *("--topic", topic, "--compression-codec", codec),
+        *("--reader-property", "parse.key=true"),
+        text="\n".join(lines) + "\n",
+    )
+    read = ["--topic", topic, "--partition", "0", "--formatter-property", "print.key=true"]
+    out = tool(CONSUMER, *read, "--offset", "earliest", "--max-messages", "200")
+    assert out.splitlines() == lines
+    out = tool(CONSUMER, *read, "--offset", "190", "--max-messages", "10")
+    assert out.splitlines() == lines[190:]
+
+
+def test_offsets_by_time_and_kind(tool: Tool, topic: str) -> None:
+    """GetOffsetShell's special times are answered wrongly."""
+    tool(TOPICS, "--create", "--topic", topic, "--partitions", "1")
+    tool(PRODUCER, "--topic", topic, text="one\ntwo\nthree\n")
+
+    def offset(time: str) -> str:
+        return tool(OFFSETS, "--topic", topic, "--time", time).strip().rpartition(":")[2]
+
+    assert offset("earliest") == "0"
+    assert offset("latest") == "3"
+    assert offset("max-timestamp") in ("0", "1", "2")
+    assert offset("1000") == "0"
+
+
+def test_configs_and_deleted_records(tool: Tool, topic: str, tmp_path: Path) -> None:
+    """ConfigCommand or DeleteRecordsCommand does not reach the topic."""
+    tool(TOPICS, "--create", "--topic", topic, "--partitions", "1")
+    entity = ["--entity-type", "topics", "--entity-name", topic]
+    tool(
+        CONFIGS,
+        "--alter",
+        *entity,
+        "--add-config",
+        "max.message.bytes=2000,cleanup.policy=[compact,delete]",
+    )
+    described = tool(CONFIGS, "--describe", *entity)
+    assert "max.message.bytes=2000" in described
+    assert "cleanup.policy=compact,delete" in described
+    tool(CONFIGS, "--alter", *entity, "--delete-config", "cleanup.policy")
+    assert "cleanup.policy" not in tool(CONFIGS, "--describe", *entity)
+    tool(PRODUCER, "--topic", topic, text="one\ntwo\nthree\n")
+    wanted = {"partitions": [{"topic": topic, "partition": 0, "offset": 2}], "version": 1}
+    file = tmp_path / "offsets.json"
+    file.write_text(json.dumps(wanted), encoding="utf-8")
+    assert "low_watermark: 2" in tool(DELETE_RECORDS, "--offset-json-file", str(file))
+    assert tool(OFFSETS, "--topic", topic, "--time", "-2").strip() == f"{topic}:0:2"
+
+
+def test_the_producer_performance_tool(tool: Tool, topic: str, bootstrap: str) -> None:
+    """A Java producer at full speed is refused or starves."""
+    tool(TOPICS, "--create", "--topic", topic, "--partitions", "2")
+    out = tool.unbound(  # type: ignore[attr-defined]
+        PERFORMANCE,
+        *("--topic", topic, "--num-records", "20000", "--record-size", "500"),
+        *("--throughput", "-1", "--producer-props", f"bootstrap.servers={bootstrap}"),
+    )
+    assert "20000 records sent" in out
+    counts = tool(OFFSETS, "--topic", topic, "--time", "latest").split()
+    assert sum(int(line.rpartition(":")[2]) for line in counts) == 20000
+
+
+def test_log_dirs_and_versions_are_described(tool: Tool, topic: str) -> None:
+    """DescribeLogDirs or ApiVersions is not what the Java admin client understands."""
+    tool(TOPICS, "--create", "--topic", topic, "--partitions", "1")
+    tool(PRODUCER, "--topic", topic, text="one\n")
+    out = tool(LOG_DIRS, "--describe", "--topic-list", topic)
+    [described] = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    [directory] = described["brokers"][0]["logDirs"]
+    assert directory["error"] is None
+    assert directory["partitions"][0]["partition"] == f"{topic}-0"
+    assert directory["partitions"][0]["size"] > 60
+    assert "Produce(0): 0 to 13" in tool(API_VERSIONS)
