@@ -1,0 +1,424 @@
+"""One client's connection: bytes to exchanges, answers to bytes, in order.
+
+The rules that a client can observe:
+
+- frames are handled strictly in order, and while a request is unanswered no further frame of
+  its connection is handled (Kafka mutes the channel), unless its handler said `batched`;
+- batched requests of one socket read are settled together at the end of that read;
+- answers leave in the order of the requests, those of one read in one write.
+
+The rules that keep memory bounded:
+
+- a frame is received where it will be handled; only the head of a frame that outgrows its
+  buffer is ever copied;
+- memory that an unanswered exchange refers to is not written to: no new buffer is taken for
+  a connection that waits, so when the tail is full it stops reading;
+- a connection whose answers pile up in the transport handles nothing until they are drained.
+
+`Connection` is the state machine; it is compiled, so that a small request costs about a
+microsecond here. It knows neither asyncio nor sockets: `socket_protocol.py` is the shell.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol, final
+
+from mypy_extensions import i64
+
+from odradek.clock import Clock
+from odradek.network.log_limit import LimitedLog
+from odradek.network.receive_buffers import READ_BUFFER_BYTES, BufferPool, ReceiveBuffer
+from odradek.network.request_memory import RequestMemory
+from odradek.protocol.exchange import Exchange, RequestHandler
+from odradek.protocol.primitives import Buffer
+
+SIZE_BYTES: Final = 4
+LARGE_FRAME_BYTES: Final = READ_BUFFER_BYTES // 2  # from here on a frame is not read beyond
+FLUSH_BYTES: Final = 1024 * 1024  # answers of one read are written early when they exceed this
+ANONYMOUS: Final = "User:ANONYMOUS"
+
+# Why a connection handles no frames at the moment; any combination.
+UNANSWERED: Final = 1
+WRITE_FULL: Final = 2
+MEMORY_FULL: Final = 4
+CLOSED: Final = 8
+
+
+class Transport(Protocol):
+    """What a connection needs of asyncio's transport."""
+
+    def writelines(self, list_of_data: list[Buffer], /) -> None:
+        """Queues the buffers; they must not change any more."""
+        ...
+
+    def pause_reading(self) -> None:
+        """No more calls of `get_buffer` until reading is resumed."""
+        ...
+
+    def resume_reading(self) -> None:
+        """Undoes `pause_reading`."""
+        ...
+
+    def close(self) -> None:
+        """Closes when everything written has left."""
+        ...
+
+    def abort(self) -> None:
+        """Closes at once."""
+        ...
+
+
+@final
+class ConnectionContext:
+    """What the connections of one listener share."""
+
+    def __init__(
+        self,
+        handler: RequestHandler,
+        listener_name: str,
+        clock: Clock,
+        buffers: BufferPool,
+        memory: RequestMemory,
+        frame_max_bytes: int,
+        call_soon: Callable[[Callable[[], None]], object],
+        log: LimitedLog,
+    ) -> None:
+        self.handler = handler
+        self.listener_name = listener_name
+        self.clock = clock
+        self.buffers = buffers
+        self.memory = memory
+        self.frame_max_bytes = frame_max_bytes
+        self.call_soon = call_soon
+        self.log = log
+
+
+@final
+class SocketExchange(Exchange):
+    """A request read from a socket; its answer waits here for its turn."""
+
+    def __init__(self, connection: "Connection", frame: memoryview) -> None:
+        super().__init__(
+            frame,
+            connection_id=connection.connection_id,
+            client_host=connection.client_host,
+            client_port=connection.client_port,
+            listener_name=connection.context.listener_name,
+            local_host=connection.local_host,
+            local_port=connection.local_port,
+            principal=connection.principal,
+            received_ms=connection.received_ms,
+        )
+        self.connection = connection
+        self.finished = False
+        self.answer: list[Buffer] | None = None
+
+    def send(self, buffers: list[Buffer]) -> None:
+        """Keeps the answer for its turn."""
+        self.answer = buffers
+        self._finish()
+
+    def no_op(self) -> None:
+        """Lets the next answer take the turn."""
+        self._finish()
+
+    def close(self) -> None:
+        """Closes the connection after the answers given so far."""
+        self._finish()
+        self.connection.close()
+
+    def _finish(self) -> None:
+        assert not self.finished, f"a request of {self.connection_id} was answered twice"
+        self.finished = True
+        self.connection.on_finished()
+
+
+@final
+class Connection:
+    """The state of one connection. Lives on the event loop, called by the shell and exchanges.
+
+    Received bytes lie in `_data[_start:_end]`; `_limit` is how far the next read may fill.
+    Everything before `_start` was handled. There is no buffer (`_receive is None`) exactly
+    when no bytes wait and no unanswered exchange refers to any.
+    """
+
+    def __init__(
+        self,
+        context: ConnectionContext,
+        transport: Transport,
+        connection_id: str,
+        client_host: str,
+        client_port: int,
+        local_host: str,
+        local_port: int,
+    ) -> None:
+        self.context = context
+        self.connection_id = connection_id
+        self.client_host = client_host
+        self.client_port = client_port
+        self.local_host = local_host
+        self.local_port = local_port
+        self.principal = ANONYMOUS
+        self.received_ms = context.clock.monotonic_ms()  # of the last read
+        self._transport = transport
+        self._memory = context.memory
+        self._receive: ReceiveBuffer | None = None
+        self._start: i64 = 0
+        self._end: i64 = 0
+        self._limit: i64 = 0
+        self._expected_bytes: i64 = 0  # what the next buffer should hold: the last large frame
+        self._charged_bytes: i64 = 0  # of the frame at `_start`, 0 while it is not paid for
+        self._stalls: i64 = 0
+        self._advancing = False
+        self._reading_paused = False
+        self._resume_scheduled = False
+        # Requests in order, the first of them unanswered; with the bytes charged for each.
+        self._unanswered: deque[tuple[SocketExchange, int]] = deque()
+        self._out: list[Buffer] = []
+        self._out_bytes: i64 = 0
+
+    # --- called by the shell -------------------------------------------------------------
+
+    def get_buffer(self) -> memoryview:
+        """Where the next bytes go; never empty, since a full connection pauses reading."""
+        receive = self._receive
+        if receive is None:
+            receive = self._receive = self.context.buffers.take(self._expected_bytes)
+            self._limit = self._expected_bytes or receive.capacity
+        return receive.view[self._end : self._limit]
+
+    def buffer_updated(self, byte_count: int) -> None:
+        """Bytes have arrived: handles the frames that they complete."""
+        self._end += byte_count
+        self.received_ms = self.context.clock.monotonic_ms()
+        self._advance()
+
+    def pause_writing(self) -> None:
+        """The transport holds more than it likes: answers nothing more for now."""
+        self._stalls |= WRITE_FULL
+
+    def resume_writing(self) -> None:
+        """The transport has drained; goes on with what was received meanwhile."""
+        self._stalls &= ~WRITE_FULL
+        self._resume_soon()
+
+    def connection_lost(self) -> None:
+        """The end. Answers that come later are dropped."""
+        self._stalls |= CLOSED
+        charged_bytes = self._charged_bytes
+        for _, bytes_of_one in self._unanswered:
+            charged_bytes += bytes_of_one
+        self._unanswered.clear()
+        self._charged_bytes = 0
+        if charged_bytes:
+            self._memory.release(charged_bytes)
+        # Not given back to the pool: a parked request may still look at its frame.
+        self._receive = None
+        self._out = []
+        self.context.handler.connection_closed(self.connection_id)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing of the client's is being worked on."""
+        return not self._unanswered
+
+    # --- called by exchanges and by the listener ------------------------------------------
+
+    def close(self) -> None:
+        """Handles no more frames; closes once the answers so far have left."""
+        if self._stalls & CLOSED:
+            return
+        self._stalls |= CLOSED
+        if not self._advancing:
+            self._close_transport()
+
+    def on_finished(self) -> None:
+        """An exchange was answered: at once (the frame loop sees it) or later (now)."""
+        if self._advancing or self._stalls & CLOSED:
+            return
+        self._collect_answers()
+        self._flush()
+        if self._stalls:
+            return
+        if self._start < self._end:
+            self._resume_soon()
+        else:
+            self._make_room()
+
+    # --- handling frames -------------------------------------------------------------------
+
+    def _resume_soon(self) -> None:
+        """Goes on in a turn of its own: another connection's frame may be on the stack."""
+        if not self._resume_scheduled:
+            self._resume_scheduled = True
+            self.context.call_soon(self._resume)
+
+    def _resume(self) -> None:
+        self._resume_scheduled = False
+        self._stalls &= ~MEMORY_FULL
+        self._advance()
+
+    def _advance(self) -> None:
+        if self._stalls & CLOSED:
+            return
+        self._advancing = True
+        while self._stalls == 0 and self._handle_frames():
+            self.context.handler.settle()
+            self._collect_answers()
+        self._advancing = False
+        if self._stalls & CLOSED:
+            self._close_transport()
+            return
+        self._flush()
+        self._make_room()
+
+    def _close_transport(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def _handle_frames(self) -> bool:
+        """Handles what is complete until one must be waited for; whether there was any."""
+        handler = self.context.handler
+        handled = False
+        while self._stalls == 0:
+            size = self._frame_bytes()
+            if size < 0 or self._end - self._start - SIZE_BYTES < size:
+                break
+            receive = self._receive
+            assert receive is not None, "a complete frame lies in a buffer"
+            begin = self._start + SIZE_BYTES
+            self._start = begin + size
+            if size >= LARGE_FRAME_BYTES or self._expected_bytes:
+                self._expect(size)
+            charged_bytes = self._charged_bytes
+            self._charged_bytes = 0
+            exchange = SocketExchange(self, receive.view[begin : self._start])
+            handler.handle_frame(exchange)
+            handled = True
+            self._take_in(exchange, charged_bytes)
+        return handled
+
+    def _frame_bytes(self) -> i64:
+        """Size of the frame at `_start`; -1 while unknown, forbidden, or not to be paid for."""
+        start = self._start
+        receive = self._receive
+        if receive is None or self._end - start < SIZE_BYTES:
+            return -1
+        data = receive.data
+        high: i64 = data[start]
+        size: i64 = high << 24 | data[start + 1] << 16 | data[start + 2] << 8 | data[start + 3]
+        if size > self.context.frame_max_bytes:
+            self._refuse_frame(size)
+            return -1
+        if self._memory.limited and not self._charged_bytes:
+            if not self._memory.try_charge(size + SIZE_BYTES):
+                self._stalls |= MEMORY_FULL
+                self._memory.wait(self._resume_soon)
+                return -1
+            self._charged_bytes = size + SIZE_BYTES
+        return size
+
+    def _refuse_frame(self, size: i64) -> None:
+        signed = size - (1 << 32) if size >> 31 else size
+        self.context.log.warning(
+            f"Closing {self.connection_id}: a frame of {signed} bytes is announced, "
+            f"socket.request.max.bytes is {self.context.frame_max_bytes}"
+        )
+        self.close()
+
+    def _expect(self, size: i64) -> None:
+        """Large frames come in rows: the next buffer is made for one like this."""
+        self._expected_bytes = size + SIZE_BYTES if size >= LARGE_FRAME_BYTES else 0
+
+    # --- answers in order --------------------------------------------------------------------
+
+    def _take_in(self, exchange: SocketExchange, charged_bytes: i64) -> None:
+        """Sorts in an exchange that was just handled; most are answered by now."""
+        if exchange.finished and not self._unanswered:
+            self._put_out(exchange, charged_bytes)
+            if self._out_bytes > FLUSH_BYTES:
+                self._flush()
+            return
+        self._unanswered.append((exchange, charged_bytes))
+        if not exchange.finished and not exchange.batched:
+            self._stalls |= UNANSWERED
+
+    def _collect_answers(self) -> None:
+        """Moves out the answers whose turn has come; the rest blocks the connection."""
+        unanswered = self._unanswered
+        while unanswered and unanswered[0][0].finished:
+            exchange, charged_bytes = unanswered.popleft()
+            self._put_out(exchange, charged_bytes)
+        if unanswered:
+            self._stalls |= UNANSWERED
+        else:
+            self._stalls &= ~UNANSWERED
+
+    def _put_out(self, exchange: SocketExchange, charged_bytes: i64) -> None:
+        if charged_bytes:
+            self._memory.release(charged_bytes)
+        answer = exchange.answer
+        if answer is None:
+            return
+        size: i64 = 0
+        for buffer in answer:
+            size += len(buffer)
+        self._out.append(int(size).to_bytes(SIZE_BYTES, "big"))
+        self._out += answer
+        self._out_bytes += size
+
+    def _flush(self) -> None:
+        if self._out:
+            out = self._out
+            self._out = []
+            self._out_bytes = 0
+            self._transport.writelines(out)
+
+    # --- room for the next bytes ---------------------------------------------------------------
+
+    def _make_room(self) -> None:
+        """Sees to it that the next read has somewhere to go, or that there is none."""
+        if not self._unanswered:
+            if self._start == self._end:
+                self._release_buffer()
+            elif self._stalls == 0:
+                self._fit_frame()
+        if self._stalls & CLOSED:
+            return
+        must_pause = self._receive is not None and self._end == self._limit
+        if must_pause != self._reading_paused:
+            self._reading_paused = must_pause
+            if must_pause:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
+
+    def _release_buffer(self) -> None:
+        receive = self._receive
+        if receive is not None:
+            self._receive = None
+            self._start = self._end = self._limit = 0
+            self.context.buffers.give(receive)
+
+    def _fit_frame(self) -> None:
+        """Gives the incomplete frame at `_start` the room it needs, in place if possible."""
+        receive = self._receive
+        assert receive is not None, "bytes that wait lie in a buffer"
+        waiting = self._end - self._start
+        size = self._frame_bytes()
+        if self._stalls:
+            return
+        needed = SIZE_BYTES + (size if size > 0 else 0)
+        if self._start + needed > receive.capacity:
+            target = receive
+            if needed > receive.capacity:
+                target = self.context.buffers.take(needed)
+            target.view[:waiting] = receive.view[self._start : self._end]
+            if target is not receive:
+                self.context.buffers.give(receive)
+                self._receive = receive = target
+            self._start = 0
+            self._end = waiting
+        # The end of a large frame is not read beyond, so that the next one starts a buffer.
+        large = needed >= LARGE_FRAME_BYTES
+        self._limit = self._start + needed if large else receive.capacity

@@ -1,0 +1,246 @@
+"""One listening socket and the connections that came through it (Kafka's `Acceptor`).
+
+Accepting, admission and the end of idle connections. There are no processors to hand a
+connection to: the loop that accepts is the loop that serves.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+from odradek.model import EndPoint
+from odradek.network.connection import Connection, ConnectionContext, Transport
+from odradek.network.connection_quotas import ConnectionQuotas
+from odradek.network.endpoints import format_host_port
+from odradek.network.log_limit import LimitedLog
+from odradek.network.socket_protocol import SocketProtocol
+from odradek.timer import Timer, TimerTask
+
+logger = logging.getLogger(__name__)
+
+OS_DEFAULT: Final = -1
+
+
+class ListenerError(Exception):
+    """A listener cannot be opened; the text names it and the reason."""
+
+
+class SocketOptions:
+    """How the sockets of a listener are set up; -1 leaves a buffer to the operating system."""
+
+    def __init__(
+        self,
+        backlog: int = 50,
+        send_buffer_bytes: int = OS_DEFAULT,
+        receive_buffer_bytes: int = OS_DEFAULT,
+    ) -> None:
+        self.backlog = backlog
+        self.send_buffer_bytes = send_buffer_bytes
+        self.receive_buffer_bytes = receive_buffer_bytes
+
+
+class Listener:
+    """Accepts on one end point. `start`, then any number of connections, then `stop`."""
+
+    def __init__(
+        self,
+        endpoint: EndPoint,
+        context: ConnectionContext,
+        quotas: ConnectionQuotas,
+        timer: Timer,
+        options: SocketOptions,
+        idle_max_ms: int,
+        on_empty: Callable[[], None],
+    ) -> None:
+        self.endpoint = endpoint
+        self._context = context
+        self._quotas = quotas
+        self._timer = timer
+        self._options = options
+        self._idle_max_ms = idle_max_ms
+        self._on_empty = on_empty
+        self._refusals = LimitedLog(logger, context.clock)
+        self._connections: dict[Connection, _Tenant] = {}
+        self._socket: socket.socket | None = None
+        self._server: asyncio.AbstractServer | None = None
+        self._accepted = 0
+
+    @property
+    def connection_count(self) -> int:
+        """Open connections."""
+        return len(self._connections)
+
+    def bind(self) -> None:
+        """Takes the address; from here on `endpoint` has the real port.
+
+        Raises:
+            ListenerError: TLS or SASL is asked for, or the address cannot be had.
+        """
+        endpoint = self.endpoint
+        if endpoint.security_protocol != "PLAINTEXT":
+            raise ListenerError(
+                f"Listener {endpoint.listener_name}: {endpoint.security_protocol} is not "
+                "supported by this version, only PLAINTEXT is"
+            )
+        try:
+            self._socket = bind_socket(endpoint.host, endpoint.port, self._options)
+        except OSError as error:
+            raise self._unavailable(error) from error
+        self.endpoint = endpoint._replace(port=self._socket.getsockname()[1])
+
+    async def start(self) -> None:
+        """Accepts connections on the address that `bind` took.
+
+        Raises:
+            ListenerError: another process took the address at the same moment.
+        """
+        assert self._socket is not None, "bind comes before start"
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(
+                self._make_protocol, sock=self._socket, backlog=self._options.backlog
+            )
+        except OSError as error:
+            raise self._unavailable(error) from error
+
+    def stop_accepting(self) -> None:
+        """Closes the listening socket; open connections go on."""
+        if self._server is not None:
+            self._server.close()
+        elif self._socket is not None:
+            self._socket.close()
+
+    def close_connections(self) -> None:
+        """Closes every connection, after the answers that were given."""
+        for connection in tuple(self._connections):
+            connection.close()
+
+    def abort_connections(self) -> None:
+        """Drops the connections that would not close: their clients do not read."""
+        for tenant in tuple(self._connections.values()):
+            tenant.transport.abort()
+
+    def _unavailable(self, error: OSError) -> ListenerError:
+        name, _, host, port = self.endpoint
+        reason = error.strerror or str(error)
+        return ListenerError(f"Cannot listen on {name}://{format_host_port(host, port)}: {reason}")
+
+    # --- the life of a connection ----------------------------------------------------------
+
+    def _make_protocol(self) -> SocketProtocol:
+        return SocketProtocol(self._admit, self._on_lost)
+
+    def _admit(self, transport: asyncio.BaseTransport) -> Connection | None:
+        peer = transport.get_extra_info("peername")
+        local = transport.get_extra_info("sockname")
+        if not peer or not local:
+            return None  # the client was gone before it was accepted
+        client_host = plain_address(peer[0])
+        refusal = self._quotas.admit(client_host)
+        if refusal is not None:
+            self._refusals.warning(f"Refused a connection of {client_host}: {refusal}")
+            return None
+        self._accepted += 1
+        local_host = plain_address(local[0])
+        client = format_host_port(client_host, peer[1])
+        connection_id = f"{format_host_port(local_host, local[1])}-{client}-{self._accepted}"
+        connection = Connection(
+            self._context,
+            cast(Transport, transport),
+            connection_id,
+            client_host,
+            peer[1],
+            local_host,
+            local[1],
+        )
+        self._connections[connection] = tenant = _Tenant(cast(Transport, transport))
+        if self._idle_max_ms > 0:
+            self._watch_idle(connection, tenant, self._idle_max_ms)
+        return connection
+
+    def _on_lost(self, connection: Connection) -> None:
+        tenant = self._connections.pop(connection)
+        if tenant.idle_task is not None:
+            tenant.idle_task.cancel()
+        self._quotas.leave(connection.client_host)
+        if not self._connections:
+            self._on_empty()
+
+    def _watch_idle(self, connection: Connection, tenant: "_Tenant", delay_ms: int) -> None:
+        """Looks again in `delay_ms`: reads do not touch the timer, which keeps them cheap."""
+        tenant.idle_task = TimerTask(delay_ms, lambda: self._check_idle(connection))
+        self._timer.add(tenant.idle_task)
+
+    def _check_idle(self, connection: Connection) -> None:
+        tenant = self._connections.get(connection)
+        if tenant is None:
+            return
+        tenant.idle_task = None
+        idle_ms = self._context.clock.monotonic_ms() - connection.received_ms
+        if idle_ms < self._idle_max_ms or not connection.idle:
+            self._watch_idle(connection, tenant, max(1, self._idle_max_ms - idle_ms))
+            return
+        logger.info("Closing %s: idle for %d ms", connection.connection_id, idle_ms)
+        # Not `close`: a client that has stopped reading would keep it open for ever.
+        tenant.transport.abort()
+
+
+class _Tenant:
+    """What the listener keeps about a connection."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
+        self.idle_task: TimerTask | None = None
+
+
+def plain_address(address: str) -> str:
+    """An IPv4 client of a dual-stack socket by its own address."""
+    return address.removeprefix("::ffff:") if "." in address else address
+
+
+def bind_socket(host: str, port: int, options: SocketOptions) -> socket.socket:
+    """A bound TCP socket; an empty host takes every address, IPv6 and IPv4 on one socket.
+
+    Raises:
+        OSError: the host is unknown or the address is in use.
+    """
+    family, address = _resolve(host, port)
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if not host else 1)
+        # Accepted sockets inherit both, and the window is agreed on before `accept`.
+        if options.receive_buffer_bytes != OS_DEFAULT:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, options.receive_buffer_bytes)
+        if options.send_buffer_bytes != OS_DEFAULT:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, options.send_buffer_bytes)
+        bound.bind(address)
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
+def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, tuple[Any, ...]]:
+    """The one address to bind: IPv4 first, as clients that say `localhost` expect."""
+    if not host:
+        if _ipv6_works():
+            return socket.AF_INET6, ("::", port)
+        return socket.AF_INET, ("0.0.0.0", port)
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    family, _, _, _, address = min(found, key=lambda info: info[0] != socket.AF_INET)
+    return family, address
+
+
+def _ipv6_works() -> bool:
+    if not socket.has_ipv6:
+        return False
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,32 @@
+"""One line a while for what a stranger can cause at will.
+
+A client that reconnects in a tight loop must not fill the disk with log lines. The first
+event of an interval is logged, the rest are counted and the count is told by the next line.
+"""
+
+import logging
+
+from odradek.clock import Clock
+
+
+class LimitedLog:
+    """Warnings of one kind, at most one per interval."""
+
+    def __init__(self, logger: logging.Logger, clock: Clock, interval_ms: int = 1_000) -> None:
+        self._logger = logger
+        self._clock = clock
+        self._interval_ms = interval_ms
+        self._next_ms = clock.monotonic_ms()
+        self._suppressed = 0
+
+    def warning(self, message: str) -> None:
+        """Logs `message`, or only counts it when the interval has had its line."""
+        now_ms = self._clock.monotonic_ms()
+        if now_ms < self._next_ms:
+            self._suppressed += 1
+            return
+        if self._suppressed:
+            message = f"{message} ({self._suppressed} similar lines left out)"
+        self._suppressed = 0
+        self._next_ms = now_ms + self._interval_ms
+        self._logger.warning(message)

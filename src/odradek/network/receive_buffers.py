@@ -1,0 +1,61 @@
+"""Receive buffers, pooled for all connections of a broker.
+
+A connection owns a buffer only while bytes wait in it: between reads an idle connection has
+none, so ten thousand idle clients cost no buffers, and a busy broker reads again and again
+into the same memory, which the processor's caches already hold. Large frames get a buffer of
+their own size class, received into directly; giving those back matters more, because fresh
+pages cost as much as copying would.
+
+A buffer may be given back only when nothing refers to frames in it any more (see
+`Connection`). Sizes are powers of two, so that a slightly larger frame still fits.
+"""
+
+from typing import Final, final
+
+READ_BUFFER_BYTES: Final = 128 * 1024
+
+
+@final
+class ReceiveBuffer:
+    """Memory to receive into, with the view that frames are cut from."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.data = bytearray(capacity)
+        self.view = memoryview(self.data)
+
+
+@final
+class BufferPool:
+    """Free buffers by size class; keeps at most `retained_max_bytes` of them."""
+
+    def __init__(self, retained_max_bytes: int = 32 * 1024 * 1024) -> None:
+        self.retained_bytes = 0
+        self._retained_max_bytes = retained_max_bytes
+        self._free: dict[int, list[ReceiveBuffer]] = {}
+
+    def take(self, size_bytes: int) -> ReceiveBuffer:
+        """A buffer of at least `size_bytes`, its old content still in it."""
+        capacity = size_class(size_bytes)
+        free = self._free.get(capacity)
+        if not free:
+            return ReceiveBuffer(capacity)
+        self.retained_bytes -= capacity
+        return free.pop()
+
+    def give(self, buffer: ReceiveBuffer) -> None:
+        """Takes a buffer back; the giver must not touch it again."""
+        if self.retained_bytes + buffer.capacity > self._retained_max_bytes:
+            return
+        self.retained_bytes += buffer.capacity
+        free = self._free.get(buffer.capacity)
+        if free is None:
+            free = self._free[buffer.capacity] = []
+        free.append(buffer)
+
+
+def size_class(size_bytes: int) -> int:
+    """The capacity that serves `size_bytes`: the next power of two, at least one read."""
+    if size_bytes <= READ_BUFFER_BYTES:
+        return READ_BUFFER_BYTES
+    return 1 << (size_bytes - 1).bit_length()

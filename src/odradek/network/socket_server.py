@@ -1,0 +1,148 @@
+"""All listeners of a broker, and what their connections share: buffers, quotas, memory (R26).
+
+`start` returns when every listener accepts, or none does; `stop` closes every connection.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from odradek.clock import Clock
+from odradek.model import EndPoint
+from odradek.network.connection import ConnectionContext
+from odradek.network.connection_quotas import ConnectionQuotas
+from odradek.network.listener import Listener, ListenerError, SocketOptions
+from odradek.network.log_limit import LimitedLog
+from odradek.network.receive_buffers import BufferPool
+from odradek.network.request_memory import RequestMemory
+from odradek.protocol.exchange import RequestHandler
+from odradek.timer import Timer
+
+logger = logging.getLogger(__name__)
+
+LAST_ANSWERS_SECONDS: Final = 1.0  # what clients get to take their last answers
+
+
+class NetworkLimits:
+    """The settings of this floor, as values."""
+
+    def __init__(
+        self,
+        *,
+        frame_max_bytes: int = 104_857_600,
+        request_memory_bytes: int = -1,
+        idle_max_ms: int = 600_000,
+        max_connections: int = 2**31 - 1,
+        max_connections_per_ip: int = 2**31 - 1,
+        per_ip_overrides: dict[str, int] | None = None,
+        socket_options: SocketOptions | None = None,
+    ) -> None:
+        self.frame_max_bytes = frame_max_bytes
+        self.request_memory_bytes = request_memory_bytes
+        self.idle_max_ms = idle_max_ms
+        self.max_connections = max_connections
+        self.max_connections_per_ip = max_connections_per_ip
+        self.per_ip_overrides = per_ip_overrides or {}
+        self.socket_options = socket_options or SocketOptions()
+
+
+class SocketServer:
+    """The broker's sockets. `bind` first, so that the ports are known before anything serves."""
+
+    def __init__(
+        self,
+        endpoints: Sequence[EndPoint],
+        handler: RequestHandler,
+        clock: Clock,
+        timer: Timer,
+        limits: NetworkLimits,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.request_memory = RequestMemory(limits.request_memory_bytes)
+        self._quotas = ConnectionQuotas(
+            limits.max_connections, limits.max_connections_per_ip, limits.per_ip_overrides
+        )
+        buffers = BufferPool()
+        log = LimitedLog(logger, clock)
+        self._listeners = [
+            Listener(
+                endpoint,
+                ConnectionContext(
+                    handler,
+                    endpoint.listener_name,
+                    clock,
+                    buffers,
+                    self.request_memory,
+                    limits.frame_max_bytes,
+                    loop.call_soon,
+                    log,
+                ),
+                self._quotas,
+                timer,
+                limits.socket_options,
+                limits.idle_max_ms,
+                self._on_listener_empty,
+            )
+            for endpoint in endpoints
+        ]
+        self._all_closed = asyncio.Event()
+
+    @property
+    def endpoints(self) -> list[EndPoint]:
+        """Where the broker listens; after `bind` with the real ports."""
+        return [listener.endpoint for listener in self._listeners]
+
+    @property
+    def connection_count(self) -> int:
+        """Open connections of all listeners."""
+        return self._quotas.total
+
+    def bind(self) -> None:
+        """Takes every address, or none.
+
+        Raises:
+            ListenerError: one of them cannot be had.
+        """
+        try:
+            for listener in self._listeners:
+                listener.bind()
+        except ListenerError:
+            self.stop_accepting()
+            raise
+
+    async def start(self) -> None:
+        """Accepts on every listener.
+
+        Raises:
+            ListenerError: one of them cannot; none accepts then.
+        """
+        try:
+            for listener in self._listeners:
+                await listener.start()
+        except ListenerError:
+            self.stop_accepting()
+            raise
+
+    def stop_accepting(self) -> None:
+        """No new connections; the open ones are served on."""
+        for listener in self._listeners:
+            listener.stop_accepting()
+
+    async def stop(self) -> None:
+        """Stops accepting and closes every connection, letting given answers leave."""
+        self.stop_accepting()
+        for listener in self._listeners:
+            listener.close_connections()
+        self._all_closed.clear()
+        if not self._quotas.total:
+            return
+        try:
+            await asyncio.wait_for(self._all_closed.wait(), LAST_ANSWERS_SECONDS)
+        except TimeoutError:
+            for listener in self._listeners:
+                listener.abort_connections()
+
+    def _on_listener_empty(self) -> None:
+        if not self._quotas.total:
+            self._all_closed.set()
