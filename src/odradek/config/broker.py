@@ -1,0 +1,334 @@
+"""The broker's settings: the joined table, and `BrokerConfig`, their values at work.
+
+Four layers lie over one another: what was set for this broker at run time, what was set for
+all brokers at run time, the properties the broker was started with, and the table's
+defaults. The first layer that knows a setting decides. Only settings whose row says so may
+be in the upper two. Unknown names in the properties are kept in `unknown` and named once by
+the server; they are no error, since people share one file between versions.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from odradek.config.definition import (
+    ConfigError,
+    ConfigSource,
+    DynamicMode,
+    Setting,
+    Value,
+    table,
+)
+from odradek.config.endpoints import parse_endpoints, parse_protocol_map
+from odradek.config.tables.cluster import CLUSTER_SETTINGS
+from odradek.config.tables.coordinators import COORDINATOR_SETTINGS
+from odradek.config.tables.log import LOG_SETTINGS
+from odradek.config.tables.network import NETWORK_SETTINGS
+from odradek.config.tables.security import SECURITY_SETTINGS
+from odradek.config.topic import (
+    BROKER_SYNONYMS,
+    TOPIC_SETTINGS,
+    LogConfig,
+    Synonym,
+    check_topic_settings,
+)
+from odradek.model import EndPoint
+
+BROKER_SETTINGS: Final = table(
+    [
+        *CLUSTER_SETTINGS,
+        *NETWORK_SETTINGS,
+        *LOG_SETTINGS,
+        *COORDINATOR_SETTINGS,
+        *SECURITY_SETTINGS,
+    ]
+)
+
+_LISTENER_PREFIX: Final = "listener.name."
+
+
+class Layered(NamedTuple):
+    """A setting's value in one layer, as text; `name` may be a synonym of what was asked for."""
+
+    name: str
+    text: str | None
+    source: ConfigSource
+
+
+class BrokerConfig:
+    """The values of a broker's settings.
+
+    `config["log.segment.bytes"]` is the parsed value, of the type that the table names, or
+    None when the setting is unset and has no default. Values that are read per request are
+    attributes as well. A change at run time is applied in place and announced, so holders
+    keep one object for the broker's life.
+
+    Raises:
+        ConfigError: a value is illegal, or two settings contradict each other.
+    """
+
+    message_max_bytes: int
+    fetch_max_bytes: int
+    auto_create_topics_enable: bool
+    num_partitions: int
+    default_replication_factor: int
+    socket_request_max_bytes: int
+    queued_max_request_bytes: int
+    min_insync_replicas: int
+    replica_lag_time_max_ms: int
+    producer_id_expiration_ms: int
+    connections_max_idle_ms: int
+    max_connections: int
+    max_connections_per_ip: int
+    connections_per_ip_overrides: Mapping[str, int]
+
+    def __init__(self, properties: Mapping[str, str] | None = None) -> None:
+        self.originals: Final[Mapping[str, str]] = dict(properties or {})
+        self.unknown: Final = sorted(name for name in self.originals if not _is_known(name))
+        self._static: Final = {
+            name: text for name, text in self.originals.items() if name in BROKER_SETTINGS
+        }
+        self._cluster: dict[str, str] = {}
+        self._broker: dict[str, str] = {}
+        self._listeners: list[Callable[[frozenset[str]], None]] = []
+        self._adopt(_parse(self._static))
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of a setting, or `default` when no such setting is known."""
+        return self._values.get(name, default)
+
+    @property
+    def broker_id(self) -> int:
+        """`broker.id`, else `node.id`; -1 when neither is set."""
+        broker_id: int = self._values["broker.id"]
+        node_id: int = self._values["node.id"]
+        return broker_id if broker_id >= 0 else node_id
+
+    @property
+    def log_dirs(self) -> tuple[str, ...]:
+        """The data directories: `log.dirs`, else `log.dir`."""
+        directories: tuple[str, ...] | None = self._values["log.dirs"]
+        fallback: tuple[str, ...] = self._values["log.dir"]
+        return directories or fallback
+
+    @property
+    def listeners(self) -> list[EndPoint]:
+        """`listeners`, parsed."""
+        return self._endpoints("listeners")
+
+    @property
+    def advertised_listeners(self) -> list[EndPoint]:
+        """`advertised.listeners`, parsed; `listeners` when unset."""
+        unset = self._values["advertised.listeners"] is None
+        return self._endpoints("listeners" if unset else "advertised.listeners")
+
+    def topic_defaults(self) -> Mapping[str, Value]:
+        """The value of every topic setting for a topic that sets nothing itself."""
+        return self._topic_defaults
+
+    @property
+    def log_defaults(self) -> LogConfig:
+        """What a topic that sets nothing itself is run with."""
+        return self._log_defaults
+
+    def layers(self, name: str) -> list[Layered]:
+        """Where a broker setting has a value, the deciding place first, the default last."""
+        found = []
+        for synonym in _broker_synonyms(name):
+            found += self._set_layers(synonym)
+        for synonym in _broker_synonyms(name):
+            found += _default_layer(synonym)
+        return found
+
+    def topic_layers(self, name: str) -> list[Layered]:
+        """Where the broker has a value for a topic setting, the deciding place first."""
+        synonyms = [synonym.name for synonym in BROKER_SYNONYMS.get(name, ())]
+        found = [layer for synonym in synonyms for layer in self._set_layers(synonym)]
+        return found + [layer for synonym in synonyms for layer in _default_layer(synonym)]
+
+    def check_dynamic(self, settings: Mapping[str, str], *, per_broker: bool) -> None:
+        """Refuses what `update_dynamic` could not take.
+
+        Raises:
+            ConfigError: a name is unknown, may not change in this scope, or a value is illegal.
+        """
+        for name, text in settings.items():
+            row = BROKER_SETTINGS.get(name)
+            if row is None:
+                raise ConfigError(name, text, "Unknown broker config name")
+            _check_scope(row, text, per_broker=per_broker)
+        scope = {"broker": settings} if per_broker else {"cluster": settings}
+        _parse(self._merged(**scope))
+
+    def update_dynamic(self, *, cluster: Mapping[str, str], broker: Mapping[str, str]) -> None:
+        """Takes what was set at run time for all brokers and for this one, and tells listeners.
+
+        Raises:
+            ConfigError: the values do not go together; nothing has changed then.
+        """
+        values = _parse(self._merged(cluster=cluster, broker=broker))
+        changed = frozenset(name for name in values if values[name] != self._values[name])
+        self._cluster, self._broker = dict(cluster), dict(broker)
+        if changed:
+            self._adopt(values)
+            for listener in tuple(self._listeners):
+                listener(changed)
+
+    def subscribe(self, listener: Callable[[frozenset[str]], None]) -> None:
+        """Calls `listener` with the changed names after every change at run time."""
+        self._listeners.append(listener)
+
+    def _merged(
+        self,
+        cluster: Mapping[str, str] | None = None,
+        broker: Mapping[str, str] | None = None,
+    ) -> dict[str, str]:
+        return {
+            **self._static,
+            **(self._cluster if cluster is None else cluster),
+            **(self._broker if broker is None else broker),
+        }
+
+    def _adopt(self, values: dict[str, Any]) -> None:
+        self._values = values
+        self.message_max_bytes = values["message.max.bytes"]
+        self.fetch_max_bytes = values["fetch.max.bytes"]
+        self.auto_create_topics_enable = values["auto.create.topics.enable"]
+        self.num_partitions = values["num.partitions"]
+        self.default_replication_factor = values["default.replication.factor"]
+        self.socket_request_max_bytes = values["socket.request.max.bytes"]
+        self.queued_max_request_bytes = values["queued.max.request.bytes"]
+        self.min_insync_replicas = values["min.insync.replicas"]
+        self.replica_lag_time_max_ms = values["replica.lag.time.max.ms"]
+        self.producer_id_expiration_ms = values["producer.id.expiration.ms"]
+        self.connections_max_idle_ms = values["connections.max.idle.ms"]
+        self.max_connections = values["max.connections"]
+        self.max_connections_per_ip = values["max.connections.per.ip"]
+        self.connections_per_ip_overrides = _parse_overrides(values)
+        self._topic_defaults = MappingProxyType(_topic_defaults(values, self._merged()))
+        self._log_defaults = LogConfig(self._topic_defaults)
+
+    def _endpoints(self, name: str) -> list[EndPoint]:
+        protocols = parse_protocol_map(self._values["listener.security.protocol.map"])
+        return parse_endpoints(name, self._values[name], protocols)
+
+    def _set_layers(self, name: str) -> list[Layered]:
+        sources = (
+            (self._broker, ConfigSource.DYNAMIC_BROKER_CONFIG),
+            (self._cluster, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+            (self._static, ConfigSource.STATIC_BROKER_CONFIG),
+        )
+        return [
+            Layered(name, settings[name], source)
+            for settings, source in sources
+            if name in settings
+        ]
+
+
+def _is_known(name: str) -> bool:
+    """Whether a property means something: a setting, or one for a single listener."""
+    return name in BROKER_SETTINGS or name.startswith(_LISTENER_PREFIX)
+
+
+def _parse(texts: Mapping[str, str]) -> dict[str, Any]:
+    values: dict[str, Any] = {name: row.default for name, row in BROKER_SETTINGS.items()}
+    values.update((name, BROKER_SETTINGS[name].parse(text)) for name, text in texts.items())
+    _check_together(values)
+    check_topic_settings(_topic_defaults(values, texts))
+    _parse_overrides(values)
+    return values
+
+
+def _check_together(values: Mapping[str, Any]) -> None:
+    protocols = parse_protocol_map(values["listener.security.protocol.map"])
+    parse_endpoints("listeners", values["listeners"], protocols)
+    if values["advertised.listeners"] is not None:
+        parse_endpoints("advertised.listeners", values["advertised.listeners"], protocols)
+    _check_order(values, "group.min.session.timeout.ms", "group.max.session.timeout.ms")
+    _check_order(values, "replica.fetch.wait.max.ms", "replica.lag.time.max.ms")
+    _check_ids(values["broker.id"], values["node.id"])
+    if values["remote.log.storage.system.enable"]:
+        reason = "tiered storage is not available"
+        raise ConfigError("remote.log.storage.system.enable", "true", reason)
+
+
+def _check_order(values: Mapping[str, Any], smaller: str, larger: str) -> None:
+    if values[smaller] > values[larger]:
+        reason = f"it must not exceed {larger} ({values[larger]})"
+        raise ConfigError(smaller, str(values[smaller]), reason)
+
+
+def _check_ids(broker_id: int, node_id: int) -> None:
+    if broker_id >= 0 and node_id >= 0 and broker_id != node_id:
+        raise ConfigError("broker.id", str(broker_id), f"it contradicts node.id ({node_id})")
+
+
+def _check_scope(row: Setting, text: str, *, per_broker: bool) -> None:
+    if row.dynamic is DynamicMode.READ_ONLY:
+        raise ConfigError(row.name, text, "it cannot be changed while the broker runs")
+    if row.dynamic is DynamicMode.PER_BROKER and not per_broker:
+        raise ConfigError(row.name, text, "it can only be set for one broker, not for all")
+    row.parse(text)
+
+
+def _topic_defaults(values: Mapping[str, Any], texts: Mapping[str, str]) -> dict[str, Value]:
+    """The topic settings as the broker's stand for them: the first synonym that is set, else
+    the first that has a default."""
+    defaults: dict[str, Value] = {}
+    for name, row in TOPIC_SETTINGS.items():
+        synonyms = BROKER_SYNONYMS.get(name, ())
+        given = [synonym for synonym in synonyms if synonym.name in texts]
+        defaults[name] = _first_value(given or synonyms, values, row.default)
+    return defaults
+
+
+def _first_value(synonyms: Iterable[Synonym], values: Mapping[str, Any], default: Value) -> Value:
+    for synonym in synonyms:
+        value = values[synonym.name]
+        if value is not None:
+            return value if synonym.factor == 1 else _scaled(value, synonym.factor)
+    return default
+
+
+def _scaled(value: int, factor: int) -> int:
+    """A duration in milliseconds; every negative one means "for ever", which is -1."""
+    return value * factor if value >= 0 else -1
+
+
+def _parse_overrides(values: Mapping[str, Any]) -> dict[str, int]:
+    name = "max.connections.per.ip.overrides"
+    text: str = values[name]
+    limits = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        address, _, count = part.rpartition(":")
+        if not address or not count.isdecimal():
+            raise ConfigError(name, text, "Value must be address:count, separated by commas")
+        limits[address] = int(count)
+    return limits
+
+
+_FAMILIES: Final = (
+    ("log.dirs", "log.dir"),
+    ("log.roll.ms", "log.roll.hours"),
+    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+)
+"""Broker settings that mean the same, the finest first."""
+
+
+def _broker_synonyms(name: str) -> tuple[str, ...]:
+    for family in _FAMILIES:
+        if name == family[0]:
+            return family
+    return (name,)
+
+
+def _default_layer(name: str) -> list[Layered]:
+    row = BROKER_SETTINGS[name]
+    if row.default is None:
+        return []
+    return [Layered(name, row.render(row.default), ConfigSource.DEFAULT_CONFIG)]

@@ -1,0 +1,66 @@
+"""Reads Java properties text, the format of `server.properties`.
+
+A logical line is a key, a separator (`=`, `:` or blanks) and a value; `#` and `!` begin a
+comment line, an odd number of backslashes at the end of a line continues it on the next
+one, and `\\n`, `\\t`, `\\uXXXX` and the like stand for characters. The last of several equal
+keys wins. What a key means is none of this module's business.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from odradek.config.definition import ConfigError
+
+_BLANKS: Final = " \t\f"
+_KEY: Final = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
+_ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_NAMED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """The keys and values of a properties file.
+
+    Raises:
+        ConfigError: a `\\u` escape is not followed by four hexadecimal digits.
+    """
+    settings: dict[str, str] = {}
+    for line in _logical_lines(text):
+        match = _KEY.fullmatch(line)
+        if match is not None:
+            settings[_unescape(match[1])] = _unescape(match[2])
+    return settings
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    pending = ""
+    continued = False
+    for line in re.split(r"\r\n|\r|\n", text):
+        stripped = line.lstrip(_BLANKS)
+        if not continued and (not stripped or stripped[0] in "#!"):
+            continue
+        continued = _is_continued(stripped)
+        pending += stripped[:-1] if continued else stripped
+        if not continued:
+            yield pending
+            pending = ""
+    if pending:
+        yield pending
+
+
+def _is_continued(line: str) -> bool:
+    backslashes = len(line) - len(line.rstrip("\\"))
+    return backslashes % 2 == 1
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPE.sub(_replacement, text) if "\\" in text else text
+
+
+def _replacement(match: re.Match[str]) -> str:
+    escape = match[1]
+    if len(escape) > 1:
+        return chr(int(escape[1:], 16))
+    if escape == "u":
+        raise ConfigError(match.string, None, "\\u must be followed by four hexadecimal digits")
+    return _NAMED.get(escape, escape)

@@ -1,0 +1,1 @@
+"""The broker's settings, one module per subject; `odradek.config.broker` joins them."""
