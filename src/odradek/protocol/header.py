@@ -13,6 +13,7 @@ from odradek.protocol.primitives import NO_TAGS, ProtocolError, Reader, Writer
 
 API_VERSIONS_KEY: Final = 18
 CONTROLLED_SHUTDOWN_KEY: Final = 7
+NEVER_FLEXIBLE: Final = 0x7FFF
 _MINIMUM_BYTES: Final = 8
 
 
@@ -34,52 +35,41 @@ class RequestHeader:
         self.body_position = body_position
 
 
-class RequestKey:
-    """The first eight bytes of any request; enough to find out how to read the rest."""
-
-    def __init__(self, api_key: int, api_version: int, correlation_id: int) -> None:
-        self.api_key = api_key
-        self.api_version = api_version
-        self.correlation_id = correlation_id
-
-
-def decode_request_key(frame: memoryview) -> RequestKey:
-    """Reads API key, version and correlation id, which all header versions begin with.
-
-    Raises:
-        ProtocolError: the frame is too short.
-    """
-    if len(frame) < _MINIMUM_BYTES:
-        raise ProtocolError(f"a request of {len(frame)} bytes", 0)
-    reader = Reader(frame)
-    return RequestKey(reader.int16(), reader.int16(), reader.int32())
-
-
-def request_header_version(api_key: int, api_version: int, flexible: bool) -> int:
-    """The version of the header in front of a request."""
-    if flexible:
+def request_header_version(api_key: int, api_version: int, flexible_from: int) -> int:
+    """The version of the header in front of a request; its API is flexible from that version."""
+    if api_version >= flexible_from:
         return 2
     return 0 if api_key == CONTROLLED_SHUTDOWN_KEY and api_version == 0 else 1
 
 
-def response_header_version(api_key: int, flexible: bool) -> int:
+def response_header_version(api_key: int, api_version: int, flexible_from: int) -> int:
     """The version of the header in front of a response."""
-    return 1 if flexible and api_key != API_VERSIONS_KEY else 0
+    return 1 if api_version >= flexible_from and api_key != API_VERSIONS_KEY else 0
 
 
-def decode_request_header(frame: memoryview, header_version: int) -> RequestHeader:
-    """Reads a request's header of the given version.
+def decode_request_header(frame: memoryview, flexible_from: dict[int, int]) -> RequestHeader:
+    """Reads the header of a request; `flexible_from` has the first flexible version by API key.
+
+    Of an API that is not in there only the first eight bytes can be understood: such a
+    header has no client id, and its body position means nothing.
 
     Raises:
-        ProtocolError: it is truncated, or its client id is not text.
+        ProtocolError: the header is truncated, or its client id is not text.
     """
+    if len(frame) < _MINIMUM_BYTES:
+        raise ProtocolError(f"a request of {len(frame)} bytes", 0)
     reader = Reader(frame)
     api_key = reader.int16()
     api_version = reader.int16()
     correlation_id = reader.int32()
-    client_id = reader.nullable_string(False) if header_version >= 1 else None
-    if header_version >= 2:
-        reader.skip_tags()
+    client_id: str | None = None
+    first_flexible = flexible_from.get(api_key)
+    if first_flexible is not None:
+        version = request_header_version(api_key, api_version, first_flexible)
+        if version >= 1:
+            client_id = reader.nullable_string(False)
+        if version >= 2:
+            reader.skip_tags()
     return RequestHeader(api_key, api_version, correlation_id, client_id, reader.position)
 
 
