@@ -1,0 +1,7 @@
+"""Replicas of partitions: who leads, what is committed, and who waits for it.
+
+`Partition` holds the rules of one partition, `InSyncReplicas` the arithmetic behind them,
+`ReplicaManager` finds partitions and parks what must wait, and the `Delayed…` classes are
+the waiting itself. The floor knows storage below it and nothing of requests, connections
+or clients above it. Import the names from their modules.
+"""

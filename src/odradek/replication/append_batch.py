@@ -1,0 +1,131 @@
+"""Many produce requests of one socket read, appended with one write per partition.
+
+Requests are taken apart by partition, each partition's log is handed all of its batches in
+the order of the requests, and the outcomes find their way back into the requests' answers.
+For every partition the order is: append, wake the fetches that wait for it, move the high
+watermark, and, if that moved, wake whatever waits for it.
+
+A partition that cannot append at all (not the leader, directory failed) fails the entries
+for it and nothing else.
+"""
+
+from collections.abc import Callable, Sequence
+
+from odradek.errors import BrokerError, ErrorCode, LogDirFailure
+from odradek.model import INTERNAL_TOPICS, TopicPartition
+from odradek.replication.append import (
+    ACKS_ALL,
+    ACKS_LEADER,
+    AppendRequest,
+    AppendResult,
+)
+from odradek.replication.partition import Partition
+from odradek.replication.partition_table import PartitionTable
+from odradek.replication.purgatories import ReplicationPurgatories
+
+
+class _Entry:
+    """One partition's share of one request, on its way to the log."""
+
+    def __init__(self, result: AppendResult, batches: memoryview, required_acks: int) -> None:
+        self.result = result
+        self.batches = batches
+        self.required_acks = required_acks
+
+
+class BatchAppender:
+    """Appends requests together. Keeps nothing between calls, so a call may come in a call:
+    waking a fetch may let its connection go on, and with it another append.
+    """
+
+    def __init__(
+        self,
+        partitions: PartitionTable,
+        purgatories: ReplicationPurgatories,
+        on_log_dir_failure: Callable[[LogDirFailure], None],
+    ) -> None:
+        self._partitions = partitions
+        self._purgatories = purgatories
+        self._on_log_dir_failure = on_log_dir_failure
+
+    def append(self, requests: Sequence[AppendRequest]) -> list[list[AppendResult]]:
+        """Appends everything; one list of results a request, in the order of its entries."""
+        answers: list[list[AppendResult]] = []
+        by_partition: dict[tuple[TopicPartition, bool], list[_Entry]] = {}
+        for request in requests:
+            results: list[AppendResult] = []
+            acks = request.required_acks
+            acks_are_legal = ACKS_ALL <= acks <= ACKS_LEADER
+            internal = request.internal_topics_allowed
+            for topic_partition, batches in request.entries:
+                result = AppendResult(topic_partition)
+                results.append(result)
+                if not acks_are_legal:
+                    result.fail(BrokerError(ErrorCode.INVALID_REQUIRED_ACKS))
+                elif not internal and topic_partition.topic in INTERNAL_TOPICS:
+                    result.fail(_internal_topic(topic_partition))
+                else:
+                    key = (topic_partition, internal)
+                    entries = by_partition.get(key)
+                    if entries is None:
+                        by_partition[key] = entries = []
+                    entries.append(_Entry(result, batches, acks))
+            answers.append(results)
+        for key, entries in by_partition.items():
+            self._append_to(key[0], entries, key[1])
+        return answers
+
+    def _append_to(
+        self, topic_partition: TopicPartition, entries: list[_Entry], internal: bool
+    ) -> None:
+        try:
+            partition = self._partitions.get(topic_partition)
+            admitted = _admit(partition, entries)
+            if not admitted:
+                return
+            outcomes = partition.append_to_leader([each.batches for each in admitted], internal)
+        except BrokerError as error:
+            _fail_all(entries, error)
+            return
+        except LogDirFailure as failure:
+            _fail_all(entries, BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)))
+            self._on_log_dir_failure(failure)
+            return
+        appended = False
+        for entry, outcome in zip(admitted, outcomes, strict=True):
+            if isinstance(outcome, BrokerError):
+                entry.result.fail(outcome)
+            else:
+                entry.result.succeed(outcome)
+                appended = True
+        if appended:
+            self._purgatories.wake_fetches(partition.operation_key)
+            if partition.maybe_increment_leader_high_watermark():
+                self._purgatories.wake_all(partition.operation_key)
+
+
+def _admit(partition: Partition, entries: list[_Entry]) -> list[_Entry]:
+    """Fails what asks for more in-sync replicas than there are; returns the rest."""
+    refusal = partition.refuse_under_min_in_sync()
+    if refusal is None:
+        return entries
+    admitted: list[_Entry] = []
+    for entry in entries:
+        if entry.required_acks == ACKS_ALL:
+            entry.result.fail(refusal)
+        else:
+            admitted.append(entry)
+    return admitted
+
+
+def _fail_all(entries: list[_Entry], error: BrokerError) -> None:
+    for entry in entries:
+        if entry.result.error_code == ErrorCode.NONE:
+            entry.result.fail(error)
+
+
+def _internal_topic(topic_partition: TopicPartition) -> BrokerError:
+    return BrokerError(
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        f"{topic_partition.topic} is an internal topic: clients cannot append to it",
+    )

@@ -1,0 +1,205 @@
+"""The arithmetic of in-sync replicas: who counts, and how far everyone has got.
+
+A leader knows of each follower only what its fetches say: a fetch at offset N means that
+everything below N has been written there. From that follow the two numbers that matter:
+
+* the high watermark, the smallest log end of all who count: below it nothing can be lost
+  while one of them lives;
+* who is in sync: a follower that has been at the leader's log end within the last
+  `replica.lag.time.max.ms`. Time decides and not distance, because a burst puts every
+  follower behind at once without any of them being slow.
+
+A change of the ISR takes effect only when the metadata store has accepted it. Until then the
+set is uncertain, and both the old and the new members count (the *maximal* ISR): whichever
+set turns out to hold, nothing was called committed that a member of it lacks.
+
+Pure: no log, no clock, no store; times in milliseconds are handed in.
+"""
+
+from collections.abc import Collection, Iterable
+from typing import Final
+
+from odradek.model import UNKNOWN_OFFSET
+
+NEVER_MS: Final = -(1 << 60)  # longer ago than any lag
+
+
+class Follower:
+    """What the leader knows of one other replica. Made anew at the start of each leadership."""
+
+    def __init__(
+        self, broker_id: int, in_sync: bool, now_ms: int, leader_log_end_offset: int
+    ) -> None:
+        self.broker_id = broker_id
+        self.broker_epoch = -1
+        self.log_end_offset = UNKNOWN_OFFSET
+        self.log_start_offset = UNKNOWN_OFFSET
+        # A new leadership starts the lag of its ISR: no member is out of sync at once.
+        self.last_caught_up_ms = now_ms if in_sync else NEVER_MS
+        self._last_fetch_ms = now_ms
+        self._leader_log_end_offset_at_last_fetch = leader_log_end_offset
+
+    def record_fetch(
+        self, fetch_offset: int, log_start_offset: int, leader_log_end_offset: int, now_ms: int
+    ) -> None:
+        """Takes over what a fetch at `fetch_offset` says.
+
+        A fetch that begins where the leader's log ended at the fetch before shows that the
+        follower had caught up then, even if records have been appended meanwhile.
+        """
+        if fetch_offset >= leader_log_end_offset:
+            self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
+        elif fetch_offset >= self._leader_log_end_offset_at_last_fetch:
+            self.last_caught_up_ms = max(self.last_caught_up_ms, self._last_fetch_ms)
+        self.log_end_offset = fetch_offset
+        self.log_start_offset = log_start_offset
+        self._leader_log_end_offset_at_last_fetch = leader_log_end_offset
+        self._last_fetch_ms = now_ms
+
+    def is_caught_up(self, leader_log_end_offset: int, now_ms: int, lag_max_ms: int) -> bool:
+        """Whether it is at the leader's log end, or was within the last `lag_max_ms`."""
+        return (
+            self.log_end_offset == leader_log_end_offset
+            or now_ms - self.last_caught_up_ms <= lag_max_ms
+        )
+
+
+class InSyncReplicas:
+    """The replicas of a partition as its leader sees them.
+
+    `committed` is the ISR that the store holds, `proposed` the one it was asked for, if any.
+    Invariants: the leader is in both; one proposal at a time; only assigned replicas.
+    """
+
+    def __init__(
+        self,
+        leader_id: int,
+        replicas: Iterable[int],
+        committed: Iterable[int],
+        now_ms: int,
+        leader_log_end_offset: int,
+    ) -> None:
+        self.leader_id = leader_id
+        self.committed: frozenset[int] = frozenset(committed)
+        self.followers: dict[int, Follower] = {}
+        self._add_followers(replicas, now_ms, leader_log_end_offset)
+        self.proposed: frozenset[int] | None = None
+        self._check()
+
+    def _add_followers(
+        self, replicas: Iterable[int], now_ms: int, leader_log_end_offset: int
+    ) -> None:
+        for broker_id in replicas:
+            if broker_id != self.leader_id and broker_id not in self.followers:
+                in_sync = broker_id in self.committed
+                self.followers[broker_id] = Follower(
+                    broker_id, in_sync, now_ms, leader_log_end_offset
+                )
+
+    def assign(
+        self,
+        replicas: Collection[int],
+        committed: Iterable[int],
+        now_ms: int,
+        leader_log_end_offset: int,
+    ) -> None:
+        """Takes over the store's state within one leadership; known followers stay known."""
+        for broker_id in [each for each in self.followers if each not in replicas]:
+            del self.followers[broker_id]
+        self.proposed = None
+        self.committed = frozenset(committed)
+        self._add_followers(replicas, now_ms, leader_log_end_offset)
+        self._check()
+
+    @property
+    def replica_count(self) -> int:
+        """How many replicas the partition has, this one included."""
+        return len(self.followers) + 1
+
+    @property
+    def maximal(self) -> frozenset[int]:
+        """Every replica that is, or may by now be, in sync."""
+        return self.committed if self.proposed is None else self.committed | self.proposed
+
+    def effective_min_in_sync(self, min_insync_replicas: int) -> int:
+        """`min.insync.replicas`, which cannot ask for more replicas than there are."""
+        return min(min_insync_replicas, self.replica_count)
+
+    def high_watermark(self, leader_log_end_offset: int, now_ms: int, lag_max_ms: int) -> int:
+        """The smallest log end among those that count; -1 when one has not fetched yet.
+
+        A caught-up follower outside the ISR counts too. Otherwise a leader alone in its ISR
+        would move the high watermark with every append, and a follower that is always one
+        fetch behind could never reach it and rejoin.
+        """
+        smallest = leader_log_end_offset
+        if not self.followers:
+            return smallest
+        maximal = self.maximal
+        for follower in self.followers.values():
+            if follower.log_end_offset < smallest and (
+                follower.broker_id in maximal
+                or follower.is_caught_up(leader_log_end_offset, now_ms, lag_max_ms)
+            ):
+                smallest = follower.log_end_offset
+        return smallest
+
+    def low_watermark(self, leader_log_start_offset: int, alive: Iterable[int] | None) -> int:
+        """The smallest log start among the leader and the followers that are alive.
+
+        `alive` None counts every follower. -1 when one of them has not fetched yet.
+        """
+        followers = self.followers.values()
+        counted = [f for f in followers if alive is None or f.broker_id in alive]
+        return min([leader_log_start_offset, *(f.log_start_offset for f in counted)])
+
+    def out_of_sync(
+        self, leader_log_end_offset: int, now_ms: int, lag_max_ms: int
+    ) -> frozenset[int]:
+        """Members of the ISR that have been behind for longer than `lag_max_ms`.
+
+        Empty while a proposal is open: its outcome decides what there is to shrink.
+        """
+        if self.proposed is not None:
+            return frozenset()
+        return frozenset(
+            follower.broker_id
+            for follower in self.followers.values()
+            if follower.broker_id in self.committed
+            and not follower.is_caught_up(leader_log_end_offset, now_ms, lag_max_ms)
+        )
+
+    def may_join(self, broker_id: int, high_watermark: int, leader_epoch_start_offset: int) -> bool:
+        """Whether a follower may be proposed for the ISR.
+
+        It must have everything committed, and must have passed the point where this leader
+        took over: before that its log may still hold records of another history.
+        """
+        follower = self.followers.get(broker_id)
+        return (
+            follower is not None
+            and self.proposed is None
+            and broker_id not in self.committed
+            and follower.log_end_offset >= high_watermark
+            and follower.log_end_offset >= leader_epoch_start_offset
+        )
+
+    def propose(self, members: frozenset[int]) -> None:
+        """Opens a proposal; both sets count until it is `settled`."""
+        assert self.proposed is None, f"{sorted(self.proposed or ())} is still being proposed"
+        self.proposed = members
+        self._check()
+
+    def settle(self, committed: Iterable[int]) -> None:
+        """Ends a proposal with what the store holds now."""
+        self.proposed = None
+        self.committed = frozenset(committed)
+        self._check()
+
+    def _check(self) -> None:
+        assigned = {self.leader_id, *self.followers}
+        for members in (self.committed, self.proposed or self.committed):
+            assert self.leader_id in members, (
+                f"leader {self.leader_id} is not in its ISR {sorted(members)}"
+            )
+            assert members <= assigned, f"ISR {sorted(members)} outside of {sorted(assigned)}"

@@ -1,0 +1,417 @@
+"""The rules of one partition: who may append, what may be read, and what is committed.
+
+A `Partition` joins a log (what this broker has) with a role (what the metadata says). It is
+a leader with an `InSyncReplicas`, a follower, or offline when its log directory failed. It
+answers questions and changes its own state; it never waits and wakes nobody: methods that
+may have moved the high watermark say so, and the replica manager does the waking.
+
+Two epochs guard it. The leader epoch counts leaderships: a request that carries another one
+comes from a world that is over, or that this broker has not heard of yet. The partition
+epoch counts changes of the ISR, so that the store can refuse a stale proposal.
+
+The high watermark never goes back while this broker leads, and is never above the log end.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from mypy_extensions import mypyc_attr
+
+from odradek.clock import Clock
+from odradek.errors import BrokerError, ErrorCode
+from odradek.metadata.image import PartitionImage
+from odradek.model import NO_LEADER, NO_LEADER_EPOCH, UNKNOWN_OFFSET, TopicPartition
+from odradek.replication.fetch import (
+    ISOLATION_LOG_END,
+    ISOLATION_TXN_COMMITTED,
+    FetchInfo,
+    FetchParams,
+    FetchResult,
+)
+from odradek.replication.in_sync_replicas import InSyncReplicas
+from odradek.replication.isr_store import IsrStore
+from odradek.replication.keys import operation_key
+from odradek.replication.replica_states import EpochEndOffset, ReadableEnd
+from odradek.storage.log import Log
+from odradek.storage.offset_metadata import LogAppendInfo, LogOffsetMetadata
+
+logger = logging.getLogger(__name__)
+
+HIGH_WATERMARK_OFFSET: Final = -1  # DeleteRecords: everything that is committed
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Partition:
+    """One replica of one partition on this broker. Called on the broker's loop only."""
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        broker_id: int,
+        clock: Clock,
+        replica_lag_time_max_ms: int,
+        isr_store: IsrStore,
+        on_committed: Callable[["Partition"], None],
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.operation_key = operation_key(topic_partition)
+        self.broker_id = broker_id
+        self.log: Log | None = None
+        self.leader_id = NO_LEADER
+        self.leader_epoch = NO_LEADER_EPOCH
+        self.partition_epoch = -1
+        self.leader_epoch_start_offset = UNKNOWN_OFFSET
+        self.in_sync_replicas: InSyncReplicas | None = None  # while this broker leads
+        self._clock = clock
+        self._lag_max_ms = replica_lag_time_max_ms
+        self._isr_store = isr_store
+        self._on_committed = on_committed
+
+    # Roles
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this broker leads the partition."""
+        return self.in_sync_replicas is not None
+
+    def make_leader(self, image: PartitionImage, log: Log) -> bool:
+        """Takes up, or goes on with, the leadership that the metadata says; True when it is new."""
+        self.log = log
+        is_new = not self.is_leader or image.leader_epoch != self.leader_epoch
+        self._take_over(image)
+        now_ms = self._clock.monotonic_ms()
+        log_end_offset = log.log_end_offset
+        if is_new:
+            self.leader_epoch_start_offset = log_end_offset
+            log.leader_epochs.assign(image.leader_epoch, log_end_offset)
+            self.in_sync_replicas = InSyncReplicas(
+                self.broker_id, image.replicas, image.isr, now_ms, log_end_offset
+            )
+        else:
+            self._in_sync().assign(image.replicas, image.isr, now_ms, log_end_offset)
+        self.maybe_increment_leader_high_watermark()
+        return is_new
+
+    def make_follower(self, image: PartitionImage, log: Log) -> bool:
+        """Gives up leading, if it did; True when the leader or its epoch changed."""
+        self.log = log
+        changed = (
+            self.is_leader
+            or image.leader != self.leader_id
+            or image.leader_epoch != self.leader_epoch
+        )
+        self.in_sync_replicas = None
+        self._take_over(image)
+        return changed
+
+    def make_offline(self) -> None:
+        """Lets go of a log whose directory failed; requests get KAFKA_STORAGE_ERROR."""
+        self.log = None
+        self.in_sync_replicas = None
+
+    def _take_over(self, image: PartitionImage) -> None:
+        self.leader_id = image.leader
+        self.leader_epoch = image.leader_epoch
+        self.partition_epoch = image.partition_epoch
+
+    # Finding the log
+
+    def local_log(self, current_leader_epoch: int, only_leader: bool) -> Log:
+        """This replica's log, if the caller's view of the leadership agrees with ours.
+
+        Raises:
+            BrokerError: KAFKA_STORAGE_ERROR, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH or
+                NOT_LEADER_OR_FOLLOWER.
+        """
+        if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
+            self._refuse_epoch(current_leader_epoch)
+        log = self.log
+        if log is None:
+            raise BrokerError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {self.topic_partition} is offline"
+            )
+        if only_leader and self.in_sync_replicas is None:
+            raise BrokerError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"broker {self.broker_id} does not lead {self.topic_partition}; "
+                f"broker {self.leader_id} does in epoch {self.leader_epoch}",
+            )
+        return log
+
+    def leader_log(self) -> Log:
+        """The log, if this broker leads; raises as `local_log` does."""
+        return self.local_log(NO_LEADER_EPOCH, True)
+
+    def _refuse_epoch(self, current_leader_epoch: int) -> None:
+        if current_leader_epoch < self.leader_epoch:
+            code = ErrorCode.FENCED_LEADER_EPOCH
+        else:
+            code = ErrorCode.UNKNOWN_LEADER_EPOCH
+        raise BrokerError(
+            code,
+            f"{self.topic_partition} is in leader epoch {self.leader_epoch}, "
+            f"the request speaks of {current_leader_epoch}",
+        )
+
+    def _in_sync(self) -> InSyncReplicas:
+        in_sync = self.in_sync_replicas
+        assert in_sync is not None, f"{self.topic_partition} is asked for an ISR but not led here"
+        return in_sync
+
+    # Appending
+
+    def append_to_leader(
+        self, batches: Sequence[memoryview], internal: bool
+    ) -> list[LogAppendInfo | BrokerError]:
+        """Appends several requests' batches at once; each gets its own outcome.
+
+        Does not move the high watermark: the fetches are woken in between (R7).
+
+        Raises:
+            BrokerError: this broker cannot append at all (not leader, storage).
+        """
+        origin = "coordinator" if internal else "client"
+        return self.leader_log().append_as_leader(batches, self.leader_epoch, origin=origin)
+
+    def refuse_under_min_in_sync(self) -> BrokerError | None:
+        """Why an append with acks=all must not even begin, if so."""
+        in_sync = self.in_sync_replicas
+        if in_sync is None or self.log is None:
+            return None
+        minimum = in_sync.effective_min_in_sync(self.log.config.min_insync_replicas)
+        if len(in_sync.committed) >= minimum:
+            return None
+        return BrokerError(
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            f"{self.topic_partition} has {len(in_sync.committed)} in-sync replicas, "
+            f"min.insync.replicas asks for {minimum}",
+        )
+
+    def has_enough_replicas(self, required_offset: int) -> bool:
+        """Whether everything below `required_offset` is committed.
+
+        The high watermark is asked, not the replicas, so that what is acknowledged can also
+        be read.
+
+        Raises:
+            BrokerError: NOT_ENOUGH_REPLICAS_AFTER_APPEND, or as `leader_log`.
+        """
+        log = self.leader_log()
+        if log.high_watermark < required_offset:
+            return False
+        in_sync = self._in_sync()
+        minimum = in_sync.effective_min_in_sync(log.config.min_insync_replicas)
+        if len(in_sync.committed) < minimum:
+            raise BrokerError(
+                ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+                f"{self.topic_partition} was left with {len(in_sync.committed)} in-sync "
+                f"replicas, min.insync.replicas asks for {minimum}",
+            )
+        return True
+
+    def maybe_increment_leader_high_watermark(self) -> bool:
+        """Moves the high watermark to what the in-sync replicas have; True when it moved."""
+        in_sync = self.in_sync_replicas
+        log = self.log
+        if in_sync is None or log is None:
+            return False
+        committed = log.log_end_offset
+        if in_sync.followers:
+            committed = in_sync.high_watermark(
+                committed, self._clock.monotonic_ms(), self._lag_max_ms
+            )
+        if committed <= log.high_watermark:
+            return False
+        log.update_high_watermark(committed)
+        assert log.high_watermark <= log.log_end_offset, (
+            f"high watermark {log.high_watermark} is above the log end {log.log_end_offset}"
+        )
+        return True
+
+    # Reading
+
+    def read(
+        self, params: FetchParams, info: FetchInfo, max_bytes: int, min_one_message: bool
+    ) -> FetchResult:
+        """Reads one partition for a consumer or a follower.
+
+        Raises:
+            BrokerError: OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE, or as `local_log`.
+        """
+        log = self.local_log(info.current_leader_epoch, params.fetch_only_leader)
+        result = FetchResult(self.topic_partition)
+        result.high_watermark = log.high_watermark
+        result.last_stable_offset = log.last_stable_offset
+        result.log_start_offset = log.log_start_offset
+        result.log_end_offset = log.log_end_offset
+        if info.last_fetched_epoch >= 0:
+            diverging = self.diverging_end(info, params)
+            if diverging is not None:
+                result.diverging_epoch = diverging.leader_epoch
+                result.diverging_end_offset = diverging.end_offset
+                return result
+        found = log.read(
+            info.fetch_offset, max_bytes, self._upper_offset(log, params), min_one_message
+        )
+        result.fetch_offset_metadata = found.fetch_offset_metadata
+        result.records = found.records
+        result.size_bytes = found.size_bytes
+        if params.isolation == ISOLATION_TXN_COMMITTED:
+            result.aborted = [(each.producer_id, each.first_offset) for each in found.aborted or ()]
+        return result
+
+    def _upper_offset(self, log: Log, params: FetchParams) -> int:
+        if params.isolation == ISOLATION_LOG_END:
+            return log.log_end_offset
+        if params.isolation == ISOLATION_TXN_COMMITTED:
+            return log.last_stable_offset
+        return log.high_watermark
+
+    def readable_end(self, info: FetchInfo, params: FetchParams) -> ReadableEnd:
+        """Where this reader's view ends now; raises as `local_log` does."""
+        log = self.local_log(info.current_leader_epoch, params.fetch_only_leader)
+        upper_offset = self._upper_offset(log, params)
+        if upper_offset == log.log_end_offset:
+            return ReadableEnd(log.log_end_offset_metadata, upper_offset)
+        place = log.convert_offset(upper_offset) or LogOffsetMetadata(upper_offset)
+        return ReadableEnd(place, log.log_end_offset)
+
+    def diverging_end(self, info: FetchInfo, params: FetchParams) -> EpochEndOffset | None:
+        """Where the reader's history parted from this log's, or None when it has not.
+
+        Raises:
+            BrokerError: OFFSET_OUT_OF_RANGE when this log cannot tell, or as `local_log`.
+        """
+        end = self.end_offset_of_epoch(
+            info.last_fetched_epoch, info.current_leader_epoch, params.fetch_only_leader
+        )
+        if end.leader_epoch < 0 or end.end_offset < 0:
+            raise BrokerError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.topic_partition} does not know epoch {info.last_fetched_epoch}",
+            )
+        if end.leader_epoch < info.last_fetched_epoch or end.end_offset < info.fetch_offset:
+            return end
+        return None
+
+    def end_offset_of_epoch(
+        self, leader_epoch: int, current_leader_epoch: int, only_leader: bool
+    ) -> EpochEndOffset:
+        """The largest known epoch not above `leader_epoch`, and where it ends here."""
+        log = self.local_log(current_leader_epoch, only_leader)
+        epoch, end_offset = log.leader_epochs.end_offset_for(leader_epoch)
+        return EpochEndOffset(epoch, end_offset)
+
+    # Followers
+
+    def record_follower_fetch(
+        self, replica_id: int, fetch_offset: int, log_start_offset: int, replica_epoch: int = -1
+    ) -> bool:
+        """Takes over how far a follower has got; True when what is committed has changed.
+
+        Raises:
+            BrokerError: NOT_LEADER_OR_FOLLOWER when that broker has no replica here, or as
+                `leader_log`.
+        """
+        log = self.leader_log()
+        in_sync = self._in_sync()
+        follower = in_sync.followers.get(replica_id)
+        if follower is None:
+            raise BrokerError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"broker {replica_id} is no replica of {self.topic_partition}",
+            )
+        if replica_epoch < follower.broker_epoch:
+            raise BrokerError(
+                ErrorCode.STALE_BROKER_EPOCH,
+                f"broker {replica_id} fetches in epoch {replica_epoch}, "
+                f"it was in {follower.broker_epoch} before",
+            )
+        follower.broker_epoch = replica_epoch
+        old_start = follower.log_start_offset
+        old_end = follower.log_end_offset
+        follower.record_fetch(
+            fetch_offset, log_start_offset, log.log_end_offset, self._clock.monotonic_ms()
+        )
+        self._maybe_expand_isr(replica_id)
+        moved = self.maybe_increment_leader_high_watermark()
+        return moved or old_start != follower.log_start_offset or old_end != fetch_offset
+
+    def _maybe_expand_isr(self, replica_id: int) -> None:
+        in_sync = self._in_sync()
+        high_watermark = self.leader_log().high_watermark
+        if in_sync.may_join(replica_id, high_watermark, self.leader_epoch_start_offset):
+            self._propose(in_sync.committed | {replica_id})
+
+    def maybe_shrink_isr(self) -> None:
+        """Proposes an ISR without those that have been behind for too long."""
+        in_sync = self.in_sync_replicas
+        if in_sync is None or self.log is None:
+            return
+        lagging = in_sync.out_of_sync(
+            self.log.log_end_offset, self._clock.monotonic_ms(), self._lag_max_ms
+        )
+        if lagging:
+            logger.info("%s: out of sync: %s", self.topic_partition, sorted(lagging))
+            self._propose(in_sync.committed - lagging)
+
+    def _propose(self, members: frozenset[int]) -> None:
+        self._in_sync().propose(members)
+        leader_epoch = self.leader_epoch
+
+        def on_done(outcome: PartitionImage | BrokerError) -> None:
+            self._on_proposal_settled(leader_epoch, outcome)
+
+        self._isr_store.change_isr(
+            self.topic_partition,
+            leader_epoch,
+            self.partition_epoch,
+            tuple(sorted(members)),
+            on_done,
+        )
+
+    def _on_proposal_settled(
+        self, leader_epoch: int, outcome: PartitionImage | BrokerError
+    ) -> None:
+        in_sync = self.in_sync_replicas
+        if in_sync is None or leader_epoch != self.leader_epoch or in_sync.proposed is None:
+            return  # another leadership, or the metadata brought the outcome already
+        if isinstance(outcome, BrokerError):
+            logger.warning("%s: the ISR stays: %s", self.topic_partition, outcome)
+            in_sync.settle(in_sync.committed)
+        else:
+            self.partition_epoch = outcome.partition_epoch
+            in_sync.settle(outcome.isr)
+        self.maybe_increment_leader_high_watermark()
+        self._on_committed(self)
+
+    # Deleting
+
+    def delete_records(self, before_offset: int) -> int:
+        """Moves the log start up to `before_offset` (-1: the high watermark); returns it.
+
+        Raises:
+            BrokerError: POLICY_VIOLATION for a topic that is only compacted,
+                OFFSET_OUT_OF_RANGE, or as `leader_log`.
+        """
+        log = self.leader_log()
+        if "delete" not in log.config.cleanup_policy:
+            raise BrokerError(
+                ErrorCode.POLICY_VIOLATION,
+                f"{self.topic_partition}: cleanup.policy does not include delete",
+            )
+        offset = log.high_watermark if before_offset == HIGH_WATERMARK_OFFSET else before_offset
+        if not 0 <= offset <= log.high_watermark:
+            raise BrokerError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.topic_partition}: cannot delete before {before_offset}, "
+                f"the high watermark is {log.high_watermark}",
+            )
+        log.maybe_increment_log_start_offset(offset)
+        return offset
+
+    def low_watermark(self, alive_brokers: frozenset[int] | None) -> int:
+        """The smallest log start of the live replicas; raises as `leader_log` does."""
+        log = self.leader_log()
+        return self._in_sync().low_watermark(log.log_start_offset, alive_brokers)
