@@ -1,0 +1,323 @@
+"""The options of `format("odradek")`: one table, checked before anything is read.
+
+Names and meanings are those of Spark's Kafka connector, whatever the case they are written
+in, so that a job changes from `kafka` to `odradek` by its format alone. Options of the
+connector that only tune what is different here are accepted and do nothing; an option that
+nobody knows is refused, since a misspelt limit that is silently ignored costs an evening.
+"""
+
+import difflib
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from odradek.model import TopicPartition
+from pyspark_odradek.offsets import (
+    EARLIEST,
+    LATEST,
+    AtTime,
+    EndOfLog,
+    ExactOffsets,
+    OffsetBound,
+    parse_assignment,
+    parse_offset_bound,
+    parse_times,
+)
+from pyspark_odradek.schema import COLUMN_TYPES, HEADERS, PLAIN_COLUMNS
+
+START_OF_LOG: Final = EndOfLog(EARLIEST)
+END_OF_LOG: Final = EndOfLog(LATEST)
+
+_log = logging.getLogger(__name__)
+
+_STRATEGIES: Final = ("subscribe", "subscribePattern", "assign")
+_OWN: Final = (
+    *_STRATEGIES,
+    "path",
+    "columns",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "startingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "endingOffsets",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "maxOffsetsPerTrigger",
+    "failOnDataLoss",
+    "includeHeaders",
+)
+# The connector's that have nothing to tune here: its consumer pools, its retries, its groups.
+_WITHOUT_EFFECT: Final = (
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "groupIdPrefix",
+)
+_CLIENT: Final = (
+    "kafka.bootstrap.servers",
+    "kafka.client.id",
+    "kafka.isolation.level",
+    "kafka.fetch.max.bytes",
+    "kafka.max.partition.fetch.bytes",
+    "kafka.fetch.max.wait.ms",
+    "kafka.request.timeout.ms",
+    "kafka.security.protocol",
+)
+_REFUSED: Final = {
+    "kafka.auto.offset.reset": "say startingOffsets",
+    "kafka.enable.auto.commit": "offsets are kept in Spark's checkpoint",
+    "kafka.interceptor.classes": "a source must not change what it reads",
+    "kafka.key.deserializer": "key is binary; cast it in Spark",
+    "kafka.value.deserializer": "value is binary; cast it in Spark",
+}
+
+
+@dataclass(frozen=True)
+class ClientOptions:
+    """How brokers are asked; times in milliseconds, sizes in bytes."""
+
+    bootstrap_servers: str | None = None
+    client_id: str = "odradek-spark"
+    fetch_max_bytes: int = 52_428_800
+    partition_fetch_max_bytes: int = 8_388_608
+    fetch_max_wait_ms: int = 500
+    request_timeout_ms: int = 30_000
+
+
+@dataclass(frozen=True)
+class TopicSelection:
+    """Which partitions are read: exactly one of the three is given."""
+
+    names: tuple[str, ...] = ()
+    pattern: str | None = None
+    assignment: tuple[TopicPartition, ...] = ()
+
+    def takes(self, topic: str) -> bool:
+        """Whether partitions of this topic may be read."""
+        if self.pattern is not None:
+            return re.fullmatch(self.pattern, topic) is not None
+        return topic in self.names or any(topic == wanted.topic for wanted in self.assignment)
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """Every option with its value. Immutable and picklable: it travels to the workers."""
+
+    selection: TopicSelection
+    client: ClientOptions
+    log_dirs: tuple[str, ...] = ()
+    columns: tuple[str, ...] = PLAIN_COLUMNS
+    starting: OffsetBound = START_OF_LOG
+    ending: OffsetBound = END_OF_LOG
+    fail_without_match: bool = True
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+    max_offsets_per_trigger: int | None = None
+    fail_on_data_loss: bool = True
+    read_committed: bool = False
+
+
+def parse_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
+    """Checks and reads the options of a batch or a streaming read.
+
+    Raises:
+        ValueError: an option is unknown, contradicts another, or has a value that it cannot
+            have; the text names it.
+    """
+    return _Parser(given, streaming).parse()
+
+
+def parse_columns(given: Mapping[str, str]) -> tuple[str, ...]:
+    """The columns of the table, which Spark wants to know before anything else."""
+    options = {name.lower(): value for name, value in given.items()}
+    wanted = options.get("columns")
+    if wanted is None:
+        headers = _boolean("includeHeaders", options.get("includeheaders", "false"))
+        return (*PLAIN_COLUMNS, HEADERS) if headers else PLAIN_COLUMNS
+    by_lower_name = {name.lower(): name for name in COLUMN_TYPES}
+    names = [name.strip() for name in wanted.split(",")]
+    for name in names:
+        if name.lower() not in by_lower_name:
+            raise ValueError(
+                f"columns: there is no column {name!r}, only {', '.join(COLUMN_TYPES)}"
+            )
+    return tuple(dict.fromkeys(by_lower_name[name.lower()] for name in names))
+
+
+@dataclass
+class _Parser:
+    given: Mapping[str, str]
+    streaming: bool
+    options: dict[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.options = {name.lower(): value for name, value in self.given.items()}
+
+    def parse(self) -> SourceOptions:
+        self._refuse_unknown()
+        client = self._client()
+        path = self.options.get("path", "").strip()
+        committed = self._isolation()
+        if not path and client.bootstrap_servers is None:
+            raise ValueError("say where to read: kafka.bootstrap.servers, or path")
+        if path and committed:
+            raise ValueError(
+                "kafka.isolation.level=read_committed needs the broker: leave out path"
+            )
+        return SourceOptions(
+            selection=self._selection(),
+            client=client,
+            log_dirs=tuple(part.strip() for part in path.split(",") if part.strip()),
+            columns=parse_columns(self.given),
+            starting=self._starting(),
+            ending=self._ending(),
+            fail_without_match=self._fail_without_match(),
+            min_partitions=self._positive("minPartitions"),
+            max_records_per_partition=self._positive("maxRecordsPerPartition"),
+            max_offsets_per_trigger=self._positive("maxOffsetsPerTrigger"),
+            fail_on_data_loss=_boolean("failOnDataLoss", self._get("failOnDataLoss", "true")),
+            read_committed=committed,
+        )
+
+    def _get(self, name: str, default: str = "") -> str:
+        return self.options.get(name.lower(), default)
+
+    def _has(self, name: str) -> bool:
+        return name.lower() in self.options
+
+    def _positive(self, name: str) -> int | None:
+        return _positive(name, self._get(name)) if self._has(name) else None
+
+    def _refuse_unknown(self) -> None:
+        known = {name.lower(): name for name in (*_OWN, *_CLIENT, *_WITHOUT_EFFECT)}
+        for name, why in _REFUSED.items():
+            if self._has(name):
+                raise ValueError(f"{name} is not supported: {why}")
+        for name in self.options:
+            if name in known:
+                continue
+            if name.startswith("kafka.") and not name.startswith(("kafka.sasl.", "kafka.ssl.")):
+                _log.warning("%s has no effect on this source", name)
+                continue
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {known[close[0]]}?" if close else ""
+            raise ValueError(f"unknown option {name!r}{hint}")
+
+    def _selection(self) -> TopicSelection:
+        chosen = [name for name in _STRATEGIES if self._has(name)]
+        if len(chosen) != 1:
+            raise ValueError(f"say exactly one of {', '.join(_STRATEGIES)}, not {len(chosen)}")
+        text = self._get(chosen[0])
+        if chosen[0] == "assign":
+            return TopicSelection(assignment=parse_assignment("assign", text))
+        if chosen[0] == "subscribePattern":
+            return TopicSelection(pattern=_pattern(text))
+        names = tuple(sorted({name.strip() for name in text.split(",") if name.strip()}))
+        if not names:
+            raise ValueError("subscribe: no topic is named")
+        return TopicSelection(names=names)
+
+    def _starting(self) -> OffsetBound:
+        bound = self._bound("starting", END_OF_LOG if self.streaming else START_OF_LOG)
+        if not self.streaming and _uses(bound, LATEST):
+            raise ValueError("startingOffsets: a batch cannot start at the latest offset")
+        return bound
+
+    def _ending(self) -> OffsetBound:
+        bound = self._bound("ending", END_OF_LOG)
+        if self.streaming and self._has_any("ending"):
+            raise ValueError("ending offsets and times have no meaning for a stream")
+        if _uses(bound, EARLIEST):
+            raise ValueError("endingOffsets: a batch cannot end at the earliest offset")
+        return bound
+
+    def _has_any(self, side: str) -> bool:
+        suffixes = ("Timestamp", "OffsetsByTimestamp", "Offsets")
+        return any(self._has(side + suffix) for suffix in suffixes)
+
+    def _bound(self, side: str, default: OffsetBound) -> OffsetBound:
+        """A time for all partitions goes before times for each, and these before offsets."""
+        if self._has(f"{side}Timestamp"):
+            name = f"{side}Timestamp"
+            return AtTime(_natural(name, self._get(name)))
+        if self._has(f"{side}OffsetsByTimestamp"):
+            name = f"{side}OffsetsByTimestamp"
+            return parse_times(name, self._get(name))
+        if self._has(f"{side}Offsets"):
+            name = f"{side}Offsets"
+            return parse_offset_bound(name, self._get(name))
+        return default
+
+    def _fail_without_match(self) -> bool:
+        strategy = self._get("startingOffsetsByTimestampStrategy", "error").strip().lower()
+        if strategy not in ("error", "latest"):
+            raise ValueError(
+                f"startingOffsetsByTimestampStrategy: {strategy!r} is neither error nor latest"
+            )
+        return strategy == "error"
+
+    def _isolation(self) -> bool:
+        level = self._get("kafka.isolation.level", "read_uncommitted").strip().lower()
+        if level not in ("read_uncommitted", "read_committed"):
+            raise ValueError(f"kafka.isolation.level: there is no level {level!r}")
+        return level == "read_committed"
+
+    def _client(self) -> ClientOptions:
+        protocol = self._get("kafka.security.protocol", "PLAINTEXT").strip().upper()
+        if protocol != "PLAINTEXT":
+            raise ValueError(
+                f"kafka.security.protocol: {protocol} is not supported, only PLAINTEXT"
+            )
+        numbers = {
+            name: _positive(option, self._get(option))
+            for name, option in (
+                ("fetch_max_bytes", "kafka.fetch.max.bytes"),
+                ("partition_fetch_max_bytes", "kafka.max.partition.fetch.bytes"),
+                ("fetch_max_wait_ms", "kafka.fetch.max.wait.ms"),
+                ("request_timeout_ms", "kafka.request.timeout.ms"),
+            )
+            if self._has(option)
+        }
+        servers = self._get("kafka.bootstrap.servers").strip() or None
+        client_id = self._get("kafka.client.id", ClientOptions.client_id)
+        return ClientOptions(bootstrap_servers=servers, client_id=client_id, **numbers)
+
+
+def _uses(bound: OffsetBound, end: int) -> bool:
+    if isinstance(bound, ExactOffsets):
+        return end in bound.offsets.values()
+    return isinstance(bound, EndOfLog) and bound.which == end
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"subscribePattern: {text!r} is no regular expression: {error}") from error
+    return text
+
+
+def _boolean(name: str, text: str) -> bool:
+    word = text.strip().lower()
+    if word not in ("true", "false"):
+        raise ValueError(f"{name}: {text!r} is neither true nor false")
+    return word == "true"
+
+
+def _natural(name: str, text: str) -> int:
+    if not text.strip().isdecimal():
+        raise ValueError(f"{name}: {text!r} is no whole number")
+    return int(text)
+
+
+def _positive(name: str, text: str) -> int:
+    number = _natural(name, text)
+    if number == 0:
+        raise ValueError(f"{name} must be at least 1")
+    return number

@@ -1,0 +1,40 @@
+"""The columns of a topic, as Spark's Kafka connector names and types them.
+
+`headers` comes only when it is asked for. Spark does not tell a Python data source which
+columns a query needs, so the option `columns` does: what is not read costs nothing.
+"""
+
+from typing import Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+HEADERS: Final = "headers"
+
+COLUMN_TYPES: Final[dict[str, DataType]] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    HEADERS: ArrayType(
+        StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+    ),
+}
+PLAIN_COLUMNS: Final = tuple(name for name in COLUMN_TYPES if name != HEADERS)
+
+
+def spark_schema(columns: tuple[str, ...]) -> StructType:
+    """The schema of these columns, in this order; like the connector's, all may be null."""
+    return StructType([StructField(name, COLUMN_TYPES[name]) for name in columns])
