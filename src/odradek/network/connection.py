@@ -30,9 +30,9 @@ from odradek.network.log_limit import LimitedLog
 from odradek.network.receive_buffers import READ_BUFFER_BYTES, BufferPool, ReceiveBuffer
 from odradek.network.request_memory import RequestMemory
 from odradek.protocol.exchange import Exchange, RequestHandler
-from odradek.protocol.primitives import Buffer
+from odradek.protocol.framing import SIZE_BYTES, encode_size, frame_size
+from odradek.protocol.primitives import Buffer, ProtocolError
 
-SIZE_BYTES: Final = 4
 LARGE_FRAME_BYTES: Final = READ_BUFFER_BYTES // 2  # from here on a frame is not read beyond
 FLUSH_BYTES: Final = 1024 * 1024  # answers of one read are written early when they exceed this
 ANONYMOUS: Final = "User:ANONYMOUS"
@@ -304,11 +304,12 @@ class Connection:
         receive = self._receive
         if receive is None or self._end - start < SIZE_BYTES:
             return -1
-        data = receive.data
-        high: i64 = data[start]
-        size: i64 = high << 24 | data[start + 1] << 16 | data[start + 2] << 8 | data[start + 3]
-        if size > self.context.frame_max_bytes:
-            self._refuse_frame(size)
+        size: i64 = -1
+        try:
+            size = frame_size(receive.data, start, self.context.frame_max_bytes)
+        except ProtocolError as error:
+            self.context.log.warning(f"Closing {self.connection_id}: {error}")
+            self.close()
             return -1
         if self._memory.limited and not self._charged_bytes:
             if not self._memory.try_charge(size + SIZE_BYTES):
@@ -317,14 +318,6 @@ class Connection:
                 return -1
             self._charged_bytes = size + SIZE_BYTES
         return size
-
-    def _refuse_frame(self, size: i64) -> None:
-        signed = size - (1 << 32) if size >> 31 else size
-        self.context.log.warning(
-            f"Closing {self.connection_id}: a frame of {signed} bytes is announced, "
-            f"socket.request.max.bytes is {self.context.frame_max_bytes}"
-        )
-        self.close()
 
     def _expect(self, size: i64) -> None:
         """Large frames come in rows: the next buffer is made for one like this."""
@@ -363,7 +356,7 @@ class Connection:
         size: i64 = 0
         for buffer in answer:
             size += len(buffer)
-        self._out.append(int(size).to_bytes(SIZE_BYTES, "big"))
+        self._out.append(encode_size(size))
         self._out += answer
         self._out_bytes += size
 

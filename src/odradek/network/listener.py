@@ -157,7 +157,7 @@ class Listener:
         )
         self._connections[connection] = tenant = _Tenant(cast(Transport, transport))
         if self._idle_max_ms > 0:
-            self._watch_idle(connection, tenant, self._idle_max_ms)
+            self._watch_idle(connection, tenant)
         return connection
 
     def _on_lost(self, connection: Connection) -> None:
@@ -168,19 +168,20 @@ class Listener:
         if not self._connections:
             self._on_empty()
 
-    def _watch_idle(self, connection: Connection, tenant: "_Tenant", delay_ms: int) -> None:
-        """Looks again in `delay_ms`: reads do not touch the timer, which keeps them cheap."""
-        tenant.idle_task = TimerTask(delay_ms, lambda: self._check_idle(connection))
-        self._timer.add(tenant.idle_task)
+    def _watch_idle(self, connection: Connection, tenant: "_Tenant") -> None:
+        """Reads do not touch the timer, which keeps them cheap: the task looks and waits again."""
+        task = TimerTask(self._idle_max_ms, lambda: self._check_idle(connection))
+        tenant.idle_task = task
+        self._timer.add(task)
 
     def _check_idle(self, connection: Connection) -> None:
         tenant = self._connections.get(connection)
-        if tenant is None:
+        if tenant is None or tenant.idle_task is None:
             return
-        tenant.idle_task = None
         idle_ms = self._context.clock.monotonic_ms() - connection.received_ms
         if idle_ms < self._idle_max_ms or not connection.idle:
-            self._watch_idle(connection, tenant, max(1, self._idle_max_ms - idle_ms))
+            tenant.idle_task.delay_ms = max(1, self._idle_max_ms - idle_ms)
+            self._timer.add(tenant.idle_task)
             return
         logger.info("Closing %s: idle for %d ms", connection.connection_id, idle_ms)
         # Not `close`: a client that has stopped reading would keep it open for ever.

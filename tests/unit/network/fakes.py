@@ -1,0 +1,143 @@
+"""A transport and a request handler that only remember what was done to them."""
+
+import logging
+import struct
+from collections.abc import Callable
+
+from odradek.clock import ManualClock
+from odradek.network.connection import Connection, ConnectionContext
+from odradek.network.log_limit import LimitedLog
+from odradek.network.receive_buffers import BufferPool
+from odradek.network.request_memory import RequestMemory
+from odradek.protocol.exchange import Exchange, RequestHandler
+
+
+def framed(*bodies: bytes) -> bytes:
+    return b"".join(struct.pack(">i", len(body)) + body for body in bodies)
+
+
+class FakeTransport:
+    """Collects writes; never full unless the test says so."""
+
+    def __init__(self) -> None:
+        self.writes: list[bytes] = []
+        self.reading = True
+        self.closed = False
+        self.aborted = False
+
+    @property
+    def written(self) -> bytes:
+        return b"".join(self.writes)
+
+    def writelines(self, buffers: list[bytes]) -> None:
+        assert not self.closed, "written after close"
+        self.writes.append(b"".join(buffers))
+
+    def pause_reading(self) -> None:
+        assert self.reading, "paused twice"
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        assert not self.reading, "resumed while reading"
+        self.reading = True
+
+    def close(self) -> None:
+        assert not self.closed, "closed twice"
+        self.closed = True
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+class FakeHandler(RequestHandler):
+    """Echoes a frame, unless its first letter asks for something else.
+
+    `p` parks the request until the test answers it, `b` batches it until `settle`, `w`
+    batches it and leaves it unanswered even then, `n` answers nothing, `x` drops the
+    connection. Parked ones are in `parked`, in order.
+    """
+
+    def __init__(self) -> None:
+        self.handled: list[bytes] = []
+        self.parked: list[Exchange] = []
+        self.batch: list[Exchange] = []
+        self.settled = 0
+        self.closed: list[str] = []
+
+    def handle_frame(self, exchange: Exchange) -> None:
+        body = bytes(exchange.frame)
+        self.handled.append(body)
+        match body[:1]:
+            case b"p":
+                self.parked.append(exchange)
+            case b"b" | b"w":
+                exchange.batched = True
+                self.batch.append(exchange)
+            case b"n":
+                exchange.no_op()
+            case b"x":
+                exchange.close()
+            case _:
+                exchange.send([body])
+
+    def settle(self) -> None:
+        self.settled += 1
+        batch, self.batch = self.batch, []
+        for exchange in batch:
+            if exchange.frame[:1] == b"w":
+                self.parked.append(exchange)
+            else:
+                exchange.send([bytes(exchange.frame)])
+
+    def connection_closed(self, connection_id: str) -> None:
+        self.closed.append(connection_id)
+
+
+class Harness:
+    """A connection over a fake transport, with a loop that runs when told."""
+
+    def __init__(self, frame_max_bytes: int = 1 << 26, request_memory_bytes: int = -1) -> None:
+        self.clock = ManualClock()
+        self.handler = FakeHandler()
+        self.pool = BufferPool()
+        self.memory = RequestMemory(request_memory_bytes)
+        self.soon: list[Callable[[], None]] = []
+        self.context = ConnectionContext(
+            self.handler,
+            "PLAINTEXT",
+            self.clock,
+            self.pool,
+            self.memory,
+            frame_max_bytes,
+            self.soon.append,
+            LimitedLog(logging.getLogger("test"), self.clock),
+        )
+        self.transport = FakeTransport()
+        self.connection = self.connect(self.transport)
+
+    def connect(self, transport: FakeTransport) -> Connection:
+        return Connection(self.context, transport, "here-there-1", "there", 5, "here", 9092)
+
+    def receive(self, data: bytes) -> None:
+        """Delivers bytes as a socket would: as many as the offered buffer takes, repeatedly."""
+        while data:
+            assert self.transport.reading, "the connection stopped reading"
+            room = self.connection.get_buffer()
+            part = data[: len(room)]
+            room[: len(part)] = part
+            data = data[len(part) :]
+            self.connection.buffer_updated(len(part))
+
+    def receive_while_reading(self, data: bytes) -> bytes:
+        """Delivers until the connection stops reading; answers what was not taken."""
+        while data and self.transport.reading:
+            part = data[: len(self.connection.get_buffer())]
+            self.receive(part)
+            data = data[len(part) :]
+        return data
+
+    def turn(self) -> None:
+        """One turn of the loop: runs what was scheduled."""
+        soon, self.soon[:] = list(self.soon), []
+        for call in soon:
+            call()

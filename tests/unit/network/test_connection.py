@@ -1,0 +1,226 @@
+"""The state machine of a connection: order, muting, batching, back-pressure, bad sizes."""
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.network.fakes import FakeTransport, Harness, framed
+
+from odradek.network.receive_buffers import READ_BUFFER_BYTES
+
+
+def test_answers_have_a_size_and_leave_in_one_write_per_read() -> None:
+    """Goal: the replies of one socket read cost one system call."""
+    harness = Harness()
+    harness.receive(framed(b"one", b"two", b"three"))
+    assert harness.transport.writes == [framed(b"one", b"two", b"three")]
+    assert harness.handler.settled == 1
+
+
+@given(st.lists(st.binary(max_size=300), max_size=30), st.integers(1, 997))
+def test_frames_survive_any_cut(bodies: list[bytes], step: int) -> None:
+    """Goal: frames arrive whole and once, however TCP cuts the stream."""
+    bodies = [b"e" + body for body in bodies]
+    harness = Harness()
+    stream = framed(*bodies)
+    for begin in range(0, len(stream), step):
+        harness.receive(stream[begin : begin + step])
+    assert harness.handler.handled == bodies
+    assert harness.transport.written == stream
+
+
+@given(st.lists(st.tuples(st.integers(0, 700_000), st.integers(1, 400_000)), max_size=6))
+def test_large_and_small_frames_mix(sizes: list[tuple[int, int]]) -> None:
+    """Goal: growing, reusing and compacting receive buffers never loses or mixes a byte."""
+    harness = Harness()
+    bodies = [bytes([65 + index]) * size for index, (size, _) in enumerate(sizes) if size]
+    stream = framed(*bodies)
+    position = 0
+    for _, step in sizes * 20:
+        harness.receive(stream[position : position + step])
+        position += step
+    harness.receive(stream[position:])
+    assert harness.handler.handled == bodies
+
+
+def test_a_large_frame_is_received_where_it_is_handled() -> None:
+    """Goal: rows of large frames are not copied: each starts its buffer and is not read beyond."""
+    harness = Harness()
+    body = b"e" * 1_000_000
+    harness.receive(framed(body))
+    room = harness.connection.get_buffer()
+    assert len(room) == len(body) + 4
+    stream = framed(body, body)
+    room[:] = stream[: len(room)]
+    harness.connection.buffer_updated(len(room))
+    assert harness.handler.handled == [body, body]
+
+
+def test_an_idle_connection_holds_no_buffer() -> None:
+    """Goal: memory does not grow with the number of idle clients."""
+    harness = Harness()
+    harness.receive(framed(b"one"))
+    assert harness.pool.retained_bytes == READ_BUFFER_BYTES
+
+
+def test_an_unanswered_request_mutes_its_connection() -> None:
+    """Goal: one request in flight per connection; the next is handled after the answer."""
+    harness = Harness()
+    harness.receive(framed(b"first", b"park", b"last"))
+    assert harness.handler.handled == [b"first", b"park"]
+    assert harness.transport.written == framed(b"first")
+    harness.handler.parked[0].send([b"an", b"swer"])
+    assert harness.transport.written == framed(b"first", b"answer")
+    assert harness.handler.handled[-1] == b"park", "not on the answerer's stack"
+    harness.turn()
+    assert harness.transport.written == framed(b"first", b"answer", b"last")
+
+
+def test_batched_requests_are_settled_together_and_answered_in_order() -> None:
+    """Goal: a burst of small produce requests is one append, and order holds around it."""
+    harness = Harness()
+    harness.receive(framed(b"b1", b"echo", b"b2", b"none", b"b3"))
+    assert harness.handler.handled == [b"b1", b"echo", b"b2", b"none", b"b3"]
+    assert harness.handler.settled == 1
+    assert harness.transport.writes == [framed(b"b1", b"echo", b"b2", b"b3")]
+
+
+def test_batched_requests_that_wait_mute_after_the_settling() -> None:
+    """Goal: acks=all waits for replicas without the connection running ahead without bound."""
+    harness = Harness()
+    harness.receive(framed(b"w1", b"w2"))
+    harness.receive(framed(b"echo"))
+    assert harness.handler.handled == [b"w1", b"w2"]
+    second, first = harness.handler.parked[1], harness.handler.parked[0]
+    second.send([b"2"])
+    assert harness.transport.written == b"", "the first answer is not there yet"
+    first.send([b"1"])
+    harness.turn()
+    assert harness.transport.written == framed(b"1", b"2", b"echo")
+
+
+def test_the_frame_of_a_parked_request_stays_untouched() -> None:
+    """Goal: receiving goes on behind a parked frame but never over it."""
+    harness = Harness()
+    harness.receive(framed(b"parked-frame"))
+    frame = harness.handler.parked[0].frame
+    harness.receive_while_reading(framed(*[b"e" * 1000] * 200))
+    assert not harness.transport.reading, "a full connection that waits must stop reading"
+    assert bytes(frame) == b"parked-frame"
+
+
+def test_a_muted_connection_resumes_reading() -> None:
+    """Goal: back-pressure ends when the answer has been given, and nothing is lost by it."""
+    harness = Harness()
+    stream = framed(b"park", *[b"e" * 1000] * 300)
+    rest = harness.receive_while_reading(stream)
+    assert rest
+    harness.handler.parked[0].send([b"park"])
+    harness.turn()
+    assert harness.transport.reading
+    harness.receive(rest)
+    assert harness.transport.written == stream
+
+
+def test_a_slow_reader_stops_the_handling_of_its_frames() -> None:
+    """Goal: a client that sends and does not read cannot fill the broker's memory."""
+    harness = Harness()
+    harness.connection.pause_writing()
+    rest = harness.receive_while_reading(framed(*[b"e" * 1000] * 300))
+    assert harness.handler.handled == []
+    assert rest
+    harness.connection.resume_writing()
+    harness.turn()
+    assert len(harness.handler.handled) > 100
+    harness.receive(rest)
+    assert len(harness.handler.handled) == 300
+
+
+def test_many_large_answers_of_one_read_are_written_early() -> None:
+    """Goal: 3 000 tiny requests for large answers do not pile up 3 000 large answers."""
+    harness = Harness()
+    write = harness.transport.writelines
+
+    def full_after_write(buffers: list[bytes]) -> None:
+        write(buffers)
+        harness.connection.pause_writing()
+
+    harness.transport.writelines = full_after_write  # type: ignore[method-assign]
+    large = b"b" * 300_000
+    original = harness.handler.handle_frame
+
+    def answer_large(exchange: object) -> None:
+        original(exchange)  # type: ignore[arg-type]
+
+    harness.handler.handle_frame = answer_large  # type: ignore[method-assign]
+    harness.receive_while_reading(framed(*[b"e" * 60_000] * 100))
+    assert len(harness.transport.writes) == 1
+    assert len(harness.transport.written) < 2_000_000 + len(large)
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), 1001, 2**31 - 1, 0x47455420])
+def test_forbidden_sizes_close(size: int, caplog: pytest.LogCaptureFixture) -> None:
+    """Goal: socket.request.max.bytes; what came before is still answered, with one log line."""
+    harness = Harness(frame_max_bytes=1000)
+    harness.receive(framed(b"good") + struct.pack(">i", size) + b"garbage")
+    assert harness.transport.written == framed(b"good")
+    assert harness.transport.closed
+    assert len(caplog.records) == 1
+    assert str(size) in caplog.text
+
+
+def test_a_handler_can_drop_the_connection() -> None:
+    """Goal: answers given before the violation leave, nothing after it is handled."""
+    harness = Harness()
+    harness.receive(framed(b"good", b"xxxx", b"after"))
+    assert harness.transport.written == framed(b"good")
+    assert harness.transport.closed
+    assert harness.handler.handled == [b"good", b"xxxx"]
+
+
+def test_answers_after_the_end_are_dropped() -> None:
+    """Goal: a fetch that wakes up after its client has gone harms nobody."""
+    harness = Harness()
+    harness.receive(framed(b"park", b"more"))
+    harness.connection.connection_lost()
+    harness.handler.parked[0].send([b"too late"])
+    harness.turn()
+    assert harness.transport.written == b""
+    assert harness.handler.closed == ["here-there-1"]
+
+
+def test_answering_twice_is_our_own_fault() -> None:
+    """Goal: a handler's mistake is found at once and not as a shifted answer."""
+    harness = Harness()
+    harness.receive(framed(b"park"))
+    harness.handler.parked[0].send([b"1"])
+    with pytest.raises(AssertionError, match="twice"):
+        harness.handler.parked[0].send([b"2"])
+
+
+def test_request_memory_is_shared_and_comes_back() -> None:
+    """Goal: queued.max.request.bytes holds frames of others back until memory is free."""
+    harness = Harness(request_memory_bytes=100)
+    harness.receive(framed(b"p" * 200))
+    other_transport = FakeTransport()
+    other = harness.connect(other_transport)
+    stream = framed(b"second")
+    other.get_buffer()[: len(stream)] = stream
+    other.buffer_updated(len(stream))
+    assert len(harness.handler.handled) == 1
+    harness.handler.parked[0].send([b"done"])
+    harness.turn()
+    assert harness.handler.handled[1:] == [b"second"]
+    assert other_transport.written == stream
+    assert harness.memory.used_bytes == 0
+
+
+def test_request_memory_of_a_lost_connection_is_released() -> None:
+    """Goal: clients that die in the middle of a frame do not leak the budget."""
+    harness = Harness(request_memory_bytes=1_000_000)
+    harness.receive(framed(b"park") + framed(b"x" * 500_000)[:1000])
+    harness.connection.connection_lost()
+    assert harness.memory.used_bytes == 0
+    harness.handler.parked[0].send([b"late"])
+    assert harness.memory.used_bytes == 0
