@@ -1,0 +1,57 @@
+"""What handlers may reach: the floors below, narrowed to one record that never changes."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from odradek.errors import ErrorCode
+from odradek.handlers.request import Request, RequestObserver
+
+if TYPE_CHECKING:
+    from odradek.clock import Clock
+    from odradek.config.broker import BrokerConfig
+    from odradek.controller.controller import Controller
+    from odradek.controller.producer_ids import ProducerIdManager
+    from odradek.handlers.fetch_sessions import FetchSessionCache
+    from odradek.metadata.cache import MetadataCache
+    from odradek.replication.replica_manager import ReplicaManager
+    from odradek.storage.log_manager import LogManager
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """A row of the table: an API, the versions that are served, and who serves them.
+
+    `fail` answers a request in the shape of this API's own response when its handler failed
+    unexpectedly; an API whose responses have no place for such an error has none, and the
+    connection is closed instead.
+    """
+
+    key: int
+    name: str
+    min_version: int
+    max_version: int
+    flexible_from: int
+    handle: "Callable[[HandlerContext, Request], None]"
+    fail: "Callable[[Request, ErrorCode], None] | None" = None
+
+    def serves(self, version: int) -> bool:
+        """Whether that version is advertised."""
+        return self.min_version <= version <= self.max_version
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerContext:
+    """Built once by the server. `apis` is the table that routes and that ApiVersions shows."""
+
+    broker_id: int
+    apis: Mapping[int, Api]
+    config: "BrokerConfig"
+    clock: "Clock"
+    metadata: "MetadataCache"
+    controller: "Controller"
+    replicas: "ReplicaManager"
+    producer_ids: "ProducerIdManager"
+    fetch_sessions: "FetchSessionCache"
+    log_manager: "LogManager"
+    observer: RequestObserver | None = None

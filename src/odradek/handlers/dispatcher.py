@@ -1,0 +1,131 @@
+"""From a frame to its handler, and from an unexpected exception to an answer.
+
+The only place that catches everything: a bug in one handler costs one request, not the
+broker. Malformed requests, and APIs or versions that were never advertised, lose their
+connection with one log line, as with Kafka; only ApiVersions is answered in any version.
+
+Produce requests are batched until the network has read what there was (`settle`). A request
+of another API that arrives meanwhile settles them first, so that effects keep the order in
+which their requests came.
+"""
+
+import logging
+from collections.abc import Callable
+
+from odradek.errors import ErrorCode
+from odradek.handlers.context import Api, HandlerContext
+from odradek.handlers.request import Request
+from odradek.protocol.exchange import Exchange, RequestHandler
+from odradek.protocol.header import API_VERSIONS_KEY, RequestHeader, decode_request_header
+from odradek.protocol.primitives import ProtocolError
+
+_LOG = logging.getLogger(__name__)
+
+
+class Dispatcher(RequestHandler):
+    """Routes by `context.apis`; `settle` carries out what produce requests left batched."""
+
+    def __init__(self, context: HandlerContext, settle: Callable[[HandlerContext], None]) -> None:
+        self._context = context
+        self._apis = dict(context.apis)
+        self._flexible_from = {api.key: api.flexible_from for api in context.apis.values()}
+        self._settle = settle
+        self._batched: list[Request] = []
+
+    def handle_frame(self, exchange: Exchange) -> None:
+        """Takes a request up; see `RequestHandler`."""
+        try:
+            header = decode_request_header(exchange.frame, self._flexible_from)
+        except ProtocolError as error:
+            self._refuse(exchange, f"malformed request header: {error}")
+            return
+        api = self._apis.get(header.api_key)
+        if api is None:
+            self._refuse(exchange, f"unknown API key {header.api_key}")
+        elif api.serves(header.api_version) or api.key == API_VERSIONS_KEY:
+            self._dispatch(exchange, header, api)
+        else:
+            self._refuse(exchange, f"{api.name} version {header.api_version} is not served")
+
+    def _dispatch(self, exchange: Exchange, header: RequestHeader, api: Api) -> None:
+        if self._batched and header.api_key != self._batched[0].api_key:
+            self.settle()
+        observer = self._context.observer
+        request = Request(exchange, header, api.flexible_from, observer, self._run)
+        if observer is not None:
+            observer.received(request)
+        try:
+            api.handle(self._context, request)
+        except ProtocolError as error:
+            self._refuse_request(request, error)
+        except Exception:  # noqa: BLE001 - the one boundary where a bug becomes an answer
+            self._fail(request)
+        if exchange.batched and not request.answered:
+            self._batched.append(request)
+
+    def _run(self, request: Request, function: Callable[[], None]) -> None:
+        """Runs the rest of a handler, from a callback."""
+        try:
+            function()
+        except ProtocolError as error:
+            self._refuse_request(request, error)
+        except Exception:  # noqa: BLE001 - as in _dispatch
+            self._fail(request)
+
+    def settle(self) -> None:
+        """Carries out and answers what is batched."""
+        batched = self._batched
+        if not batched:
+            return
+        self._batched = []
+        try:
+            self._settle(self._context)
+        except Exception:  # noqa: BLE001 - as in _dispatch
+            for request in batched:
+                self._fail(request)
+
+    def connection_closed(self, connection_id: str) -> None:
+        """Nothing is kept by connection: fetch sessions outlive theirs, as in Kafka."""
+
+    def _fail(self, request: Request) -> None:
+        """Answers for a handler that raised; called while its exception is being handled."""
+        api = self._apis[request.api_key]
+        _LOG.exception(
+            "%s version %d from %s failed unexpectedly",
+            api.name,
+            request.api_version,
+            request.exchange.client_host,
+        )
+        if not request.answered:
+            self._answer_failure(api, request)
+        request.abandon()
+
+    def _answer_failure(self, api: Api, request: Request) -> None:
+        if api.fail is None:
+            request.close()
+            return
+        try:
+            api.fail(request, ErrorCode.UNKNOWN_SERVER_ERROR)
+        except Exception:
+            _LOG.exception("%s cannot say that it failed; closing the connection", api.name)
+            request.exchange.close()
+
+    def _refuse_request(self, request: Request, error: ProtocolError) -> None:
+        name = self._apis[request.api_key].name
+        _log_refusal(request.exchange, f"malformed {name} version {request.api_version}: {error}")
+        if not request.answered:
+            request.close()
+
+    def _refuse(self, exchange: Exchange, reason: str) -> None:
+        _log_refusal(exchange, reason)
+        exchange.close()
+
+
+def _log_refusal(exchange: Exchange, reason: str) -> None:
+    _LOG.warning(
+        "closing connection %s from %s:%d: %s",
+        exchange.connection_id,
+        exchange.client_host,
+        exchange.client_port,
+        reason,
+    )

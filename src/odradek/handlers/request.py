@@ -1,0 +1,121 @@
+"""A request on its way through a handler: what it asks, and how it is answered.
+
+A handler answers exactly once, at once or from a callback: by `respond` with buffers that a
+hot codec made (header included), by `answer` with plain values for every other API, or by
+`no_op` or `close`. Callbacks go through `guard`, so that an unexpected exception in them is
+logged and answered like one in the handler itself.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from mypy_extensions import mypyc_attr
+
+from odradek.protocol import messages
+from odradek.protocol.exchange import Exchange
+from odradek.protocol.header import RequestHeader, encode_response_header, response_header_version
+from odradek.protocol.primitives import Buffer
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class RequestObserver:
+    """Hears of every request twice, for counters and timings. This one does nothing with it.
+
+    A request that was never answered (acks=0) is completed too; one whose connection was
+    closed by us likewise.
+    """
+
+    def received(self, request: "Request") -> None:
+        """The header has been read and the API is served."""
+
+    def completed(self, request: "Request") -> None:
+        """The answer has been handed to the network."""
+
+
+class Request:
+    """One request with its header read.
+
+    Invariant: `exchange` is answered at most once; after `abandon`, late answers are dropped.
+    """
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        header: RequestHeader,
+        flexible_from: int,
+        observer: RequestObserver | None,
+        run_guarded: "Callable[[Request, Callable[[], None]], None]",
+    ) -> None:
+        self.exchange = exchange
+        self.api_key = header.api_key
+        self.api_version = header.api_version
+        self.correlation_id = header.correlation_id
+        self.client_id = header.client_id
+        self.body_position = header.body_position
+        self.answered = False
+        self._flexible_from = flexible_from
+        self._observer = observer
+        self._run_guarded = run_guarded
+        self._abandoned = False
+
+    def body(self) -> Any:
+        """The body as one of kio's messages; the hot APIs use their own codecs instead.
+
+        Raises:
+            ProtocolError: it is malformed.
+        """
+        return messages.decode_request(
+            self.api_key, self.api_version, self.exchange.frame, self.body_position
+        )
+
+    def respond(self, buffers: list[Buffer]) -> None:
+        """Answers with an encoded response, header included."""
+        if self._begin_answer():
+            self.exchange.send(buffers)
+            self._complete()
+
+    def answer(self, **fields: object) -> None:
+        """Answers with a response made of plain values; see `messages.build`."""
+        self.answer_version(self.api_version, **fields)
+
+    def answer_version(self, version: int, **fields: object) -> None:
+        """Answers in another version than was asked for (ApiVersions falls back to 0)."""
+        response = messages.build(messages.response_type(self.api_key, version), fields)
+        header_version = response_header_version(self.api_key, version, self._flexible_from)
+        header = encode_response_header(self.correlation_id, header_version)
+        self.respond([header + messages.encode(response)])
+
+    def no_op(self) -> None:
+        """Ends the request without an answer (a produce with acks=0)."""
+        if self._begin_answer():
+            self.exchange.no_op()
+            self._complete()
+
+    def close(self) -> None:
+        """Ends the request by dropping the connection."""
+        if self._begin_answer():
+            self.exchange.close()
+            self._complete()
+
+    def guard(self, function: Callable[..., None]) -> Callable[..., None]:
+        """`function` as a callback whose unexpected exceptions become this request's answer."""
+
+        def guarded(*arguments: Any) -> None:
+            self._run_guarded(self, lambda: function(*arguments))
+
+        return guarded
+
+    def abandon(self) -> None:
+        """Drops answers that come after the dispatcher has answered for a failed handler."""
+        self._abandoned = True
+
+    def _begin_answer(self) -> bool:
+        if self._abandoned and self.answered:
+            return False
+        assert not self.answered, f"request {self.correlation_id} is answered a second time"
+        self.answered = True
+        return True
+
+    def _complete(self) -> None:
+        if self._observer is not None:
+            self._observer.completed(self)
