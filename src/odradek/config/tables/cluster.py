@@ -13,7 +13,6 @@ DOUBLE: Final = SettingType.DOUBLE
 LIST: Final = SettingType.LIST
 CLASS: Final = SettingType.CLASS
 PASSWORD: Final = SettingType.PASSWORD
-PER_BROKER: Final = DynamicMode.PER_BROKER
 CLUSTER_WIDE: Final = DynamicMode.CLUSTER_WIDE
 _LONG_MAX: Final = (1 << 63) - 1
 
@@ -221,7 +220,7 @@ CLUSTER_SETTINGS: Final = [
         _LONG_MAX,
         "How many bytes a second a leader sends to throttled replicas.",
         at_least=0,
-        dynamic=PER_BROKER,
+        dynamic=CLUSTER_WIDE,
     ),
     Setting(
         "follower.replication.throttled.rate",
@@ -229,7 +228,7 @@ CLUSTER_SETTINGS: Final = [
         _LONG_MAX,
         "How many bytes a second a follower fetches for throttled replicas.",
         at_least=0,
-        dynamic=PER_BROKER,
+        dynamic=CLUSTER_WIDE,
     ),
     Setting(
         "replica.alter.log.dirs.io.max.bytes.per.second",
@@ -237,7 +236,7 @@ CLUSTER_SETTINGS: Final = [
         _LONG_MAX,
         "How many bytes a second a move between directories copies.",
         at_least=0,
-        dynamic=PER_BROKER,
+        dynamic=CLUSTER_WIDE,
     ),
     Setting(
         "zookeeper.connect",

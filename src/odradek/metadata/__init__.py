@@ -1,0 +1,35 @@
+"""Metadata of the cluster: the image that all read, and the store that keeps it."""
+
+from odradek.metadata.cache import MetadataCache
+from odradek.metadata.image import (
+    BrokerRegistration,
+    ConfigResource,
+    MetadataDelta,
+    MetadataImage,
+    PartitionImage,
+    ResourceType,
+    TopicImage,
+)
+from odradek.metadata.store import (
+    MetadataStore,
+    MetadataStoreError,
+    NewPartitions,
+    NewTopic,
+    PartitionChange,
+)
+
+__all__ = [
+    "BrokerRegistration",
+    "ConfigResource",
+    "MetadataCache",
+    "MetadataDelta",
+    "MetadataImage",
+    "MetadataStore",
+    "MetadataStoreError",
+    "NewPartitions",
+    "NewTopic",
+    "PartitionChange",
+    "PartitionImage",
+    "ResourceType",
+    "TopicImage",
+]

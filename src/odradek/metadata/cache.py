@@ -1,0 +1,28 @@
+"""`MetadataCache`: the image that requests are answered from.
+
+A change becomes visible here last. First the store has committed it, then the listeners of
+the store have acted on it (logs are open, leaders are made), and only then is its image
+published: a partition that a client is told of can be appended to.
+"""
+
+from collections.abc import Callable
+
+from odradek.metadata.image import MetadataDelta, MetadataImage
+
+
+class MetadataCache:
+    """Holds the published image. Written by the store only."""
+
+    def __init__(self, image: MetadataImage | None = None) -> None:
+        self.image = MetadataImage("") if image is None else image
+        self._listeners: list[Callable[[MetadataDelta], None]] = []
+
+    def publish(self, delta: MetadataDelta) -> None:
+        """Shows the delta's image to clients, then tells who waited for it."""
+        self.image = delta.image
+        for listener in tuple(self._listeners):
+            listener(delta)
+
+    def on_published(self, listener: Callable[[MetadataDelta], None]) -> None:
+        """Calls `listener` after every publication, in the order of subscription."""
+        self._listeners.append(listener)

@@ -1,0 +1,132 @@
+"""The port to where metadata is kept: an embedded database here, ZooKeeper for a cluster.
+
+Every operation that changes something takes `on_done`, since a commit blocks and is done
+elsewhere: it is called exactly once, on the loop, with a result or a `BrokerError`. When it
+is called, the change is durable, the listeners have acted on it, and its image is published.
+Operations take effect one after another in the order of the calls. The store keeps what
+must hold whoever asks (names are unique, epochs match); whether a request is a sensible one
+is the controller's business.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias, TypeVar
+from uuid import UUID
+
+from odradek.errors import BrokerError
+from odradek.metadata.image import (
+    BrokerRegistration,
+    ConfigResource,
+    MetadataDelta,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+)
+from odradek.model import EndPoint, TopicPartition
+
+T = TypeVar("T")
+OnDone: TypeAlias = Callable[[T | BrokerError], None]
+Assignment: TypeAlias = tuple[tuple[int, ...], ...]
+"""The replicas of partition 0, 1, ..., the preferred leader first."""
+
+
+class MetadataStoreError(RuntimeError):
+    """The store cannot be used: its file is corrupt, foreign, in use or not writable."""
+
+
+class NewTopic(NamedTuple):
+    """A topic to create, with everything decided but its id."""
+
+    name: str
+    assignment: Assignment
+    configs: Mapping[str, str]
+
+
+class NewPartitions(NamedTuple):
+    """Partitions to add behind the `first` ones that the topic is thought to have."""
+
+    name: str
+    first: int
+    assignment: Assignment
+
+
+class PartitionChange(NamedTuple):
+    """A new leader or ISR; refused when the partition's epoch is no longer `partition_epoch`."""
+
+    topic_partition: TopicPartition
+    partition_epoch: int
+    leader: int
+    isr: tuple[int, ...]
+
+
+class MetadataStore(ABC):
+    """Where metadata is kept."""
+
+    @abstractmethod
+    def load(self) -> MetadataImage:
+        """Opens the store and publishes what it holds; blocks, for use at the start.
+
+        Raises:
+            MetadataStoreError: the store cannot be used.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Lets go of the store; operations that have not begun are answered with an error."""
+
+    @abstractmethod
+    def subscribe(self, listener: Callable[[MetadataDelta], None]) -> None:
+        """Calls `listener` with every committed change, before its image is published."""
+
+    @abstractmethod
+    def register_broker(
+        self,
+        broker_id: int,
+        endpoints: Sequence[EndPoint],
+        rack: str | None,
+        on_done: OnDone[BrokerRegistration],
+    ) -> None:
+        """Makes the broker a live one under a new epoch, and elects it where it may lead."""
+
+    @abstractmethod
+    def create_topics(
+        self, topics: Sequence[NewTopic], on_done: OnDone[list[TopicImage | BrokerError]]
+    ) -> None:
+        """Creates topics; a name that is taken answers TOPIC_ALREADY_EXISTS in its place."""
+
+    @abstractmethod
+    def delete_topics(
+        self, topic_ids: Sequence[UUID], on_done: OnDone[list[TopicImage | BrokerError]]
+    ) -> None:
+        """Deletes topics and their settings; an id that is gone answers UNKNOWN_TOPIC_ID."""
+
+    @abstractmethod
+    def create_partitions(
+        self, additions: Sequence[NewPartitions], on_done: OnDone[list[TopicImage | BrokerError]]
+    ) -> None:
+        """Adds partitions to topics."""
+
+    @abstractmethod
+    def change_partitions(
+        self,
+        changes: Sequence[PartitionChange],
+        on_done: OnDone[list[PartitionImage | BrokerError]],
+    ) -> None:
+        """Changes leaders and in-sync replicas; stale ones answer INVALID_UPDATE_VERSION."""
+
+    @abstractmethod
+    def alter_configs(
+        self,
+        changes: Mapping[ConfigResource, Mapping[str, str | None]],
+        on_done: OnDone[None],
+    ) -> None:
+        """Sets and, where the value is None, deletes settings of resources."""
+
+    @abstractmethod
+    def allocate_producer_ids(self, count: int, on_done: OnDone[range]) -> None:
+        """Takes a block of producer ids that nobody has had and nobody else will get."""
+
+    @abstractmethod
+    def report_offline(self, partitions: Sequence[TopicPartition], broker_id: int) -> None:
+        """Publishes replicas as offline after their log directory failed. It is not written
+        down: the next start tries the directory again."""
