@@ -1,0 +1,169 @@
+"""Reads a stretch of one partition, one fetch ahead of whoever consumes it.
+
+While a chunk is being decoded the broker already prepares the next: where that begins is
+known from the headers of the chunk, before its records are looked at.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from odradek.client.apis import FETCH
+from odradek.client.blocking.cluster import Cluster
+from odradek.client.blocking.connection import BlockingConnection
+from odradek.errors import BrokerError, ErrorCode
+from odradek.model import TopicPartition
+from odradek.protocol.fetch import (
+    TOPIC_ID_VERSION,
+    FetchPartition,
+    FetchPartitionResponse,
+    FetchRequest,
+    FetchTopic,
+    decode_fetch_response,
+    encode_fetch_request,
+)
+from odradek.protocol.primitives import ProtocolError
+from odradek.records.batch import split_batches
+
+_CONSUMER: Final = -1
+_READ_COMMITTED: Final = 1
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A chunk: whole batches from `fetch_offset` on, the last one perhaps cut off.
+
+    The first batch may begin before `fetch_offset`. `aborted` are the transactions (producer
+    id, first offset) to leave out, for readers of committed records.
+    """
+
+    fetch_offset: int
+    records: memoryview
+    aborted: list[tuple[int, int]]
+    next_offset: int
+
+
+class PartitionReader:
+    """Fetches from the leader of a partition, wherever it moves.
+
+    Its cluster must not be asked anything else while a read goes on: the answer to the fetch
+    ahead is still to come on one of its connections.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic_partition: TopicPartition,
+        *,
+        read_committed: bool = False,
+        max_wait_ms: int = 500,
+        max_bytes: int = 52_428_800,
+        partition_max_bytes: int = 8_388_608,
+    ) -> None:
+        self._cluster = cluster
+        self._topic_partition = topic_partition
+        self._read_committed = read_committed
+        self._max_wait_ms = max_wait_ms
+        self._max_bytes = max_bytes
+        self._partition_max_bytes = partition_max_bytes
+        self._waiting: BlockingConnection | None = None
+
+    def read(self, start: int, end: int) -> Iterator[Fetched]:
+        """Chunks that together hold the records from `start` up to, and without, `end`.
+
+        The end must not lie beyond what the partition has: it is waited for. Offsets may be
+        missing where records were compacted away.
+
+        Raises:
+            BrokerError: OFFSET_OUT_OF_RANGE when records before the beginning of the log are
+                wanted, or what keeps the brokers from answering.
+        """
+        offset = start
+        waited_ms = 0
+        while offset < end:
+            chunk = self._take(offset)
+            if chunk.next_offset == offset:
+                waited_ms += self._max_wait_ms
+                self._check_patience(waited_ms, offset, end)
+                continue
+            offset, waited_ms = chunk.next_offset, 0
+            if offset < end:
+                self._ask_ahead(offset)
+            yield chunk
+
+    def _check_patience(self, waited_ms: int, offset: int, end: int) -> None:
+        if waited_ms >= self._cluster.request_timeout_ms:
+            raise BrokerError(
+                ErrorCode.REQUEST_TIMED_OUT,
+                f"{self._topic_partition} has nothing at offset {offset}, but should reach {end}",
+            )
+
+    def _ask_ahead(self, offset: int) -> None:
+        try:
+            self._ask(offset)
+        except BrokerError:
+            # `_take` asks again when the chunk is wanted, and raises what then goes wrong.
+            self._cluster.forget(disconnect=True)
+
+    def _take(self, offset: int) -> Fetched:
+        """The chunk at `offset`, from a fetch under way or from a new one."""
+
+        def attempt() -> Fetched:
+            if self._waiting is None:
+                self._ask(offset)
+            return self._receive(offset)
+
+        return self._cluster.retrying(attempt)
+
+    def _ask(self, offset: int) -> None:
+        connection = self._cluster.connection(self._cluster.leader_of(self._topic_partition))
+        version = connection.agree(FETCH)
+        topic = self._cluster.topic(self._topic_partition.topic)
+        leader = topic.leaders[self._topic_partition.partition]
+        partition = FetchPartition(
+            self._topic_partition.partition, offset, self._partition_max_bytes, leader.epoch
+        )
+        by_id = version >= TOPIC_ID_VERSION
+        request = FetchRequest(
+            _CONSUMER,
+            self._max_wait_ms,
+            1,
+            [
+                FetchTopic(
+                    None if by_id else topic.name, topic.topic_id if by_id else None, [partition]
+                )
+            ],
+            max_bytes=self._max_bytes,
+            isolation_level=_READ_COMMITTED if self._read_committed else 0,
+        )
+        connection.send(FETCH, version, encode_fetch_request(request, version))
+        self._waiting = connection
+
+    def _receive(self, offset: int) -> Fetched:
+        connection, self._waiting = self._waiting, None
+        assert connection is not None, "a fetch is under way"
+        answer = connection.receive()
+        version = connection.agree(FETCH)
+        try:
+            response = decode_fetch_response(answer.frame, version, answer.position)
+        except ProtocolError as error:
+            raise BrokerError(ErrorCode.NETWORK_EXCEPTION, str(error)) from error
+        _check(response.error_code, self._topic_partition)
+        partition = response.topics[0].partitions[0] if response.topics else None
+        if partition is None:
+            return Fetched(offset, memoryview(b""), [], offset)
+        _check(partition.error_code, self._topic_partition)
+        return _chunk(offset, partition)
+
+
+def _check(error_code: int, topic_partition: TopicPartition) -> None:
+    if error_code:
+        raise BrokerError(ErrorCode(error_code), str(topic_partition))
+
+
+def _chunk(offset: int, partition: FetchPartitionResponse) -> Fetched:
+    buffers = partition.records
+    records = memoryview(buffers[0] if len(buffers) == 1 else b"".join(buffers))
+    headers = split_batches(records, drop_partial_tail=True)
+    next_offset = max(offset, headers[-1].next_offset) if headers else offset
+    return Fetched(offset, records, partition.aborted or [], next_offset)
