@@ -106,9 +106,10 @@ class Dispatcher(RequestHandler):
             return
         try:
             api.fail(request, ErrorCode.UNKNOWN_SERVER_ERROR)
-        except Exception:
-            _LOG.exception("%s cannot say that it failed; closing the connection", api.name)
-            request.exchange.close()
+        except Exception:  # noqa: BLE001 - as in _dispatch; the body itself may be the trouble
+            _LOG.exception("%s cannot say that it failed, closing the connection", api.name)
+            if not request.answered:
+                request.close()
 
     def _refuse_request(self, request: Request, error: ProtocolError) -> None:
         name = self._apis[request.api_key].name

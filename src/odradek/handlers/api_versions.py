@@ -1,0 +1,47 @@
+"""ApiVersions (18), versions 0 to 4: what a client may send, from the table that routes it.
+
+Behaviour: a version that is not served is answered in version 0 with UNSUPPORTED_VERSION and
+the versions of ApiVersions itself (KIP-511), so that the client can ask again. From version 3
+on clients introduce themselves; a name or version that is empty or has other characters than
+letters, digits, dots and dashes is INVALID_REQUEST (it would end up in metric names).
+Features: none are supported or finalised; that is said by empty lists and epoch -1.
+"""
+
+import re
+from typing import Final
+
+from odradek.errors import ErrorCode
+from odradek.handlers.context import Api, HandlerContext
+from odradek.handlers.request import Request
+
+CLIENT_SOFTWARE_VERSION: Final = 3
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.\-]*[a-zA-Z0-9])?")
+
+
+def handle(context: HandlerContext, request: Request) -> None:
+    """Answers with the table."""
+    own = context.apis[request.api_key]
+    if not own.serves(request.api_version):
+        request.answer_version(0, error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_row(own)])
+    elif not _introduces_itself(request):
+        fail(request, ErrorCode.INVALID_REQUEST)
+    else:
+        apis = sorted(context.apis.values(), key=lambda api: api.key)
+        request.answer(api_keys=[_row(api) for api in apis])
+
+
+def fail(request: Request, code: ErrorCode) -> None:
+    """Answers with an error and no table."""
+    request.answer(error_code=code)
+
+
+def _introduces_itself(request: Request) -> bool:
+    body = request.body()
+    if request.api_version < CLIENT_SOFTWARE_VERSION:
+        return True
+    software = (body.client_software_name, body.client_software_version)
+    return all(_SOFTWARE.fullmatch(text) for text in software)
+
+
+def _row(api: Api) -> dict[str, object]:
+    return {"api_key": api.key, "min_version": api.min_version, "max_version": api.max_version}
