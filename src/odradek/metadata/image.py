@@ -129,6 +129,8 @@ class MetadataImage:
     ) -> "MetadataImage":
         """This image with topics added or replaced, and others gone."""
         put, removed = tuple(put), tuple(removed)
+        if not put and not removed:
+            return self
         return replace(
             self,
             topics=self.topics.replaced(
@@ -141,6 +143,8 @@ class MetadataImage:
 
     def with_configs(self, configs: Mapping[ConfigResource, Mapping[str, str]]) -> "MetadataImage":
         """This image with the settings of some resources replaced; empty ones are dropped."""
+        if not configs:
+            return self
         put = {
             resource: MappingProxyType(dict(settings))
             for resource, settings in configs.items()

@@ -117,7 +117,7 @@ class MetadataStore(ABC):
     @abstractmethod
     def alter_configs(
         self,
-        changes: Mapping[ConfigResource, Mapping[str, str | None]],
+        altered: Mapping[ConfigResource, Mapping[str, str | None]],
         on_done: OnDone[None],
     ) -> None:
         """Sets and, where the value is None, deletes settings of resources."""

@@ -1,0 +1,243 @@
+"""What every operation of the embedded store does: image in, delta and SQL out.
+
+Pure: no file, no clock, no callback. The store runs a `Change` by writing its statements
+and then publishing its delta. A `BrokerError` in a result stands for the one item that was
+refused; the others of the same call are done.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+from uuid import UUID
+
+from odradek.errors import BrokerError, ErrorCode
+from odradek.metadata.embedded import schema
+from odradek.metadata.embedded.journal import Statement
+from odradek.metadata.image import (
+    BrokerRegistration,
+    ConfigResource,
+    MetadataDelta,
+    MetadataImage,
+    PartitionImage,
+    ResourceType,
+    TopicImage,
+)
+from odradek.metadata.store import Assignment, NewPartitions, NewTopic, PartitionChange
+from odradek.model import NO_LEADER
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Change(Generic[T]):
+    """An operation that was worked out: what to write, what to publish, what to answer."""
+
+    result: T
+    statements: Sequence[Statement] = ()
+    delta: MetadataDelta | None = None
+
+
+def register_broker(image: MetadataImage, broker: BrokerRegistration) -> Change[BrokerRegistration]:
+    """The broker is the one that lives; it leads wherever it is in sync, under a new epoch."""
+    elected = [
+        topic.with_partitions(_elect(partition, broker.id) for partition in topic.partitions)
+        for topic in image.topics.values()
+    ]
+    after = image.with_brokers({broker.id: broker}, broker.id).with_topics(elected)
+    statements = [schema.put_partitions(topic.topic_id, topic.partitions) for topic in elected]
+    statements.append(schema.put_property(schema.BROKER_EPOCH, broker.epoch))
+    delta = MetadataDelta(image, after, changed=elected, brokers_changed=True)
+    return Change(broker, statements, delta)
+
+
+def create_topics(
+    image: MetadataImage, topics: Sequence[NewTopic], new_id: Callable[[], UUID]
+) -> Change[list[TopicImage | BrokerError]]:
+    """New topics, whose first replicas lead from epoch 0."""
+    results: list[TopicImage | BrokerError] = []
+    added: dict[str, TopicImage] = {}
+    configs: dict[ConfigResource, Mapping[str, str]] = {}
+    for topic in topics:
+        if topic.name in image.topics or topic.name in added:
+            results.append(_topic_exists(topic.name))
+            continue
+        created = TopicImage(topic.name, new_id(), _new_partitions(image, 0, topic.assignment))
+        added[topic.name] = created
+        results.append(created)
+        if topic.configs:
+            configs[ConfigResource(ResourceType.TOPIC, topic.name)] = topic.configs
+    after = image.with_topics(added.values()).with_configs(configs)
+    statements = [schema.put_topics(added.values()), schema.put_configs(_flat(configs))]
+    statements += [schema.put_partitions(t.topic_id, t.partitions) for t in added.values()]
+    delta = MetadataDelta(image, after, added=added.values(), configs=configs)
+    return Change(results, statements, delta)
+
+
+def delete_topics(
+    image: MetadataImage, topic_ids: Sequence[UUID]
+) -> Change[list[TopicImage | BrokerError]]:
+    """Topics go, and their settings with them."""
+    results: list[TopicImage | BrokerError] = []
+    removed: dict[UUID, TopicImage] = {}
+    for topic_id in topic_ids:
+        topic = image.topic_by_id(topic_id)
+        if topic is None or topic_id in removed:
+            results.append(BrokerError(ErrorCode.UNKNOWN_TOPIC_ID))
+            continue
+        removed[topic_id] = topic
+        results.append(topic)
+    resources = [ConfigResource(ResourceType.TOPIC, topic.name) for topic in removed.values()]
+    after = image.with_topics(removed=removed.values()).with_configs({r: {} for r in resources})
+    delta = MetadataDelta(image, after, removed=removed.values())
+    return Change(results, schema.delete_topics(removed.values()), delta)
+
+
+def create_partitions(
+    image: MetadataImage, additions: Sequence[NewPartitions]
+) -> Change[list[TopicImage | BrokerError]]:
+    """Topics grow at their end."""
+    results: list[TopicImage | BrokerError] = []
+    changed: dict[str, TopicImage] = {}
+    statements: list[Statement] = []
+    for addition in additions:
+        topic = changed.get(addition.name) or image.topic(addition.name)
+        if topic is None:
+            results.append(_unknown_topic(addition.name))
+            continue
+        if len(topic.partitions) != addition.first:
+            results.append(_grown_meanwhile(topic))
+            continue
+        partitions = _new_partitions(image, addition.first, addition.assignment)
+        changed[topic.name] = topic.with_partitions(partitions)
+        statements.append(schema.put_partitions(topic.topic_id, partitions))
+        results.append(changed[topic.name])
+    delta = MetadataDelta(image, image.with_topics(changed.values()), changed=changed.values())
+    return Change(results, statements, delta)
+
+
+def change_partitions(
+    image: MetadataImage, changes: Sequence[PartitionChange]
+) -> Change[list[PartitionImage | BrokerError]]:
+    """Leaders and in-sync replicas change, where the epoch is the one that was seen."""
+    results: list[PartitionImage | BrokerError] = []
+    changed: dict[str, TopicImage] = {}
+    statements: list[Statement] = []
+    for change in changes:
+        name, index = change.topic_partition
+        topic = changed.get(name) or image.topic(name)
+        if topic is None or not 0 <= index < len(topic.partitions):
+            results.append(_unknown_topic(name))
+            continue
+        outcome = _changed(topic.partitions[index], change)
+        results.append(outcome)
+        if isinstance(outcome, PartitionImage):
+            changed[name] = topic.with_partitions([outcome])
+            statements.append(schema.put_partitions(topic.topic_id, [outcome]))
+    delta = MetadataDelta(image, image.with_topics(changed.values()), changed=changed.values())
+    return Change(results, statements, delta)
+
+
+def alter_configs(
+    image: MetadataImage, changes: Mapping[ConfigResource, Mapping[str, str | None]]
+) -> Change[None]:
+    """Settings are set, or deleted where the value is None."""
+    configs = {
+        resource: _merged(image.config(resource), settings)
+        for resource, settings in changes.items()
+        if not _is_deleted_topic(image, resource)
+    }
+    put = [
+        (resource, name, value)
+        for resource in configs
+        for name, value in changes[resource].items()
+        if value is not None
+    ]
+    deleted = [
+        (resource, name)
+        for resource in configs
+        for name, value in changes[resource].items()
+        if value is None
+    ]
+    delta = MetadataDelta(image, image.with_configs(configs), configs=configs)
+    statements = [schema.put_configs(put), schema.delete_configs(deleted)]
+    return Change(None, statements, delta)
+
+
+def _is_deleted_topic(image: MetadataImage, resource: ConfigResource) -> bool:
+    """A topic may go between the check of a request and its turn."""
+    return resource.type is ResourceType.TOPIC and resource.name not in image.topics
+
+
+def _merged(settings: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
+    merged: dict[str, str | None] = {**settings, **changes}
+    return {name: value for name, value in merged.items() if value is not None}
+
+
+def _flat(
+    configs: Mapping[ConfigResource, Mapping[str, str]],
+) -> Iterable[tuple[ConfigResource, str, str]]:
+    for resource, settings in configs.items():
+        for name, value in settings.items():
+            yield resource, name, value
+
+
+def _new_partitions(
+    image: MetadataImage, first: int, assignment: Assignment
+) -> tuple[PartitionImage, ...]:
+    return tuple(
+        _new_partition(image, first + index, replicas) for index, replicas in enumerate(assignment)
+    )
+
+
+def _new_partition(image: MetadataImage, index: int, replicas: tuple[int, ...]) -> PartitionImage:
+    """Live replicas begin in sync, the first of them leads."""
+    live = tuple(replica for replica in replicas if replica in image.brokers)
+    offline = tuple(replica for replica in replicas if replica not in image.brokers)
+    leader = live[0] if live else NO_LEADER
+    return PartitionImage(index, leader, 0, 0, replicas, live or replicas, offline)
+
+
+def _elect(partition: PartitionImage, broker_id: int) -> PartitionImage:
+    """The partition when `broker_id` is the only broker that lives."""
+    leads = broker_id in partition.isr
+    return partition._replace(
+        leader=broker_id if leads else NO_LEADER,
+        leader_epoch=partition.leader_epoch + 1,
+        partition_epoch=partition.partition_epoch + 1,
+        isr=(broker_id,) if leads else partition.isr,
+        offline=tuple(replica for replica in partition.replicas if replica != broker_id),
+    )
+
+
+def _changed(partition: PartitionImage, change: PartitionChange) -> PartitionImage | BrokerError:
+    if change.partition_epoch != partition.partition_epoch:
+        return BrokerError(
+            ErrorCode.INVALID_UPDATE_VERSION,
+            f"{change.topic_partition} is at partition epoch {partition.partition_epoch}, "
+            f"not {change.partition_epoch}",
+        )
+    if change.leader != NO_LEADER and change.leader not in change.isr:
+        return BrokerError(ErrorCode.INVALID_REQUEST, "the leader must be one of the ISR")
+    if not set(change.isr) <= set(partition.replicas) or not change.isr:
+        return BrokerError(ErrorCode.INVALID_REQUEST, "the ISR must be some of the replicas")
+    return partition._replace(
+        leader=change.leader,
+        leader_epoch=partition.leader_epoch + (change.leader != partition.leader),
+        partition_epoch=partition.partition_epoch + 1,
+        isr=change.isr,
+    )
+
+
+def _topic_exists(name: str) -> BrokerError:
+    return BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+
+
+def _unknown_topic(name: str) -> BrokerError:
+    return BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name}.")
+
+
+def _grown_meanwhile(topic: TopicImage) -> BrokerError:
+    count = len(topic.partitions)
+    return BrokerError(
+        ErrorCode.INVALID_PARTITIONS, f"Topic {topic.name} has grown to {count} partition(s)."
+    )

@@ -1,0 +1,162 @@
+"""The journal on sqlite3: one file in the first data directory, locked while it is open.
+
+A commit is durable when `write` returns (write-ahead log, synchronous FULL). The file is
+held exclusively, so two brokers on one data directory find out at once. Whatever sqlite3
+has to complain of leaves here as a `MetadataStoreError` that names the file.
+"""
+
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+from uuid import UUID
+
+from odradek.metadata.embedded import schema
+from odradek.metadata.embedded.journal import Statement, StoredMetadata
+from odradek.metadata.image import ConfigResource, PartitionImage, ResourceType, TopicImage
+from odradek.metadata.store import MetadataStoreError
+
+
+class Database:
+    """An open metadata file. May be used from several threads, one call at a time.
+
+    Raises:
+        MetadataStoreError: the file is in use, corrupt, written by something else or by a
+            newer version, or its directory is not writable.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self.path: Final = os.path.join(directory, schema.FILE_NAME)
+        with _explained(self.path):
+            self._connection: Final = sqlite3.connect(
+                self.path, timeout=0, isolation_level=None, check_same_thread=False
+            )
+        try:
+            with _explained(self.path):
+                self._prepare()
+        except MetadataStoreError:
+            self._connection.close()
+            raise
+
+    def read(self) -> StoredMetadata:
+        """Everything that the file holds.
+
+        Raises:
+            MetadataStoreError: the rows do not make sense.
+        """
+        with _explained(self.path):
+            try:
+                return self._read()
+            except (ValueError, TypeError, KeyError, AssertionError) as error:
+                raise MetadataStoreError(f"{self.path} is corrupt: {error}") from error
+
+    def write(self, statements: Sequence[Statement]) -> None:
+        """Runs all statements in one transaction; durable on return.
+
+        Raises:
+            MetadataStoreError: the commit failed; nothing was written.
+        """
+        with _explained(self.path):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                for sql, rows in statements:
+                    self._connection.executemany(sql, rows)
+                self._connection.execute("COMMIT")
+            except sqlite3.Error:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    def close(self) -> None:
+        """Lets go of the file."""
+        self._connection.close()
+
+    def _prepare(self) -> None:
+        self._execute("PRAGMA locking_mode = EXCLUSIVE")
+        application_id = self._number("PRAGMA application_id")
+        tables = self._number("SELECT count(*) FROM sqlite_master")
+        if application_id != schema.APPLICATION_ID and (application_id or tables):
+            raise MetadataStoreError(f"{self.path} is not a metadata store of odradek")
+        version = self._number("PRAGMA user_version")
+        if version > schema.SCHEMA_VERSION:
+            raise MetadataStoreError(
+                f"{self.path} was written by a newer odradek (schema {version}, "
+                f"this one knows {schema.SCHEMA_VERSION})"
+            )
+        self._execute("PRAGMA journal_mode = WAL")
+        self._execute("PRAGMA synchronous = FULL")
+        if tables == 0:
+            self._create()
+        self._check()
+
+    def _create(self) -> None:
+        self._execute("BEGIN IMMEDIATE")
+        for statement in schema.TABLES:
+            self._execute(statement)
+        self._execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
+        self._execute(f"PRAGMA user_version = {schema.SCHEMA_VERSION}")
+        self._execute("COMMIT")
+
+    def _check(self) -> None:
+        """Takes the write lock, which is kept, and has sqlite3 look for damage."""
+        self._execute("BEGIN IMMEDIATE")
+        finding = self._connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        self._execute("COMMIT")
+        if finding != "ok":
+            raise MetadataStoreError(f"{self.path} is corrupt: {finding}")
+
+    def _read(self) -> StoredMetadata:
+        properties = dict(self._rows(schema.SELECT_PROPERTIES))
+        return StoredMetadata(
+            cluster_id=properties.get(schema.CLUSTER_ID, ""),
+            broker_epoch=int(properties.get(schema.BROKER_EPOCH, 0)),
+            next_producer_id=int(properties.get(schema.NEXT_PRODUCER_ID, 0)),
+            topics=self._read_topics(),
+            configs=self._read_configs(),
+        )
+
+    def _read_topics(self) -> list[TopicImage]:
+        partitions: dict[bytes, list[PartitionImage]] = {}
+        for topic_id, index, leader, epoch, version, replicas, isr in self._rows(
+            schema.SELECT_PARTITIONS
+        ):
+            image = PartitionImage(
+                index, leader, epoch, version, schema.broker_ids(replicas), schema.broker_ids(isr)
+            )
+            partitions.setdefault(topic_id, []).append(image)
+        topics = [
+            TopicImage(name, UUID(bytes=topic_id), ()).with_partitions(partitions.pop(topic_id))
+            for topic_id, name in self._rows(schema.SELECT_TOPICS)
+        ]
+        if partitions:
+            raise ValueError("there are partitions without a topic")
+        return topics
+
+    def _read_configs(self) -> dict[ConfigResource, dict[str, str]]:
+        configs: dict[ConfigResource, dict[str, str]] = {}
+        for resource_type, resource_name, name, value in self._rows(schema.SELECT_CONFIGS):
+            resource = ConfigResource(ResourceType(resource_type), resource_name)
+            configs.setdefault(resource, {})[name] = value
+        return configs
+
+    def _rows(self, sql: str) -> Iterator[Any]:
+        return iter(self._connection.execute(sql))
+
+    def _number(self, sql: str) -> int:
+        return int(self._connection.execute(sql).fetchone()[0])
+
+    def _execute(self, sql: str) -> None:
+        self._connection.execute(sql)
+
+
+@contextmanager
+def _explained(path: str) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if "locked" in str(error):
+            raise MetadataStoreError(f"{path} is in use by another broker") from error
+        raise MetadataStoreError(f"{path} cannot be used: {error}") from error
+    except sqlite3.Error as error:
+        raise MetadataStoreError(f"{path} is corrupt or not a metadata store: {error}") from error

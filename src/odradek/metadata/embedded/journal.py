@@ -1,0 +1,39 @@
+"""What the embedded store needs of a durable place: read all once, write small steps.
+
+The port between the store's rules and sqlite3, so that the rules run and are tested without
+a file, and so that a store in memory is the same store without a journal.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
+
+from odradek.metadata.image import ConfigResource, TopicImage
+
+Statement: TypeAlias = tuple[str, Sequence[tuple[object, ...]]]
+"""An SQL statement and the rows of parameters that it is run with."""
+
+
+class StoredMetadata(NamedTuple):
+    """Everything that a journal holds; an empty `cluster_id` says that it is new."""
+
+    cluster_id: str
+    broker_epoch: int
+    next_producer_id: int
+    topics: Sequence[TopicImage]
+    configs: Mapping[ConfigResource, Mapping[str, str]]
+
+
+class Journal(Protocol):
+    """Keeps metadata beyond the process."""
+
+    def read(self) -> StoredMetadata:
+        """Everything that is held; raises MetadataStoreError when it cannot be understood."""
+        ...
+
+    def write(self, statements: Sequence[Statement]) -> None:
+        """Runs all statements or none; durable on return. Raises MetadataStoreError."""
+        ...
+
+    def close(self) -> None:
+        """Lets go of the file."""
+        ...

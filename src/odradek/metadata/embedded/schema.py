@@ -1,0 +1,104 @@
+"""The tables of the embedded store, and how values become columns.
+
+A file is ours when it bears our application id; its user version is the schema's. The
+statements that change rows stand here too, so that the SQL is in one place.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+from uuid import UUID
+
+from odradek.metadata.embedded.journal import Statement
+from odradek.metadata.image import ConfigResource, PartitionImage, ResourceType, TopicImage
+
+FILE_NAME: Final = "odradek-metadata.sqlite"
+APPLICATION_ID: Final = 0x4F645261
+SCHEMA_VERSION: Final = 1
+
+CLUSTER_ID: Final = "cluster_id"
+BROKER_EPOCH: Final = "broker_epoch"
+NEXT_PRODUCER_ID: Final = "next_producer_id"
+
+TABLES: Final = (
+    "CREATE TABLE property (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE topic (topic_id BLOB PRIMARY KEY, name TEXT NOT NULL UNIQUE) WITHOUT ROWID",
+    "CREATE TABLE partition (topic_id BLOB NOT NULL, partition INTEGER NOT NULL,"
+    " leader INTEGER NOT NULL, leader_epoch INTEGER NOT NULL, partition_epoch INTEGER NOT NULL,"
+    " replicas TEXT NOT NULL, isr TEXT NOT NULL, PRIMARY KEY (topic_id, partition)) WITHOUT ROWID",
+    "CREATE TABLE config (resource_type INTEGER NOT NULL, resource_name TEXT NOT NULL,"
+    " name TEXT NOT NULL, value TEXT NOT NULL,"
+    " PRIMARY KEY (resource_type, resource_name, name)) WITHOUT ROWID",
+)
+
+SELECT_PROPERTIES: Final = "SELECT name, value FROM property"
+SELECT_TOPICS: Final = "SELECT topic_id, name FROM topic ORDER BY name"
+SELECT_PARTITIONS: Final = (
+    "SELECT topic_id, partition, leader, leader_epoch, partition_epoch, replicas, isr"
+    " FROM partition ORDER BY topic_id, partition"
+)
+SELECT_CONFIGS: Final = "SELECT resource_type, resource_name, name, value FROM config"
+
+_PUT_PROPERTY: Final = "INSERT OR REPLACE INTO property VALUES (?, ?)"
+_PUT_TOPIC: Final = "INSERT INTO topic VALUES (?, ?)"
+_PUT_PARTITION: Final = "INSERT OR REPLACE INTO partition VALUES (?, ?, ?, ?, ?, ?, ?)"
+_PUT_CONFIG: Final = "INSERT OR REPLACE INTO config VALUES (?, ?, ?, ?)"
+_DELETE_TOPIC: Final = "DELETE FROM topic WHERE topic_id = ?"
+_DELETE_PARTITIONS: Final = "DELETE FROM partition WHERE topic_id = ?"
+_DELETE_CONFIG: Final = (
+    "DELETE FROM config WHERE resource_type = ? AND resource_name = ? AND name = ?"
+)
+_DELETE_CONFIGS: Final = "DELETE FROM config WHERE resource_type = ? AND resource_name = ?"
+
+
+def put_property(name: str, value: str | int) -> Statement:
+    """Writes a single value, such as the cluster id."""
+    return _PUT_PROPERTY, [(name, str(value))]
+
+
+def put_topics(topics: Iterable[TopicImage]) -> Statement:
+    """Writes new topics, without their partitions."""
+    return _PUT_TOPIC, [(topic.topic_id.bytes, topic.name) for topic in topics]
+
+
+def put_partitions(topic_id: UUID, partitions: Iterable[PartitionImage]) -> Statement:
+    """Writes new or changed partitions of a topic."""
+    return _PUT_PARTITION, [_partition_row(topic_id, partition) for partition in partitions]
+
+
+def delete_topics(topics: Iterable[TopicImage]) -> list[Statement]:
+    """Removes topics with their partitions and settings."""
+    topics = tuple(topics)
+    ids = [(topic.topic_id.bytes,) for topic in topics]
+    resources = [(int(ResourceType.TOPIC), topic.name) for topic in topics]
+    return [(_DELETE_TOPIC, ids), (_DELETE_PARTITIONS, ids), (_DELETE_CONFIGS, resources)]
+
+
+def put_configs(settings: Iterable[tuple[ConfigResource, str, str]]) -> Statement:
+    """Writes settings of resources."""
+    return _PUT_CONFIG, [
+        (int(resource.type), resource.name, name, value) for resource, name, value in settings
+    ]
+
+
+def delete_configs(settings: Iterable[tuple[ConfigResource, str]]) -> Statement:
+    """Removes settings of resources."""
+    return _DELETE_CONFIG, [
+        (int(resource.type), resource.name, name) for resource, name in settings
+    ]
+
+
+def broker_ids(text: str) -> tuple[int, ...]:
+    """Reads a list of broker ids back from its column."""
+    return tuple(int(part) for part in text.split(",")) if text else ()
+
+
+def _partition_row(topic_id: UUID, image: PartitionImage) -> tuple[object, ...]:
+    return (
+        topic_id.bytes,
+        image.partition,
+        image.leader,
+        image.leader_epoch,
+        image.partition_epoch,
+        ",".join(map(str, image.replicas)),
+        ",".join(map(str, image.isr)),
+    )
