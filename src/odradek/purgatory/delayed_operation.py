@@ -1,0 +1,123 @@
+"""DelayedOperation: something that completes when a condition holds, or when its time is over.
+
+An operation is a timer task. Exactly one caller completes it, whoever comes first: somebody
+who found the condition true, or the timer. The winner takes it out of the timer and runs
+`on_complete`; nobody else does. When the timer wins, `on_expiration` runs after it.
+
+`force_complete` and `safe_try_complete` may be called by any thread, the rest belongs to the
+owner of the timer. Neither takes a lock. The winner is decided by a test and an assignment
+with no call and no jump back between them, and CPython hands its interpreter lock on only
+at those, so no other thread can step between (see `odradek.timer.timer_task`).
+"""
+
+from __future__ import annotations
+
+from mypy_extensions import i64, mypyc_attr
+
+from odradek.timer.timer_task import TimerTask
+
+
+@mypyc_attr(acyclic=True)
+class OperationCounts:
+    """What one purgatory counts about its operations, kept by the operations themselves."""
+
+    __slots__ = ("completed", "expired", "pending", "pending_watches")
+
+    def __init__(self) -> None:
+        self.pending: i64 = 0
+        """Operations that wait: watched, in the timer, not complete."""
+        self.pending_watches: i64 = 0
+        """Under how many keys those are watched, together."""
+        self.completed: i64 = 0
+        """Operations that waited and were completed, by their time-out or before it."""
+        self.expired: i64 = 0
+        """How many of those by their time-out."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class DelayedOperation(TimerTask):
+    """Derive from it, override `try_complete`, `on_complete` and `on_expiration`.
+
+    An operation is used once. `missing` may be overridden as well: it answers, for people,
+    what the operation still waits for.
+    """
+
+    __slots__ = ("_check_again", "_checking", "_completed", "_counts", "_watches")
+
+    def __init__(self, delay_ms: int) -> None:
+        super().__init__(delay_ms)
+        self._completed: bool = False
+        self._checking: bool = False
+        self._check_again: bool = False
+        self._counts: OperationCounts | None = None
+        self._watches: i64 = 0
+
+    def try_complete(self) -> bool:
+        """Checks the condition: `return self.force_complete()` when it holds, else False."""
+        raise NotImplementedError
+
+    def on_complete(self) -> None:
+        """What happens when the operation is complete; runs exactly once."""
+        raise NotImplementedError
+
+    def on_expiration(self) -> None:
+        """What happens besides when its time is over; runs after `on_complete`."""
+        raise NotImplementedError
+
+    def missing(self) -> str:
+        """What it still waits for, in a few words: "2 of 3 acks"."""
+        return ""
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether somebody has completed it."""
+        return self._completed
+
+    def force_complete(self) -> bool:
+        """Completes the operation; True to the one caller that does, on any thread."""
+        if self._completed:
+            return False
+        self._completed = True
+        self._leave_counts()
+        self.cancel()
+        self.on_complete()
+        return True
+
+    def _leave_counts(self) -> None:
+        counts = self._counts
+        if counts is not None:
+            self._counts = None
+            counts.pending -= 1
+            counts.pending_watches -= self._watches
+            counts.completed += 1
+
+    def safe_try_complete(self) -> bool:
+        """`try_complete`, on any thread; True when this call completed the operation.
+
+        `try_complete` never runs twice at a time. Who comes while it runs leaves word, and
+        whoever runs it then checks once more: the completion is not lost.
+        """
+        if self._completed:
+            return False
+        if self._checking:
+            self._check_again = True
+            return False
+        self._checking = True
+        while True:
+            self._check_again = False
+            try:
+                completed = self.try_complete()
+            except BaseException:
+                self._checking = False
+                raise
+            if completed or self._completed or not self._check_again:
+                self._checking = False
+                return completed
+
+    def run(self) -> None:
+        """The time is over: completes the operation, unless somebody was earlier."""
+        counts = self._counts
+        if self.force_complete():
+            if counts is not None:
+                counts.expired += 1
+            self.on_expiration()

@@ -1,0 +1,241 @@
+"""DelayedOperationPurgatory: where requests wait until they can be answered.
+
+An operation that cannot complete yet is watched under the keys of what may complete it (the
+partitions that it fetches, the group that it joins), and put into a timer. Whoever changes
+something calls `check_and_complete` with its key, and the operations there are tried again.
+
+Completing removes an operation from the timer at once, but not from its lists of watchers:
+that would cost a search in each. A check drops the completed ones that it meets; the rest is
+left to a purge over all lists. When to purge is a matter of cost. The published rule purges
+whenever more than `purge_interval` completed operations may be watched, however many others
+the purge has to walk over; with a hundred thousand waiting it walks over a hundred of them
+for each that it drops. The amortised rule, our default, waits until the completed ones
+outnumber the others as well: then a purge costs each watched entry a constant.
+
+One owner, the timer's, calls everything here. Other threads hand over with
+`check_and_complete_threadsafe`, or complete an operation directly (`delayed_operation`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
+
+from mypy_extensions import i64, mypyc_attr
+
+from odradek.purgatory.delayed_operation import DelayedOperation, OperationCounts
+from odradek.purgatory.watchers import Watchers
+from odradek.timer.timer import Timer
+
+
+class WaitingOperation(NamedTuple):
+    """One operation that waits, for people: why is this request not answered?"""
+
+    kind: str
+    """The class of the operation."""
+    keys: tuple[Hashable, ...]
+    """What may complete it."""
+    since_ms: int
+    """When it was put into the timer, on the timer's clock."""
+    deadline_ms: int
+    """When it will expire, on the timer's clock."""
+    missing: str
+    """What it waits for, in its own words (`DelayedOperation.missing`)."""
+
+
+class PurgatoryStats(NamedTuple):
+    """What became of the operations so far."""
+
+    watched: int
+    """Operations that had to wait."""
+    completed_at_once: int
+    """Operations whose condition held when they were handed in, or before they had to wait."""
+    completed_by_check: dict[str, int]
+    """Waiting operations completed by `check_and_complete`, by its `reason`."""
+    completed: int
+    """Waiting operations that were completed, by whatever, the expired ones among them."""
+    expired: int
+    """Waiting operations that were completed by their time-out."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class DelayedOperationPurgatory:
+    """Operations that wait under keys, and their time-outs.
+
+    `purge_interval`: how many completed entries may stay watched before a purge is thought
+    of. `amortised_purge=False` selects the published rule. `reaper_enabled=False` leaves
+    purging to the caller (`maybe_purge`).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        timer: Timer,
+        broker_id: int = 0,
+        purge_interval: int = 1000,
+        reaper_enabled: bool = True,
+        amortised_purge: bool = True,
+    ) -> None:
+        self.name = name
+        self.timer = timer
+        self.broker_id = broker_id
+        self.purge_interval: i64 = purge_interval
+        self.reaper_enabled = reaper_enabled
+        self.amortised_purge = amortised_purge
+        self._watchers: dict[Hashable, Watchers] = {}
+        self._counts = OperationCounts()
+        self._watched: i64 = 0
+        self._estimated_total: i64 = 0
+        self._watched_total: i64 = 0
+        self._completed_at_once: i64 = 0
+        self._completed_by_check: dict[str, int] = {}
+
+    @property
+    def watched(self) -> int:
+        """Entries in the lists of watchers: one per operation and key, completed ones too."""
+        return self._watched
+
+    @property
+    def delayed(self) -> int:
+        """Operations of this purgatory that are pending in the timer."""
+        return self._counts.pending
+
+    def try_complete_else_watch(
+        self, operation: DelayedOperation, keys: Sequence[Hashable]
+    ) -> bool:
+        """Completes the operation if its condition holds, else lets it wait under `keys`.
+
+        True only when this call completed it. The condition is tried again after watching:
+        what changed before the operation could be seen would else never wake it.
+
+        Raises:
+            ValueError: there is no key; nothing could ever wake the operation.
+        """
+        if not keys:
+            raise ValueError("an operation must be watched under at least one key")
+        if operation.safe_try_complete():
+            self._completed_at_once += 1
+            return True
+        if self._watch_and_try(operation, keys):
+            return True
+        if not operation.is_completed:
+            self._start_time_out(operation)
+        if self.reaper_enabled:
+            self.maybe_purge()
+        return False
+
+    def _start_time_out(self, operation: DelayedOperation) -> None:
+        self.timer.add(operation)
+        if operation.is_completed:  # meanwhile, so what completed it came before the timer
+            operation.cancel()
+
+    def _watch_and_try(self, operation: DelayedOperation, keys: Sequence[Hashable]) -> bool:
+        if operation._completed:
+            return False
+        counts = self._counts
+        operation._counts = counts
+        counts.pending += 1
+        self._estimated_total += 1
+        self._watched_total += 1
+        for key in keys:
+            if operation.is_completed:
+                return False
+            self._watch(operation, key)
+        return operation.safe_try_complete()
+
+    def _watch(self, operation: DelayedOperation, key: Hashable) -> None:
+        watchers = self._watchers.get(key)
+        if watchers is None:
+            watchers = Watchers()
+            self._watchers[key] = watchers
+        watchers.operations.append(operation)
+        self._watched += 1
+        # Completing takes its watches back and leaves the counts; what comes later, does not.
+        counts = operation._counts
+        if counts is not None:
+            operation._watches += 1
+            counts.pending_watches += 1
+
+    def check_and_complete(self, key: Hashable, reason: str = "check") -> int:
+        """Tries what waits under `key`, in the order of watching; how many this call completed.
+
+        `reason` names the event for the statistics: "append", "fetch", "join".
+        """
+        watchers = self._watchers.get(key)
+        if watchers is None:
+            return 0
+        completed = watchers.try_complete_watched()
+        self._drop_completed(key, watchers)
+        if completed:
+            self._completed_by_check[reason] = self._completed_by_check.get(reason, 0) + completed
+        return completed
+
+    def check_and_complete_threadsafe(self, key: Hashable, reason: str = "check") -> None:
+        """Has the owner check `key` at its next turn, from any thread."""
+        self.timer.call_threadsafe(lambda: self.check_and_complete(key, reason))
+
+    def _drop_completed(self, key: Hashable, watchers: Watchers) -> None:
+        self._watched -= watchers.purge()
+        if not watchers.operations and self._watchers.get(key) is watchers:
+            del self._watchers[key]
+
+    def maybe_purge(self) -> bool:
+        """Purges if enough completed operations are still watched; says whether it did."""
+        pending_watches = self._counts.pending_watches
+        if self.amortised_purge:
+            due = self._watched - pending_watches > max(self.purge_interval, pending_watches)
+        else:
+            due = self._estimated_total - self._counts.pending > self.purge_interval
+        if due:
+            self.purge()
+        return due
+
+    def purge(self) -> None:
+        """Drops completed operations from all lists, and the keys whose lists become empty."""
+        self._estimated_total = self._counts.pending
+        for key, watchers in list(self._watchers.items()):
+            self._drop_completed(key, watchers)
+
+    def waiting(self) -> list[WaitingOperation]:
+        """The operations that wait now, the longest waiting first."""
+        found: dict[int, tuple[DelayedOperation, list[Hashable]]] = {}
+        for key, watchers in self._watchers.items():
+            for one in watchers.operations:
+                if not one.is_completed:
+                    found.setdefault(id(one), (one, []))[1].append(key)
+        waiting = [
+            WaitingOperation(
+                kind=type(one).__name__,
+                keys=tuple(keys),
+                since_ms=one.expiration_ms - one.delay_ms,
+                deadline_ms=one.expiration_ms,
+                missing=one.missing(),
+            )
+            for one, keys in found.values()
+        ]
+        return sorted(waiting, key=since)
+
+    @property
+    def stats(self) -> PurgatoryStats:
+        """The counts so far."""
+        return PurgatoryStats(
+            watched=self._watched_total,
+            completed_at_once=self._completed_at_once,
+            completed_by_check=dict(self._completed_by_check),
+            completed=self._counts.completed,
+            expired=self._counts.expired,
+        )
+
+    def shutdown(self) -> None:
+        """Forgets all operations, uncompleted; the timer, which others may use, goes on."""
+        for watchers in self._watchers.values():
+            for one in watchers.operations:
+                one.cancel()
+        self._watchers.clear()
+        self._watched = 0
+        self._counts = OperationCounts()
+
+
+def since(waiting: WaitingOperation) -> int:
+    """The key that `waiting` sorts by."""
+    return waiting.since_ms

@@ -1,0 +1,97 @@
+"""AsyncioDriver: lets an event loop own a timer.
+
+The loop sleeps until the next bucket is due and not a moment less: with nothing pending it
+is never woken. An earlier task re-arms it, a hand-over from another thread wakes it once per
+batch, and a `ManualClock` wakes it when it is moved. What is due runs in slices, between
+which the loop does its other work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from odradek.clock import ManualClock
+from odradek.timer.system_timer import SystemTimer
+
+LONGEST_SLEEP_MS = 86_400_000
+
+
+class AsyncioDriver:
+    """Advances `timer` on a running event loop, from `start` to `stop`.
+
+    Both are called on the loop, which is the timer's owner from then on.
+    """
+
+    def __init__(self, timer: SystemTimer, slice_tasks: int = 1000) -> None:
+        """`slice_tasks`: after so many tasks the loop gets its turn (about a millisecond)."""
+        self._timer = timer
+        self._slice_tasks = slice_tasks
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._armed: asyncio.Handle | None = None
+        self._armed_for_ms: int | None = None
+        self._unsubscribe: Callable[[], None] | None = None
+
+    def start(self) -> None:
+        """Takes the timer over; what is due already runs at the loop's next turn."""
+        self._loop = asyncio.get_running_loop()
+        self._timer.on_earlier = self._arm
+        self._timer.on_handed_over = self._wake
+        clock = self._timer.clock
+        if isinstance(clock, ManualClock):
+            self._unsubscribe = clock.subscribe(self._wake)
+        self._armed = self._loop.call_soon(self._alarm)
+
+    def stop(self) -> None:
+        """Lets go of the timer; its tasks stay pending."""
+        if self._loop is None:
+            return
+        self._disarm()
+        self._loop = None
+        self._timer.on_earlier = None
+        self._timer.on_handed_over = None
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+            self._unsubscribe = None
+
+    def _wake(self) -> None:
+        """Has the loop advance the timer soon; from any thread."""
+        loop = self._loop
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self._advance)
+
+    def _advance(self) -> None:
+        if self._loop is None:
+            return
+        self._timer.advance(0, self._slice_tasks)
+        self._arm()
+
+    def _arm(self) -> None:
+        """Sets the loop's alarm for the next due moment, if it is not set for that already."""
+        loop = self._loop
+        if loop is None:
+            return
+        due_ms = self._timer.next_due_ms()
+        if due_ms is None:
+            self._disarm()
+            return
+        if self._armed is not None and self._armed_for_ms == due_ms:
+            return
+        self._disarm()
+        delay_ms = due_ms - self._timer.now_ms
+        if delay_ms <= 0:
+            self._armed = loop.call_soon(self._alarm)
+        elif self._unsubscribe is not None:
+            return  # a manual clock says itself when it has moved
+        else:
+            self._armed = loop.call_later(min(delay_ms, LONGEST_SLEEP_MS) / 1000, self._alarm)
+        self._armed_for_ms = due_ms
+
+    def _alarm(self) -> None:
+        self._armed = None
+        self._advance()
+
+    def _disarm(self) -> None:
+        if self._armed is not None:
+            self._armed.cancel()
+            self._armed = None

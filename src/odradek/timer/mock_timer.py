@@ -1,0 +1,48 @@
+"""MockTimer: the timer whose clock only the caller moves, for tests and notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mypy_extensions import mypyc_attr
+
+from odradek.clock import ManualClock
+from odradek.timer.system_timer import UNLIMITED, SystemTimer, log_error
+from odradek.timer.timer_task import TimerTask
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class MockTimer(SystemTimer):
+    """A `SystemTimer` that never waits: `advance_clock(350)` makes it 350 ms later.
+
+    Time goes from one due moment to the next, so a task sees the clock at its own deadline,
+    and one that adds itself again every 100 ms runs three times in 350 ms.
+    """
+
+    def __init__(
+        self,
+        tick_ms: int = 1,
+        wheel_size: int = 20,
+        clock: ManualClock | None = None,
+        on_error: Callable[[TimerTask, Exception], object] = log_error,
+    ) -> None:
+        """Makes a timer over `clock`, or over a clock of its own that starts at 0."""
+        self.manual_clock = clock if clock is not None else ManualClock()
+        super().__init__(self.manual_clock, tick_ms, wheel_size, on_error)
+
+    def advance_clock(self, timeout_ms: int) -> bool:
+        """Moves the clock on by `timeout_ms`; all that was due by then has run on return.
+
+        Raises:
+            ValueError: the time is negative.
+        """
+        clock = self.manual_clock
+        if timeout_ms < 0:
+            raise ValueError(f"a clock cannot go back by {-timeout_ms} ms")
+        until_ms = clock.monotonic_ms() + timeout_ms
+        any_due = self.advance(0, UNLIMITED)
+        while (due_ms := self.next_due_ms()) is not None and due_ms <= until_ms:
+            clock.advance(max(0, due_ms - clock.monotonic_ms()))
+            any_due = self.advance(0, UNLIMITED) or any_due
+        clock.advance(until_ms - clock.monotonic_ms())
+        return self.advance(0, UNLIMITED) or any_due

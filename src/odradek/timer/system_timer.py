@@ -1,0 +1,263 @@
+"""SystemTimer: a timing wheel that follows a clock.
+
+The clock moves the wheel from bucket to bucket: `advance_clock` takes the due ones from the
+queue, moves the hands to each, and empties it; a task that still has time left is added
+again from the lowest level (demotion), any other runs. Between due buckets nothing happens.
+
+Rules that are easy to break:
+
+- Tasks run one after another, on the owner, and never inside one another: what a running
+  task adds with no time left waits in `_ready` until the present one has returned.
+- A task runs *after* it has left its bucket, so it may add itself again.
+- An exception of a task is told to `on_error` once, and the wheel goes on. KeyboardInterrupt
+  and SystemExit pass through; what was not reached yet runs at the next call.
+- With `max_tasks` a call stops after so many cells, in the middle of a bucket if need be,
+  which then stays in hand for the next call: ten million tasks due at one moment do not keep
+  an event loop from its other work. `next_due_ms` says "now" as long as something is left.
+- Time never goes back. While a clock stands still or jumps back, nothing fires and nothing
+  is lost; when it has caught up, the rest is due.
+
+It does not run by itself: see `AsyncioDriver` and `ThreadDriver`, or call `advance_clock`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Final, cast
+
+from mypy_extensions import i64, mypyc_attr
+
+from odradek.clock import Clock, ManualClock, SystemClock
+from odradek.timer.timer import Timer
+from odradek.timer.timer_task import TimerTask, TimerTaskList
+from odradek.timer.timing_wheel import BucketQueue, TimingWheel
+
+UNLIMITED: Final = 2**62
+"""As `max_tasks`: go on until nothing is due."""
+
+ONE_DAY_MS: Final = 86_400_000
+
+_log = logging.getLogger(__name__)
+
+
+def log_error(task: TimerTask, error: Exception) -> None:
+    """What becomes of a task's exception when nobody asked for it."""
+    _log.error("a timer task failed: %r", task, exc_info=error)
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class SystemTimer(Timer):
+    """A `Timer` over a `Clock`.
+
+    `on_earlier` and `on_handed_over` are for whoever drives the timer: the first is called
+    on the owner when something became due earlier than all else before, the second on the
+    thread that handed something over, once per batch.
+    """
+
+    def __init__(
+        self,
+        clock: Clock | None = None,
+        tick_ms: int = 1,
+        wheel_size: int = 20,
+        on_error: Callable[[TimerTask, Exception], object] = log_error,
+    ) -> None:
+        """Makes a timer whose wheel starts at the clock's present moment.
+
+        Raises:
+            ValueError: see `TimingWheel`.
+        """
+        self.clock: Clock = clock if clock is not None else SystemClock()
+        self.on_error = on_error
+        self.on_earlier: Callable[[], object] | None = None
+        self.on_handed_over: Callable[[], object] | None = None
+        self._now_ms: i64 = self.clock.monotonic_ms()
+        self._queue = BucketQueue()
+        self.wheel = TimingWheel(tick_ms, wheel_size, self._now_ms, None, self._queue)
+        self._counter = self.wheel.counter
+        self._ready = TimerTaskList(self._counter)
+        self._in_hand: TimerTaskList | None = None
+        self._running = False
+        self._closed = False
+        self._handed_over: deque[tuple[TimerTask, int] | Callable[[], object]] = deque()
+        self._woken = False
+        self._wakeup = threading.Event()
+
+    @property
+    def size(self) -> int:
+        """How many tasks are pending, those that are due and have not run yet among them."""
+        return self._counter.pending
+
+    @property
+    def now_ms(self) -> int:
+        """The clock's monotonic time, or the latest seen if it went back."""
+        return self._read_clock()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the timer was closed."""
+        return self._closed
+
+    def add(self, task: TimerTask) -> None:
+        """Runs the task `task.delay_ms` from now; at once when that is due already."""
+        self._add(task, self._read_clock() + task.delay_ms)
+
+    def _add(self, task: TimerTask, expiration_ms: i64) -> None:
+        task.cancelled = False
+        if self._closed:
+            task.cancel()
+            return
+        if task.bucket is not None:
+            task.remove()
+        task.expiration_ms = expiration_ms
+        first_due_ms = self._queue.first_due_ms
+        # An idle wheel lags behind the clock, and from there near deadlines look far.
+        if self._now_ms < first_due_ms and self._in_hand is None:
+            self.wheel.advance_clock(self._now_ms)
+        if not self.wheel.add(task):
+            self._ready.add(task)
+            if not self._running:
+                self._run(cast(TimerTask, self._ready.poll()))
+        elif self._queue.first_due_ms < first_due_ms:
+            self._tell_earlier()
+
+    def _tell_earlier(self) -> None:
+        if self.on_earlier is not None and not self._running:
+            self.on_earlier()
+
+    def add_threadsafe(self, task: TimerTask) -> None:
+        """Hands the task to the owner; its delay counts from now."""
+        self._hand_over((task, self.clock.monotonic_ms() + task.delay_ms))
+
+    def call_threadsafe(self, action: Callable[[], object]) -> None:
+        """Has the owner call `action` when it next advances the clock."""
+        self._hand_over(action)
+
+    def _hand_over(self, what: tuple[TimerTask, int] | Callable[[], object]) -> None:
+        # Appending comes before looking, and the owner clears the flag before it empties the
+        # queue: whatever is appended is either still met, or wakes the owner again.
+        self._handed_over.append(what)
+        if not self._woken:
+            self._woken = True
+            self._wakeup.set()
+            if self.on_handed_over is not None:
+                self.on_handed_over()
+
+    def _take_handed_over(self) -> None:
+        self._woken = False
+        while self._handed_over:
+            what = self._handed_over.popleft()
+            if isinstance(what, tuple):
+                self._add(what[0], what[1])
+            else:
+                what()
+
+    def advance_clock(self, timeout_ms: int) -> bool:
+        """Runs all that is due, after waiting at most `timeout_ms` for something to be."""
+        return self.advance(timeout_ms, UNLIMITED)
+
+    def advance(self, timeout_ms: int, max_tasks: int) -> bool:
+        """Like `advance_clock`, and stops after `max_tasks` tasks, run or moved down a level.
+
+        With no limit, a task that adds itself again with no delay goes on forever.
+        """
+        self._take_handed_over()
+        self._read_clock()
+        if timeout_ms > 0 and not self._something_due():
+            self._wait(timeout_ms)
+        return self._fire(max_tasks)
+
+    def _something_due(self) -> bool:
+        return (
+            self._queue.first_due_ms <= self._now_ms
+            or self._in_hand is not None
+            or not self._ready.empty
+        )
+
+    def _wait(self, timeout_ms: int) -> None:
+        """Sleeps until something is due or the time is over; takes hand-overs meanwhile."""
+        until_ms = self._now_ms + timeout_ms
+        clock = self.clock
+        moved = clock.subscribe(self._wakeup.set) if isinstance(clock, ManualClock) else None
+        while not self._something_due() and self._now_ms < until_ms and not self._closed:
+            self._wakeup.clear()
+            sleep_ms = min(until_ms, self._queue.first_due_ms) - self._now_ms
+            # What was handed over before the flag was cleared must not be slept over.
+            woken = bool(self._handed_over) or self._wakeup.wait(min(sleep_ms, ONE_DAY_MS) / 1000)
+            self._take_handed_over()
+            self._read_clock()
+            if not woken:
+                break
+        if moved is not None:
+            moved()
+
+    def _fire(self, max_tasks: i64) -> bool:
+        """Runs and demotes at most `max_tasks`; True when a bucket was due."""
+        if self._running:
+            return False  # a task may not advance the timer that runs it
+        any_due = False
+        left = max_tasks
+        while left > 0:
+            bucket = self._in_hand
+            if bucket is None:
+                bucket = self._next_bucket()
+            if bucket is not None:
+                any_due = True
+                entry = bucket.poll()
+                if entry is None:
+                    self._in_hand = None
+                    continue
+                if not self.wheel.add(entry) and not entry.cancelled:
+                    self._run(cast(TimerTask, entry))
+            else:
+                entry = self._ready.poll()
+                if entry is None:
+                    break
+                self._run(cast(TimerTask, entry))
+            left -= 1
+        return any_due
+
+    def _next_bucket(self) -> TimerTaskList | None:
+        """Takes the next due bucket in hand and moves the hands of the wheel to it."""
+        bucket = self._queue.poll(self._now_ms)
+        if bucket is not None:
+            self.wheel.advance_clock(bucket.expiration_ms)
+            bucket.expiration_ms = -1
+            self._in_hand = bucket
+        return bucket
+
+    def _run(self, task: TimerTask) -> None:
+        self._running = True
+        try:
+            task.run()
+        except Exception as error:  # noqa: BLE001 - a task's failure must not stop the others
+            self.on_error(task, error)
+        finally:
+            self._running = False
+
+    def next_due_ms(self) -> int | None:
+        """When `advance_clock` next has something to do; None when nothing is pending."""
+        if self._counter.pending == 0:
+            return None
+        if self._in_hand is not None or not self._ready.empty:
+            return self._now_ms
+        return self._queue.first_filled_due_ms()
+
+    def _read_clock(self) -> i64:
+        now_ms: i64 = self.clock.monotonic_ms()
+        if now_ms > self._now_ms:
+            self._now_ms = now_ms
+        return self._now_ms
+
+    def close(self) -> None:
+        """Discards what has not run; later tasks are not taken."""
+        if self._closed:
+            return
+        self._closed = True
+        self._handed_over.clear()
+        self._in_hand = None
+        self._ready.close()
+        self.wheel.close()
+        self._wakeup.set()

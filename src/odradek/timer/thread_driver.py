@@ -1,0 +1,51 @@
+"""ThreadDriver: a thread that owns a timer, for programs without an event loop.
+
+The thread sleeps until the next bucket is due, 200 ms at most, and runs the tasks. Everybody
+else hands over: `Timer.add_threadsafe`, `Timer.call_threadsafe`, `TimerTask.cancel`.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from odradek.timer.timer import Timer
+
+LONGEST_WAIT_MS = 200
+
+
+class ThreadDriver:
+    """Advances `timer` on a thread of its own, from `start` to `stop`; once only.
+
+    Also a context manager. The thread is a daemon: it does not keep a program alive.
+    """
+
+    def __init__(self, timer: Timer, name: str = "timer") -> None:
+        self._timer = timer
+        self._stopping = False
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Hands the timer over to the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread and waits for it; the timer belongs to the caller again.
+
+        What is pending stays so. To be called by another thread than the timer's.
+        """
+        self._timer.call_threadsafe(self._leave)
+        self._thread.join()
+
+    def _leave(self) -> None:
+        self._stopping = True
+
+    def _work(self) -> None:
+        while not self._stopping:
+            self._timer.advance_clock(LONGEST_WAIT_MS)
+
+    def __enter__(self) -> ThreadDriver:
+        self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
