@@ -1,0 +1,455 @@
+"""Decodes batches straight into columns laid out as Apache Arrow lays them out.
+
+No object is made per record beyond the slices of key and value, and Arrow itself is not
+imported: `ColumnDecoder.finish` gives plain `bytes` that `pyarrow.Array.from_buffers` wraps
+without a copy. The Spark source reads segments and Fetch answers with it; the columns it does
+not ask for are walked over and cost nothing.
+
+    binary column    validity bits (None: nothing is null), offsets int32[n + 1], data
+    offset           int64[n]
+    timestamp        int64[n], milliseconds
+    timestamp_type   int32[n], 0 CreateTime, 1 LogAppendTime
+    headers          list<struct<key: string, value: binary>>, null where a record has none
+
+Little endian, as Arrow is on every machine that Spark runs on. Control batches and records
+outside the wanted offsets are left out, transactions are not looked at. Compiled; the writers
+are `librt.strings`, which compiled code appends to without a call.
+"""
+
+from typing import Final
+
+from librt.strings import BytesWriter, write_i32_le, write_i64_le
+from mypy_extensions import i32, i64, u8
+
+from odradek.records.batch import (
+    CREATE_TIME,
+    BatchHeader,
+    Buffer,
+    check_checksum,
+    is_partial,
+    parse_header,
+)
+from odradek.records.compression import DEFAULT_LIMIT_BYTES
+from odradek.records.errors import CorruptRecords, InvalidRecords
+from odradek.records.reader import read_batch, records_bytes
+from odradek.records.record import Record
+from odradek.records.varint import read_packed, read_varint, read_varlong
+
+_LARGEST: Final = 0x7FFFFFFFFFFFFFFF
+_LARGEST_BASE_OFFSET: Final = _LARGEST - 0x7FFFFFFF
+_NULL: Final = 1
+# Half of what int32 offsets can address: the batch that crosses it still fits.
+_DATA_LIMIT_BYTES: Final = 1 << 30
+
+
+class BinaryBuffers:
+    """A finished column of byte strings, nulls among them if `validity` is not None."""
+
+    def __init__(self, validity: bytes | None, null_count: int, offsets: bytes, data: bytes):
+        self.validity = validity
+        self.null_count = null_count
+        self.offsets = offsets
+        self.data = data
+
+
+class HeaderBuffers:
+    """The finished headers column: lists into two child columns of `header_count` rows."""
+
+    def __init__(
+        self,
+        validity: bytes | None,
+        null_count: int,
+        offsets: bytes,
+        header_count: int,
+        keys: BinaryBuffers,
+        values: BinaryBuffers,
+    ) -> None:
+        self.validity = validity
+        self.null_count = null_count
+        self.offsets = offsets
+        self.header_count = header_count
+        self.keys = keys
+        self.values = values
+
+
+class ColumnBuffers:
+    """What `ColumnDecoder.finish` gives; the columns that were not asked for are None."""
+
+    def __init__(
+        self,
+        row_count: int,
+        key: BinaryBuffers | None,
+        value: BinaryBuffers | None,
+        offset: bytes | None,
+        timestamp: bytes | None,
+        timestamp_type: bytes | None,
+        headers: HeaderBuffers | None,
+    ) -> None:
+        self.row_count = row_count
+        self.key = key
+        self.value = value
+        self.offset = offset
+        self.timestamp = timestamp
+        self.timestamp_type = timestamp_type
+        self.headers = headers
+
+
+class _Validity:
+    """One bit a row, lowest first; set where the row is not null."""
+
+    def __init__(self) -> None:
+        self._bits = BytesWriter()
+        self._row_count: i64 = 0
+        self.null_count: i64 = 0
+
+    def append(self, is_valid: bool) -> None:
+        row = self._row_count
+        self._row_count = row + 1
+        if row & 7 == 0:
+            self._bits.append(1 if is_valid else 0)
+        elif is_valid:
+            self._bits[row >> 3] |= u8(1 << (row & 7))
+        if not is_valid:
+            self.null_count += 1
+
+    def finish(self) -> bytes | None:
+        return self._bits.getvalue() if self.null_count > 0 else None
+
+
+class _BinaryColumn:
+    """A growing column of byte strings."""
+
+    def __init__(self) -> None:
+        self._validity = _Validity()
+        self._offsets = BytesWriter()
+        self._data = BytesWriter()
+        write_i32_le(self._offsets, 0)
+
+    @property
+    def size_bytes(self) -> i64:
+        return len(self._data)
+
+    def append(self, value: bytes) -> None:
+        self._data.write(value)
+        write_i32_le(self._offsets, i32(len(self._data)))
+        self._validity.append(True)
+
+    def append_null(self) -> None:
+        write_i32_le(self._offsets, i32(len(self._data)))
+        self._validity.append(False)
+
+    def finish(self) -> BinaryBuffers:
+        return BinaryBuffers(
+            self._validity.finish(),
+            self._validity.null_count,
+            self._offsets.getvalue(),
+            self._data.getvalue(),
+        )
+
+
+class _HeaderColumn:
+    """The growing headers of all rows."""
+
+    def __init__(self) -> None:
+        self._validity = _Validity()
+        self._offsets = BytesWriter()
+        self._keys = _BinaryColumn()
+        self._values = _BinaryColumn()
+        self._header_count: i64 = 0
+        write_i32_le(self._offsets, 0)
+
+    def append_header(self, key: bytes, value: bytes | None) -> None:
+        """One more header of the row that `end_row` will close."""
+        if not key.isascii():
+            # Kafka does not check that keys are UTF-8, Arrow's strings have to be.
+            key = key.decode("utf-8", "replace").encode()
+        self._keys.append(key)
+        if value is None:
+            self._values.append_null()
+        else:
+            self._values.append(value)
+        self._header_count += 1
+
+    def end_row(self, has_headers: bool) -> None:
+        write_i32_le(self._offsets, i32(self._header_count))
+        self._validity.append(has_headers)
+
+    def finish(self) -> HeaderBuffers:
+        return HeaderBuffers(
+            self._validity.finish(),
+            self._validity.null_count,
+            self._offsets.getvalue(),
+            self._header_count,
+            self._keys.finish(),
+            self._values.finish(),
+        )
+
+
+class ColumnDecoder:
+    """Turns batches into columns: `append` until there is enough, then `finish`, and again.
+
+    Rows are the records of [`start_offset`, `end_offset`). `append` stops behind the batch
+    that reaches `max_rows` (or 1 GiB of data): `is_full` then, and `finish` makes room. After
+    an exception the rows of the damaged batch may be there in part: give the decoder up.
+    """
+
+    def __init__(
+        self,
+        *,
+        key: bool = True,
+        value: bool = True,
+        offset: bool = True,
+        timestamp: bool = True,
+        timestamp_type: bool = True,
+        headers: bool = False,
+        start_offset: int = 0,
+        end_offset: int = _LARGEST,
+        max_rows: int = 1 << 20,
+        check_crc: bool = False,
+        limit_bytes: int = DEFAULT_LIMIT_BYTES,
+    ) -> None:
+        self._wants_key = key
+        self._wants_value = value
+        self._wants_offset = offset
+        self._wants_timestamp = timestamp
+        self._wants_timestamp_type = timestamp_type
+        self._wants_headers = headers
+        self._start_offset = start_offset
+        self._end_offset = end_offset
+        self._max_rows = max_rows
+        self._check_crc = check_crc
+        self._limit_bytes = limit_bytes
+        self._next_offset = start_offset
+        self._clear()
+
+    def _clear(self) -> None:
+        self._row_count: i64 = 0
+        self._keys = _BinaryColumn()
+        self._values = _BinaryColumn()
+        self._offsets = BytesWriter()
+        self._timestamps = BytesWriter()
+        self._timestamp_types = BytesWriter()
+        self._headers = _HeaderColumn()
+
+    @property
+    def row_count(self) -> int:
+        """How many rows `finish` would give."""
+        return self._row_count
+
+    @property
+    def data_bytes(self) -> int:
+        """How many bytes of keys and values have been gathered."""
+        return self._keys.size_bytes + self._values.size_bytes
+
+    @property
+    def is_full(self) -> bool:
+        """Whether `append` would take nothing before a `finish`."""
+        return self._row_count >= self._max_rows or self.data_bytes >= _DATA_LIMIT_BYTES
+
+    @property
+    def next_offset(self) -> int:
+        """The offset behind the last batch seen, which may have held nothing for us."""
+        return self._next_offset
+
+    @property
+    def is_done(self) -> bool:
+        """Whether `end_offset` is reached; further batches would add nothing."""
+        return self._next_offset >= self._end_offset
+
+    def append(self, buffer: Buffer, position: int = 0) -> int:
+        """Takes whole batches from `position` on; returns the position of what it did not take.
+
+        That is the end of the buffer, a batch that the buffer cuts off, or whatever follows
+        when the decoder is full or done.
+
+        Raises:
+            CorruptRecords, InvalidRecords, UnsupportedCompression: a batch is damaged.
+        """
+        end = len(buffer)
+        while position < end and not self.is_full and not self.is_done:
+            if is_partial(buffer, position):
+                break
+            header = parse_header(buffer, position)
+            self._append_batch(buffer, header)
+            position += header.size_bytes
+        return position
+
+    def finish(self) -> ColumnBuffers:
+        """The columns so far. The decoder goes on empty, from the next batch."""
+        columns = ColumnBuffers(
+            self._row_count,
+            self._keys.finish() if self._wants_key else None,
+            self._values.finish() if self._wants_value else None,
+            self._offsets.getvalue() if self._wants_offset else None,
+            self._timestamps.getvalue() if self._wants_timestamp else None,
+            self._timestamp_types.getvalue() if self._wants_timestamp_type else None,
+            self._headers.finish() if self._wants_headers else None,
+        )
+        self._clear()
+        return columns
+
+    def _append_batch(self, buffer: Buffer, header: BatchHeader) -> None:
+        if not 0 <= header.base_offset <= _LARGEST_BASE_OFFSET:
+            raise CorruptRecords(f"a batch cannot have the base offset {header.base_offset}")
+        if header.last_offset >= self._start_offset and not header.is_control:
+            if header.magic < 2:
+                self._append_messages(buffer, header)
+            elif header.base_offset < self._end_offset:
+                if self._check_crc:
+                    check_checksum(buffer, header)
+                records = records_bytes(buffer, header, self._limit_bytes)
+                try:
+                    self._append_records(records, header)
+                except IndexError:
+                    raise InvalidRecords("the records end before the last one does") from None
+        self._next_offset = header.next_offset
+
+    def _append_messages(self, buffer: Buffer, header: BatchHeader) -> None:
+        """The slow way, for the formats that nobody writes any more."""
+        records = read_batch(
+            buffer, header, check_crc=self._check_crc, limit_bytes=self._limit_bytes
+        )
+        for record in records:
+            if self._start_offset <= record.offset < self._end_offset:
+                self._append_record(record)
+
+    def _append_record(self, record: Record) -> None:
+        if self._wants_key:
+            _append_optional(self._keys, record.key)
+        if self._wants_value:
+            _append_optional(self._values, record.value)
+        if self._wants_headers:
+            self._headers.end_row(False)
+        self._append_fixed(record.offset, record.timestamp, record.timestamp_type)
+
+    def _append_fixed(self, offset: i64, timestamp: i64, timestamp_type: i32) -> None:
+        if self._wants_offset:
+            write_i64_le(self._offsets, offset)
+        if self._wants_timestamp:
+            write_i64_le(self._timestamps, timestamp)
+        if self._wants_timestamp_type:
+            write_i32_le(self._timestamp_types, timestamp_type)
+        self._row_count += 1
+
+    def _append_records(self, data: bytes, header: BatchHeader) -> None:
+        """The hot loop: every record of one batch of magic 2."""
+        size: i64 = len(data)
+        base_offset: i64 = header.base_offset
+        record_count: i64 = header.record_count
+        timestamp_type = i32(header.timestamp_type)
+        is_create_time = header.timestamp_type == CREATE_TIME
+        base_timestamp: i64 = header.base_timestamp if is_create_time else header.max_timestamp
+        lowest: i64 = max(-_LARGEST - 1, -_LARGEST - 1 - header.base_timestamp)
+        highest: i64 = min(_LARGEST, _LARGEST - header.base_timestamp)
+        # What of the batch is wanted, as offset deltas.
+        first: i64 = max(0, self._start_offset - header.base_offset)
+        behind: i64 = min(_LARGEST, self._end_offset - header.base_offset)
+        keys = self._keys if self._wants_key else None
+        values = self._values if self._wants_value else None
+        headers = self._headers if self._wants_headers else None
+        position: i64 = 0
+        index: i64 = 0
+        # Varints are read as in `walk`: the first byte here, the others by a call.
+        while index < record_count:
+            length: i64 = data[position]
+            position += 1
+            if length >= 0x80:
+                packed = read_packed(data, position - 1)
+                length = packed >> 3
+                position += (packed & 7) - 1
+            end = position + (length >> 1)
+            if length & 1 or end > size:
+                raise InvalidRecords(f"record {index} does not end with the batch or before it")
+            delta: i64 = data[position + 1]
+            position += 2
+            if delta >= 0x80:
+                delta, position = read_varlong(data, position - 1)
+            else:
+                delta = delta >> 1 ^ -(delta & 1)
+            offset_delta: i64 = data[position]
+            position += 1
+            if offset_delta >= 0x80:
+                packed = read_packed(data, position - 1)
+                offset_delta = packed >> 3
+                position += (packed & 7) - 1
+            if offset_delta & 1 or not lowest <= delta <= highest:
+                raise InvalidRecords(f"record {index} has a timestamp or an offset out of range")
+            offset_delta >>= 1
+            is_wanted = first <= offset_delta < behind
+            if not is_wanted:
+                position = end
+                index += 1
+                continue
+            position = _append_field(data, position, end, keys)
+            position = _append_field(data, position, end, values)
+            if data[position] == 0:
+                position += 1
+                if headers is not None:
+                    headers.end_row(False)
+            else:
+                position = _append_headers(data, position, end, headers)
+            if position != end:
+                raise InvalidRecords(f"record {index} is not as long as it says")
+            timestamp = base_timestamp + delta if is_create_time else base_timestamp
+            self._append_fixed(base_offset + offset_delta, timestamp, timestamp_type)
+            index += 1
+        if position != size:
+            raise InvalidRecords(f"{size - position} bytes follow the last record")
+
+
+def _append_optional(column: _BinaryColumn, value: bytes | None) -> None:
+    if value is None:
+        column.append_null()
+    else:
+        column.append(value)
+
+
+def _append_field(data: bytes, position: i64, end: i64, column: _BinaryColumn | None) -> i64:
+    """Adds the key or value at `position` to `column`, if there is one; where it ends."""
+    length: i64 = data[position]
+    position += 1
+    if length >= 0x80:
+        packed = read_packed(data, position - 1)
+        length = packed >> 3
+        position += (packed & 7) - 1
+    if length & 1:
+        if length != _NULL:
+            raise InvalidRecords("a field has a negative length")
+        if column is not None:
+            column.append_null()
+        return position
+    start = position
+    position += length >> 1
+    # At least the header count follows, so a field that reaches the end is too long.
+    if position >= end:
+        raise InvalidRecords("a field does not end within its record")
+    if column is not None:
+        column.append(data[start:position])
+    return position
+
+
+def _append_headers(data: bytes, position: i64, end: i64, column: _HeaderColumn | None) -> i64:
+    """Adds the headers whose count stands at `position`, if they are wanted; where they end."""
+    count, position = read_varint(data, position)
+    if count < 0:
+        raise InvalidRecords(f"a record has {count} headers")
+    left: i64 = count
+    while left > 0:
+        if position >= end:
+            raise InvalidRecords(f"a record has {left} headers fewer than it says")
+        key_length, key_start = read_varint(data, position)
+        if key_length < 0:
+            raise InvalidRecords(f"a header key has the length {key_length}")
+        value_length, value_start = read_varint(data, key_start + key_length)
+        if value_length < -1:
+            raise InvalidRecords(f"a header value has the length {value_length}")
+        position = value_start + max(value_length, 0)
+        if position > end:
+            raise InvalidRecords("a header does not end within its record")
+        if column is not None:
+            value = None if value_length < 0 else data[value_start:position]
+            column.append_header(data[key_start : key_start + key_length], value)
+        left -= 1
+    if column is not None:
+        column.end_row(count > 0)
+    return position
