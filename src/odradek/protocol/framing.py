@@ -6,6 +6,7 @@ connection at once; it is checked as soon as its four bytes are there, before an
 set aside for the frame.
 """
 
+from struct import Struct
 from typing import Final
 
 from mypy_extensions import i64
@@ -13,6 +14,7 @@ from mypy_extensions import i64
 from odradek.protocol.primitives import ProtocolError
 
 SIZE_BYTES: Final = 4
+_SIZE: Final = Struct(">i")
 
 
 def frame_size(buffer: bytearray, position: int, frame_max_bytes: int) -> int:
@@ -21,14 +23,7 @@ def frame_size(buffer: bytearray, position: int, frame_max_bytes: int) -> int:
     Raises:
         ProtocolError: the size is negative, zero, or larger than `frame_max_bytes`.
     """
-    at: i64 = position
-    a: i64 = buffer[at]
-    b: i64 = buffer[at + 1]
-    c: i64 = buffer[at + 2]
-    d: i64 = buffer[at + 3]
-    size = a << 24 | b << 16 | c << 8 | d
-    if size >= 0x80000000:
-        size -= 0x100000000
+    size: int = _SIZE.unpack_from(buffer, position)[0]
     if size <= 0 or size > frame_max_bytes:
         raise ProtocolError(f"a frame of {size} bytes; 1 to {frame_max_bytes} are taken", position)
     return size

@@ -98,7 +98,7 @@ class Reader:
         if count > left:
             raise ProtocolError(f"{count} bytes expected, {left} left", start)
         end = start + (count if count > WINDOW_BYTES else WINDOW_BYTES)
-        self._window = bytes(self._frame[start:end])
+        self._window = self._frame[start:end].tobytes()
         self._limit = len(self._window)
         self._start = start
         self._at = 0
