@@ -1,10 +1,12 @@
 """What handlers may reach: the floors below, narrowed to one record that never changes."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from odradek.errors import ErrorCode
+from odradek.handlers.parked_fetches import ParkedFetches
+from odradek.handlers.produce_batch import ProduceBatch
 from odradek.handlers.request import Request, RequestObserver
 
 if TYPE_CHECKING:
@@ -55,3 +57,6 @@ class HandlerContext:
     fetch_sessions: "FetchSessionCache"
     log_manager: "LogManager"
     observer: RequestObserver | None = None
+    # What hot handlers keep between a request and its answer.
+    produce_batch: ProduceBatch = field(default_factory=ProduceBatch)
+    parked_fetches: ParkedFetches = field(default_factory=ParkedFetches)

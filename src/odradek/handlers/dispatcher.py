@@ -85,7 +85,8 @@ class Dispatcher(RequestHandler):
                 self._fail(request)
 
     def connection_closed(self, connection_id: str) -> None:
-        """Nothing is kept by connection: fetch sessions outlive theirs, as in Kafka."""
+        """Drops the fetch that the connection waits for; fetch sessions outlive it, as in Kafka."""
+        self._context.parked_fetches.connection_closed(connection_id)
 
     def _fail(self, request: Request) -> None:
         """Answers for a handler that raised; called while its exception is being handled."""

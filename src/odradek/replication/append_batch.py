@@ -9,9 +9,9 @@ A partition that cannot append at all (not the leader, directory failed) fails t
 for it and nothing else.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from odradek.errors import BrokerError, ErrorCode, LogDirFailure
+from odradek.errors import BrokerError, ErrorCode
 from odradek.model import INTERNAL_TOPICS, TopicPartition
 from odradek.replication.append import (
     ACKS_ALL,
@@ -21,7 +21,7 @@ from odradek.replication.append import (
 )
 from odradek.replication.partition import Partition
 from odradek.replication.partition_table import PartitionTable
-from odradek.replication.purgatories import ReplicationPurgatories
+from odradek.replication.purgatories import APPEND, COMMITTED, ReplicationPurgatories
 
 
 class _Entry:
@@ -38,15 +38,9 @@ class BatchAppender:
     waking a fetch may let its connection go on, and with it another append.
     """
 
-    def __init__(
-        self,
-        partitions: PartitionTable,
-        purgatories: ReplicationPurgatories,
-        on_log_dir_failure: Callable[[LogDirFailure], None],
-    ) -> None:
+    def __init__(self, partitions: PartitionTable, purgatories: ReplicationPurgatories) -> None:
         self._partitions = partitions
         self._purgatories = purgatories
-        self._on_log_dir_failure = on_log_dir_failure
 
     def append(self, requests: Sequence[AppendRequest]) -> list[list[AppendResult]]:
         """Appends everything; one list of results a request, in the order of its entries."""
@@ -87,10 +81,6 @@ class BatchAppender:
         except BrokerError as error:
             _fail_all(entries, error)
             return
-        except LogDirFailure as failure:
-            _fail_all(entries, BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)))
-            self._on_log_dir_failure(failure)
-            return
         appended = False
         for entry, outcome in zip(admitted, outcomes, strict=True):
             if isinstance(outcome, BrokerError):
@@ -99,9 +89,9 @@ class BatchAppender:
                 entry.result.succeed(outcome)
                 appended = True
         if appended:
-            self._purgatories.wake_fetches(partition.operation_key)
+            self._purgatories.wake_fetches(partition.operation_key, APPEND)
             if partition.maybe_increment_leader_high_watermark():
-                self._purgatories.wake_all(partition.operation_key)
+                self._purgatories.wake_all(partition.operation_key, COMMITTED)
 
 
 def _admit(partition: Partition, entries: list[_Entry]) -> list[_Entry]:

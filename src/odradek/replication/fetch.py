@@ -8,9 +8,11 @@ watermark.
 
 from collections.abc import Callable
 from typing import Final
+from uuid import UUID
 
 from odradek.errors import ErrorCode
 from odradek.model import NO_LEADER_EPOCH, UNKNOWN_OFFSET, TopicPartition
+from odradek.protocol.primitives import Buffer
 from odradek.storage.offset_metadata import LogOffsetMetadata
 
 CONSUMER_REPLICA_ID: Final = -1
@@ -70,8 +72,10 @@ class FetchInfo:
         log_start_offset: int = UNKNOWN_OFFSET,
         current_leader_epoch: int = NO_LEADER_EPOCH,
         last_fetched_epoch: int = NO_LEADER_EPOCH,
+        topic_id: UUID | None = None,
     ) -> None:
         self.topic_partition = topic_partition
+        self.topic_id = topic_id  # None when the request named the topic
         self.fetch_offset = fetch_offset
         self.max_bytes = max_bytes
         self.log_start_offset = log_start_offset
@@ -97,12 +101,19 @@ class FetchResult:
         self.last_stable_offset = UNKNOWN_OFFSET
         self.log_start_offset = UNKNOWN_OFFSET
         self.log_end_offset = UNKNOWN_OFFSET
-        self.records: list[bytes | memoryview] = []
+        self.records: list[Buffer] = []
         self.size_bytes = 0
         self.aborted: list[tuple[int, int]] | None = None
         self.diverging_epoch = NO_LEADER_EPOCH
         self.diverging_end_offset = UNKNOWN_OFFSET
         self.fetch_offset_metadata: LogOffsetMetadata | None = None
+
+    def refuse(self, error_code: ErrorCode) -> None:
+        """Takes back what was read and says why."""
+        self.error_code = error_code
+        self.records = []
+        self.size_bytes = 0
+        self.aborted = None
 
 
 OnFetched = Callable[[list[FetchResult]], None]

@@ -6,9 +6,7 @@ are too small would otherwise stand still for ever. Failures are results: one pa
 trouble is none of the others' business.
 """
 
-from collections.abc import Callable
-
-from odradek.errors import BrokerError, ErrorCode, LogDirFailure
+from odradek.errors import BrokerError
 from odradek.model import TopicPartition
 from odradek.replication.fetch import FetchInfo, FetchParams, FetchResult
 from odradek.replication.partition_table import PartitionTable
@@ -18,15 +16,9 @@ from odradek.replication.quota import ReplicationQuota
 class LocalReader:
     """Reads from the logs of this broker. Keeps nothing between calls."""
 
-    def __init__(
-        self,
-        partitions: PartitionTable,
-        leader_quota: ReplicationQuota,
-        on_log_dir_failure: Callable[[LogDirFailure], None],
-    ) -> None:
+    def __init__(self, partitions: PartitionTable, leader_quota: ReplicationQuota) -> None:
         self._partitions = partitions
         self._quota = leader_quota
-        self._on_log_dir_failure = on_log_dir_failure
 
     def read(self, params: FetchParams, infos: list[FetchInfo]) -> list[FetchResult]:
         """One result for each of `infos`, in their order."""
@@ -50,9 +42,6 @@ class LocalReader:
             result = partition.read(params, info, max_bytes, min_one_message)
         except BrokerError as error:
             return FetchResult(topic_partition, error.code)
-        except LogDirFailure as failure:
-            self._on_log_dir_failure(failure)
-            return FetchResult(topic_partition, ErrorCode.KAFKA_STORAGE_ERROR)
         if params.is_from_follower:
             self._throttle(params, result)
         return result

@@ -9,7 +9,7 @@ OFFSET_NOT_AVAILABLE rather than let a consumer go backwards.
 from typing import Final
 
 from odradek.errors import BrokerError, ErrorCode
-from odradek.model import NO_TIMESTAMP, UNKNOWN_OFFSET
+from odradek.model import NO_LEADER_EPOCH, NO_TIMESTAMP, UNKNOWN_OFFSET
 from odradek.replication.fetch import (
     ISOLATION_HIGH_WATERMARK,
     ISOLATION_LOG_END,
@@ -18,6 +18,7 @@ from odradek.replication.fetch import (
 from odradek.replication.partition import Partition
 from odradek.storage.log import Log
 from odradek.storage.offset_metadata import TimestampOffset
+from odradek.storage.segment import LogSegment
 
 LATEST_TIMESTAMP: Final = -1
 EARLIEST_TIMESTAMP: Final = -2
@@ -88,3 +89,33 @@ def _refuse_if_lagging(partition: Partition, log: Log, isolation: int) -> None:
             f"{partition.topic_partition}: the high watermark {log.high_watermark} has not "
             f"reached the start {partition.leader_epoch_start_offset} of this leadership",
         )
+
+
+def find_segment_starts(
+    partition: Partition, timestamp: int, max_count: int, isolation: int, only_leader: bool
+) -> list[int]:
+    """What version 0 of ListOffsets asks: at most `max_count` starts of segments whose last
+    record is not after `timestamp`, newest first; the end of the log stands for the latest.
+
+    Raises:
+        BrokerError: as `Partition.local_log`.
+    """
+    log = partition.local_log(NO_LEADER_EPOCH, only_leader)
+    end = _end(log, isolation)
+    start = log.log_start_offset
+    starts = sorted(
+        {
+            max(segment.base_offset, start)
+            for segment in log.segments.all()
+            if segment.base_offset < end and _is_before(segment, timestamp)
+        }
+    )
+    if timestamp == EARLIEST_TIMESTAMP:
+        return [start][: max(max_count, 0)]
+    if timestamp == LATEST_TIMESTAMP and end not in starts:
+        starts.append(end)
+    return starts[::-1][: max(max_count, 0)]
+
+
+def _is_before(segment: LogSegment, timestamp: int) -> bool:
+    return timestamp == LATEST_TIMESTAMP or segment.max_timestamp <= timestamp

@@ -21,6 +21,7 @@ from mypy_extensions import mypyc_attr
 from odradek.clock import Clock
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.image import PartitionImage
+from odradek.metadata.store import PartitionChange
 from odradek.model import NO_LEADER, NO_LEADER_EPOCH, UNKNOWN_OFFSET, TopicPartition
 from odradek.replication.fetch import (
     ISOLATION_LOG_END,
@@ -30,13 +31,16 @@ from odradek.replication.fetch import (
     FetchResult,
 )
 from odradek.replication.in_sync_replicas import InSyncReplicas
-from odradek.replication.isr_store import IsrStore
 from odradek.replication.keys import operation_key
 from odradek.replication.replica_states import EpochEndOffset, ReadableEnd
+from odradek.storage.admission import AppendOrigin
 from odradek.storage.log import Log
 from odradek.storage.offset_metadata import LogAppendInfo, LogOffsetMetadata
 
 logger = logging.getLogger(__name__)
+
+OnIsrChanged = Callable[[PartitionImage | BrokerError], None]
+ProposeIsr = Callable[[PartitionChange, OnIsrChanged], None]
 
 HIGH_WATERMARK_OFFSET: Final = -1  # DeleteRecords: everything that is committed
 
@@ -51,7 +55,7 @@ class Partition:
         broker_id: int,
         clock: Clock,
         replica_lag_time_max_ms: int,
-        isr_store: IsrStore,
+        propose_isr: ProposeIsr,
         on_committed: Callable[["Partition"], None],
     ) -> None:
         self.topic_partition = topic_partition
@@ -65,7 +69,7 @@ class Partition:
         self.in_sync_replicas: InSyncReplicas | None = None  # while this broker leads
         self._clock = clock
         self._lag_max_ms = replica_lag_time_max_ms
-        self._isr_store = isr_store
+        self._propose_isr = propose_isr
         self._on_committed = on_committed
 
     # Roles
@@ -171,7 +175,7 @@ class Partition:
         Raises:
             BrokerError: this broker cannot append at all (not leader, storage).
         """
-        origin = "coordinator" if internal else "client"
+        origin = AppendOrigin.COORDINATOR if internal else AppendOrigin.CLIENT
         return self.leader_log().append_as_leader(batches, self.leader_epoch, origin=origin)
 
     def refuse_under_min_in_sync(self) -> BrokerError | None:
@@ -237,9 +241,14 @@ class Partition:
         """Reads one partition for a consumer or a follower.
 
         Raises:
-            BrokerError: OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE, or as `local_log`.
+            BrokerError: OFFSET_OUT_OF_RANGE, INCONSISTENT_TOPIC_ID, or as `local_log`.
         """
         log = self.local_log(info.current_leader_epoch, params.fetch_only_leader)
+        if info.topic_id is not None and info.topic_id != log.topic_id:
+            raise BrokerError(
+                ErrorCode.INCONSISTENT_TOPIC_ID,
+                f"{self.topic_partition} belongs to topic {log.topic_id}, not {info.topic_id}",
+            )
         result = FetchResult(self.topic_partition)
         result.high_watermark = log.high_watermark
         result.last_stable_offset = log.last_stable_offset
@@ -251,14 +260,13 @@ class Partition:
                 result.diverging_epoch = diverging.leader_epoch
                 result.diverging_end_offset = diverging.end_offset
                 return result
-        found = log.read(
-            info.fetch_offset, max_bytes, self._upper_offset(log, params), min_one_message
-        )
+        upper_offset = self._upper_offset(log, params)
+        found = log.read(info.fetch_offset, max_bytes, upper_offset, min_one_message)
         result.fetch_offset_metadata = found.fetch_offset_metadata
-        result.records = found.records
+        result.records = [*found.records]
         result.size_bytes = found.size_bytes
         if params.isolation == ISOLATION_TXN_COMMITTED:
-            result.aborted = [(each.producer_id, each.first_offset) for each in found.aborted or ()]
+            result.aborted = _aborted(log, info.fetch_offset, upper_offset, result.size_bytes)
         return result
 
     def _upper_offset(self, log: Log, params: FetchParams) -> int:
@@ -363,13 +371,10 @@ class Partition:
         def on_done(outcome: PartitionImage | BrokerError) -> None:
             self._on_proposal_settled(leader_epoch, outcome)
 
-        self._isr_store.change_isr(
-            self.topic_partition,
-            leader_epoch,
-            self.partition_epoch,
-            tuple(sorted(members)),
-            on_done,
+        change = PartitionChange(
+            self.topic_partition, self.partition_epoch, self.broker_id, tuple(sorted(members))
         )
+        self._propose_isr(change, on_done)
 
     def _on_proposal_settled(
         self, leader_epoch: int, outcome: PartitionImage | BrokerError
@@ -415,3 +420,12 @@ class Partition:
         """The smallest log start of the live replicas; raises as `leader_log` does."""
         log = self.leader_log()
         return self._in_sync().low_watermark(log.log_start_offset, alive_brokers)
+
+
+def _aborted(
+    log: Log, fetch_offset: int, upper_offset: int, size_bytes: int
+) -> list[tuple[int, int]]:
+    if size_bytes == 0:
+        return []
+    transactions = log.aborted_transactions(fetch_offset, upper_offset)
+    return [(each.producer_id, each.first_offset) for each in transactions]

@@ -10,13 +10,13 @@ from odradek.replication.partition import Partition
 class PartitionTable:
     """The partitions with a replica here.
 
-    `exists_elsewhere` tells a partition of the cluster that has no replica here (the client
-    has old metadata) from one that does not exist.
+    `exists` tells a partition of the cluster without a replica here (the client has old
+    metadata) from one that does not exist.
     """
 
-    def __init__(self, exists_elsewhere: Callable[[TopicPartition], bool]) -> None:
+    def __init__(self, exists: Callable[[TopicPartition], bool]) -> None:
         self._partitions: dict[TopicPartition, Partition] = {}
-        self._exists_elsewhere = exists_elsewhere
+        self._exists = exists
 
     def __len__(self) -> int:
         return len(self._partitions)
@@ -38,7 +38,7 @@ class PartitionTable:
         partition = self._partitions.get(topic_partition)
         if partition is not None:
             return partition
-        if self._exists_elsewhere(topic_partition):
+        if self._exists(topic_partition):
             raise BrokerError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic_partition} has no replica here"
             )
@@ -61,5 +61,5 @@ class PartitionTable:
         return [
             partition
             for partition in self._partitions.values()
-            if partition.log is not None and partition.log.directory.startswith(directory + "/")
+            if partition.log is not None and partition.log.log_directory.path == directory
         ]

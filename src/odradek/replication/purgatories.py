@@ -7,9 +7,18 @@ One purgatory for each kind of waiting, all under partitions' keys:
   for the partition, and so does a change of its leadership or its end.
 """
 
+from typing import Final
+
 from odradek.purgatory import DelayedOperationPurgatory
 from odradek.replication.keys import TopicPartitionOperationKey
 from odradek.timer import Timer
+
+# Why operations are tried again.
+APPEND: Final = "append"
+COMMITTED: Final = "high watermark"
+FOLLOWER_FETCH: Final = "follower fetch"
+DELETED: Final = "records deleted"
+ROLE: Final = "role"
 
 
 class ReplicationPurgatories:
@@ -30,15 +39,15 @@ class ReplicationPurgatories:
             "DeleteRecords", timer, broker_id, delete_records_purge_interval
         )
 
-    def wake_fetches(self, key: TopicPartitionOperationKey) -> None:
-        """Records have been appended."""
-        self.fetch.check_and_complete(key)
+    def wake_fetches(self, key: TopicPartitionOperationKey, reason: str) -> None:
+        """Tries the partition's fetches again; `reason` is for the statistics."""
+        self.fetch.check_and_complete(key, reason)
 
-    def wake_all(self, key: TopicPartitionOperationKey) -> None:
-        """What is committed, or who leads, has changed."""
-        self.fetch.check_and_complete(key)
-        self.produce.check_and_complete(key)
-        self.delete_records.check_and_complete(key)
+    def wake_all(self, key: TopicPartitionOperationKey, reason: str) -> None:
+        """Tries everything that waits for the partition again."""
+        self.fetch.check_and_complete(key, reason)
+        self.produce.check_and_complete(key, reason)
+        self.delete_records.check_and_complete(key, reason)
 
     def shutdown(self) -> None:
         """Ends all waiting; nothing is answered any more."""

@@ -1,0 +1,237 @@
+"""Fetch, versions 0 to 18: read records, waiting for them if there are too few.
+
+The request is understood by `fetch_sessions`, read or parked by the replica manager, and
+answered here. Records go out as they lie in the log, without being copied or looked into,
+except for clients that cannot read them.
+
+Version notes: 0-1 get magic 0 and 2-3 magic 1, converted down; before 10 a client cannot be
+expected to read zstd. 3 adds the limit of the whole response; before, only the partitions'
+limits hold. Before 6 KAFKA_STORAGE_ERROR is told as NOT_LEADER_OR_FOLLOWER. 12 adds current
+leaders, 13 names topics by id, 16 says where the leaders can be reached. Replicas fetch by
+the same request; -2 as the replica id is a consumer that may read from any replica.
+"""
+
+from typing import Final
+from uuid import UUID
+
+from odradek.errors import BrokerError, ErrorCode
+from odradek.handlers.context import HandlerContext
+from odradek.handlers.fetch_sessions import FetchContext, SessionPartition
+from odradek.handlers.request import Request
+from odradek.handlers.topic_names import CurrentLeaders, topic_name
+from odradek.model import TopicPartition
+from odradek.protocol.fetch import (
+    FetchPartitionResponse,
+    FetchRequest,
+    FetchResponse,
+    FetchTopicResponse,
+    decode_fetch_request,
+    encode_fetch_response,
+)
+from odradek.protocol.primitives import Buffer
+from odradek.records.batch import split_batches
+from odradek.records.compression import Compression
+from odradek.records.convert import down_convert
+from odradek.replication.fetch import (
+    CONSUMER_REPLICA_ID,
+    FetchInfo,
+    FetchParams,
+    FetchResult,
+)
+
+MAX_BYTES_VERSION: Final = 3
+BATCH_VERSION: Final = 4
+STORAGE_ERROR_VERSION: Final = 6
+ZSTD_VERSION: Final = 10
+RACK_VERSION: Final = 11
+CURRENT_LEADER_VERSION: Final = 12
+TOPIC_ID_VERSION: Final = 13
+
+_EPOCH_ERRORS: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+
+def handle(context: HandlerContext, request: Request) -> None:
+    """Reads, or parks the request until there is enough to read."""
+    exchange = request.exchange
+    version = request.api_version
+    body = decode_fetch_request(exchange.frame, version, request.body_position)
+    fetch_context = context.fetch_sessions.open(body, version >= TOPIC_ID_VERSION)
+    if fetch_context.error_code != ErrorCode.NONE:
+        fail(request, fetch_context.error_code)
+        return
+    reply = _FetchReply(context, request, body.replica_id >= 0, fetch_context)
+    params = _params(context, body, version)
+    parked = context.replicas.fetch_messages(params, reply.infos, request.guard(reply.on_fetched))
+    if parked is not None:
+        context.parked_fetches.park(exchange.connection_id, parked)
+
+
+def fail(request: Request, code: ErrorCode) -> None:
+    """Answers the request as a whole with an error."""
+    _send(request, FetchResponse([], code))
+
+
+def _params(context: HandlerContext, body: FetchRequest, version: int) -> FetchParams:
+    replica_id = body.replica_id
+    return FetchParams(
+        replica_id,
+        body.max_wait_ms,
+        min(body.min_bytes, body.max_bytes),
+        min(body.max_bytes, context.config.fetch_max_bytes),
+        body.isolation_level,
+        replica_epoch=body.replica_epoch,
+        # Newer consumers know how to find another replica when this one is behind.
+        fetch_only_leader=replica_id >= 0
+        or (replica_id == CONSUMER_REPLICA_ID and version < RACK_VERSION),
+        hard_max_bytes=version < MAX_BYTES_VERSION,
+    )
+
+
+class _FetchReply:
+    """A request between its reading and its answer.
+
+    `infos` is what the replicas are asked for: the partitions whose topic is known. The
+    others have their answer already.
+    """
+
+    def __init__(
+        self,
+        context: HandlerContext,
+        request: Request,
+        from_follower: bool,
+        fetch_context: FetchContext,
+    ) -> None:
+        self.infos: list[FetchInfo] = []
+        self._context = context
+        self._request = request
+        self._from_follower = from_follower
+        self._fetch_context = fetch_context
+        self._known: list[bool] = []
+        image = context.metadata.image
+        for partition in fetch_context.partitions:
+            name = topic_name(image, partition.name, partition.topic_id)
+            self._known.append(name is not None)
+            if name is not None:
+                self.infos.append(partition.resolve(name))
+
+    def on_fetched(self, results: list[FetchResult]) -> None:
+        """Answers with what was read."""
+        leaders = CurrentLeaders(
+            self._context.metadata.image, self._request.exchange.listener_name
+        )
+        version = self._request.api_version
+        answers: list[FetchPartitionResponse] = []
+        position = 0
+        for partition, known in zip(self._fetch_context.partitions, self._known, strict=True):
+            if known:
+                info = self.infos[position]
+                answers.append(_answer(results[position], info, version, leaders))
+                position += 1
+            else:
+                answers.append(FetchPartitionResponse(partition.index, ErrorCode.UNKNOWN_TOPIC_ID))
+        response = self._respond(answers)
+        response.node_endpoints = leaders.endpoints
+        _send(self._request, response)
+
+    def _respond(self, answers: list[FetchPartitionResponse]) -> FetchResponse:
+        fetch_context = self._fetch_context
+        session = fetch_context.session
+        topics = _Topics()
+        if session is None:
+            session_id = self._context.fetch_sessions.answered(
+                fetch_context,
+                answers,
+                by_id=self._request.api_version >= TOPIC_ID_VERSION,
+                privileged=self._from_follower,
+            )
+            for partition, answer in zip(fetch_context.partitions, answers, strict=True):
+                topics.add(partition, answer)
+            return FetchResponse(topics.topics, session_id=session_id)
+        for partition, answer in zip(fetch_context.partitions, answers, strict=True):
+            if partition.note_answer(answer):
+                topics.add(partition, answer)
+                if answer.records:
+                    session.move_to_end(partition)
+        return FetchResponse(topics.topics, session_id=session.session_id)
+
+
+class _Topics:
+    """Partitions' answers, those of one topic that follow one another put together."""
+
+    def __init__(self) -> None:
+        self.topics: list[FetchTopicResponse] = []
+        self._name: str | None = None
+        self._topic_id: UUID | None = None
+
+    def add(self, partition: SessionPartition, answer: FetchPartitionResponse) -> None:
+        """Puts an answer behind the others."""
+        if (
+            self.topics
+            and partition.name == self._name
+            and partition.topic_id == self._topic_id
+        ):
+            self.topics[-1].partitions.append(answer)
+            return
+        self._name = partition.name
+        self._topic_id = partition.topic_id
+        self.topics.append(FetchTopicResponse(partition.name, partition.topic_id, [answer]))
+
+
+def _send(request: Request, response: FetchResponse) -> None:
+    request.respond(encode_fetch_response(response, request.api_version, request.correlation_id))
+
+
+def _answer(
+    result: FetchResult, info: FetchInfo, version: int, leaders: CurrentLeaders
+) -> FetchPartitionResponse:
+    topic_partition = info.topic_partition
+    if version < ZSTD_VERSION and result.records:
+        _suit_old_client(result, info, version)
+    code = result.error_code
+    answer = FetchPartitionResponse(
+        topic_partition.partition,
+        code,
+        result.high_watermark,
+        result.last_stable_offset,
+        result.log_start_offset,
+        result.aborted,
+        -1,
+        result.records,
+        result.diverging_epoch,
+        result.diverging_end_offset,
+    )
+    if code != ErrorCode.NONE:
+        _explain(answer, topic_partition, version, leaders)
+    return answer
+
+
+def _explain(
+    answer: FetchPartitionResponse,
+    topic_partition: TopicPartition,
+    version: int,
+    leaders: CurrentLeaders,
+) -> None:
+    if answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR and version < STORAGE_ERROR_VERSION:
+        answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if answer.error_code in _EPOCH_ERRORS and version >= CURRENT_LEADER_VERSION:
+        leader = leaders.leader_of(topic_partition)
+        answer.current_leader_id, answer.current_leader_epoch = leader
+
+
+def _suit_old_client(result: FetchResult, info: FetchInfo, version: int) -> None:
+    """Converts records down for a client of before magic 2; refuses what it could not read."""
+    records: Buffer = result.records[0] if len(result.records) == 1 else b"".join(result.records)
+    try:
+        if _has_zstd(records):
+            raise BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+        if version < BATCH_VERSION:
+            magic = 0 if version < 2 else 1
+            converted = down_convert(records, magic, from_offset=info.fetch_offset)
+            result.records = [converted] if converted else []
+    except BrokerError as error:
+        result.refuse(error.code)
+
+
+def _has_zstd(records: Buffer) -> bool:
+    headers = split_batches(records, drop_partial_tail=True)
+    return any(header.codec == Compression.ZSTD for header in headers)

@@ -1,0 +1,135 @@
+"""ListOffsets, versions 0 to 11: offsets by time, and by name (earliest, latest, ...).
+
+Version notes: 0 answers with a list of segment starts, newest first; 1 with one offset and
+its timestamp. 4 adds leader epochs; before 5 OFFSET_NOT_AVAILABLE is told as
+LEADER_NOT_AVAILABLE. 7 adds the record of the largest timestamp (-3), 8 the local start
+(-4), 9 the last tiered offset (-5), 11 the earliest pending upload (-6).
+"""
+
+from typing import Final
+
+from odradek.errors import BrokerError, ErrorCode
+from odradek.handlers.context import HandlerContext
+from odradek.handlers.request import Request
+from odradek.model import TopicPartition
+from odradek.protocol.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+    decode_list_offsets_request,
+    encode_list_offsets_response,
+)
+from odradek.replication.fetch import (
+    CONSUMER_REPLICA_ID,
+    DEBUGGING_REPLICA_ID,
+    ISOLATION_HIGH_WATERMARK,
+    ISOLATION_LOG_END,
+    ISOLATION_TXN_COMMITTED,
+    READ_COMMITTED,
+)
+
+OFFSET_NOT_AVAILABLE_VERSION: Final = 5
+
+# The first version that gives a meaning to a negative timestamp.
+_NAMED_TIMESTAMPS: Final[dict[int, int]] = {-1: 0, -2: 0, -3: 7, -4: 8, -5: 9, -6: 11}
+
+
+def handle(context: HandlerContext, request: Request) -> None:
+    """Answers every partition at once."""
+    version = request.api_version
+    body = decode_list_offsets_request(request.exchange.frame, version, request.body_position)
+    repeated = _repeated(body) if version > 0 else frozenset()
+    isolation = _isolation(body)
+    only_leader = body.replica_id != DEBUGGING_REPLICA_ID
+    topics: list[ListOffsetsTopicResponse] = []
+    for topic in body.topics:
+        partitions: list[ListOffsetsPartitionResponse] = []
+        for asked in topic.partitions:
+            topic_partition = TopicPartition(topic.name, asked.index)
+            try:
+                if topic_partition in repeated:
+                    raise BrokerError(
+                        ErrorCode.INVALID_REQUEST, f"{topic_partition} is asked for twice"
+                    )
+                answer = _answer(
+                    context, topic_partition, asked, isolation, only_leader, version
+                )
+            except BrokerError as error:
+                answer = _refusal(asked.index, error.code, version)
+            partitions.append(answer)
+        topics.append(ListOffsetsTopicResponse(topic.name, partitions))
+    _send(request, ListOffsetsResponse(topics))
+
+
+def fail(request: Request, code: ErrorCode) -> None:
+    """Answers every partition with an error."""
+    version = request.api_version
+    body = decode_list_offsets_request(request.exchange.frame, version, request.body_position)
+    topics = [
+        ListOffsetsTopicResponse(
+            topic.name, [_refusal(asked.index, code, version) for asked in topic.partitions]
+        )
+        for topic in body.topics
+    ]
+    _send(request, ListOffsetsResponse(topics))
+
+
+def _send(request: Request, response: ListOffsetsResponse) -> None:
+    request.respond(
+        [encode_list_offsets_response(response, request.api_version, request.correlation_id)]
+    )
+
+
+def _answer(
+    context: HandlerContext,
+    topic_partition: TopicPartition,
+    asked: ListOffsetsPartition,
+    isolation: int,
+    only_leader: bool,
+    version: int,
+) -> ListOffsetsPartitionResponse:
+    timestamp = asked.timestamp
+    if timestamp < 0 and version < _NAMED_TIMESTAMPS.get(timestamp, version + 1):
+        raise BrokerError(
+            ErrorCode.UNSUPPORTED_VERSION, f"version {version} knows no timestamp {timestamp}"
+        )
+    if version == 0:
+        offsets = context.replicas.list_offsets_before(
+            topic_partition, timestamp, asked.max_num_offsets, isolation, only_leader
+        )
+        return ListOffsetsPartitionResponse(asked.index, ErrorCode.NONE, old_style_offsets=offsets)
+    found = context.replicas.list_offsets(
+        topic_partition, timestamp, isolation, asked.current_leader_epoch, only_leader
+    )
+    return ListOffsetsPartitionResponse(
+        asked.index, ErrorCode.NONE, found.timestamp, found.offset, found.leader_epoch
+    )
+
+
+def _refusal(index: int, code: ErrorCode, version: int) -> ListOffsetsPartitionResponse:
+    if code == ErrorCode.OFFSET_NOT_AVAILABLE and version < OFFSET_NOT_AVAILABLE_VERSION:
+        code = ErrorCode.LEADER_NOT_AVAILABLE
+    return ListOffsetsPartitionResponse(index, code, old_style_offsets=[])
+
+
+def _isolation(body: ListOffsetsRequest) -> int:
+    if body.replica_id != CONSUMER_REPLICA_ID:
+        return ISOLATION_LOG_END
+    if body.isolation_level == READ_COMMITTED:
+        return ISOLATION_TXN_COMMITTED
+    return ISOLATION_HIGH_WATERMARK
+
+
+def _repeated(body: ListOffsetsRequest) -> frozenset[TopicPartition]:
+    """Partitions that are asked for more than once: an answer could not tell them apart."""
+    seen: set[TopicPartition] = set()
+    repeated: set[TopicPartition] = set()
+    for topic in body.topics:
+        for asked in topic.partitions:
+            topic_partition = TopicPartition(topic.name, asked.index)
+            if topic_partition in seen:
+                repeated.add(topic_partition)
+            seen.add(topic_partition)
+    return frozenset(repeated)

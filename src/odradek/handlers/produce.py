@@ -1,0 +1,210 @@
+"""Produce, versions 0 to 13: append records to partitions.
+
+A request is only taken apart here and queued; what one socket read brought is appended
+together in `settle`. The answer leaves at once for acks=1, when every in-sync replica has
+the records for acks=-1, and not at all for acks=0: there a failure closes the connection,
+since the client has no other way to learn of it.
+
+Version notes: versions 0-2 carry message sets of magic 0 and 1, which the log converts;
+from 3 on there is exactly one batch of magic 2 for each partition. zstd needs version 7.
+Before version 4 KAFKA_STORAGE_ERROR is told as NOT_LEADER_OR_FOLLOWER. From 10 on
+NOT_LEADER_OR_FOLLOWER names the leader; 13 names topics by id.
+
+Transactional batches are refused with INVALID_TXN_STATE: no transaction can be open, since
+the broker does not serve the APIs that open one.
+"""
+
+from typing import Final
+from uuid import UUID
+
+from odradek.errors import BrokerError, ErrorCode
+from odradek.handlers.context import HandlerContext
+from odradek.handlers.request import Request
+from odradek.handlers.topic_names import CurrentLeaders, topic_name
+from odradek.model import TopicPartition
+from odradek.protocol.primitives import Buffer
+from odradek.protocol.produce import (
+    ProducePartitionResponse,
+    ProduceRequest,
+    ProduceResponse,
+    ProduceTopicResponse,
+    decode_produce_request,
+    encode_produce_response,
+)
+from odradek.records.compression import Compression
+from odradek.replication.append import ACKS_ALL, ACKS_NONE, AppendRequest, AppendResult
+
+STORAGE_ERROR_VERSION: Final = 4
+BATCH_VERSION: Final = 3
+ZSTD_VERSION: Final = 7
+CURRENT_LEADER_VERSION: Final = 10
+
+# Where things stand in a batch of magic 2.
+_LENGTH_POSITION: Final = 8
+_LOG_OVERHEAD_BYTES: Final = 12
+_MAGIC_POSITION: Final = 16
+_ATTRIBUTES_POSITION: Final = 22  # the lower byte
+_HEADER_BYTES: Final = 61
+_CODEC_MASK: Final = 0x07
+_TRANSACTIONAL_MASK: Final = 0x10
+
+
+def handle(context: HandlerContext, request: Request) -> None:
+    """Queues the request; `settle` appends and answers."""
+    exchange = request.exchange
+    body = decode_produce_request(exchange.frame, request.api_version, request.body_position)
+    reply = _ProduceReply(context, request, body)
+    on_done = request.guard(reply.on_appended) if body.acks == ACKS_ALL else reply.on_appended
+    exchange.batched = True
+    context.produce_batch.add(
+        AppendRequest(body.acks, body.timeout_ms, False, reply.entries, on_done)
+    )
+
+
+def settle(context: HandlerContext) -> None:
+    """Ends a socket read: appends what is queued, and answers what can be answered."""
+    context.produce_batch.settle(context.replicas)
+
+
+def fail(request: Request, code: ErrorCode) -> None:
+    """Answers every partition with an error."""
+    body = decode_produce_request(
+        request.exchange.frame, request.api_version, request.body_position
+    )
+    if body.acks == ACKS_NONE:
+        request.close()
+        return
+    topics = [
+        ProduceTopicResponse(
+            topic.name,
+            topic.topic_id,
+            [ProducePartitionResponse(partition.index, code) for partition in topic.partitions],
+        )
+        for topic in body.topics
+    ]
+    _send(request, ProduceResponse(topics))
+
+
+class _ProduceReply:
+    """A request between its append and its answer.
+
+    `entries` are what goes to the log; partitions that are refused before have their result
+    already. The answer has them all, in the order of the request.
+    """
+
+    def __init__(self, context: HandlerContext, request: Request, body: ProduceRequest) -> None:
+        self.entries: list[tuple[TopicPartition, memoryview]] = []
+        self._context = context
+        self._request = request
+        self._acks = body.acks
+        # For each topic its name or id, and for each partition an early result, or None.
+        self._topics: list[tuple[str | None, UUID | None, list[int]]] = []
+        self._early: list[AppendResult | None] = []
+        image = context.metadata.image
+        for topic in body.topics:
+            name = topic_name(image, topic.name, topic.topic_id)
+            indexes: list[int] = []
+            for partition in topic.partitions:
+                indexes.append(partition.index)
+                self._sort(name, partition.index, partition.records)
+            self._topics.append((topic.name, topic.topic_id, indexes))
+
+    def _sort(self, name: str | None, index: int, records: Buffer | None) -> None:
+        if name is None:
+            self._refuse(TopicPartition("", index), BrokerError(ErrorCode.UNKNOWN_TOPIC_ID))
+            return
+        topic_partition = TopicPartition(name, index)
+        refusal = check_records(records, self._request.api_version)
+        if refusal is not None:
+            self._refuse(topic_partition, refusal)
+        elif isinstance(records, memoryview):
+            self._early.append(None)
+            self.entries.append((topic_partition, records))
+
+    def _refuse(self, topic_partition: TopicPartition, error: BrokerError) -> None:
+        result = AppendResult(topic_partition)
+        result.fail(error)
+        self._early.append(result)
+
+    def on_appended(self, results: list[AppendResult]) -> None:
+        """Answers, or with acks=0 ends the exchange."""
+        if self._acks == ACKS_NONE:
+            self._end_silently(results)
+            return
+        if len(results) != len(self._early):
+            appended = iter(results)
+            results = [next(appended) if early is None else early for early in self._early]
+        version = self._request.api_version
+        leaders = CurrentLeaders(
+            self._context.metadata.image, self._request.exchange.listener_name
+        )
+        topics: list[ProduceTopicResponse] = []
+        position = 0
+        for name, topic_id, indexes in self._topics:
+            partitions: list[ProducePartitionResponse] = []
+            for index in indexes:
+                partitions.append(_answer(results[position], index, version, leaders))
+                position += 1
+            topics.append(ProduceTopicResponse(name, topic_id, partitions))
+        _send(self._request, ProduceResponse(topics, 0, leaders.endpoints))
+
+    def _end_silently(self, results: list[AppendResult]) -> None:
+        failed = any(result.error_code != ErrorCode.NONE for result in results)
+        if failed or len(self._early) != len(results):
+            self._request.close()
+        else:
+            self._request.no_op()
+
+
+def _send(request: Request, response: ProduceResponse) -> None:
+    request.respond(
+        [encode_produce_response(response, request.api_version, request.correlation_id)]
+    )
+
+
+def _answer(
+    result: AppendResult, index: int, version: int, leaders: CurrentLeaders
+) -> ProducePartitionResponse:
+    code = result.error_code
+    answer = ProducePartitionResponse(
+        index, code, result.base_offset, result.log_append_time_ms, result.log_start_offset
+    )
+    if code == ErrorCode.NONE:
+        return answer
+    answer.error_message = result.error_message
+    answer.record_errors = result.record_errors
+    if code == ErrorCode.KAFKA_STORAGE_ERROR and version < STORAGE_ERROR_VERSION:
+        answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if code == ErrorCode.NOT_LEADER_OR_FOLLOWER and version >= CURRENT_LEADER_VERSION:
+        answer.current_leader_id, answer.current_leader_epoch = leaders.leader_of(
+            result.topic_partition
+        )
+    return answer
+
+
+def check_records(records: Buffer | None, version: int) -> BrokerError | None:
+    """What the version of the request does not allow in its records; the log checks the rest."""
+    if records is None or len(records) == 0:
+        return BrokerError(ErrorCode.INVALID_RECORD, "there are no records for the partition")
+    if version < BATCH_VERSION:
+        return None
+    if len(records) < _HEADER_BYTES:
+        return BrokerError(ErrorCode.CORRUPT_MESSAGE, f"{len(records)} bytes are not a batch")
+    if records[_MAGIC_POSITION] != 2:
+        return BrokerError(
+            ErrorCode.INVALID_RECORD,
+            f"version {version} takes batches of magic 2, not {records[_MAGIC_POSITION]}",
+        )
+    length = int.from_bytes(records[_LENGTH_POSITION:_LOG_OVERHEAD_BYTES], "big", signed=True)
+    if 0 < length + _LOG_OVERHEAD_BYTES < len(records):
+        return BrokerError(
+            ErrorCode.INVALID_RECORD, f"version {version} takes one batch for each partition"
+        )
+    attributes = records[_ATTRIBUTES_POSITION]
+    if attributes & _CODEC_MASK == Compression.ZSTD and version < ZSTD_VERSION:
+        return BrokerError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs version {ZSTD_VERSION}"
+        )
+    if attributes & _TRANSACTIONAL_MASK:
+        return BrokerError(ErrorCode.INVALID_TXN_STATE, "no transaction is open")
+    return None

@@ -1,0 +1,372 @@
+"""Finds partitions, delegates to them, and parks what has to wait. Decides nothing itself.
+
+Whatever is a rule of one partition is in `partition`, how requests are appended together in
+`append_batch`, how a fetch is read in `local_reader`, what a change of metadata does in
+`role_changes`. Everything is called on the broker's loop and calls back on it; nothing here
+blocks.
+
+An answer to acks=all leaves when every in-sync replica has the records. With one replica
+that is the moment of the append, since the high watermark is then the log end.
+"""
+
+import logging
+from collections.abc import Sequence
+
+from odradek.clock import Clock
+from odradek.config.broker import BrokerConfig
+from odradek.errors import BrokerError, ErrorCode
+from odradek.metadata.image import MetadataDelta, MetadataImage, PartitionImage
+from odradek.metadata.store import MetadataStore, PartitionChange
+from odradek.model import INTERNAL_TOPICS, TopicPartition
+from odradek.replication.append import ACKS_ALL, AppendRequest, AppendResult, OnAppended
+from odradek.replication.append_batch import BatchAppender
+from odradek.replication.delayed_delete_records import (
+    DelayedDeleteRecords,
+    DeleteRecordsResult,
+    OnDeleted,
+)
+from odradek.replication.delayed_fetch import AwaitedFetch, DelayedFetch
+from odradek.replication.delayed_produce import DelayedProduce
+from odradek.replication.fetch import FetchInfo, FetchParams, FetchResult, OnFetched
+from odradek.replication.keys import operation_key
+from odradek.replication.local_reader import LocalReader
+from odradek.replication.maintenance import PeriodicTask
+from odradek.replication.offset_lookup import find_offset, find_segment_starts
+from odradek.replication.partition import OnIsrChanged, Partition
+from odradek.replication.partition_table import PartitionTable
+from odradek.replication.purgatories import (
+    COMMITTED,
+    DELETED,
+    FOLLOWER_FETCH,
+    ROLE,
+    ReplicationPurgatories,
+)
+from odradek.replication.quota import ReplicationQuota
+from odradek.replication.replica_states import EpochEndOffset, ReadableEnd, ReplicaStates
+from odradek.replication.role_changes import RoleChanges
+from odradek.storage.log_manager import LogManager
+from odradek.storage.offset_metadata import TimestampOffset
+from odradek.storage.producer_state import ProducerState
+from odradek.timer import Timer
+
+logger = logging.getLogger(__name__)
+
+
+class ReplicaManager(ReplicaStates):
+    """This broker's replicas, as requests and waiting operations see them.
+
+    Its image of the metadata is the newest one that it was handed, which clients may not see
+    yet: a partition that is being deleted is unknown here before it disappears there.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        config: BrokerConfig,
+        clock: Clock,
+        timer: Timer,
+        log_manager: LogManager,
+        store: MetadataStore,
+        leader_quota: ReplicationQuota | None = None,
+    ) -> None:
+        self.broker_id = broker_id
+        self._config = config
+        self._clock = clock
+        self._log_manager = log_manager
+        self._store = store
+        self._image = MetadataImage("")
+        self.purgatories = ReplicationPurgatories(
+            timer,
+            broker_id,
+            produce_purge_interval=config["producer.purgatory.purge.interval.requests"],
+            fetch_purge_interval=config["fetch.purgatory.purge.interval.requests"],
+            delete_records_purge_interval=config[
+                "delete.records.purgatory.purge.interval.requests"
+            ],
+        )
+        self._partitions = PartitionTable(self._exists)
+        self._appender = BatchAppender(self._partitions, self.purgatories)
+        self._reader = LocalReader(self._partitions, leader_quota or ReplicationQuota())
+        self._roles = RoleChanges(
+            broker_id,
+            config,
+            self._partitions,
+            self.purgatories,
+            log_manager,
+            self._make_partition,
+        )
+        config.subscribe(self._on_broker_config)
+        self._tasks = [
+            PeriodicTask(timer, config.replica_lag_time_max_ms // 2, self.maybe_shrink_isrs),
+            PeriodicTask(
+                timer,
+                config["replica.high.watermark.checkpoint.interval.ms"],
+                self.checkpoint_high_watermarks,
+            ),
+        ]
+
+    # Partitions
+
+    def partition(self, topic_partition: TopicPartition) -> Partition:
+        """A partition with a replica here; raises as `PartitionTable.get`."""
+        return self._partitions.get(topic_partition)
+
+    def partitions(self) -> list[Partition]:
+        """All partitions with a replica here."""
+        return list(self._partitions)
+
+    def apply_delta(self, delta: MetadataDelta) -> None:
+        """Follows a change of the metadata; to be called before its image is published."""
+        self._image = delta.image
+        self._roles.apply(delta)
+
+    def on_log_dir_failure(self, directory: str) -> None:
+        """Takes the partitions of a failed log directory offline and says so to the cluster."""
+        failed = self._partitions.in_directory(directory)
+        for partition in failed:
+            partition.make_offline()
+        self._store.report_offline([each.topic_partition for each in failed], self.broker_id)
+        for partition in failed:
+            self.purgatories.wake_all(partition.operation_key, ROLE)
+
+    def _exists(self, topic_partition: TopicPartition) -> bool:
+        return self._image.partition(topic_partition) is not None
+
+    def _make_partition(self, topic_partition: TopicPartition) -> Partition:
+        return Partition(
+            topic_partition,
+            self.broker_id,
+            self._clock,
+            self._config.replica_lag_time_max_ms,
+            self._propose_isr,
+            self._on_committed,
+        )
+
+    def _propose_isr(self, change: PartitionChange, on_done: OnIsrChanged) -> None:
+        def on_changed(outcome: list[PartitionImage | BrokerError] | BrokerError) -> None:
+            on_done(outcome if isinstance(outcome, BrokerError) else outcome[0])
+
+        self._store.change_partitions([change], on_changed)
+
+    def _on_committed(self, partition: Partition) -> None:
+        self.purgatories.wake_all(partition.operation_key, COMMITTED)
+
+    def _on_broker_config(self, _names: frozenset[str]) -> None:
+        self._roles.refresh_configs(self._image)
+
+    # Appending
+
+    def append_records(
+        self,
+        required_acks: int,
+        timeout_ms: int,
+        internal_topics_allowed: bool,
+        entries: Sequence[tuple[TopicPartition, memoryview]],
+        on_done: OnAppended,
+    ) -> None:
+        """Appends one request; `on_done` is called once, at once or later (see `AppendRequest`)."""
+        self.append_batched(
+            [AppendRequest(required_acks, timeout_ms, internal_topics_allowed, entries, on_done)]
+        )
+
+    def append_batched(self, requests: Sequence[AppendRequest]) -> None:
+        """Appends several requests with one write per partition, then answers each.
+
+        The entries' views are not looked at any more when this returns.
+        """
+        answers = self._appender.append(requests)
+        for request, results in zip(requests, answers, strict=True):
+            if request.required_acks != ACKS_ALL or not _any_succeeded(results):
+                request.on_done(results)
+            else:
+                self._await_replicas(request, results)
+
+    def _await_replicas(self, request: AppendRequest, results: list[AppendResult]) -> None:
+        keys = [operation_key(each.topic_partition) for each in results if _succeeded(each)]
+        produce = DelayedProduce(request.timeout_ms, results, self, request.on_done)
+        self.purgatories.produce.try_complete_else_watch(produce, keys)
+
+    # Fetching
+
+    def fetch_messages(
+        self, params: FetchParams, infos: list[FetchInfo], on_done: OnFetched
+    ) -> DelayedFetch | None:
+        """Reads, and answers at once or when there is enough; returns the wait, if there is one."""
+        results = self._reader.read(params, infos)
+        if params.is_from_follower:
+            self._record_follower(params, infos, results)
+        if _answer_at_once(params, results):
+            on_done(results)
+            return None
+        awaited = [
+            AwaitedFetch(info, result.fetch_offset_metadata)
+            for info, result in zip(infos, results, strict=True)
+        ]
+        fetch = DelayedFetch(params, awaited, self, on_done)
+        keys = [operation_key(info.topic_partition) for info in infos]
+        if self.purgatories.fetch.try_complete_else_watch(fetch, keys):
+            return None
+        return fetch
+
+    def _record_follower(
+        self, params: FetchParams, infos: list[FetchInfo], results: list[FetchResult]
+    ) -> None:
+        """Notes how far a follower is, before it is answered or parked, and wakes produces."""
+        for info, result in zip(infos, results, strict=True):
+            partition = self._partitions.find(info.topic_partition)
+            if partition is None:
+                logger.warning(
+                    "follower %d fetches %s, which is not here",
+                    params.replica_id,
+                    info.topic_partition,
+                )
+            elif result.error_code == ErrorCode.NONE and result.diverging_epoch < 0:
+                try:
+                    changed = partition.record_follower_fetch(
+                        params.replica_id,
+                        info.fetch_offset,
+                        info.log_start_offset,
+                        params.replica_epoch,
+                    )
+                except BrokerError as error:
+                    result.refuse(error.code)
+                    continue
+                if changed:
+                    self.purgatories.wake_all(partition.operation_key, FOLLOWER_FETCH)
+
+    # What waiting operations ask
+
+    def readable_end(self, info: FetchInfo, params: FetchParams) -> ReadableEnd:
+        """See `ReplicaStates`."""
+        return self._partitions.get(info.topic_partition).readable_end(info, params)
+
+    def diverging_end(self, info: FetchInfo, params: FetchParams) -> EpochEndOffset | None:
+        """See `ReplicaStates`."""
+        return self._partitions.get(info.topic_partition).diverging_end(info, params)
+
+    def is_throttled(self, topic_partition: TopicPartition, params: FetchParams) -> bool:
+        """See `ReplicaStates`."""
+        return self._reader.is_throttled(topic_partition, params)
+
+    def read(self, params: FetchParams, infos: list[FetchInfo]) -> list[FetchResult]:
+        """See `ReplicaStates`."""
+        return self._reader.read(params, infos)
+
+    def has_enough_replicas(self, topic_partition: TopicPartition, required_offset: int) -> bool:
+        """See `ReplicaStates`."""
+        return self._partitions.get(topic_partition).has_enough_replicas(required_offset)
+
+    def low_watermark(self, topic_partition: TopicPartition) -> int:
+        """See `ReplicaStates`."""
+        return self._partitions.get(topic_partition).low_watermark(frozenset(self._image.brokers))
+
+    # Offsets, deletions, producers
+
+    def list_offsets(
+        self,
+        topic_partition: TopicPartition,
+        timestamp: int,
+        isolation: int,
+        current_leader_epoch: int,
+        only_leader: bool,
+    ) -> TimestampOffset:
+        """The offset that a timestamp stands for; see `offset_lookup.find_offset`."""
+        partition = self._partitions.get(topic_partition)
+        return find_offset(partition, timestamp, isolation, current_leader_epoch, only_leader)
+
+    def list_offsets_before(
+        self,
+        topic_partition: TopicPartition,
+        timestamp: int,
+        max_count: int,
+        isolation: int,
+        only_leader: bool,
+    ) -> list[int]:
+        """Starts of segments before a time; see `offset_lookup.find_segment_starts`."""
+        partition = self._partitions.get(topic_partition)
+        return find_segment_starts(partition, timestamp, max_count, isolation, only_leader)
+
+    def offset_for_leader_epoch(
+        self, topic_partition: TopicPartition, current_leader_epoch: int, leader_epoch: int
+    ) -> EpochEndOffset:
+        """Where an epoch ends in this leader's log; raises as `Partition.local_log`."""
+        partition = self._partitions.get(topic_partition)
+        return partition.end_offset_of_epoch(leader_epoch, current_leader_epoch, True)
+
+    def delete_records(
+        self,
+        timeout_ms: int,
+        internal_topics_allowed: bool,
+        entries: Sequence[tuple[TopicPartition, int]],
+        on_done: OnDeleted,
+    ) -> None:
+        """Moves log starts up; `on_done` is called once all live replicas have followed."""
+        results = [
+            self._delete_before(topic_partition, offset, internal_topics_allowed)
+            for topic_partition, offset in entries
+        ]
+        waiting = [each for each in results if each.error is None]
+        if not waiting:
+            on_done(results)
+            return
+        keys = [operation_key(each.topic_partition) for each in waiting]
+        operation = DelayedDeleteRecords(timeout_ms, results, self, on_done)
+        self.purgatories.delete_records.try_complete_else_watch(operation, keys)
+
+    def _delete_before(
+        self, topic_partition: TopicPartition, offset: int, internal_topics_allowed: bool
+    ) -> DeleteRecordsResult:
+        try:
+            if topic_partition.topic in INTERNAL_TOPICS and not internal_topics_allowed:
+                raise BrokerError(
+                    ErrorCode.INVALID_TOPIC_EXCEPTION,
+                    f"records of the internal topic {topic_partition.topic} cannot be deleted",
+                )
+            partition = self._partitions.get(topic_partition)
+            requested_offset = partition.delete_records(offset)
+            # Followers learn the new start from the answer to their parked fetch.
+            self.purgatories.wake_fetches(partition.operation_key, DELETED)
+        except BrokerError as error:
+            return DeleteRecordsResult(topic_partition, error=error)
+        return DeleteRecordsResult(topic_partition, requested_offset)
+
+    def describe_producers(self, topic_partition: TopicPartition) -> list[ProducerState]:
+        """The producers with state in this leader's log; raises as `Partition.leader_log`."""
+        return self._partitions.get(topic_partition).leader_log().producers.active()
+
+    # Upkeep
+
+    def maybe_shrink_isrs(self) -> None:
+        """Proposes smaller ISRs where followers have been behind for too long."""
+        for partition in self._partitions:
+            partition.maybe_shrink_isr()
+
+    def checkpoint_high_watermarks(self) -> None:
+        """Has the high watermarks written down, for the next start."""
+        self._log_manager.checkpoint_high_watermarks()
+
+    def shutdown(self) -> None:
+        """Ends the upkeep and all waiting; the logs are closed by their manager."""
+        for task in self._tasks:
+            task.cancel()
+        self.purgatories.shutdown()
+
+
+def _succeeded(result: AppendResult) -> bool:
+    return result.error_code == ErrorCode.NONE
+
+
+def _any_succeeded(results: list[AppendResult]) -> bool:
+    return any(_succeeded(result) for result in results)
+
+
+def _answer_at_once(params: FetchParams, results: list[FetchResult]) -> bool:
+    """Whether there is nothing to wait for: enough bytes, a failure, or no patience."""
+    if params.max_wait_ms <= 0 or not results:
+        return True
+    size_bytes = 0
+    for result in results:
+        if result.error_code != ErrorCode.NONE or result.diverging_epoch >= 0:
+            return True
+        size_bytes += result.size_bytes
+    return size_bytes >= params.min_bytes

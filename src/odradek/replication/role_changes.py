@@ -1,0 +1,116 @@
+"""What a change of the metadata does to the replicas of this broker.
+
+Partitions that name this broker get a log and a role; those that do so no longer lose both.
+By the time that the new image is published for clients, everything here has happened, so a
+partition that a client is told of can be appended to. A log that does not open is reported
+back: the partition is published as offline instead.
+"""
+
+import logging
+from collections.abc import Callable
+
+from odradek.config.broker import BrokerConfig
+from odradek.config.topic import LogConfig
+from odradek.errors import BrokerError
+from odradek.metadata.image import (
+    MetadataDelta,
+    MetadataImage,
+    PartitionImage,
+    ResourceType,
+    TopicImage,
+)
+from odradek.model import TopicPartition
+from odradek.replication.partition import Partition
+from odradek.replication.partition_table import PartitionTable
+from odradek.replication.purgatories import ROLE, ReplicationPurgatories
+from odradek.storage.log_manager import LogManager
+
+logger = logging.getLogger(__name__)
+
+
+class RoleChanges:
+    """Applies deltas to a `PartitionTable`. Called on the broker's loop only."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        config: BrokerConfig,
+        partitions: PartitionTable,
+        purgatories: ReplicationPurgatories,
+        log_manager: LogManager,
+        make_partition: Callable[[TopicPartition], Partition],
+    ) -> None:
+        self._broker_id = broker_id
+        self._config = config
+        self._partitions = partitions
+        self._purgatories = purgatories
+        self._log_manager = log_manager
+        self._make_partition = make_partition
+
+    def apply(self, delta: MetadataDelta) -> None:
+        """Makes the roles and logs here what `delta` says."""
+        for topic in delta.topics_removed:
+            for gone in topic.partitions:
+                self._drop(TopicPartition(topic.name, gone.partition))
+        for topic, partition_image in list(delta.partitions()):
+            topic_partition = TopicPartition(topic.name, partition_image.partition)
+            if self._broker_id in partition_image.replicas:
+                self._host(topic_partition, topic, partition_image, delta)
+            else:
+                self._drop(topic_partition)
+        for resource in delta.configs_changed:
+            if resource.type == ResourceType.TOPIC:
+                self._update_configs(delta.image, resource.name)
+
+    def refresh_configs(self, image: MetadataImage) -> None:
+        """Hands every log its settings anew: the broker's defaults have changed."""
+        for name in {partition.topic_partition.topic for partition in self._partitions}:
+            self._update_configs(image, name)
+
+    def _host(
+        self,
+        topic_partition: TopicPartition,
+        topic: TopicImage,
+        image: PartitionImage,
+        delta: MetadataDelta,
+    ) -> None:
+        partition = self._partitions.find(topic_partition)
+        if partition is None:
+            partition = self._make_partition(topic_partition)
+            self._partitions.add(partition)
+        try:
+            log = self._log_manager.get_or_create(
+                topic_partition, topic.topic_id, self._log_config(delta.image, topic.name)
+            )
+        except BrokerError as error:
+            logger.error("%s is offline here: %s", topic_partition, error)
+            partition.make_offline()
+            delta.report_offline(topic_partition, self._broker_id)
+        else:
+            if image.leader == self._broker_id:
+                partition.make_leader(image, log)
+            else:
+                partition.make_follower(image, log)
+        self._purgatories.wake_all(partition.operation_key, ROLE)
+
+    def _drop(self, topic_partition: TopicPartition) -> None:
+        """Lets a replica go, and its log; who waits for it hears that it is gone."""
+        partition = self._partitions.remove(topic_partition)
+        if partition is None:
+            return
+        partition.make_offline()
+        self._log_manager.delete(topic_partition)
+        self._purgatories.wake_all(partition.operation_key, ROLE)
+
+    def _update_configs(self, image: MetadataImage, topic: str) -> None:
+        topic_image = image.topic(topic)
+        if topic_image is None:
+            return
+        config = self._log_config(image, topic)
+        for each in topic_image.partitions:
+            partition = self._partitions.find(TopicPartition(topic, each.partition))
+            if partition is not None and partition.log is not None:
+                partition.log.update_config(config)
+
+    def _log_config(self, image: MetadataImage, topic: str) -> LogConfig:
+        return LogConfig.from_settings(image.topic_config(topic), self._config)
