@@ -73,6 +73,8 @@ class SystemTimer(Timer):
         self.on_error = on_error
         self.on_earlier: Callable[[], object] | None = None
         self.on_handed_over: Callable[[], object] | None = None
+        # The same clock where its type is known: compiled, that is a direct call.
+        self._system_clock = self.clock if type(self.clock) is SystemClock else None
         self._now_ms: i64 = self.clock.monotonic_ms()
         self._queue = BucketQueue()
         self.wheel = TimingWheel(tick_ms, wheel_size, self._now_ms, None, self._queue)
@@ -246,7 +248,11 @@ class SystemTimer(Timer):
         return self._queue.first_filled_due_ms()
 
     def _read_clock(self) -> i64:
-        now_ms: i64 = self.clock.monotonic_ms()
+        system_clock = self._system_clock
+        if system_clock is not None:
+            now_ms: i64 = system_clock.monotonic_ms()
+        else:
+            now_ms = self.clock.monotonic_ms()
         if now_ms > self._now_ms:
             self._now_ms = now_ms
         return self._now_ms
