@@ -1,0 +1,518 @@
+"""`Controller`: carries out what administrators and clients ask of topics and settings.
+
+A thin delegate. Plans are made by pure modules (`topic_plans`, `config_changes`,
+`elections`), kept by the metadata store, waited for in a purgatory; what stands here is the
+order of these, and the answer per topic or resource. Every operation answers by `on_done`
+exactly once, with results in the order of the request.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeAlias, TypeVar
+
+from odradek.config import BrokerConfig
+from odradek.controller.config_changes import ConfigPlanner
+from odradek.controller.config_entries import describe_configs, topic_entries
+from odradek.controller.delayed_operations import (
+    DelayedCreateTopics,
+    DelayedElectLeader,
+    TopicKey,
+)
+from odradek.controller.dynamic_config import DynamicBrokerConfig
+from odradek.controller.elections import plan_election
+from odradek.controller.internal_topics import wished_topic
+from odradek.controller.results import (
+    ConfigAlteration,
+    ConfigEntry,
+    CreatableTopic,
+    CreateTopicResult,
+    DeleteTopicResult,
+    ElectionResult,
+    ElectionType,
+    NamedResult,
+    PartitionsRequest,
+    ResourceResult,
+    TopicReference,
+)
+from odradek.controller.topic_names import collision_key, has_collision_chars
+from odradek.controller.topic_plans import TopicPlanner
+from odradek.errors import BrokerError, ErrorCode
+from odradek.metadata.cache import MetadataCache
+from odradek.metadata.image import (
+    ConfigResource,
+    MetadataDelta,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+)
+from odradek.metadata.store import MetadataStore, NewPartitions, NewTopic, PartitionChange
+from odradek.model import TopicPartition
+from odradek.purgatory import DelayedOperationPurgatory
+
+R = TypeVar("R")
+Item = TypeVar("Item")
+Plan = TypeVar("Plan")
+CreateTopicPolicy: TypeAlias = Callable[[CreatableTopic], None]
+"""May refuse a topic by raising BrokerError(POLICY_VIOLATION)."""
+
+
+class Controller:
+    """Creates, deletes and grows topics, changes settings, elects leaders.
+
+    `purgatory` holds what waits for leaders; `random_below(n)` answers 0 <= r < n.
+    """
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        cache: MetadataCache,
+        config: BrokerConfig,
+        broker_id: int,
+        purgatory: DelayedOperationPurgatory,
+        random_below: Callable[[int], int],
+        create_topic_policy: CreateTopicPolicy | None = None,
+    ) -> None:
+        self._store: Final = store
+        self._cache: Final = cache
+        self._config: Final = config
+        self._broker_id: Final = broker_id
+        self._purgatory: Final = purgatory
+        self._topics: Final = TopicPlanner(config, random_below)
+        self._configs: Final = ConfigPlanner(config, broker_id)
+        self._create_topic_policy: Final = create_topic_policy
+        self._collisions: dict[str, str] = {}
+        store.subscribe(DynamicBrokerConfig(config, broker_id).apply_delta)
+        cache.on_published(self._on_published)
+        self._note_topics(cache.image.topics.values())
+
+    def create_topics(
+        self,
+        topics: Sequence[CreatableTopic],
+        timeout_ms: int,
+        on_done: Callable[[list[CreateTopicResult]], None],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Creates topics, and answers when their partitions have leaders or time is over."""
+        plans = self._plan_topics(topics)
+        accepted = [plan for plan in plans if isinstance(plan, NewTopic)]
+        if validate_only or not accepted:
+            on_done([self._planned(wish, plan) for wish, plan in zip(topics, plans, strict=True)])
+            return
+
+        def on_created(outcome: list[TopicImage | BrokerError] | BrokerError) -> None:
+            outcomes = iter(_one_each(outcome, len(accepted)))
+            results = [
+                self._created(wish, plan, next(outcomes) if isinstance(plan, NewTopic) else plan)
+                for wish, plan in zip(topics, plans, strict=True)
+            ]
+            self._await_leaders(results, timeout_ms, on_done)
+
+        self._store.create_topics(accepted, on_created)
+
+    def auto_create_topics(
+        self,
+        names: Iterable[str],
+        timeout_ms: int,
+        on_done: Callable[[list[CreateTopicResult]], None],
+    ) -> None:
+        """Creates topics that a client asked for and that do not exist, with the broker's
+        defaults, internal ones in their own shape. Whether it may is the caller's check."""
+        wishes = [wished_topic(self._config, name) for name in dict.fromkeys(names)]
+        self.create_topics(wishes, timeout_ms, on_done)
+
+    def delete_topics(
+        self,
+        topics: Sequence[TopicReference],
+        on_done: Callable[[list[DeleteTopicResult]], None],
+    ) -> None:
+        """Deletes topics, given by name or id."""
+        found = self._find_topics(topics)
+        accepted = [topic for topic in found if isinstance(topic, TopicImage)]
+
+        def on_deleted(outcome: list[TopicImage | BrokerError] | BrokerError) -> None:
+            outcomes = iter(_one_each(outcome, len(accepted)))
+            on_done(
+                [
+                    _deleted(reference, topic, next(outcomes))
+                    if isinstance(topic, TopicImage)
+                    else _not_deleted(reference, topic)
+                    for reference, topic in zip(topics, found, strict=True)
+                ]
+            )
+
+        if accepted:
+            self._store.delete_topics([topic.topic_id for topic in accepted], on_deleted)
+        else:
+            on_deleted([])
+
+    def create_partitions(
+        self,
+        topics: Sequence[PartitionsRequest],
+        timeout_ms: int,
+        on_done: Callable[[list[NamedResult]], None],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Adds partitions to topics, and answers when they have leaders or time is over."""
+        plans = self._plan_partitions(topics)
+        accepted = [plan for plan in plans if isinstance(plan, NewPartitions)]
+        names = [topic.name for topic in topics]
+        if validate_only or not accepted:
+            on_done([_named(name, plan) for name, plan in zip(names, plans, strict=True)])
+            return
+
+        def on_created(outcome: list[TopicImage | BrokerError] | BrokerError) -> None:
+            outcomes = iter(_one_each(outcome, len(accepted)))
+            results = [
+                _named(name, next(outcomes) if isinstance(plan, NewPartitions) else plan)
+                for name, plan in zip(names, plans, strict=True)
+            ]
+            self._await_partitions(results, timeout_ms, on_done)
+
+        self._store.create_partitions(accepted, on_created)
+
+    def describe_configs(
+        self, resource: ConfigResource, names: Iterable[str] | None = None
+    ) -> list[ConfigEntry]:
+        """The settings of a resource; all of them without `names`.
+
+        Raises:
+            BrokerError: there is no such resource, or this broker cannot answer for it.
+        """
+        return describe_configs(self._config, self._cache.image, self._broker_id, resource, names)
+
+    def alter_configs(
+        self,
+        resources: Sequence[tuple[ConfigResource, Mapping[str, str | None]]],
+        on_done: Callable[[list[ResourceResult]], None],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Replaces all settings of resources; what is left out goes back to its default."""
+        image = self._cache.image
+        plans = _each(
+            resources,
+            lambda item: self._configs.plan_replacement(image, *item),
+            lambda item: item[0],
+        )
+        self._store_configs([item[0] for item in resources], plans, on_done, validate_only)
+
+    def incremental_alter_configs(
+        self,
+        resources: Sequence[tuple[ConfigResource, Sequence[ConfigAlteration]]],
+        on_done: Callable[[list[ResourceResult]], None],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Sets, deletes, and edits the lists of single settings."""
+        image = self._cache.image
+        plans = _each(
+            resources,
+            lambda item: self._configs.plan_alterations(image, *item),
+            lambda item: item[0],
+        )
+        self._store_configs([item[0] for item in resources], plans, on_done, validate_only)
+
+    def elect_leaders(
+        self,
+        election_type: ElectionType,
+        partitions: Sequence[TopicPartition] | None,
+        timeout_ms: int,
+        on_done: Callable[[list[ElectionResult]], None],
+    ) -> None:
+        """Elects leaders; of all partitions (None) only those that needed it are answered."""
+        image = self._cache.image
+        asked = _all_partitions(image) if partitions is None else list(dict.fromkeys(partitions))
+        plans = _each(asked, lambda tp: plan_election(image, tp, election_type), lambda tp: tp)
+        accepted = [plan for plan in plans if isinstance(plan, PartitionChange)]
+
+        def on_changed(outcome: list[PartitionImage | BrokerError] | BrokerError) -> None:
+            outcomes = iter(_one_each(outcome, len(accepted)))
+            results = [
+                _elected(tp, next(outcomes) if isinstance(plan, PartitionChange) else plan)
+                for tp, plan in zip(asked, plans, strict=True)
+            ]
+            if partitions is None:
+                results = [result for result in results if _was_needed(result)]
+            self._await_elected(accepted, results, timeout_ms, on_done)
+
+        if accepted:
+            self._store.change_partitions(accepted, on_changed)
+        else:
+            on_changed([])
+
+    def _plan_topics(self, topics: Sequence[CreatableTopic]) -> list[NewTopic | BrokerError]:
+        image = self._cache.image
+        taken: dict[str, str] = {}
+
+        def plan(wish: CreatableTopic) -> NewTopic:
+            if image.topic(wish.name) is not None:
+                message = f"Topic '{wish.name}' already exists."
+                raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, message)
+            planned = self._topics.plan_topic(image, wish)
+            self._check_collision(wish.name, taken)
+            if self._create_topic_policy is not None:
+                self._create_topic_policy(wish)
+            taken[collision_key(wish.name)] = wish.name
+            return planned
+
+        return _each(topics, plan, lambda wish: wish.name)
+
+    def _check_collision(self, name: str, taken: Mapping[str, str]) -> None:
+        if not has_collision_chars(name):
+            return
+        key = collision_key(name)
+        other = self._collisions.get(key) or taken.get(key)
+        if other is not None:
+            message = f"Topic '{name}' collides with existing topic: {other}"
+            raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
+
+    def _planned(self, wish: CreatableTopic, plan: NewTopic | BrokerError) -> CreateTopicResult:
+        """The answer to a validate-only request, or to one that was refused."""
+        if isinstance(plan, BrokerError):
+            return CreateTopicResult.failed(wish.name, plan)
+        return CreateTopicResult(
+            wish.name,
+            num_partitions=len(plan.assignment),
+            replication_factor=len(plan.assignment[0]),
+            configs=topic_entries(self._config, plan.configs),
+        )
+
+    def _created(
+        self,
+        wish: CreatableTopic,
+        plan: NewTopic | BrokerError,
+        outcome: TopicImage | BrokerError,
+    ) -> CreateTopicResult:
+        if isinstance(outcome, BrokerError) or isinstance(plan, BrokerError):
+            assert isinstance(outcome, BrokerError), f"{wish.name} was refused and yet created"
+            return CreateTopicResult.failed(wish.name, outcome)
+        return CreateTopicResult(
+            wish.name,
+            topic_id=outcome.topic_id,
+            num_partitions=len(outcome.partitions),
+            replication_factor=len(outcome.partitions[0].replicas),
+            configs=topic_entries(self._config, plan.configs),
+        )
+
+    def _await_leaders(
+        self,
+        results: list[CreateTopicResult],
+        timeout_ms: int,
+        on_done: Callable[[list[CreateTopicResult]], None],
+    ) -> None:
+        names = [result.name for result in results if result.error_code is ErrorCode.NONE]
+
+        def on_ready(late: frozenset[str]) -> None:
+            on_done([_late_topic(each) if each.name in late else each for each in results])
+
+        self._await_topics(names, timeout_ms, on_ready)
+
+    def _await_partitions(
+        self,
+        results: list[NamedResult],
+        timeout_ms: int,
+        on_done: Callable[[list[NamedResult]], None],
+    ) -> None:
+        names = [result.name for result in results if result.error_code is ErrorCode.NONE]
+
+        def on_ready(late: frozenset[str]) -> None:
+            timed_out = BrokerError(ErrorCode.REQUEST_TIMED_OUT)
+            on_done(
+                [_named(each.name, timed_out) if each.name in late else each for each in results]
+            )
+
+        self._await_topics(names, timeout_ms, on_ready)
+
+    def _await_topics(
+        self, names: list[str], timeout_ms: int, on_ready: Callable[[frozenset[str]], None]
+    ) -> None:
+        if not names:
+            on_ready(frozenset())
+            return
+        operation = DelayedCreateTopics(max(timeout_ms, 0), names, self._cache, on_ready)
+        self._purgatory.try_complete_else_watch(operation, [TopicKey(name) for name in names])
+
+    def _find_topics(self, topics: Sequence[TopicReference]) -> list[TopicImage | BrokerError]:
+        image = self._cache.image
+
+        def find(reference: TopicReference) -> TopicImage:
+            if not self._config["delete.topic.enable"]:
+                raise BrokerError(ErrorCode.TOPIC_DELETION_DISABLED)
+            if reference.name is not None:
+                topic = image.topic(reference.name)
+                unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                topic = image.topic_by_id(reference.topic_id)
+                unknown = ErrorCode.UNKNOWN_TOPIC_ID
+            if topic is None:
+                raise BrokerError(unknown)
+            return topic
+
+        return _each(topics, find, lambda reference: _identity(image, reference))
+
+    def _plan_partitions(
+        self, topics: Sequence[PartitionsRequest]
+    ) -> list[NewPartitions | BrokerError]:
+        image = self._cache.image
+        return _each(
+            topics,
+            lambda wish: self._topics.plan_partitions(image, wish),
+            lambda wish: wish.name,
+        )
+
+    def _store_configs(
+        self,
+        resources: Sequence[ConfigResource],
+        plans: Sequence[dict[str, str | None] | BrokerError],
+        on_done: Callable[[list[ResourceResult]], None],
+        validate_only: bool,
+    ) -> None:
+        changes = {
+            resource: plan
+            for resource, plan in zip(resources, plans, strict=True)
+            if not isinstance(plan, BrokerError)
+        }
+
+        def on_stored(outcome: BrokerError | None) -> None:
+            on_done(
+                [
+                    _resource_result(resource, outcome if resource in changes else plan)
+                    for resource, plan in zip(resources, plans, strict=True)
+                ]
+            )
+
+        if validate_only or not changes:
+            on_stored(None)
+        else:
+            self._store.alter_configs(changes, on_stored)
+
+    def _await_elected(
+        self,
+        accepted: Sequence[PartitionChange],
+        results: list[ElectionResult],
+        timeout_ms: int,
+        on_done: Callable[[list[ElectionResult]], None],
+    ) -> None:
+        chosen = {result.topic_partition for result in results if not result.error_code}
+        expected = {
+            change.topic_partition: change.leader
+            for change in accepted
+            if change.topic_partition in chosen
+        }
+        if not expected:
+            on_done(results)
+            return
+
+        def on_ready(late: frozenset[TopicPartition]) -> None:
+            timed_out = BrokerError(ErrorCode.REQUEST_TIMED_OUT)
+            on_done(
+                [
+                    _elected(each.topic_partition, timed_out)
+                    if each.topic_partition in late
+                    else each
+                    for each in results
+                ]
+            )
+
+        operation = DelayedElectLeader(max(timeout_ms, 0), expected, self._cache, on_ready)
+        keys = [TopicKey(name) for name in dict.fromkeys(tp.topic for tp in expected)]
+        self._purgatory.try_complete_else_watch(operation, keys)
+
+    def _on_published(self, delta: MetadataDelta) -> None:
+        """Wakes who waits for the topics that changed, and keeps the names in mind."""
+        for topic in delta.topics_removed:
+            self._collisions.pop(collision_key(topic.name), None)
+        self._note_topics(delta.topics_added)
+        for topic in (*delta.topics_added, *delta.topics_changed):
+            self._purgatory.check_and_complete(TopicKey(topic.name))
+
+    def _note_topics(self, topics: Iterable[TopicImage]) -> None:
+        for topic in topics:
+            if has_collision_chars(topic.name):
+                self._collisions[collision_key(topic.name)] = topic.name
+
+
+def _each(
+    items: Sequence[Item], plan: Callable[[Item], Plan], identity: Callable[[Item], object]
+) -> list[Plan | BrokerError]:
+    """A plan or an error for every item; items that name the same thing twice are refused."""
+    counts = Counter(identity(item) for item in items)
+    plans: list[Plan | BrokerError] = []
+    for item in items:
+        if counts[identity(item)] > 1:
+            message = f"The request names {identity(item)} more than once."
+            plans.append(BrokerError(ErrorCode.INVALID_REQUEST, message))
+            continue
+        try:
+            plans.append(plan(item))
+        except BrokerError as error:
+            plans.append(error)
+    return plans
+
+
+def _one_each(outcome: list[R] | BrokerError, count: int) -> list[R | BrokerError]:
+    """The store's outcome for every item, when it failed as a whole too."""
+    if isinstance(outcome, BrokerError):
+        return [outcome] * count
+    assert len(outcome) == count, f"{len(outcome)} outcomes for {count} items"
+    return list(outcome)
+
+
+def _identity(image: MetadataImage, reference: TopicReference) -> object:
+    """What a reference stands for, so that a name and an id of one topic are the same."""
+    if reference.name is not None:
+        return reference.name
+    topic = image.topic_by_id(reference.topic_id)
+    return reference.topic_id if topic is None else topic.name
+
+
+def _deleted(
+    reference: TopicReference, topic: TopicImage, outcome: TopicImage | BrokerError
+) -> DeleteTopicResult:
+    if isinstance(outcome, BrokerError):
+        code = outcome.code
+        if code is ErrorCode.UNKNOWN_TOPIC_ID and reference.name is not None:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return DeleteTopicResult(topic.name, topic.topic_id, code, outcome.message)
+    return DeleteTopicResult(topic.name, topic.topic_id)
+
+
+def _not_deleted(reference: TopicReference, error: BrokerError) -> DeleteTopicResult:
+    return DeleteTopicResult(reference.name, reference.topic_id, error.code, error.message)
+
+
+def _late_topic(result: CreateTopicResult) -> CreateTopicResult:
+    error = BrokerError(ErrorCode.REQUEST_TIMED_OUT)
+    return CreateTopicResult(result.name, error.code, error.message, result.topic_id)
+
+
+def _named(name: str, outcome: object) -> NamedResult:
+    if isinstance(outcome, BrokerError):
+        return NamedResult(name, outcome.code, outcome.message)
+    return NamedResult(name)
+
+
+def _resource_result(resource: ConfigResource, outcome: object) -> ResourceResult:
+    if isinstance(outcome, BrokerError):
+        return ResourceResult(resource, outcome.code, outcome.message)
+    return ResourceResult(resource)
+
+
+def _elected(topic_partition: TopicPartition, outcome: object) -> ElectionResult:
+    if isinstance(outcome, BrokerError):
+        return ElectionResult(topic_partition, outcome.code, outcome.message)
+    return ElectionResult(topic_partition)
+
+
+def _was_needed(result: ElectionResult) -> bool:
+    return result.error_code is not ErrorCode.ELECTION_NOT_NEEDED
+
+
+def _all_partitions(image: MetadataImage) -> list[TopicPartition]:
+    return [
+        TopicPartition(topic.name, partition.partition)
+        for topic in sorted(image.topics.values())
+        for partition in topic.partitions
+    ]

@@ -1,0 +1,105 @@
+"""What the controller waits for: new topics until they can be used, leaders until they lead.
+
+Both are woken by the publication of an image that touches their topics, and give up after
+the request's time-out (R7). On one node the first look finds everything done.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from odradek.metadata.cache import MetadataCache
+from odradek.model import NO_LEADER, TopicPartition
+from odradek.purgatory import DelayedOperation
+
+
+class TopicKey(NamedTuple):
+    """Waiting for something about a topic."""
+
+    name: str
+
+
+class DelayedCreateTopics(DelayedOperation):
+    """Waits until every partition of the topics has a leader.
+
+    A partition whose replicas are all offline is not waited for: its log directory failed,
+    and time will not mend that. `on_done` gets the names that are not ready, none of them
+    unless the time is over.
+    """
+
+    def __init__(
+        self,
+        timeout_ms: int,
+        topics: Sequence[str],
+        cache: MetadataCache,
+        on_done: Callable[[frozenset[str]], None],
+    ) -> None:
+        super().__init__(timeout_ms)
+        self._topics = topics
+        self._cache = cache
+        self._on_done = on_done
+
+    def try_complete(self) -> bool:
+        """Completes when every topic is ready."""
+        return not self._not_ready() and self.force_complete()
+
+    def on_complete(self) -> None:
+        """Answers with what is not there yet: nothing, unless the time is over."""
+        self._on_done(self._not_ready())
+
+    def on_expiration(self) -> None:
+        """Nothing besides: the answer names what was not ready."""
+
+    def missing(self) -> str:
+        """The leaders that are not there yet."""
+        return f"leaders of {', '.join(sorted(self._not_ready()))}"
+
+    def _not_ready(self) -> frozenset[str]:
+        return frozenset(name for name in self._topics if not self._is_ready(name))
+
+    def _is_ready(self, name: str) -> bool:
+        topic = self._cache.image.topic(name)
+        return topic is not None and all(
+            partition.leader != NO_LEADER or len(partition.offline) == len(partition.replicas)
+            for partition in topic.partitions
+        )
+
+
+class DelayedElectLeader(DelayedOperation):
+    """Waits until the chosen leaders lead in the published image.
+
+    `on_done` gets the partitions that do not yet have theirs when the time is over.
+    """
+
+    def __init__(
+        self,
+        timeout_ms: int,
+        expected: dict[TopicPartition, int],
+        cache: MetadataCache,
+        on_done: Callable[[frozenset[TopicPartition]], None],
+    ) -> None:
+        super().__init__(timeout_ms)
+        self._expected = expected
+        self._cache = cache
+        self._on_done = on_done
+
+    def try_complete(self) -> bool:
+        """Completes when every chosen leader leads."""
+        return not self._not_leading() and self.force_complete()
+
+    def on_complete(self) -> None:
+        """Answers with what is not there yet: nothing, unless the time is over."""
+        self._on_done(self._not_leading())
+
+    def on_expiration(self) -> None:
+        """Nothing besides: the answer names the partitions that were not ready."""
+
+    def missing(self) -> str:
+        """The leaders that are not there yet."""
+        return f"leaders of {', '.join(sorted(map(str, self._not_leading())))}"
+
+    def _not_leading(self) -> frozenset[TopicPartition]:
+        return frozenset(tp for tp, leader in self._expected.items() if not self._leads(tp, leader))
+
+    def _leads(self, topic_partition: TopicPartition, leader: int) -> bool:
+        partition = self._cache.image.partition(topic_partition)
+        return partition is not None and partition.leader == leader

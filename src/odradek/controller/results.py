@@ -1,0 +1,148 @@
+"""What the controller is asked for and what it answers, as values.
+
+One result per topic or resource, with an error code where it was refused: the answer to one
+never hides the others. Handlers turn these into messages of whatever version.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+from uuid import UUID
+
+from odradek.config import ConfigSource, SettingType
+from odradek.errors import BrokerError, ErrorCode
+from odradek.metadata.image import ZERO_UUID, ConfigResource
+from odradek.model import TopicPartition
+
+UNKNOWN_COUNT = -1
+
+
+class ConfigSynonym(NamedTuple):
+    """One place that a setting has a value in; the first one decides."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+class ConfigEntry(NamedTuple):
+    """A setting of a resource as DescribeConfigs shows it; sensitive values are None."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    type: SettingType
+    is_read_only: bool
+    is_sensitive: bool
+    synonyms: tuple[ConfigSynonym, ...]
+    documentation: str
+
+    @property
+    def is_default(self) -> bool:
+        """Whether nobody has set it."""
+        return self.source is ConfigSource.DEFAULT_CONFIG
+
+
+@dataclass(frozen=True, slots=True)
+class CreatableTopic:
+    """A topic that somebody wants. -1 takes the broker's default; `assignments` (partition to
+    replicas) goes with both counts being -1."""
+
+    name: str
+    num_partitions: int = -1
+    replication_factor: int = -1
+    assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    configs: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopicResult:
+    """What became of it. `configs` are the settings in force, counts those of the topic."""
+
+    name: str
+    error_code: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    topic_id: UUID = ZERO_UUID
+    num_partitions: int = UNKNOWN_COUNT
+    replication_factor: int = UNKNOWN_COUNT
+    configs: Sequence[ConfigEntry] = ()
+
+    @classmethod
+    def failed(cls, name: str, error: BrokerError) -> "CreateTopicResult":
+        """The result of a topic that was refused."""
+        return cls(name, error.code, error.message)
+
+
+class TopicReference(NamedTuple):
+    """A topic by name or, when the name is None, by id."""
+
+    name: str | None
+    topic_id: UUID = ZERO_UUID
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopicResult:
+    """What became of a deletion; the name is None when an unknown id was given."""
+
+    name: str | None
+    topic_id: UUID = ZERO_UUID
+    error_code: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsRequest:
+    """A topic that shall have `count` partitions; `assignments` are those of the new ones."""
+
+    name: str
+    count: int
+    assignments: Sequence[Sequence[int]] | None = None
+
+
+class NamedResult(NamedTuple):
+    """The outcome for a topic of a name."""
+
+    name: str
+    error_code: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+class ResourceResult(NamedTuple):
+    """The outcome for a resource with settings."""
+
+    resource: ConfigResource
+    error_code: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+class AlterOperation(IntEnum):
+    """What IncrementalAlterConfigs does to a setting; the numbers are the protocol's."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigAlteration(NamedTuple):
+    """One step of IncrementalAlterConfigs; `operation` as it came from the wire."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+class ElectionType(IntEnum):
+    """Which election ElectLeaders asks for; the numbers are the protocol's."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+class ElectionResult(NamedTuple):
+    """The outcome of one partition's election."""
+
+    topic_partition: TopicPartition
+    error_code: ErrorCode = ErrorCode.NONE
+    message: str | None = None

@@ -1,0 +1,172 @@
+"""Decides whether a topic may be created or grown, and what it will look like.
+
+Pure: an image and a wish in, a plan or a `BrokerError` out. Nothing is stored here.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from odradek.config import BrokerConfig, ConfigError, LogConfig
+from odradek.controller.placement import PlacementBroker, place_replicas
+from odradek.controller.results import CreatableTopic, PartitionsRequest
+from odradek.controller.topic_names import check_topic_name
+from odradek.errors import BrokerError, ErrorCode
+from odradek.metadata.image import MetadataImage, TopicImage
+from odradek.metadata.store import Assignment, NewPartitions, NewTopic
+
+MAX_PARTITIONS: Final = 100_000
+"""The most partitions that one topic is given: a typing error must not exhaust the disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlanner:
+    """Plans topics for the brokers of an image. `random_below(n)` answers 0 <= r < n."""
+
+    config: BrokerConfig
+    random_below: Callable[[int], int]
+
+    def plan_topic(self, image: MetadataImage, wish: CreatableTopic) -> NewTopic:
+        """The topic with its replicas placed and its settings checked.
+
+        Raises:
+            BrokerError: the name, a count, the assignment or a setting is not acceptable.
+        """
+        check_topic_name(wish.name)
+        if wish.assignments:
+            assignment = _manual_assignment(image, wish)
+        else:
+            assignment = self._place(image, wish)
+        return NewTopic(wish.name, assignment, self.check_configs(wish.configs))
+
+    def plan_partitions(self, image: MetadataImage, wish: PartitionsRequest) -> NewPartitions:
+        """The partitions that a topic lacks.
+
+        Raises:
+            BrokerError: the topic is unknown, would not grow, or the assignment is illegal.
+        """
+        topic = image.topic(wish.name)
+        if topic is None:
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        existing = len(topic.partitions)
+        _check_growth(existing, wish.count)
+        added = wish.count - existing
+        if wish.assignments is None:
+            assignment = self._place_more(image, topic, added)
+        else:
+            assignment = _given_assignment(image, topic, wish.assignments, added)
+        return NewPartitions(topic.name, existing, assignment)
+
+    def check_configs(self, configs: Mapping[str, str | None]) -> dict[str, str]:
+        """The settings of a new topic.
+
+        Raises:
+            BrokerError: INVALID_CONFIG, one is unknown, null or has an illegal value.
+        """
+        settings: dict[str, str] = {}
+        for name, value in configs.items():
+            if value is None:
+                message = f"Null value not supported for topic configs: {name}"
+                raise BrokerError(ErrorCode.INVALID_CONFIG, message)
+            settings[name] = value
+        if settings:
+            try:
+                LogConfig.from_settings(settings, self.config)
+            except ConfigError as error:
+                raise BrokerError(ErrorCode.INVALID_CONFIG, str(error)) from error
+        return settings
+
+    def _place(self, image: MetadataImage, wish: CreatableTopic) -> Assignment:
+        partitions = wish.num_partitions
+        if partitions == -1:
+            partitions = self.config.num_partitions
+        if not 1 <= partitions <= MAX_PARTITIONS:
+            message = f"Number of partitions must be between 1 and {MAX_PARTITIONS}."
+            raise BrokerError(ErrorCode.INVALID_PARTITIONS, message)
+        factor = wish.replication_factor
+        if factor == -1:
+            factor = self.config.default_replication_factor
+        brokers = _placement_brokers(image)
+        start, shift = self._two_random(len(brokers))
+        return place_replicas(brokers, partitions, factor, start=start, shift=shift)
+
+    def _place_more(self, image: MetadataImage, topic: TopicImage, added: int) -> Assignment:
+        brokers = _placement_brokers(image)
+        start, shift = self._two_random(len(brokers))
+        return place_replicas(
+            brokers,
+            added,
+            len(topic.partitions[0].replicas),
+            start=start,
+            shift=shift,
+            first_partition=len(topic.partitions),
+        )
+
+    def _two_random(self, bound: int) -> tuple[int, int]:
+        if bound == 0:
+            return 0, 0
+        return self.random_below(bound), self.random_below(bound)
+
+
+def _manual_assignment(image: MetadataImage, wish: CreatableTopic) -> Assignment:
+    if wish.num_partitions != -1 or wish.replication_factor != -1:
+        message = (
+            "Both the partition count and replication factor must be -1 (or unset) "
+            "when replicas are assigned by hand."
+        )
+        raise BrokerError(ErrorCode.INVALID_REQUEST, message)
+    indexes = sorted(wish.assignments)
+    if indexes != list(range(len(indexes))):
+        message = "partitions should be a consecutive 0-based integer sequence"
+        raise BrokerError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    assignment = tuple(tuple(wish.assignments[index]) for index in indexes)
+    _check_replicas(image, assignment, len(assignment[0]))
+    return assignment
+
+
+def _given_assignment(
+    image: MetadataImage, topic: TopicImage, assignments: Sequence[Sequence[int]], added: int
+) -> Assignment:
+    if len(assignments) != added:
+        message = f"Increasing the number of partitions by {added} but {len(assignments)} "
+        raise BrokerError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message + "assignments provided.")
+    assignment = tuple(tuple(replicas) for replicas in assignments)
+    _check_replicas(image, assignment, len(topic.partitions[0].replicas))
+    return assignment
+
+
+def _check_replicas(image: MetadataImage, assignment: Assignment, factor: int) -> None:
+    for partition, replicas in enumerate(assignment):
+        reason = _fault(image, replicas, factor)
+        if reason is not None:
+            message = f"Inconsistent replica assignment of partition {partition}: {reason}"
+            raise BrokerError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+
+
+def _fault(image: MetadataImage, replicas: Sequence[int], factor: int) -> str | None:
+    if not replicas:
+        return "it has no replicas"
+    if len(set(replicas)) != len(replicas):
+        return "a broker is named twice"
+    if len(replicas) != factor:
+        return f"it has {len(replicas)} replica(s), others have {factor}"
+    unknown = [replica for replica in replicas if replica not in image.brokers]
+    return f"broker {unknown[0]} is not registered" if unknown else None
+
+
+def _check_growth(existing: int, count: int) -> None:
+    if count == existing:
+        reason = f"Topic already has {existing} partition(s)."
+    elif count < existing:
+        reason = (
+            f"The topic currently has {existing} partition(s); {count} would not be an increase."
+        )
+    elif count > MAX_PARTITIONS:
+        reason = f"A topic cannot have more than {MAX_PARTITIONS} partitions."
+    else:
+        return
+    raise BrokerError(ErrorCode.INVALID_PARTITIONS, reason)
+
+
+def _placement_brokers(image: MetadataImage) -> list[PlacementBroker]:
+    return [PlacementBroker(broker.id, broker.rack) for broker in image.brokers.values()]
