@@ -1,1 +1,12 @@
-"""The Spark data source `odradek` and the pipelines built on it; the only importer of pyspark."""
+"""Kafka topics in Spark, without jars; the only importer of pyspark.
+
+With this package installed `spark.read.format("odradek")` and `readStream` work in any Spark
+session. `session()` starts one that needs nothing but `pip install`; `pyspark_odradek.pipelines`
+has jobs built on it.
+"""
+
+from pyspark_odradek.gateway import GatewayError
+from pyspark_odradek.session import session
+from pyspark_odradek.source import DefaultSource
+
+__all__ = ["DefaultSource", "GatewayError", "session"]

@@ -112,7 +112,6 @@ class SourceOptions:
     selection: TopicSelection
     client: ClientOptions
     log_dirs: tuple[str, ...] = ()
-    columns: tuple[str, ...] = PLAIN_COLUMNS
     starting: OffsetBound = START_OF_LOG
     ending: OffsetBound = END_OF_LOG
     fail_without_match: bool = True
@@ -174,7 +173,6 @@ class _Parser:
             selection=self._selection(),
             client=client,
             log_dirs=tuple(part.strip() for part in path.split(",") if part.strip()),
-            columns=parse_columns(self.given),
             starting=self._starting(),
             ending=self._ending(),
             fail_without_match=self._fail_without_match(),

@@ -38,3 +38,15 @@ PLAIN_COLUMNS: Final = tuple(name for name in COLUMN_TYPES if name != HEADERS)
 def spark_schema(columns: tuple[str, ...]) -> StructType:
     """The schema of these columns, in this order; like the connector's, all may be null."""
     return StructType([StructField(name, COLUMN_TYPES[name]) for name in columns])
+
+
+def check_schema(schema: StructType) -> StructType:
+    """The schema that a read is asked for, which may be some columns of ours.
+
+    Raises:
+        ValueError: it has a column that we do not have, or one of another type.
+    """
+    for field in schema:
+        if COLUMN_TYPES.get(field.name) != field.dataType:
+            raise ValueError(f"there is no column {field.name} of type {field.dataType}")
+    return schema

@@ -1,0 +1,69 @@
+"""Wraps decoded columns as Arrow record batches, without copying them."""
+
+from typing import Any
+
+import pyarrow as pa
+
+from odradek.model import TopicPartition
+from odradek.records.columnar import BinaryBuffers, ColumnBuffers, HeaderBuffers
+
+_MILLISECONDS = pa.timestamp("ms", tz="UTC")
+
+
+def record_batch(
+    columns: ColumnBuffers, schema: pa.Schema, topic_partition: TopicPartition
+) -> pa.RecordBatch:
+    """The rows of `columns` as a batch of exactly `schema`, in its order."""
+    arrays = [_array(columns, field, topic_partition) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _array(
+    columns: ColumnBuffers, field: pa.Field[Any], topic_partition: TopicPartition
+) -> pa.Array[Any]:
+    rows = columns.row_count
+    match field.name:
+        case "key":
+            return _binary(columns.key, rows, field.type)
+        case "value":
+            return _binary(columns.value, rows, field.type)
+        case "topic":
+            return _constant(topic_partition.topic, rows, field.type)
+        case "partition":
+            return _constant(topic_partition.partition, rows, field.type)
+        case "offset":
+            return _fixed(columns.offset, rows, field.type)
+        case "timestamp":
+            return _fixed(columns.timestamp, rows, _MILLISECONDS).cast(field.type)
+        case "timestampType":
+            return _fixed(columns.timestamp_type, rows, field.type)
+        case _:
+            return _headers(columns.headers, rows, field.type)
+
+
+def _constant(value: str | int, rows: int, type: pa.DataType) -> pa.Array[Any]:
+    array: pa.Array[Any] = pa.repeat(pa.scalar(value, type), rows)
+    return array
+
+
+def _binary(column: BinaryBuffers | None, rows: int, type: pa.DataType) -> pa.Array[Any]:
+    assert column is not None, "every column of the schema was asked for"
+    validity = None if column.validity is None else pa.py_buffer(column.validity)
+    buffers = [validity, pa.py_buffer(column.offsets), pa.py_buffer(column.data)]
+    return pa.Array.from_buffers(type, rows, buffers, column.null_count)
+
+
+def _fixed(data: bytes | None, rows: int, type: pa.DataType) -> pa.Array[Any]:
+    assert data is not None, "every column of the schema was asked for"
+    return pa.Array.from_buffers(type, rows, [None, pa.py_buffer(data)], 0)
+
+
+def _headers(column: HeaderBuffers | None, rows: int, type: pa.ListType[Any]) -> pa.Array[Any]:
+    assert column is not None, "every column of the schema was asked for"
+    pair = type.value_type
+    keys = _binary(column.keys, column.header_count, pair.field("key").type)
+    values = _binary(column.values, column.header_count, pair.field("value").type)
+    pairs = pa.Array.from_buffers(pair, column.header_count, [None], 0, children=[keys, values])
+    validity = None if column.validity is None else pa.py_buffer(column.validity)
+    buffers = [validity, pa.py_buffer(column.offsets)]
+    return pa.Array.from_buffers(type, rows, buffers, column.null_count, children=[pairs])

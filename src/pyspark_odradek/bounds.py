@@ -1,0 +1,156 @@
+"""Where partitions begin and end: asked of a broker, or seen in its files.
+
+Both answer the same questions, so that planning does not know which of them it asks. With a
+`path` and `kafka.bootstrap.servers` the broker says where the ends are, up to the record
+that was committed last, and the files are only read.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from odradek.client.blocking import Cluster
+from odradek.model import INTERNAL_TOPICS, TopicPartition
+from pyspark_odradek.errors import MissingData
+from pyspark_odradek.offsets import EARLIEST, LATEST, PartitionOffsets
+from pyspark_odradek.options import SourceOptions, TopicSelection
+from pyspark_odradek.segments import DataDirectory
+
+
+class Bounds:
+    """The partitions of a topic selection, and offsets in them."""
+
+    def partitions(self, selection: TopicSelection) -> list[TopicPartition]:
+        """The partitions that are selected, in order.
+
+        Raises:
+            BrokerError, MissingData: a topic that was named does not exist.
+        """
+        raise NotImplementedError
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> PartitionOffsets:
+        """The first offset of each."""
+        raise NotImplementedError
+
+    def latest(self, partitions: Iterable[TopicPartition]) -> PartitionOffsets:
+        """The offset after the last one that may be read."""
+        raise NotImplementedError
+
+    def at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """The first offset at or after a time; `None` where there is none."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Gives back what is held."""
+        raise NotImplementedError
+
+
+def open_bounds(options: SourceOptions) -> Bounds:
+    """The bounds that these options ask for: the broker's, unless only a path is given."""
+    if options.client.bootstrap_servers is None:
+        return SegmentBounds(DataDirectory(options.log_dirs))
+    return BrokerBounds(open_cluster(options), options.read_committed)
+
+
+def open_cluster(options: SourceOptions) -> Cluster:
+    """A cluster as the client options say."""
+    assert options.client.bootstrap_servers is not None, "checked with the options"
+    return Cluster(
+        options.client.bootstrap_servers,
+        client_id=options.client.client_id,
+        request_timeout_ms=options.client.request_timeout_ms,
+    )
+
+
+class BrokerBounds(Bounds):
+    """Asks the leaders of the partitions."""
+
+    def __init__(self, cluster: Cluster, read_committed: bool) -> None:
+        self._cluster = cluster
+        self._read_committed = read_committed
+
+    def partitions(self, selection: TopicSelection) -> list[TopicPartition]:
+        """Asks for metadata; a pattern does not match internal topics."""
+        if selection.pattern is None:
+            names = selection.names or {wanted.topic for wanted in selection.assignment}
+            topics = self._cluster.topics(names)
+        else:
+            everything = self._cluster.topics()
+            topics = {
+                name: topic
+                for name, topic in everything.items()
+                if selection.takes(name) and not topic.is_internal
+            }
+        existing = [part for name in sorted(topics) for part in topics[name].partitions]
+        return _select(existing, selection)
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> PartitionOffsets:
+        """Log start offsets."""
+        return self._ends(partitions, EARLIEST)
+
+    def latest(self, partitions: Iterable[TopicPartition]) -> PartitionOffsets:
+        """High watermarks, or last stable offsets for committed reads."""
+        return self._ends(partitions, LATEST)
+
+    def at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """Looked up by the leaders."""
+        return self._cluster.list_offsets(times_ms, read_committed=self._read_committed)
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._cluster.close()
+
+    def _ends(self, partitions: Iterable[TopicPartition], end: int) -> PartitionOffsets:
+        questions = dict.fromkeys(partitions, end)
+        found = self._cluster.list_offsets(questions, read_committed=self._read_committed)
+        return {partition: offset or 0 for partition, offset in found.items()}
+
+
+class SegmentBounds(Bounds):
+    """Looks into a data directory; the end is the high watermark as last written down."""
+
+    def __init__(self, directory: DataDirectory) -> None:
+        self._directory = directory
+
+    def partitions(self, selection: TopicSelection) -> list[TopicPartition]:
+        """Lists directories; a pattern does not match internal topics."""
+        existing = sorted(
+            part for part in self._directory.partitions() if selection.takes(part.topic)
+        )
+        if selection.pattern is not None:
+            return [part for part in existing if part.topic not in INTERNAL_TOPICS]
+        missing = set(selection.names) - {part.topic for part in existing}
+        if missing:
+            raise MissingData(f"there is no topic {', '.join(sorted(missing))} in the path")
+        return _select(existing, selection)
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> PartitionOffsets:
+        """Log start offsets."""
+        return {part: self._directory.log_start_offset(part) for part in partitions}
+
+    def latest(self, partitions: Iterable[TopicPartition]) -> PartitionOffsets:
+        """High watermarks from the checkpoint."""
+        written = self._directory.high_watermarks()
+        # A partition too young to be in the checkpoint has nothing that is known to stay.
+        return {
+            part: max(written.get(part, 0), self._directory.log_start_offset(part))
+            for part in partitions
+        }
+
+    def at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """Looked up in time indexes and batches."""
+        ends = self.latest(times_ms)
+        return {
+            part: self._directory.partition(part).offset_for_time(time_ms, ends[part])
+            for part, time_ms in times_ms.items()
+        }
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _select(existing: list[TopicPartition], selection: TopicSelection) -> list[TopicPartition]:
+    if not selection.assignment:
+        return existing
+    missing = sorted(set(selection.assignment) - set(existing))
+    if missing:
+        raise MissingData(f"there is no partition {', '.join(map(str, missing))}")
+    return list(selection.assignment)

@@ -1,0 +1,15 @@
+"""What goes wrong in a read that is not a wrong option."""
+
+
+class MissingData(Exception):
+    """Records that should be there are not: deleted, truncated, or behind a torn tail."""
+
+
+class DataLoss(Exception):
+    """Missing records in a read that must not lose any (`failOnDataLoss`, on by default)."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what}. Records may have been deleted before they were read, or the topic made "
+            "anew; set failOnDataLoss to false to go on with what is there."
+        )

@@ -1,0 +1,143 @@
+"""From bounds to tasks: where a read starts and ends, and how it is cut into pieces."""
+
+from collections.abc import Mapping, Sequence
+
+from odradek.model import TopicPartition
+from pyspark_odradek.bounds import Bounds
+from pyspark_odradek.errors import DataLoss
+from pyspark_odradek.offsets import (
+    EARLIEST,
+    LATEST,
+    AtTime,
+    AtTimes,
+    EndOfLog,
+    ExactOffsets,
+    OffsetBound,
+    PartitionOffsets,
+    require_same_partitions,
+)
+from pyspark_odradek.options import SourceOptions
+from pyspark_odradek.ranges import (
+    OffsetRange,
+    cut_at,
+    cut_by_size,
+    cut_into_at_least,
+    ranges_between,
+)
+from pyspark_odradek.segments import DataDirectory
+
+
+def plan_batch(bounds: Bounds, options: SourceOptions) -> list[OffsetRange]:
+    """The tasks of a batch read; segments begin new ones when files are read.
+
+    Raises:
+        ValueError: the offsets given do not fit the topics.
+        DataLoss: the end lies beyond what there is.
+    """
+    partitions = bounds.partitions(options.selection)
+    start = starting_offsets(bounds, options, partitions)
+    end = ending_offsets(bounds, options, partitions)
+    ranges = ranges_between(start, end)
+    if options.log_dirs:
+        ranges = cut_at(ranges, _segment_starts(options, ranges))
+    return cut(ranges, options)
+
+
+def cut(ranges: Sequence[OffsetRange], options: SourceOptions) -> list[OffsetRange]:
+    """Cuts ranges as `maxRecordsPerPartition` and `minPartitions` ask: by offsets alone."""
+    pieces = list(ranges)
+    if options.max_records_per_partition is not None:
+        pieces = cut_by_size(pieces, options.max_records_per_partition)
+    if options.min_partitions is not None:
+        pieces = cut_into_at_least(pieces, options.min_partitions)
+    return pieces
+
+
+def starting_offsets(
+    bounds: Bounds, options: SourceOptions, partitions: Sequence[TopicPartition]
+) -> PartitionOffsets:
+    """Where a read begins.
+
+    Raises:
+        ValueError: an option names other partitions, or a time that no record has reached.
+    """
+    by_time = _times(options.starting, partitions, "startingOffsetsByTimestamp")
+    if by_time is None:
+        return _resolve(bounds, options.starting, partitions, "startingOffsets")
+    found = bounds.at_times(by_time)
+    unmatched = sorted(partition for partition in by_time if found[partition] is None)
+    if unmatched and options.fail_without_match:
+        raise ValueError(
+            f"{', '.join(map(str, unmatched))}: no record is as late as the starting time; set "
+            "startingOffsetsByTimestampStrategy to latest to begin at the end there"
+        )
+    return _fill(found, bounds.latest(unmatched))
+
+
+def ending_offsets(
+    bounds: Bounds, options: SourceOptions, partitions: Sequence[TopicPartition]
+) -> PartitionOffsets:
+    """Where a batch read ends; partitions without a record as late as a given time are read whole.
+
+    Raises:
+        ValueError: an option names other partitions.
+        DataLoss: an offset lies beyond the end of its partition.
+    """
+    by_time = _times(options.ending, partitions, "endingOffsetsByTimestamp")
+    latest = bounds.latest(partitions)
+    if by_time is not None:
+        return _fill(bounds.at_times(by_time), latest)
+    end = _resolve(bounds, options.ending, partitions, "endingOffsets")
+    for partition, offset in end.items():
+        if offset > latest[partition]:
+            if options.fail_on_data_loss:
+                raise DataLoss(f"{partition} should reach {offset} and ends at {latest[partition]}")
+            end[partition] = latest[partition]
+    return end
+
+
+def _times(
+    bound: OffsetBound, partitions: Sequence[TopicPartition], name: str
+) -> Mapping[TopicPartition, int] | None:
+    """The time for every partition, if it is times that bound the read."""
+    if isinstance(bound, AtTime):
+        return dict.fromkeys(partitions, bound.timestamp_ms)
+    if isinstance(bound, AtTimes):
+        require_same_partitions(name, bound.timestamps_ms, partitions)
+        return bound.timestamps_ms
+    return None
+
+
+def _resolve(
+    bounds: Bounds, bound: OffsetBound, partitions: Sequence[TopicPartition], name: str
+) -> PartitionOffsets:
+    if isinstance(bound, EndOfLog):
+        offsets: Mapping[TopicPartition, int] = dict.fromkeys(partitions, bound.which)
+    else:
+        assert isinstance(bound, ExactOffsets), "times are looked up, not resolved"
+        offsets = bound.offsets
+        require_same_partitions(name, offsets, partitions)
+    return {
+        **offsets,
+        **bounds.earliest([part for part, offset in offsets.items() if offset == EARLIEST]),
+        **bounds.latest([part for part, offset in offsets.items() if offset == LATEST]),
+    }
+
+
+def _fill(
+    found: Mapping[TopicPartition, int | None], fallback: PartitionOffsets
+) -> PartitionOffsets:
+    return {
+        partition: fallback[partition] if offset is None else offset
+        for partition, offset in found.items()
+    }
+
+
+def _segment_starts(
+    options: SourceOptions, ranges: Sequence[OffsetRange]
+) -> dict[TopicPartition, list[int]]:
+    directory = DataDirectory(options.log_dirs)
+    return {
+        piece.topic_partition: directory.partition(piece.topic_partition).base_offsets()
+        for piece in ranges
+    }

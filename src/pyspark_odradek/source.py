@@ -1,0 +1,205 @@
+"""`format("odradek")`: topics as tables, for batch and micro-batch reads.
+
+Light to import, since Spark imports it in a fresh process just to see what there is: what
+reads and decodes is imported by the workers that do so. A reader is made on the driver,
+plans there, and travels to the workers with nothing but its options.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from odradek.model import TopicPartition
+from pyspark_odradek.errors import DataLoss
+from pyspark_odradek.offsets import (
+    OffsetJson,
+    PartitionOffsets,
+    offsets_from_json,
+    offsets_to_json,
+)
+from pyspark_odradek.options import SourceOptions, parse_columns, parse_options
+from pyspark_odradek.ranges import OffsetRange, ranges_between, share_budget
+from pyspark_odradek.schema import check_schema, spark_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pyspark_odradek.bounds import Bounds
+
+_log = logging.getLogger(__name__)
+
+
+class DefaultSource(DataSource):
+    """The data source; Spark finds it by its name in a module called `pyspark_...`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` is given."""
+        return "odradek"
+
+    def schema(self) -> StructType:
+        """The connector's columns, or those that the option `columns` names."""
+        return spark_schema(parse_columns(self.options))
+
+    def reader(self, schema: StructType) -> "BatchReader":
+        """A batch read."""
+        return BatchReader(parse_options(self.options, streaming=False), check_schema(schema))
+
+    def streamReader(self, schema: StructType) -> "StreamReader":  # noqa: N802
+        """A micro-batch stream."""
+        return StreamReader(parse_options(self.options, streaming=True), check_schema(schema))
+
+
+class BatchReader(DataSourceReader):
+    """Reads what lies between two bounds that are fixed when the query is planned."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The tasks of the read."""
+        from pyspark_odradek.bounds import open_bounds
+        from pyspark_odradek.planning import plan_batch
+
+        bounds = open_bounds(self._options)
+        try:
+            return plan_batch(bounds, self._options)
+        finally:
+            bounds.close()
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        """The records of a task, on a worker."""
+        return _read(self._options, self._schema, partition)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads what has come since the last trigger; offsets are Spark's to keep.
+
+    An offset is the JSON of the connector's checkpoint: for every partition one past the last
+    record read. Lives on the driver as long as its query and is used by one thread.
+    """
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._opened: Bounds | None = None
+        self._target: PartitionOffsets | None = None
+        self._latest_seen: PartitionOffsets | None = None
+
+    def initialOffset(self) -> OffsetJson:  # noqa: N802
+        """Where a query without a checkpoint begins."""
+        from pyspark_odradek.planning import starting_offsets
+
+        partitions = self._bounds.partitions(self._options.selection)
+        return offsets_to_json(starting_offsets(self._bounds, self._options, partitions))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """`maxOffsetsPerTrigger` in Spark's terms."""
+        limit = self._options.max_offsets_per_trigger
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Fixes where a run that reads what is there now will end."""
+        self._target = self._latest()
+
+    def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:  # noqa: N802
+        """Where the next micro-batch ends; `start` again when there is nothing new."""
+        begin = offsets_from_json(start)
+        latest = self._target if self._target is not None else self._latest()
+        self._latest_seen = latest
+        self._check_nothing_lost(begin, latest)
+        unseen = latest.keys() - begin.keys()
+        begin.update(self._first_offsets(unseen))
+        # A new partition joins with its first record: without one there is no batch to make.
+        end = {
+            partition: offset
+            for partition, offset in latest.items()
+            if partition not in unseen or offset > begin[partition]
+        }
+        if isinstance(limit, ReadMaxRows):
+            end = share_budget(begin, end, limit.max_rows)
+        return offsets_to_json(end)
+
+    def reportLatestOffset(self) -> OffsetJson | None:  # noqa: N802
+        """How far the topics went when they were last looked at; shown in Spark's progress."""
+        return None if self._latest_seen is None else offsets_to_json(self._latest_seen)
+
+    def partitions(self, start: OffsetJson, end: OffsetJson) -> Sequence[InputPartition]:
+        """The tasks of a micro-batch: the same again whenever Spark repeats it."""
+        from pyspark_odradek.planning import cut
+
+        begin, until = offsets_from_json(start), offsets_from_json(end)
+        begin.update(self._first_offsets(until.keys() - begin.keys()))
+        return cut(ranges_between(begin, until), self._options)
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        """The records of a task, on a worker."""
+        return _read(self._options, self._schema, partition)
+
+    def commit(self, end: OffsetJson) -> None:
+        """Nothing to do: a topic keeps its records whether they were read or not."""
+
+    def stop(self) -> None:
+        """Closes the connections of planning."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+    @property
+    def _bounds(self) -> "Bounds":
+        from pyspark_odradek.bounds import open_bounds
+
+        if self._opened is None:
+            self._opened = open_bounds(self._options)
+        return self._opened
+
+    def _latest(self) -> PartitionOffsets:
+        return self._bounds.latest(self._bounds.partitions(self._options.selection))
+
+    def _first_offsets(self, partitions: set[TopicPartition]) -> PartitionOffsets:
+        """Where partitions begin that the stream has not seen before."""
+        first = self._bounds.earliest(partitions) if partitions else {}
+        late = sorted(partition for partition, offset in first.items() if offset > 0)
+        if late:
+            self._report_loss(f"{late[0]} is new and begins at {first[late[0]]}")
+        return first
+
+    def _check_nothing_lost(self, begin: PartitionOffsets, latest: PartitionOffsets) -> None:
+        for partition, offset in begin.items():
+            if partition not in latest:
+                self._report_loss(f"{partition} is gone, it was read up to {offset}")
+            elif latest[partition] < offset:
+                self._report_loss(
+                    f"{partition} was read up to {offset}, ends at {latest[partition]}"
+                )
+
+    def _report_loss(self, what: str) -> None:
+        if self._options.fail_on_data_loss:
+            raise DataLoss(what)
+        _log.warning("%s; going on with what is there", what)
+
+
+def _read(
+    options: SourceOptions, schema: StructType, partition: InputPartition
+) -> "Iterator[pa.RecordBatch]":
+    from pyspark_odradek.reading import read_range
+
+    # Spark makes up a partition of its own when there is nothing to read.
+    if not isinstance(partition, OffsetRange):
+        return iter(())
+    return read_range(options, schema, partition)
