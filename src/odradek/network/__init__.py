@@ -4,7 +4,7 @@ It turns bytes into exchanges and answers into bytes. What a request means is kn
 `RequestHandler` it is handed; nothing here imports a handler.
 """
 
-from odradek.network.endpoints import format_host_port, parse_listeners
+from odradek.network.addresses import format_host_port
 from odradek.network.listener import ListenerError, SocketOptions
 from odradek.network.socket_server import NetworkLimits, SocketServer
 
@@ -14,5 +14,4 @@ __all__ = [
     "SocketOptions",
     "SocketServer",
     "format_host_port",
-    "parse_listeners",
 ]

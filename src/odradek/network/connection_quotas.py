@@ -1,11 +1,13 @@
 """How many connections may be open: in all, and per address.
 
 `max.connections` bounds the broker, `max.connections.per.ip` every address, with
-`max.connections.per.ip.overrides` (`address:count,...`) for single ones. A connection that
-is over a limit is closed at once; the clients of others do not notice.
+`max.connections.per.ip.overrides` for single ones. A connection that is over a limit is
+closed at once; the clients of others do not notice. The limits may change at run time; who
+is in stays in.
 """
 
 from collections import Counter
+from collections.abc import Mapping
 
 
 class ConnectionQuotas:
@@ -15,13 +17,19 @@ class ConnectionQuotas:
         self,
         max_connections: int,
         max_connections_per_ip: int,
-        overrides: dict[str, int] | None = None,
+        overrides: Mapping[str, int] | None = None,
     ) -> None:
-        self._max_connections = max_connections
-        self._max_connections_per_ip = max_connections_per_ip
-        self._overrides = overrides or {}
         self._by_address: Counter[str] = Counter()
         self.total = 0
+        self.limit(max_connections, max_connections_per_ip, overrides or {})
+
+    def limit(
+        self, max_connections: int, max_connections_per_ip: int, overrides: Mapping[str, int]
+    ) -> None:
+        """Sets the limits for the connections to come."""
+        self._max_connections = max_connections
+        self._max_connections_per_ip = max_connections_per_ip
+        self._overrides = overrides
 
     def admit(self, address: str) -> str | None:
         """Counts a connection in and answers None, or says why it must be refused."""
@@ -41,18 +49,3 @@ class ConnectionQuotas:
         self._by_address[address] -= 1
         if not self._by_address[address]:
             del self._by_address[address]
-
-
-def parse_overrides(text: str) -> dict[str, int]:
-    """Reads `address:count,...`; an IPv6 address may hold colons, the count is after the last.
-
-    Raises:
-        ValueError: an entry has no count, or not a whole number that is 0 or more.
-    """
-    overrides: dict[str, int] = {}
-    for entry in filter(None, (part.strip() for part in text.split(","))):
-        address, separator, count = entry.rpartition(":")
-        if not separator or not count.isdigit():
-            raise ValueError(f"{entry!r} is not address:count")
-        overrides[address.strip("[]")] = int(count)
-    return overrides

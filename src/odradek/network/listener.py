@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any, Final, cast
 
 from odradek.model import EndPoint
+from odradek.network.addresses import format_host_port, plain_address
 from odradek.network.connection import Connection, ConnectionContext, Transport
 from odradek.network.connection_quotas import ConnectionQuotas
-from odradek.network.endpoints import format_host_port
 from odradek.network.log_limit import LimitedLog
 from odradek.network.socket_protocol import SocketProtocol
 from odradek.timer import Timer, TimerTask
@@ -99,6 +99,8 @@ class Listener:
         assert self._socket is not None, "bind comes before start"
         loop = asyncio.get_running_loop()
         try:
+            # Before the loop does it again: uvloop keeps a failure of `listen` to itself.
+            self._socket.listen(self._options.backlog)
             self._server = await loop.create_server(
                 self._make_protocol, sock=self._socket, backlog=self._options.backlog
             )
@@ -194,11 +196,6 @@ class _Tenant:
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
         self.idle_task: TimerTask | None = None
-
-
-def plain_address(address: str) -> str:
-    """An IPv4 client of a dual-stack socket by its own address."""
-    return address.removeprefix("::ffff:") if "." in address else address
 
 
 def bind_socket(host: str, port: int, options: SocketOptions) -> socket.socket:

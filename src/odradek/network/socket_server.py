@@ -5,7 +5,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from odradek.clock import Clock
@@ -35,7 +35,7 @@ class NetworkLimits:
         idle_max_ms: int = 600_000,
         max_connections: int = 2**31 - 1,
         max_connections_per_ip: int = 2**31 - 1,
-        per_ip_overrides: dict[str, int] | None = None,
+        per_ip_overrides: Mapping[str, int] | None = None,
         socket_options: SocketOptions | None = None,
     ) -> None:
         self.frame_max_bytes = frame_max_bytes
@@ -60,7 +60,7 @@ class SocketServer:
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.request_memory = RequestMemory(limits.request_memory_bytes)
-        self._quotas = ConnectionQuotas(
+        self.quotas = ConnectionQuotas(
             limits.max_connections, limits.max_connections_per_ip, limits.per_ip_overrides
         )
         buffers = BufferPool()
@@ -78,7 +78,7 @@ class SocketServer:
                     loop.call_soon,
                     log,
                 ),
-                self._quotas,
+                self.quotas,
                 timer,
                 limits.socket_options,
                 limits.idle_max_ms,
@@ -92,11 +92,6 @@ class SocketServer:
     def endpoints(self) -> list[EndPoint]:
         """Where the broker listens; after `bind` with the real ports."""
         return [listener.endpoint for listener in self._listeners]
-
-    @property
-    def connection_count(self) -> int:
-        """Open connections of all listeners."""
-        return self._quotas.total
 
     def bind(self) -> None:
         """Takes every address, or none.
@@ -135,7 +130,7 @@ class SocketServer:
         for listener in self._listeners:
             listener.close_connections()
         self._all_closed.clear()
-        if not self._quotas.total:
+        if not self.quotas.total:
             return
         try:
             await asyncio.wait_for(self._all_closed.wait(), LAST_ANSWERS_SECONDS)
@@ -144,5 +139,5 @@ class SocketServer:
                 listener.abort_connections()
 
     def _on_listener_empty(self) -> None:
-        if not self._quotas.total:
+        if not self.quotas.total:
             self._all_closed.set()

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from odradek.clock import ManualClock
-from odradek.network.connection_quotas import ConnectionQuotas, parse_overrides
+from odradek.network.connection_quotas import ConnectionQuotas
 from odradek.network.log_limit import LimitedLog
 from odradek.network.receive_buffers import READ_BUFFER_BYTES, BufferPool, size_class
 from odradek.network.request_memory import RequestMemory
@@ -21,13 +21,6 @@ def test_quota_per_address_and_in_all() -> None:
     assert "max.connections" in (quotas.admit("10.0.0.9") or "")
     quotas.leave("10.0.0.1")
     assert quotas.admit("10.0.0.9") is None
-
-
-def test_overrides_are_read_with_ipv6() -> None:
-    """Goal: the count is what follows the last colon."""
-    assert parse_overrides("127.0.0.1:5, [::1]:7,") == {"127.0.0.1": 5, "::1": 7}
-    with pytest.raises(ValueError, match="address:count"):
-        parse_overrides("localhost")
 
 
 def test_a_flood_is_one_line_and_a_count(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,67 @@
+"""The command line: finds the subcommand in the table, lets its module parse and run.
+
+A command's module has `add_arguments(parser)` and `run(arguments) -> int`, the exit status:
+0, 1 when the broker or the environment refused, 2 for wrong usage. It may have `epilog()`,
+which its `--help` ends with. Only the module that is
+asked for is imported, since most commands need little and `start` should start quickly.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Final, NamedTuple
+
+from odradek import __version__
+
+
+class Command(NamedTuple):
+    """A row of the table: the name, where it lives, and its line in `odradek --help`."""
+
+    name: str
+    module: str
+    help: str
+
+
+COMMANDS: Final = (
+    Command("start", "odradek.cli.start", "run a broker in the foreground"),
+    Command("wheel", "odradek.cli.wheel", "show a live timing wheel in the terminal"),
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a command; returns its exit status. Wrong usage exits with 2 from here."""
+    if not __debug__:
+        # Assertions are part of how the broker protects its data; they stay on.
+        print("odradek: python -O is not supported: it switches assertions off", file=sys.stderr)
+        return 1
+    words = list(sys.argv[1:] if argv is None else argv)
+    arguments = build_parser(words).parse_args(words)
+    module = import_module(arguments.module)
+    status: int = module.run(arguments)
+    return status
+
+
+def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser, in full for the command that `words` name."""
+    parser = argparse.ArgumentParser(
+        prog="odradek", description="A broker that speaks Kafka's protocol, and its tools."
+    )
+    parser.add_argument("--version", action="version", version=f"odradek {__version__}")
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    named = next((word for word in words if not word.startswith("-")), None)
+    for command in COMMANDS:
+        subparser = subparsers.add_parser(
+            command.name,
+            help=command.help,
+            description=command.help.capitalize() + ".",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        subparser.set_defaults(module=command.module)
+        if command.name == named:
+            module = import_module(command.module)
+            module.add_arguments(subparser)
+            if not {"-h", "--help"}.isdisjoint(words) and hasattr(module, "epilog"):
+                subparser.epilog = module.epilog()
+    return parser

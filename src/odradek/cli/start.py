@@ -1,0 +1,161 @@
+"""`odradek start`: a broker as a process of its own.
+
+When it can serve it prints one line on standard output and nothing else there; logs go to
+standard error. What keeps it from starting is one line on standard error and exit status 1.
+Settings are taken, the later over the earlier, from Kafka's defaults, `--config`, `--set`,
+and the flags that have names of their own.
+"""
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+import textwrap
+import time
+from typing import Final
+
+from odradek.clock import SystemClock
+from odradek.config import BROKER_SETTINGS, BrokerConfig, ConfigError, Setting, parse_properties
+from odradek.server.errors import StartError
+
+DEFAULT_DATA_DIR: Final = "odradek-data"
+LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+logger = logging.getLogger("odradek.start")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `odradek start`."""
+    parser.add_argument(
+        "--data-dir",
+        metavar="DIR",
+        help=f"where the data is kept; sets log.dirs (default: {DEFAULT_DATA_DIR})",
+    )
+    parser.add_argument(
+        "--listener",
+        metavar="NAME://HOST:PORT",
+        action="append",
+        default=[],
+        help="where to listen, any number of times; port 0 takes a free one; sets listeners",
+    )
+    parser.add_argument("--broker-id", metavar="N", type=int, help="sets broker.id (default: 1)")
+    parser.add_argument("--config", metavar="FILE", help="settings in the form server.properties")
+    parser.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        type=key_value,
+        default=[],
+        help="one setting, any number of times; goes before --config",
+    )
+    parser.add_argument(
+        "--zookeeper",
+        metavar="HOST:PORT[,...][/CHROOT]",
+        help="the ZooKeeper ensemble of a cluster; sets zookeeper.connect",
+    )
+
+
+def key_value(text: str) -> tuple[str, str]:
+    """Reads `KEY=VALUE`; the value may hold more of that sign."""
+    key, separator, value = text.partition("=")
+    if not separator or not key.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    return key.strip(), value.strip()
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs the broker until SIGTERM or SIGINT."""
+    started_ns = time.monotonic_ns()
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=LOG_FORMAT)
+    # Imported here: usage errors and --help need no broker.
+    from odradek.server.event_loop import new_event_loop
+
+    try:
+        config = BrokerConfig(collect_settings(arguments))
+        if config["zookeeper.connect"]:
+            raise StartError("Clusters on ZooKeeper are not available yet; start without it")
+        if config.unknown:
+            logger.warning("Unknown settings are ignored: %s", ", ".join(config.unknown))
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(serve(config, started_ns))
+    except (StartError, ConfigError) as error:
+        print(f"odradek: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def collect_settings(arguments: argparse.Namespace) -> dict[str, str]:
+    """The settings of all places in their order of precedence.
+
+    Raises:
+        StartError: the file of `--config` cannot be read.
+        ConfigError: it is malformed.
+    """
+    settings: dict[str, str] = {}
+    if arguments.config is not None:
+        settings.update(read_properties(arguments.config))
+    settings.update(arguments.set)
+    if arguments.data_dir is not None:
+        settings["log.dirs"] = arguments.data_dir
+    elif "log.dir" not in settings:
+        settings.setdefault("log.dirs", DEFAULT_DATA_DIR)
+    if arguments.listener:
+        settings["listeners"] = ",".join(arguments.listener)
+    if arguments.zookeeper is not None:
+        settings["zookeeper.connect"] = arguments.zookeeper
+    if arguments.broker_id is not None:
+        settings["broker.id"] = str(arguments.broker_id)
+        settings.pop("node.id", None)
+    elif "broker.id" not in settings and "node.id" not in settings:
+        settings["broker.id"] = "1"
+    return settings
+
+
+def read_properties(path: str) -> dict[str, str]:
+    """The settings of a properties file."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return parse_properties(file.read())
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise StartError(f"Cannot read {path}: {reason}") from error
+
+
+async def serve(config: BrokerConfig, started_ns: int) -> None:
+    """Starts, says so, waits for a signal, and stops in order.
+
+    Raises:
+        StartError: the broker cannot be started.
+    """
+    from odradek.server.broker_server import BrokerServer
+
+    asked_to_stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked_to_stop.set)
+    server = BrokerServer(config, SystemClock())
+    await server.start()
+    started_in_ms = (time.monotonic_ns() - started_ns) // 1_000_000
+    print(
+        f"odradek ready bootstrap={server.bootstrap_servers} broker={config.broker_id} "
+        f"cluster={server.cluster_id} started_in_ms={started_in_ms}",
+        flush=True,
+    )
+    await asked_to_stop.wait()
+    logger.info("Stopping")
+    await server.stop()
+    logger.info("Stopped")
+
+
+def epilog() -> str:
+    """What `--help` ends with: every broker setting, from the table."""
+    rows = [describe_setting(row) for row in BROKER_SETTINGS.values()]
+    return "settings (--set KEY=VALUE, or a line in --config):\n" + "\n".join(rows)
+
+
+def describe_setting(row: Setting) -> str:
+    """A setting in the form of argparse's own help."""
+    default = "unset" if row.default is None else row.render(row.default) or "empty"
+    head = f"  {row.name}  ({row.type.name.lower()}, default {default})"
+    return head + "\n" + textwrap.indent(textwrap.fill(row.text, 90), " " * 6)

@@ -1,0 +1,76 @@
+"""`Background` on threads: fsync, metadata commits and the removal of large files.
+
+Work runs on a small pool; its outcome comes back to the loop, one wake-up for each. The
+pool's threads start when there is something to do, so an idle broker has none.
+
+Errors of the environment (`OSError`, `sqlite3.Error` and the like) go to the submitter,
+which knows what they mean. An `AssertionError` is a mistake of ours: it is raised on the
+loop, where the loop's exception handler logs it.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class ThreadPoolBackground:
+    """Runs blocking work on threads, and its callbacks on `loop`."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, threads: int = 4) -> None:
+        self._loop = loop
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="odradek-background")
+        self._pending = 0
+        self._drained = asyncio.Event()
+        self._drained.set()
+
+    def submit(
+        self,
+        work: Callable[[], T],
+        on_done: Callable[[T], None],
+        on_error: Callable[[BaseException], None],
+    ) -> None:
+        """Runs `work` on a thread, then exactly one of the callbacks on the loop."""
+        self._pending += 1
+        self._drained.clear()
+        future = self._pool.submit(work)
+        future.add_done_callback(partial(self._hand_back, on_done, on_error))
+
+    async def drain(self) -> None:
+        """Waits until nothing is under way, what callbacks submit included."""
+        await self._drained.wait()
+
+    def close(self) -> None:
+        """Ends the threads; everything is drained, so none of them is at work."""
+        assert self._pending == 0, f"{self._pending} pieces of work are under way"
+        self._pool.shutdown()
+
+    def _hand_back(
+        self,
+        on_done: Callable[[T], None],
+        on_error: Callable[[BaseException], None],
+        future: "Future[T]",
+    ) -> None:
+        self._loop.call_soon_threadsafe(self._finish, on_done, on_error, future)
+
+    def _finish(
+        self,
+        on_done: Callable[[T], None],
+        on_error: Callable[[BaseException], None],
+        future: "Future[T]",
+    ) -> None:
+        error = future.exception()
+        try:
+            if error is None:
+                on_done(future.result())
+            elif isinstance(error, AssertionError):
+                raise error
+            else:
+                on_error(error)
+        finally:
+            self._pending -= 1
+            if self._pending == 0:
+                self._drained.set()
