@@ -23,6 +23,7 @@ from mypy_extensions import i32, i64, u8
 
 from odradek.records.batch import (
     CREATE_TIME,
+    HEADER_BYTES,
     BatchHeader,
     Buffer,
     check_checksum,
@@ -37,6 +38,8 @@ from odradek.records.varint import read_packed, read_varint, read_varlong
 
 _LARGEST: Final = 0x7FFFFFFFFFFFFFFF
 _LARGEST_BASE_OFFSET: Final = _LARGEST - 0x7FFFFFFF
+# Of a packed varint: the bit that makes it negative, and what is left of -1.
+_NEGATIVE: Final = 8
 _NULL: Final = 1
 # Half of what int32 offsets can address: the batch that crosses it still fits.
 _DATA_LIMIT_BYTES: Final = 1 << 30
@@ -95,22 +98,33 @@ class ColumnBuffers:
 
 
 class _Validity:
-    """One bit a row, lowest first; set where the row is not null."""
+    """One bit a row, lowest first, set where the row is not null; kept only once one is."""
 
     def __init__(self) -> None:
         self._bits = BytesWriter()
         self._row_count: i64 = 0
         self.null_count: i64 = 0
 
-    def append(self, is_valid: bool) -> None:
+    def append_valid(self) -> None:
         row = self._row_count
         self._row_count = row + 1
-        if row & 7 == 0:
-            self._bits.append(1 if is_valid else 0)
-        elif is_valid:
-            self._bits[row >> 3] |= u8(1 << (row & 7))
-        if not is_valid:
-            self.null_count += 1
+        if self.null_count > 0:
+            if row & 7 == 0:
+                self._bits.append(1)
+            else:
+                byte = self._bits[row >> 3]
+                self._bits[row >> 3] = byte | u8(1 << (row & 7))
+
+    def append_null(self) -> None:
+        row = self._row_count
+        self._row_count = row + 1
+        if self.null_count == 0:
+            self._bits.write(b"\xff" * (row >> 3))
+            if row & 7 != 0:
+                self._bits.append((1 << (row & 7)) - 1)
+        elif row & 7 == 0:
+            self._bits.append(0)
+        self.null_count += 1
 
     def finish(self) -> bytes | None:
         return self._bits.getvalue() if self.null_count > 0 else None
@@ -132,11 +146,11 @@ class _BinaryColumn:
     def append(self, value: bytes) -> None:
         self._data.write(value)
         write_i32_le(self._offsets, i32(len(self._data)))
-        self._validity.append(True)
+        self._validity.append_valid()
 
     def append_null(self) -> None:
         write_i32_le(self._offsets, i32(len(self._data)))
-        self._validity.append(False)
+        self._validity.append_null()
 
     def finish(self) -> BinaryBuffers:
         return BinaryBuffers(
@@ -172,7 +186,10 @@ class _HeaderColumn:
 
     def end_row(self, has_headers: bool) -> None:
         write_i32_le(self._offsets, i32(self._header_count))
-        self._validity.append(has_headers)
+        if has_headers:
+            self._validity.append_valid()
+        else:
+            self._validity.append_null()
 
     def finish(self) -> HeaderBuffers:
         return HeaderBuffers(
@@ -297,9 +314,8 @@ class ColumnDecoder:
             elif header.base_offset < self._end_offset:
                 if self._check_crc:
                     check_checksum(buffer, header)
-                records = records_bytes(buffer, header, self._limit_bytes)
                 try:
-                    self._append_records(records, header)
+                    self._append_records(buffer, header)
                 except IndexError:
                     raise InvalidRecords("the records end before the last one does") from None
         self._next_offset = header.next_offset
@@ -320,20 +336,25 @@ class ColumnDecoder:
             _append_optional(self._values, record.value)
         if self._wants_headers:
             self._headers.end_row(False)
-        self._append_fixed(record.offset, record.timestamp, record.timestamp_type)
-
-    def _append_fixed(self, offset: i64, timestamp: i64, timestamp_type: i32) -> None:
         if self._wants_offset:
-            write_i64_le(self._offsets, offset)
+            write_i64_le(self._offsets, record.offset)
         if self._wants_timestamp:
-            write_i64_le(self._timestamps, timestamp)
+            write_i64_le(self._timestamps, record.timestamp)
         if self._wants_timestamp_type:
-            write_i32_le(self._timestamp_types, timestamp_type)
+            write_i32_le(self._timestamp_types, i32(record.timestamp_type))
         self._row_count += 1
 
-    def _append_records(self, data: bytes, header: BatchHeader) -> None:
-        """The hot loop: every record of one batch of magic 2."""
-        size: i64 = len(data)
+    def _append_records(self, buffer: Buffer, header: BatchHeader) -> None:
+        """Every record of one batch of magic 2, walked where it lies if that is in `bytes`."""
+        if header.codec == 0 and isinstance(buffer, bytes):
+            start = header.position + HEADER_BYTES
+            self._walk(buffer, start, header.end_position, header)
+        else:
+            records = records_bytes(buffer, header, self._limit_bytes)
+            self._walk(records, 0, len(records), header)
+
+    def _walk(self, data: bytes, position: i64, size: i64, header: BatchHeader) -> None:
+        """The hot loop: the records of `data[position:size]`."""
         base_offset: i64 = header.base_offset
         record_count: i64 = header.record_count
         timestamp_type = i32(header.timestamp_type)
@@ -347,54 +368,82 @@ class ColumnDecoder:
         keys = self._keys if self._wants_key else None
         values = self._values if self._wants_value else None
         headers = self._headers if self._wants_headers else None
-        position: i64 = 0
+        offsets = self._offsets if self._wants_offset else None
+        timestamps = self._timestamps if self._wants_timestamp else None
+        timestamp_types = self._timestamp_types if self._wants_timestamp_type else None
         index: i64 = 0
-        # Varints are read as in `walk`: the first byte here, the others by a call.
+        row_count: i64 = 0
         while index < record_count:
-            length: i64 = data[position]
-            position += 1
-            if length >= 0x80:
-                packed = read_packed(data, position - 1)
-                length = packed >> 3
-                position += (packed & 7) - 1
-            end = position + (length >> 1)
-            if length & 1 or end > size:
+            packed = read_packed(data, position)
+            position += packed & 7
+            end = position + (packed >> 4)
+            if packed & _NEGATIVE or end > size:
                 raise InvalidRecords(f"record {index} does not end with the batch or before it")
             delta: i64 = data[position + 1]
-            position += 2
-            if delta >= 0x80:
-                delta, position = read_varlong(data, position - 1)
-            else:
+            if delta < 0x80:
                 delta = delta >> 1 ^ -(delta & 1)
-            offset_delta: i64 = data[position]
-            position += 1
-            if offset_delta >= 0x80:
-                packed = read_packed(data, position - 1)
-                offset_delta = packed >> 3
-                position += (packed & 7) - 1
-            if offset_delta & 1 or not lowest <= delta <= highest:
+                position += 2
+            else:
+                delta, position = read_varlong(data, position + 1)
+            packed = read_packed(data, position)
+            position += packed & 7
+            offset_delta = packed >> 4
+            if packed & _NEGATIVE or delta < lowest or delta > highest:
                 raise InvalidRecords(f"record {index} has a timestamp or an offset out of range")
-            offset_delta >>= 1
-            is_wanted = first <= offset_delta < behind
-            if not is_wanted:
+            if not is_create_time:
+                delta = 0
+            if offset_delta < first or offset_delta >= behind:
                 position = end
                 index += 1
                 continue
-            position = _append_field(data, position, end, keys)
-            position = _append_field(data, position, end, values)
-            if data[position] == 0:
+            packed = read_packed(data, position)
+            start = position + (packed & 7)
+            position = _field_end(packed, start, end)
+            if keys is not None:
+                if packed & _NEGATIVE:
+                    keys.append_null()
+                else:
+                    keys.append(data[start:position])
+            packed = read_packed(data, position)
+            start = position + (packed & 7)
+            position = _field_end(packed, start, end)
+            if values is not None:
+                if packed & _NEGATIVE:
+                    values.append_null()
+                else:
+                    values.append(data[start:position])
+            if data[position] != 0:
+                position = _append_headers(data, position, end, headers)
+            else:
                 position += 1
                 if headers is not None:
                     headers.end_row(False)
-            else:
-                position = _append_headers(data, position, end, headers)
             if position != end:
                 raise InvalidRecords(f"record {index} is not as long as it says")
-            timestamp = base_timestamp + delta if is_create_time else base_timestamp
-            self._append_fixed(base_offset + offset_delta, timestamp, timestamp_type)
+            if offsets is not None:
+                write_i64_le(offsets, base_offset + offset_delta)
+            if timestamps is not None:
+                write_i64_le(timestamps, base_timestamp + delta)
+            if timestamp_types is not None:
+                write_i32_le(timestamp_types, timestamp_type)
+            row_count += 1
             index += 1
         if position != size:
             raise InvalidRecords(f"{size - position} bytes follow the last record")
+        self._row_count += row_count
+
+
+def _field_end(packed: i64, start: i64, end: i64) -> i64:
+    """Where the field whose length varint was read ends; it lies within its record."""
+    if packed & _NEGATIVE:
+        if packed >> 3 != _NULL:
+            raise InvalidRecords("a field has a negative length")
+        return start
+    start += packed >> 4
+    # At least the header count follows, so a field that reaches the end is too long.
+    if start >= end:
+        raise InvalidRecords("a field does not end within its record")
+    return start
 
 
 def _append_optional(column: _BinaryColumn, value: bytes | None) -> None:
@@ -402,30 +451,6 @@ def _append_optional(column: _BinaryColumn, value: bytes | None) -> None:
         column.append_null()
     else:
         column.append(value)
-
-
-def _append_field(data: bytes, position: i64, end: i64, column: _BinaryColumn | None) -> i64:
-    """Adds the key or value at `position` to `column`, if there is one; where it ends."""
-    length: i64 = data[position]
-    position += 1
-    if length >= 0x80:
-        packed = read_packed(data, position - 1)
-        length = packed >> 3
-        position += (packed & 7) - 1
-    if length & 1:
-        if length != _NULL:
-            raise InvalidRecords("a field has a negative length")
-        if column is not None:
-            column.append_null()
-        return position
-    start = position
-    position += length >> 1
-    # At least the header count follows, so a field that reaches the end is too long.
-    if position >= end:
-        raise InvalidRecords("a field does not end within its record")
-    if column is not None:
-        column.append(data[start:position])
-    return position
 
 
 def _append_headers(data: bytes, position: i64, end: i64, column: _HeaderColumn | None) -> i64:
