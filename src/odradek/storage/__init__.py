@@ -1,0 +1,45 @@
+"""The storage floor: logs of record batches in files that Apache Kafka can read.
+
+From the bottom up: `files` (the file system as a port), `names` and `checkpoints` (Kafka's
+names and formats), `offset_index`, `time_index`, `transaction_index` and `segment`, `local_log`
+(the segments of a replica), `log` (what the replica may promise), `log_directory` and
+`log_manager` (all logs over all disks). It imports what is below: records, timer, config.
+"""
+
+from odradek.storage.files import File, FileSystem, OsFileSystem
+from odradek.storage.leader_epochs import LeaderEpochCache
+from odradek.storage.log import AppendOrigin, Log
+from odradek.storage.log_directory import LogDirectory
+from odradek.storage.log_manager import LogManager
+from odradek.storage.offset_index import OffsetIndex
+from odradek.storage.offset_metadata import (
+    AbortedTransaction,
+    LogAppendInfo,
+    LogOffsetMetadata,
+    LogReadInfo,
+    TimestampOffset,
+)
+from odradek.storage.producer_state import ProducerState, ProducerStateManager
+from odradek.storage.segment import LogSegment
+from odradek.storage.time_index import TimeIndex
+
+__all__ = [
+    "AbortedTransaction",
+    "AppendOrigin",
+    "File",
+    "FileSystem",
+    "LeaderEpochCache",
+    "Log",
+    "LogAppendInfo",
+    "LogDirectory",
+    "LogManager",
+    "LogOffsetMetadata",
+    "LogReadInfo",
+    "LogSegment",
+    "OffsetIndex",
+    "OsFileSystem",
+    "ProducerState",
+    "ProducerStateManager",
+    "TimeIndex",
+    "TimestampOffset",
+]

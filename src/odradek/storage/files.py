@@ -1,0 +1,403 @@
+"""The file system as a port: every touch of a disk by the storage floor goes through here.
+
+`FileSystem` is what the floor asks for, `OsFileSystem` is the machine's own. Tests put
+another one in its place, which fails on purpose: after every operation, with a full disk,
+with a failing fsync. Errors are plain `OSError`; `Log` and `LogManager` decide what they
+mean.
+
+Descriptors are bounded. A `File` or a mapped index says nothing about an open descriptor:
+it opens when used, and the pool closes the ones that were not used lately once there are
+more than `max_open_files`. All reads and writes name their position, so nothing is lost by
+closing. A pool has one owner, the event loop; work for another thread takes a handle of its
+own (`File.duplicate`), which the pool does not know.
+"""
+
+import fcntl
+import mmap
+import os
+import resource
+import shutil
+from collections.abc import Sequence
+from typing import Final
+
+Buffer = bytes | bytearray | memoryview
+
+# The kernel takes at most this many buffers in one vectored write (IOV_MAX on Linux).
+VECTOR_MAX: Final = 1024
+
+
+class Handle:
+    """Something that holds a descriptor and can let go of it without being noticed."""
+
+    def __init__(self) -> None:
+        self.recently_used = True
+
+    def release(self) -> None:
+        """Gives the descriptor back; the next use takes a new one."""
+        raise NotImplementedError
+
+
+class HandlePool:
+    """The handles that hold a descriptor now, the longest held first (second chance)."""
+
+    def __init__(self, max_open_files: int) -> None:
+        self.max_open_files = max_open_files
+        self._held: dict[Handle, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def add(self, handle: Handle) -> None:
+        """Notes that `handle` holds a descriptor; makes room when there are too many."""
+        self._held[handle] = None
+        while len(self._held) > self.max_open_files:
+            self._release_one(handle)
+
+    def discard(self, handle: Handle) -> None:
+        """Notes that `handle` holds no descriptor any more."""
+        self._held.pop(handle, None)
+
+    def _release_one(self, newest: Handle) -> None:
+        while True:
+            oldest = next(iter(self._held))
+            del self._held[oldest]
+            if oldest.recently_used or oldest is newest:
+                oldest.recently_used = False
+                self._held[oldest] = None
+                if oldest is newest and len(self._held) == 1:
+                    return
+                continue
+            oldest.release()
+            return
+
+
+class File(Handle):
+    """One file, appended to at its end and read anywhere. `size` is always the true length."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self.path = path
+        self.size = 0
+
+    def append(self, buffers: Sequence[Buffer], size_bytes: int) -> None:
+        """Writes `buffers`, `size_bytes` in all, at the end: all of it, or none and OSError."""
+        raise NotImplementedError
+
+    def read(self, position: int, size_bytes: int) -> bytes:
+        """The bytes from `position`, fewer than asked only at the end of the file."""
+        raise NotImplementedError
+
+    def truncate(self, size_bytes: int) -> None:
+        """Cuts the file to `size_bytes`."""
+        raise NotImplementedError
+
+    def sync(self) -> None:
+        """Returns when the file's data is on the disk."""
+        raise NotImplementedError
+
+    def duplicate(self) -> "File":
+        """Another handle on the same file, for one use on another thread; close it."""
+        raise NotImplementedError
+
+    def renamed(self, path: str) -> None:
+        """Notes that the file has moved to `path`."""
+        self.path = path
+
+    def close(self) -> None:
+        """Gives the descriptor back for good."""
+        self.release()
+
+
+class FileSystem:
+    """What the storage floor needs of a file system."""
+
+    def __init__(self, max_open_files: int) -> None:
+        self.pool = HandlePool(max_open_files)
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """The file at `path`.
+
+        Raises:
+            FileNotFoundError: there is none and `create` is false.
+        """
+        raise NotImplementedError
+
+    def map(self, path: str, size_bytes: int) -> mmap.mmap:
+        """The first `size_bytes` of the file in memory, writable, on blocks that exist.
+
+        The file is created and extended as needed.
+        """
+        raise NotImplementedError
+
+    def read_bytes(self, path: str) -> bytes:
+        """The whole file."""
+        raise NotImplementedError
+
+    def replace(self, path: str, data: bytes, *, sync: bool) -> None:
+        """Puts `data` in the place of the file at once: a reader sees the old or the new.
+
+        With `sync` the new content is on the disk on return; without, a power failure may
+        leave either content or an empty file.
+        """
+        raise NotImplementedError
+
+    def truncate(self, path: str, size_bytes: int) -> None:
+        """Cuts or extends the file at `path`."""
+        raise NotImplementedError
+
+    def sync(self, path: str) -> None:
+        """Returns when the file or directory at `path` is on the disk. Any thread may ask."""
+        raise NotImplementedError
+
+    def size(self, path: str) -> int:
+        """The length of the file, -1 when there is none."""
+        raise NotImplementedError
+
+    def list_directory(self, path: str) -> list[str]:
+        """The names in the directory, sorted."""
+        raise NotImplementedError
+
+    def is_directory(self, path: str) -> bool:
+        """Whether `path` is a directory."""
+        raise NotImplementedError
+
+    def make_directory(self, path: str) -> None:
+        """Makes the directory and its parents; an existing one is as good."""
+        raise NotImplementedError
+
+    def rename(self, path: str, target: str) -> None:
+        """Moves a file or directory, in place of what is at `target`."""
+        raise NotImplementedError
+
+    def remove(self, path: str) -> None:
+        """Removes the file; a missing one is as good. Any thread may ask."""
+        raise NotImplementedError
+
+    def remove_tree(self, path: str) -> None:
+        """Removes a directory with all in it; a missing one is as good. Any thread may ask."""
+        raise NotImplementedError
+
+    def lock(self, path: str) -> "FileLock":
+        """Takes the lock on `path` for this process.
+
+        Raises:
+            BlockingIOError: another process, or another broker in this one, holds it.
+        """
+        raise NotImplementedError
+
+    def space(self, path: str) -> tuple[int, int]:
+        """Total and usable bytes of the volume that holds `path`."""
+        raise NotImplementedError
+
+
+class FileLock:
+    """A lock on a file, held until `release` or the end of the process."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        """Gives the lock up."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class OsFile(File):
+    """A file of the machine, opened on use."""
+
+    def __init__(self, path: str, pool: HandlePool, size_bytes: int, durable: bool) -> None:
+        super().__init__(path)
+        self.size = size_bytes
+        self._pool = pool
+        self._durable = durable
+        self._descriptor = -1
+
+    def append(self, buffers: Sequence[Buffer], size_bytes: int) -> None:
+        """See the port."""
+        start = self.size
+        try:
+            self._write_all(self._opened(), buffers, start, size_bytes)
+        except OSError:
+            self._undo_append(start)
+            raise
+        self.size = start + size_bytes
+
+    def read(self, position: int, size_bytes: int) -> bytes:
+        """See the port."""
+        descriptor = self._descriptor if self._descriptor >= 0 else self._opened()
+        self.recently_used = True
+        return os.pread(descriptor, size_bytes, position)
+
+    def truncate(self, size_bytes: int) -> None:
+        """See the port."""
+        os.ftruncate(self._opened(), size_bytes)
+        self.size = size_bytes
+
+    def sync(self) -> None:
+        """See the port."""
+        if self._durable:
+            os.fdatasync(self._opened())
+
+    def duplicate(self) -> File:
+        """See the port."""
+        twin = OsFile(self.path, HandlePool(1), self.size, self._durable)
+        twin._descriptor = os.dup(self._opened())
+        return twin
+
+    def release(self) -> None:
+        """Gives the descriptor back; the next use takes a new one."""
+        self._pool.discard(self)
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
+
+    def _opened(self) -> int:
+        self.recently_used = True
+        if self._descriptor < 0:
+            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            self._pool.add(self)
+        return self._descriptor
+
+    def _write_all(
+        self, descriptor: int, buffers: Sequence[Buffer], position: int, size_bytes: int
+    ) -> None:
+        if len(buffers) <= VECTOR_MAX:
+            written = os.pwritev(descriptor, buffers, position)
+            if written == size_bytes:
+                return
+            if written > 0 and len(buffers) == 1:
+                rest = memoryview(buffers[0])[written:]
+                self._write_all(descriptor, [rest], position + written, size_bytes - written)
+                return
+        # Too many parts for one call, or the kernel stopped between two of them.
+        self._write_each(descriptor, buffers, position)
+
+    def _write_each(self, descriptor: int, buffers: Sequence[Buffer], position: int) -> None:
+        for first in range(0, len(buffers), VECTOR_MAX):
+            rest = memoryview(b"".join(buffers[first : first + VECTOR_MAX]))
+            while rest:
+                written = os.pwrite(descriptor, rest, position)
+                position += written
+                rest = rest[written:]
+
+    def _undo_append(self, start: int) -> None:
+        """Nothing half written stays; when even that fails, recovery cuts it off."""
+        if self._descriptor >= 0:
+            os.ftruncate(self._descriptor, start)
+
+
+class OsFileSystem(FileSystem):
+    """The machine's own files.
+
+    With `durable` false nothing is ever synced: for brokers whose directory is thrown away
+    at the end.
+    """
+
+    def __init__(self, max_open_files: int | None = None, *, durable: bool = True) -> None:
+        # Half of what the process may open; the rest is for connections.
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
+        super().__init__(max_open_files if max_open_files is not None else max(limit, 16))
+        self.durable = durable
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """See the port."""
+        size_bytes = self.size(path)
+        if size_bytes < 0:
+            if not create:
+                raise FileNotFoundError(f"{path} is missing")
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
+            size_bytes = 0
+        return OsFile(path, self.pool, size_bytes, self.durable)
+
+    def map(self, path: str, size_bytes: int) -> mmap.mmap:
+        """See the port."""
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            # A write to a hole of a full disk would end the process with SIGBUS.
+            if os.fstat(descriptor).st_size < size_bytes:
+                os.posix_fallocate(descriptor, 0, size_bytes)
+            return mmap.mmap(descriptor, size_bytes)
+        finally:
+            os.close(descriptor)
+
+    def read_bytes(self, path: str) -> bytes:
+        """See the port."""
+        with open(path, "rb") as stream:
+            return stream.read()
+
+    def replace(self, path: str, data: bytes, *, sync: bool) -> None:
+        """See the port."""
+        temporary = path + ".tmp"
+        with open(temporary, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            if sync and self.durable:
+                os.fsync(stream.fileno())
+        os.replace(temporary, path)
+        if sync:
+            self.sync(os.path.dirname(path))
+
+    def truncate(self, path: str, size_bytes: int) -> None:
+        """See the port."""
+        os.truncate(path, size_bytes)
+
+    def sync(self, path: str) -> None:
+        """See the port."""
+        if not self.durable:
+            return
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def size(self, path: str) -> int:
+        """See the port."""
+        try:
+            return os.stat(path).st_size
+        except FileNotFoundError:
+            return -1
+
+    def list_directory(self, path: str) -> list[str]:
+        """See the port."""
+        return sorted(os.listdir(path))
+
+    def is_directory(self, path: str) -> bool:
+        """See the port."""
+        return os.path.isdir(path)
+
+    def make_directory(self, path: str) -> None:
+        """See the port."""
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, path: str, target: str) -> None:
+        """See the port."""
+        os.replace(path, target)
+
+    def remove(self, path: str) -> None:
+        """See the port."""
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            return
+
+    def remove_tree(self, path: str) -> None:
+        """See the port."""
+        if os.path.isdir(path):
+            shutil.rmtree(path)
+
+    def lock(self, path: str) -> FileLock:
+        """See the port."""
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            raise
+        return FileLock(descriptor)
+
+    def space(self, path: str) -> tuple[int, int]:
+        """See the port."""
+        volume = os.statvfs(path)
+        return volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize

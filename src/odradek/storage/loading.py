@@ -1,0 +1,301 @@
+"""Opening a log: from a directory of files, however the last broker left it, to a `Log`.
+
+After an orderly end only names, sizes, the last index entries and the newest snapshot are
+looked at. After a crash everything from the recovery point on is read: batches are checked,
+the log is cut at the first that is not valid, indexes are rebuilt, and so is what hangs on
+the records (leader epochs, producers). What can be rebuilt is rebuilt whatever is wrong with
+it; a file of records is only ever cut at its end.
+
+Leftovers are removed: `.deleted` and temporary files, indexes without a log.
+"""
+
+from collections.abc import Callable
+from typing import Final
+from uuid import UUID
+
+from odradek.config.topic import LogConfig
+from odradek.model import TopicPartition
+from odradek.records.batch import BatchHeader, Buffer
+from odradek.storage import names
+from odradek.storage.checkpoints import (
+    CorruptCheckpoint,
+    encode_partition_metadata,
+    parse_epochs,
+    parse_partition_metadata,
+)
+from odradek.storage.leader_epochs import LeaderEpochCache
+from odradek.storage.log import Log
+from odradek.storage.log_directory import LogDirectory
+from odradek.storage.producer_state import ProducerStateManager
+from odradek.storage.recovery import rebuild_indexes, recover_segment, walk_segment
+from odradek.storage.replay import replay_producers, snapshot_offsets
+from odradek.storage.segment import LogSegment
+from odradek.storage.segments import LogSegments
+
+_LITTER: Final = (names.DELETED_SUFFIX, names.CLEANED_SUFFIX, ".tmp")
+
+# Called with what was found wrong, as one line for the broker's log.
+OnFinding = Callable[[str], None]
+# Called with the bytes that have been checked since the last call.
+OnBytes = Callable[[int], None]
+
+
+class Opening:
+    """What is known of a log before it is opened, and who wants to hear of the work."""
+
+    def __init__(
+        self,
+        *,
+        log_start_offset: int = 0,
+        recovery_point: int = 0,
+        high_watermark: int = 0,
+        was_clean: bool = True,
+        on_finding: OnFinding | None = None,
+        on_bytes: OnBytes | None = None,
+    ) -> None:
+        self.log_start_offset = log_start_offset
+        self.recovery_point = recovery_point
+        self.high_watermark = high_watermark
+        self.was_clean = was_clean
+        self.on_finding = on_finding
+        self.on_bytes = on_bytes
+
+    def report(self, finding: str) -> None:
+        """Passes on what was found wrong."""
+        if self.on_finding is not None:
+            self.on_finding(finding)
+
+
+def create_log(
+    directory: LogDirectory,
+    topic_partition: TopicPartition,
+    topic_id: UUID,
+    config: LogConfig,
+) -> Log:
+    """A new, empty log.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    path = directory.file_path(names.partition_directory(topic_partition))
+    directory.file_system.make_directory(path)
+    write_topic_id(directory, path, topic_id)
+    return open_log(directory, topic_partition, topic_id, config, Opening())
+
+
+def write_topic_id(directory: LogDirectory, path: str, topic_id: UUID) -> None:
+    """Writes `partition.metadata`. Not synced: the metadata store knows the id too."""
+    data = encode_partition_metadata(topic_id)
+    directory.file_system.replace(f"{path}/{names.PARTITION_METADATA}", data, sync=False)
+
+
+def read_topic_id(directory: LogDirectory, path: str) -> UUID | None:
+    """The id in `partition.metadata`, None when it is missing or cannot be read."""
+    file = f"{path}/{names.PARTITION_METADATA}"
+    if directory.file_system.size(file) < 0:
+        return None
+    try:
+        return parse_partition_metadata(directory.file_system.read_bytes(file))
+    except CorruptCheckpoint:
+        return None
+
+
+def open_log(
+    directory: LogDirectory,
+    topic_partition: TopicPartition,
+    topic_id: UUID,
+    config: LogConfig,
+    opening: Opening,
+) -> Log:
+    """The log that lies in the partition's directory, recovered if it has to be.
+
+    Raises:
+        OSError: the disk failed.
+        CorruptRecords: a log that was closed in order has a damaged end.
+    """
+    path = directory.file_path(names.partition_directory(topic_partition))
+    loader = _Loader(directory, path, config, opening)
+    segments = loader.load_segments()
+    log_end_offset = loader.find_log_end(segments)
+    epochs = loader.load_epochs(segments, log_end_offset)
+    log_start_offset = max(opening.log_start_offset, segments.first.base_offset)
+    log_start_offset = min(log_start_offset, log_end_offset)
+    producers = ProducerStateManager(str(topic_partition))
+    snapshot_offset = replay_producers(
+        directory.file_system, path, segments, producers, log_end_offset
+    )
+    loader.remove_stray_snapshots(segments, log_end_offset)
+    recovery_point = min(opening.recovery_point, log_end_offset)
+    log = Log(
+        directory,
+        path,
+        topic_partition,
+        topic_id,
+        config,
+        segments,
+        log_start_offset,
+        log_end_offset if opening.was_clean else recovery_point,
+        log_end_offset,
+        epochs,
+        producers,
+        snapshot_offset,
+    )
+    epochs.log_end_offset = log.current_end_offset
+    log.update_high_watermark(opening.high_watermark)
+    return log
+
+
+class _Loader:
+    """One opening of one log."""
+
+    def __init__(
+        self, directory: LogDirectory, path: str, config: LogConfig, opening: Opening
+    ) -> None:
+        self._directory = directory
+        self._file_system = directory.file_system
+        self._path = path
+        self._config = config
+        self._opening = opening
+        # (epoch, start offset) as the recovered records say.
+        self._seen_epochs: list[tuple[int, int]] = []
+
+    def load_segments(self) -> LogSegments:
+        """The segments as the files say; an empty one when there are none."""
+        offsets: list[int] = []
+        others: list[tuple[int, str]] = []
+        present = self._file_system.list_directory(self._path)
+        for name in present:
+            if name.endswith(_LITTER):
+                self._file_system.remove(f"{self._path}/{name}")
+                continue
+            parsed = names.parse_segment_file(name)
+            if parsed is None:
+                continue
+            if parsed[1] == names.LOG_SUFFIX:
+                offsets.append(parsed[0])
+            elif parsed[1] != names.SNAPSHOT_SUFFIX:
+                others.append(parsed)
+        self._remove_orphans(offsets, others)
+        if not offsets:
+            return LogSegments([self._segment(self._opening.log_start_offset, create=True)])
+        segments = LogSegments([self._segment(offset) for offset in sorted(offsets)])
+        self._mend_missing_indexes(segments, set(present))
+        return segments
+
+    def find_log_end(self, segments: LogSegments) -> int:
+        """The log end offset, after recovery where that is needed."""
+        if self._opening.was_clean:
+            active = segments.active
+            if not active.indexes_are_sane():
+                self._opening.report(f"{active.file.path}: the indexes are damaged, rebuilding")
+                rebuild_indexes(active)
+            return active.next_offset()
+        return self._recover(segments)
+
+    def load_epochs(self, segments: LogSegments, log_end_offset: int) -> LeaderEpochCache:
+        """The leader epochs of the checkpoint and the recovered records, or of all records."""
+        file = f"{self._path}/{names.LEADER_EPOCH_CHECKPOINT}"
+        try:
+            entries = self._read_epochs(file)
+        except CorruptCheckpoint as error:
+            self._opening.report(f"{file}: {error}, rebuilding it from the log")
+            self._collect_epochs(segments)
+            entries = []
+        cache = LeaderEpochCache(self._file_system, file, lambda: log_end_offset, entries)
+        if not self._opening.was_clean:
+            cache.truncate_from_end(log_end_offset)
+        for epoch, start_offset in self._seen_epochs:
+            cache.note(epoch, start_offset)
+        cache.flush_if_changed()
+        return cache
+
+    def remove_stray_snapshots(self, segments: LogSegments, log_end_offset: int) -> None:
+        """Keeps the snapshots at segments' beginnings and the newest one."""
+        kept = {segment.base_offset for segment in segments.all()}
+        kept.add(log_end_offset)
+        for offset in snapshot_offsets(self._file_system, self._path):
+            if offset not in kept:
+                self._file_system.remove(
+                    names.segment_file(self._path, offset, names.SNAPSHOT_SUFFIX)
+                )
+
+    def _segment(self, base_offset: int, *, create: bool = False) -> LogSegment:
+        return LogSegment(
+            self._file_system,
+            self._path,
+            base_offset,
+            self._config.index_interval_bytes,
+            self._config.segment_index_bytes,
+            self._directory.clock.wall_ms(),
+            create=create,
+        )
+
+    def _remove_orphans(self, offsets: list[int], others: list[tuple[int, str]]) -> None:
+        with_log = set(offsets)
+        for offset, suffix in others:
+            if offset not in with_log:
+                self._file_system.remove(names.segment_file(self._path, offset, suffix))
+
+    def _mend_missing_indexes(self, segments: LogSegments, present: set[str]) -> None:
+        """Rebuilds the indexes of old segments where a file is missing.
+
+        Those of the others are looked at when they are used: a wrong one is noticed then.
+        """
+        for segment in segments.all():
+            stem = f"{segment.base_offset:020d}"
+            missing = [
+                suffix
+                for suffix in (names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX)
+                if stem + suffix not in present
+            ]
+            if missing:
+                self._opening.report(f"{segment.file.path}: {missing} missing, rebuilding")
+                rebuild_indexes(segment)
+                if segment is not segments.active:
+                    segment.seal()
+
+    def _recover(self, segments: LogSegments) -> int:
+        """Checks what may not have reached the disk; cuts the log where it stops being valid."""
+        first = max(segments.index_of(self._opening.recovery_point), 0)
+        unchecked = segments.all()[first:]
+        next_offset = unchecked[0].base_offset
+        for index, segment in enumerate(unchecked):
+            size_bytes = segment.size_bytes
+            end = recover_segment(segment, next_offset, self._note_epoch)
+            next_offset = end.next_offset
+            if self._opening.on_bytes is not None:
+                self._opening.on_bytes(size_bytes)
+            if end.reason is not None:
+                dropped = size_bytes - segment.size_bytes
+                self._opening.report(
+                    f"{segment.file.path}: {end.reason}; cut there, {dropped} bytes dropped"
+                )
+                self._drop(segments, unchecked[index + 1 :])
+                break
+            if index + 1 < len(unchecked):
+                segment.seal()
+        return max(next_offset, segments.active.base_offset)
+
+    def _drop(self, segments: LogSegments, doomed: list[LogSegment]) -> None:
+        for segment in doomed:
+            self._opening.report(f"{segment.file.path}: dropped, it lies behind a damaged one")
+            segments.remove(segment)
+            segment.release()
+            segment.rename_files(names.DELETED_SUFFIX)
+            for path in segment.paths():
+                self._file_system.remove(path)
+
+    def _note_epoch(self, header: BatchHeader, _: Buffer) -> None:
+        epoch = header.partition_leader_epoch
+        if epoch >= 0 and (not self._seen_epochs or self._seen_epochs[-1][0] < epoch):
+            self._seen_epochs.append((epoch, header.base_offset))
+
+    def _collect_epochs(self, segments: LogSegments) -> None:
+        self._seen_epochs = []
+        for segment in segments.all():
+            walk_segment(segment, self._note_epoch, check=False)
+
+    def _read_epochs(self, file: str) -> list[tuple[int, int]]:
+        if self._file_system.size(file) < 0:
+            return []
+        return parse_epochs(self._file_system.read_bytes(file))

@@ -1,0 +1,172 @@
+"""One of `log.dirs`: its lock, its identity, its checkpoints, and whether it still works.
+
+Every log lives in a `LogDirectory` and does its file work through it. A disk that fails takes
+the whole directory out of service, once: `failure` is set, every log in it answers
+KAFKA_STORAGE_ERROR from then on, and whoever owns the directory is told. A full disk is no
+failure of the directory: it refuses one append, and the next may find room.
+
+Files that nobody needs any more are renamed at once and removed by `delete_later`, so that a
+reader that just found them is not hurt.
+"""
+
+import errno
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+from uuid import UUID
+
+from odradek.background import Background
+from odradek.clock import Clock
+from odradek.errors import BrokerError, ErrorCode, LogDirFailure
+from odradek.model import TopicPartition
+from odradek.storage import checkpoints, names
+from odradek.storage.files import FileLock, FileSystem
+from odradek.timer.timer import Timer
+from odradek.timer.timer_task import TimerTask
+
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+class LogDirectory:
+    """A directory of logs. `failure` is None as long as its disk works."""
+
+    def __init__(
+        self,
+        path: str,
+        file_system: FileSystem,
+        clock: Clock,
+        timer: Timer,
+        background: Background,
+        on_failure: Callable[["LogDirectory"], None],
+    ) -> None:
+        self.path = path
+        self.file_system = file_system
+        self.clock = clock
+        self.timer = timer
+        self.background = background
+        self.failure: LogDirFailure | None = None
+        self.directory_id: UUID | None = None
+        self._on_failure = on_failure
+        self._lock: FileLock | None = None
+
+    def open(self) -> bool:
+        """Makes and locks the directory; returns whether it was closed in order last time.
+
+        The marker of an orderly end is removed: from now on a crash is possible.
+
+        Raises:
+            BlockingIOError: another broker uses the directory.
+            OSError: the directory cannot be used.
+        """
+        self.file_system.make_directory(self.path)
+        self._lock = self.file_system.lock(self.file_path(names.LOCK_FILE))
+        marker = self.file_path(names.CLEAN_SHUTDOWN_FILE)
+        was_clean = self.file_system.size(marker) >= 0
+        if was_clean:
+            self.file_system.remove(marker)
+            self.file_system.sync(self.path)
+        return was_clean
+
+    def mark_clean(self, broker_epoch: int) -> None:
+        """Writes the marker; every log has been flushed and closed."""
+        marker = self.file_path(names.CLEAN_SHUTDOWN_FILE)
+        self.file_system.replace(marker, checkpoints.encode_clean_shutdown(broker_epoch), sync=True)
+
+    def release_lock(self) -> None:
+        """Lets another broker have the directory."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def identify(self, cluster_id: str, node_id: int, new_id: UUID) -> None:
+        """Checks `meta.properties` against the broker, or writes it into a new directory.
+
+        Raises:
+            ValueError: the directory belongs to another cluster or broker.
+        """
+        path = self.file_path(names.META_PROPERTIES)
+        if self.file_system.size(path) < 0:
+            self.directory_id = new_id
+            data = checkpoints.encode_meta_properties(cluster_id, node_id, new_id)
+            self.file_system.replace(path, data, sync=True)
+            return
+        found = checkpoints.parse_meta_properties(self.file_system.read_bytes(path))
+        held = (found.get("cluster.id"), found.get("node.id", found.get("broker.id")))
+        if held != (cluster_id, str(node_id)):
+            raise ValueError(
+                f"{path} belongs to broker {held[1]} of cluster {held[0]}, "
+                f"this is broker {node_id} of cluster {cluster_id}"
+            )
+        if "directory.id" in found:
+            self.directory_id = checkpoints.decode_uuid(found["directory.id"])
+
+    def file_path(self, name: str) -> str:
+        """The path of a file of this directory."""
+        return f"{self.path}/{name}"
+
+    def read_offsets(self, name: str) -> dict[TopicPartition, int]:
+        """The offsets of a checkpoint; none when it is missing or cannot be read.
+
+        Each of the checkpoints only saves work or is bounded by the log itself, so a broken
+        one is as good as none.
+        """
+        path = self.file_path(name)
+        if self.file_system.size(path) < 0:
+            return {}
+        try:
+            return checkpoints.parse_offsets(self.file_system.read_bytes(path))
+        except checkpoints.CorruptCheckpoint:
+            return {}
+
+    def write_offsets(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Replaces a checkpoint. Blocks on the disk.
+
+        Raises:
+            OSError: the old checkpoint is still there.
+        """
+        data = checkpoints.encode_offsets(offsets)
+        self.file_system.replace(self.file_path(name), data, sync=True)
+
+    def delete_later(self, paths: Sequence[str], delay_ms: int) -> None:
+        """Removes files or directories, which are renamed already, after a delay."""
+        self.timer.add(TimerTask(delay_ms, lambda: self._remove(list(paths))))
+
+    def check(self) -> None:
+        """Raises what every log of a failed directory answers.
+
+        Raises:
+            BrokerError: KAFKA_STORAGE_ERROR.
+        """
+        if self.failure is not None:
+            raise BrokerError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{self.path} is offline: {self.failure.cause}"
+            )
+
+    def storage_error(self, error: OSError, doing: str) -> BrokerError:
+        """What to answer when the disk refused something; a failing disk goes offline."""
+        if error.errno not in _FULL:
+            self.fail(error)
+        return BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{doing} failed: {error}")
+
+    def fail(self, error: OSError) -> None:
+        """Takes the directory out of service; only the first failure counts."""
+        if self.failure is None:
+            self.failure = LogDirFailure(self.path, error)
+            self._on_failure(self)
+
+    def _remove(self, paths: list[str]) -> None:
+        def work() -> None:
+            for path in paths:
+                if self.file_system.is_directory(path):
+                    self.file_system.remove_tree(path)
+                else:
+                    self.file_system.remove(path)
+
+        self.background.submit(work, _ignore, self._on_background_error)
+
+    def _on_background_error(self, error: BaseException) -> None:
+        if isinstance(error, OSError) and error.errno not in _FULL:
+            self.fail(error)
+
+
+def _ignore(_: None) -> None:
+    return

@@ -1,0 +1,447 @@
+"""`LogManager`: all logs of a broker, over all directories of `log.dirs`.
+
+It loads them at the start (recovering those of a directory that was not closed in order),
+makes, finds and deletes them, and keeps the housekeeping going: retention, flushing,
+checkpoints, forgetting of silent producers. The housekeeping is scheduled on the broker's
+timer, so that a clock that is moved by hand drives it; what blocks runs in the background.
+
+A new log goes to the directory with the fewest. A directory whose disk fails goes offline
+alone: its logs answer KAFKA_STORAGE_ERROR, the others live on.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+from uuid import UUID, uuid4
+
+from odradek.background import Background
+from odradek.clock import Clock
+from odradek.config.broker import BrokerConfig
+from odradek.config.topic import LogConfig
+from odradek.errors import BrokerError, ErrorCode
+from odradek.model import TopicPartition
+from odradek.records.errors import CorruptRecords
+from odradek.storage import names
+from odradek.storage.checkpoint_writer import CheckpointWriter
+from odradek.storage.files import FileSystem, OsFileSystem
+from odradek.storage.loading import Opening, create_log, open_log, read_topic_id, write_topic_id
+from odradek.storage.log import Log
+from odradek.storage.log_directory import LogDirectory
+from odradek.timer.timer import Timer
+from odradek.timer.timer_task import TimerTask
+
+logger = logging.getLogger(__name__)
+
+NO_TOPIC_ID: Final = UUID(int=0)
+# Kafka has an undocumented setting for it.
+_EXPIRATION_CHECK_MS: Final = 600_000
+
+
+class LoadingProgress:
+    """How far the start is: logs opened of how many, and bytes that recovery has checked."""
+
+    def __init__(self, total_logs: int) -> None:
+        self.total_logs = total_logs
+        self.loaded_logs = 0
+        self.checked_bytes = 0
+
+
+OnProgress = Callable[[LoadingProgress], None]
+
+
+class LogManager:
+    """The logs of one broker. Call `start` before anything else, `shutdown` at the end."""
+
+    def __init__(
+        self,
+        log_dirs: Sequence[str],
+        broker_config: BrokerConfig,
+        clock: Clock,
+        timer: Timer,
+        background: Background,
+        *,
+        on_log_dir_failure: Callable[[str], None],
+        file_system: FileSystem | None = None,
+    ) -> None:
+        self._config = broker_config
+        self._clock = clock
+        self._timer = timer
+        self._background = background
+        self._on_log_dir_failure = on_log_dir_failure
+        self._file_system = file_system if file_system is not None else OsFileSystem()
+        self.directories = [
+            LogDirectory(path, self._file_system, clock, timer, background, self._on_failure)
+            for path in log_dirs
+        ]
+        self._logs: dict[TopicPartition, Log] = {}
+        self._tasks: list[TimerTask] = []
+        self._flushing: set[TopicPartition] = set()
+        self._checkpoints = [CheckpointWriter(directory) for directory in self.directories]
+        self._clean: dict[str, bool] = {}
+        self._is_shut_down = False
+
+    # The start.
+
+    def start(
+        self,
+        on_progress: OnProgress | None = None,
+        *,
+        cluster_id: str | None = None,
+        node_id: int | None = None,
+    ) -> None:
+        """Opens the directories and all logs in them, and begins the housekeeping. Blocks.
+
+        With `cluster_id` given, `meta.properties` is checked, or written where it is missing.
+
+        Raises:
+            BlockingIOError: another broker uses one of the directories.
+            ValueError: a directory belongs to another broker, or two hold the same log.
+            LogDirFailure: no directory can be used.
+        """
+        for directory in self.directories:
+            self._open_directory(directory, cluster_id, node_id)
+        self._check_any_online()
+        found = [(directory, self._logs_in(directory)) for directory in self._online()]
+        progress = LoadingProgress(sum(len(partitions) for _, partitions in found))
+        for directory, partitions in found:
+            self._load_directory(directory, partitions, progress, on_progress)
+        self._check_any_online()
+        self._begin_housekeeping()
+
+    def _open_directory(
+        self, directory: LogDirectory, cluster_id: str | None, node_id: int | None
+    ) -> None:
+        try:
+            self._clean[directory.path] = directory.open()
+            if cluster_id is not None:
+                broker_id = self._config.broker_id if node_id is None else node_id
+                directory.identify(cluster_id, broker_id, uuid4())
+        except BlockingIOError as error:
+            raise BlockingIOError(
+                error.errno, f"{directory.path} is in use by another broker"
+            ) from error
+        except OSError as error:
+            directory.fail(error)
+
+    def _logs_in(self, directory: LogDirectory) -> list[TopicPartition]:
+        partitions = []
+        try:
+            present = self._file_system.list_directory(directory.path)
+        except OSError as error:
+            directory.fail(error)
+            return []
+        for name in present:
+            path = directory.file_path(name)
+            if names.is_deleted_directory(name):
+                directory.delete_later([path], 0)
+                continue
+            topic_partition = names.parse_partition_directory(name)
+            if topic_partition is not None and self._file_system.is_directory(path):
+                partitions.append(topic_partition)
+        return partitions
+
+    def _load_directory(
+        self,
+        directory: LogDirectory,
+        partitions: list[TopicPartition],
+        progress: LoadingProgress,
+        on_progress: OnProgress | None,
+    ) -> None:
+        recovery_points = directory.read_offsets(names.RECOVERY_POINT_CHECKPOINT)
+        log_starts = directory.read_offsets(names.LOG_START_OFFSET_CHECKPOINT)
+        high_watermarks = directory.read_offsets(names.HIGH_WATERMARK_CHECKPOINT)
+
+        def on_bytes(size_bytes: int) -> None:
+            progress.checked_bytes += size_bytes
+            if on_progress is not None:
+                on_progress(progress)
+
+        for topic_partition in partitions:
+            opening = Opening(
+                log_start_offset=log_starts.get(topic_partition, 0),
+                recovery_point=recovery_points.get(topic_partition, 0),
+                high_watermark=high_watermarks.get(topic_partition, 0),
+                was_clean=self._clean[directory.path],
+                on_finding=logger.warning,
+                on_bytes=on_bytes,
+            )
+            if not self._load(directory, topic_partition, opening):
+                return
+            progress.loaded_logs += 1
+            if on_progress is not None:
+                on_progress(progress)
+
+    def _load(
+        self, directory: LogDirectory, topic_partition: TopicPartition, opening: Opening
+    ) -> bool:
+        """Opens one log; returns whether the directory still works."""
+        if topic_partition in self._logs:
+            raise ValueError(
+                f"{topic_partition} lies in both {directory.path} and "
+                f"{self._logs[topic_partition].log_directory.path}"
+            )
+        path = directory.file_path(names.partition_directory(topic_partition))
+        try:
+            topic_id = read_topic_id(directory, path) or NO_TOPIC_ID
+            config = self._config.log_defaults
+            try:
+                log = open_log(directory, topic_partition, topic_id, config, opening)
+            except CorruptRecords as error:
+                # Closed in order and damaged since: what a crash would have left is no worse.
+                logger.warning("%s: %s; recovering", path, error)
+                opening.was_clean = False
+                opening.recovery_point = 0
+                log = open_log(directory, topic_partition, topic_id, config, opening)
+        except OSError as error:
+            directory.fail(error)
+            return False
+        self._adopt(log)
+        return True
+
+    def _adopt(self, log: Log) -> None:
+        log.on_flush_due = self.flush_in_background
+        log.on_rolled = self.flush_in_background
+        log.on_unflushed = self._flush_later
+        log.on_log_start_offset = self._on_log_start_offset
+        self._logs[log.topic_partition] = log
+
+    # Finding, making, deleting.
+
+    def get(self, topic_partition: TopicPartition) -> Log | None:
+        """The log of a partition, None when there is none here."""
+        return self._logs.get(topic_partition)
+
+    def logs(self) -> list[Log]:
+        """All logs, those of failed directories included."""
+        return list(self._logs.values())
+
+    def get_or_create(
+        self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig
+    ) -> Log:
+        """The log of a partition, made when there is none, with these settings.
+
+        A log of an earlier topic of the same name is deleted first.
+
+        Raises:
+            BrokerError: KAFKA_STORAGE_ERROR, the directory has failed or is full.
+        """
+        log = self._logs.get(topic_partition)
+        if log is not None and log.topic_id not in (topic_id, NO_TOPIC_ID):
+            self.delete(topic_partition)
+            log = None
+        if log is None:
+            return self._create(topic_partition, topic_id, config)
+        log.update_config(config)
+        if log.topic_id != topic_id:
+            log.topic_id = topic_id
+            self._write_topic_id(log)
+        return log
+
+    def delete(self, topic_partition: TopicPartition) -> None:
+        """Takes a log away: its directory is renamed now and removed after a delay.
+
+        Nothing happens when there is no such log.
+
+        Raises:
+            BrokerError: KAFKA_STORAGE_ERROR; the log is out of use all the same.
+        """
+        log = self._logs.pop(topic_partition, None)
+        if log is None:
+            return
+        log.abandon()
+        directory = log.log_directory
+        if directory.failure is not None:
+            return
+        target = directory.file_path(names.deleted_directory(topic_partition, uuid4()))
+        try:
+            self._file_system.rename(log.path, target)
+        except OSError as error:
+            raise directory.storage_error(error, f"deleting {log.path}") from error
+        log.moved(target)
+        directory.delete_later([target], log.config.file_delete_delay_ms)
+        self._write_checkpoints(directory)
+
+    def log_dir_of(self, topic_partition: TopicPartition) -> str | None:
+        """The directory of `log.dirs` that holds the partition."""
+        log = self._logs.get(topic_partition)
+        return log.log_directory.path if log is not None else None
+
+    @property
+    def offline_dirs(self) -> list[str]:
+        """The directories whose disk has failed."""
+        return [d.path for d in self.directories if d.failure is not None]
+
+    def _create(self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig) -> Log:
+        directory = self._emptiest()
+        try:
+            log = create_log(directory, topic_partition, topic_id, config)
+        except OSError as error:
+            raise directory.storage_error(error, f"creating {topic_partition}") from error
+        self._adopt(log)
+        return log
+
+    def _write_topic_id(self, log: Log) -> None:
+        try:
+            write_topic_id(log.log_directory, log.path, log.topic_id)
+        except OSError as error:
+            # The metadata store knows the id; the file is for whoever reads without it.
+            log.log_directory.storage_error(error, f"writing in {log.path}")
+
+    def _emptiest(self) -> LogDirectory:
+        online = self._online()
+        if not online:
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, "every log directory is offline")
+        if len(online) == 1:
+            return online[0]
+        counts = dict.fromkeys([directory.path for directory in online], 0)
+        for log in self._logs.values():
+            if log.log_directory.path in counts:
+                counts[log.log_directory.path] += 1
+        return min(online, key=lambda directory: counts[directory.path])
+
+    # Housekeeping.
+
+    def _begin_housekeeping(self) -> None:
+        config = self._config
+        self._every(config["log.retention.check.interval.ms"], self.delete_old_segments)
+        self._every(config["log.flush.offset.checkpoint.interval.ms"], self.write_recovery_points)
+        self._every(
+            config["replica.high.watermark.checkpoint.interval.ms"], self.write_high_watermarks
+        )
+        self._every(_EXPIRATION_CHECK_MS, self.remove_expired_producers)
+
+    def _every(self, interval_ms: int, action: Callable[[], None]) -> None:
+        def run() -> None:
+            action()
+            if not self._is_shut_down:
+                self._timer.add(task)
+
+        task = TimerTask(max(interval_ms, 1), run)
+        self._tasks.append(task)
+        self._timer.add(task)
+
+    def delete_old_segments(self) -> None:
+        """Applies retention to every log."""
+        now_ms = self._clock.wall_ms()
+        for log in self._working_logs():
+            try:
+                log.delete_old_segments(now_ms)
+            except BrokerError as error:
+                logger.warning("retention of %s: %s", log.topic_partition, error)
+
+    def remove_expired_producers(self) -> None:
+        """Forgets the producers that have been silent for `producer.id.expiration.ms`."""
+        now_ms = self._clock.wall_ms()
+        expiration_ms = self._config["producer.id.expiration.ms"]
+        for log in self._working_logs():
+            log.producers.remove_expired(now_ms, expiration_ms)
+
+    def flush_in_background(self, log: Log) -> None:
+        """Has a log synced; `recovery_point` moves when that is done."""
+        if log.topic_partition in self._flushing or log.is_closed:
+            return
+        directory = log.log_directory
+        try:
+            target, work = log.prepare_flush()
+        except OSError as error:
+            directory.storage_error(error, f"syncing {log.path}")
+            return
+        self._flushing.add(log.topic_partition)
+
+        def on_done(_: None) -> None:
+            self._flushing.discard(log.topic_partition)
+            log.on_flushed(target)
+            if log.unflushed_records >= log.config.flush_messages:
+                self.flush_in_background(log)
+
+        def on_error(error: BaseException) -> None:
+            self._flushing.discard(log.topic_partition)
+            # A deleted log is gone; any other that cannot be synced is not to be trusted.
+            if isinstance(error, OSError) and not log.is_closed:
+                directory.fail(error)
+
+        self._background.submit(work, on_done, on_error)
+
+    def write_recovery_points(self) -> None:
+        """Writes the recovery points and log start offsets that have changed."""
+        for directory in self._online():
+            self._write_checkpoints(directory)
+
+    def write_high_watermarks(self) -> None:
+        """Writes the high watermarks that have changed."""
+        for writer in self._checkpoints:
+            logs = self._logs_of(writer.directory)
+            offsets = {log.topic_partition: log.high_watermark for log in logs}
+            writer.write(names.HIGH_WATERMARK_CHECKPOINT, offsets)
+
+    def _write_checkpoints(self, directory: LogDirectory) -> None:
+        for writer in self._checkpoints:
+            if writer.directory is directory:
+                logs = self._logs_of(directory)
+                points = {log.topic_partition: log.recovery_point for log in logs}
+                writer.write(names.RECOVERY_POINT_CHECKPOINT, points)
+                writer.write(names.LOG_START_OFFSET_CHECKPOINT, _log_starts(logs))
+
+    def _on_log_start_offset(self, log: Log) -> None:
+        self._write_checkpoints(log.log_directory)
+
+    def _flush_later(self, log: Log) -> None:
+        self._timer.add(TimerTask(log.config.flush_ms, lambda: self.flush_in_background(log)))
+
+    # Failure and the end.
+
+    def shutdown(self, broker_epoch: int = -1) -> None:
+        """Closes all logs and leaves the directories as an orderly end should. Blocks."""
+        if self._is_shut_down:
+            return
+        self._is_shut_down = True
+        for task in self._tasks:
+            task.cancel()
+        for directory in self.directories:
+            if directory.failure is None:
+                self._close_directory(directory, broker_epoch)
+            directory.release_lock()
+
+    def _close_directory(self, directory: LogDirectory, broker_epoch: int) -> None:
+        logs = self._logs_of(directory)
+        high_watermarks = {log.topic_partition: log.high_watermark for log in logs}
+        try:
+            for log in logs:
+                log.close()
+            points = {log.topic_partition: log.recovery_point for log in logs}
+            directory.write_offsets(names.RECOVERY_POINT_CHECKPOINT, points)
+            directory.write_offsets(names.LOG_START_OFFSET_CHECKPOINT, _log_starts(logs))
+            directory.write_offsets(names.HIGH_WATERMARK_CHECKPOINT, high_watermarks)
+            directory.mark_clean(broker_epoch)
+        except (OSError, BrokerError) as error:
+            # Without the marker the next start recovers what could not be closed.
+            logger.warning("%s was not closed in order: %s", directory.path, error)
+
+    def _on_failure(self, directory: LogDirectory) -> None:
+        cause = directory.failure.cause if directory.failure is not None else None
+        logger.error("%s is offline: %s", directory.path, cause)
+        self._on_log_dir_failure(directory.path)
+
+    def _online(self) -> list[LogDirectory]:
+        return [directory for directory in self.directories if directory.failure is None]
+
+    def _check_any_online(self) -> None:
+        if not self._online():
+            failure = self.directories[0].failure
+            assert failure is not None, "no directory is online and the first has not failed"
+            raise failure
+
+    def _logs_of(self, directory: LogDirectory) -> list[Log]:
+        return [log for log in self._logs.values() if log.log_directory is directory]
+
+    def _working_logs(self) -> list[Log]:
+        return [log for log in self._logs.values() if log.log_directory.failure is None]
+
+
+def _log_starts(logs: Sequence[Log]) -> dict[TopicPartition, int]:
+    """The log start offsets that the names of the segments do not tell."""
+    return {
+        log.topic_partition: log.log_start_offset
+        for log in logs
+        if log.log_start_offset > log.segments.first.base_offset
+    }

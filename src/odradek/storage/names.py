@@ -1,0 +1,70 @@
+"""Kafka's names for the files of a log directory, in both directions. Pure.
+
+A partition is a directory `<topic>-<partition>`; a segment is a family of files that share
+its base offset as 20 digits. A directory on its way out is `<topic>-<partition>.<32 hex
+digits>-delete`, a file on its way out has `.deleted` behind its name.
+"""
+
+import re
+from typing import Final
+from uuid import UUID
+
+from odradek.model import TopicPartition
+
+LOG_SUFFIX: Final = ".log"
+INDEX_SUFFIX: Final = ".index"
+TIME_INDEX_SUFFIX: Final = ".timeindex"
+TXN_INDEX_SUFFIX: Final = ".txnindex"
+SNAPSHOT_SUFFIX: Final = ".snapshot"
+DELETED_SUFFIX: Final = ".deleted"
+CLEANED_SUFFIX: Final = ".cleaned"
+SWAP_SUFFIX: Final = ".swap"
+SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+
+LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
+PARTITION_METADATA: Final = "partition.metadata"
+RECOVERY_POINT_CHECKPOINT: Final = "recovery-point-offset-checkpoint"
+LOG_START_OFFSET_CHECKPOINT: Final = "log-start-offset-checkpoint"
+HIGH_WATERMARK_CHECKPOINT: Final = "replication-offset-checkpoint"
+META_PROPERTIES: Final = "meta.properties"
+LOCK_FILE: Final = ".lock"
+CLEAN_SHUTDOWN_FILE: Final = ".kafka_cleanshutdown"
+
+_SEGMENT_FILE: Final = re.compile(r"^(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)$")
+_PARTITION_DIRECTORY: Final = re.compile(r"^([A-Za-z0-9._-]{1,249})-(\d{1,10})$")
+_DELETED_DIRECTORY: Final = re.compile(r"^.+\.[0-9a-f]{32}-delete$")
+# The file system's limit for a name; a topic's own limit leaves no room for the ending.
+_NAME_MAX: Final = 255
+
+
+def segment_file(directory: str, base_offset: int, suffix: str) -> str:
+    """The path of one of a segment's files."""
+    return f"{directory}/{base_offset:020d}{suffix}"
+
+
+def parse_segment_file(name: str) -> tuple[int, str] | None:
+    """The base offset and the suffix, None when the name is not a segment's file."""
+    match = _SEGMENT_FILE.match(name)
+    return (int(match[1]), match[2]) if match else None
+
+
+def partition_directory(topic_partition: TopicPartition) -> str:
+    """The name of a partition's directory."""
+    return f"{topic_partition.topic}-{topic_partition.partition}"
+
+
+def parse_partition_directory(name: str) -> TopicPartition | None:
+    """The partition that a directory's name speaks of, None when it is no such name."""
+    match = _PARTITION_DIRECTORY.match(name)
+    return TopicPartition(match[1], int(match[2])) if match else None
+
+
+def deleted_directory(topic_partition: TopicPartition, unique: UUID) -> str:
+    """The name of a partition's directory that waits for its removal."""
+    ending = f".{unique.hex}-delete"
+    return partition_directory(topic_partition)[: _NAME_MAX - len(ending)] + ending
+
+
+def is_deleted_directory(name: str) -> bool:
+    """Whether the directory waits for its removal."""
+    return _DELETED_DIRECTORY.match(name) is not None

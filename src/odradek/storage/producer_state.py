@@ -1,0 +1,332 @@
+"""What the log remembers of each idempotent producer, so that a retry is not written twice.
+
+A producer numbers its records per partition; a batch carries the sequence of its first one.
+For each producer id the log keeps the epoch and the last five batches: a batch that is among
+them is a retry and is answered with the offsets of the first time; a batch that does not
+follow the last one is refused, so that nothing is lost in between. Five, because a client
+sends at most five requests before the first is answered. Sequences wrap from 2^31 - 1 to 0.
+
+An unknown producer may begin with any sequence: its state may have been removed with the
+records or after `producer.id.expiration.ms`. Only a log to which nothing was ever written is
+stricter: there the first sequence must be 0 (docs/decisions/0011-first-sequence.md).
+
+States are replaced, never changed. Those that an append replaced are kept until `commit`, and
+`rollback` puts them back when the disk refused it; a snapshot can be written elsewhere while
+appends go on. Open transactions are tracked here too: the first offset of the oldest one
+that is undecided bounds what readers of committed data may see.
+"""
+
+from typing import Final
+
+from odradek.errors import BrokerError, ErrorCode
+from odradek.model import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, UNKNOWN_OFFSET
+from odradek.records.batch import BatchHeader
+
+WINDOW_BATCHES: Final = 5
+MAX_SEQUENCE: Final = 0x7FFFFFFF
+NO_COORDINATOR_EPOCH: Final = -1
+
+
+class BatchMetadata:
+    """One batch of a producer: its sequences, its offsets, its largest timestamp."""
+
+    def __init__(
+        self,
+        first_sequence: int,
+        last_sequence: int,
+        first_offset: int,
+        last_offset: int,
+        timestamp: int,
+    ) -> None:
+        self.first_sequence = first_sequence
+        self.last_sequence = last_sequence
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.timestamp = timestamp
+
+
+class ProducerState:
+    """One producer id: immutable. `batches` are the last ones of `epoch`, oldest first.
+
+    `txn_first_offset` is -1 unless a transaction is open.
+    """
+
+    def __init__(
+        self,
+        producer_id: int,
+        epoch: int,
+        batches: list[BatchMetadata],
+        last_timestamp: int = NO_TIMESTAMP,
+        coordinator_epoch: int = NO_COORDINATOR_EPOCH,
+        txn_first_offset: int = UNKNOWN_OFFSET,
+    ) -> None:
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.batches = batches
+        self.last_timestamp = last_timestamp
+        self.coordinator_epoch = coordinator_epoch
+        self.txn_first_offset = txn_first_offset
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of the last record, -1 when no batch of this epoch is known."""
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last record, -1 when no batch of this epoch is known."""
+        return self.batches[-1].last_offset if self.batches else UNKNOWN_OFFSET
+
+    def duplicate_of(self, header: BatchHeader) -> BatchMetadata | None:
+        """The batch of the window that `header` repeats."""
+        if header.producer_epoch != self.epoch:
+            return None
+        first_sequence = header.base_sequence
+        last_sequence = header.last_sequence
+        for batch in self.batches:
+            if batch.first_sequence == first_sequence and batch.last_sequence == last_sequence:
+                return batch
+        return None
+
+
+class CompletedTransaction:
+    """A transaction whose marker is in the log; `last_offset` is the marker's."""
+
+    def __init__(
+        self, producer_id: int, first_offset: int, last_offset: int, is_aborted: bool
+    ) -> None:
+        self.producer_id = producer_id
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.is_aborted = is_aborted
+
+
+class ProducerStateManager:
+    """The producers of one log. It reads and writes no files (see `producer_snapshot`).
+
+    `map_end_offset` is the offset up to which the log has been taken in.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._states: dict[int, ProducerState] = {}
+        # Producer id to the first offset of its open transaction.
+        self._open: dict[int, int] = {}
+        # Decided, but the marker is not below the high watermark yet.
+        self._unreplicated: list[CompletedTransaction] = []
+        self._first_undecided = UNKNOWN_OFFSET
+        # What the batches since the last `commit` replaced.
+        self._replaced: dict[int, ProducerState | None] = {}
+        self.map_end_offset = 0
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    @property
+    def first_unstable_offset(self) -> int:
+        """The first offset of the oldest transaction that is not decided, -1 for none.
+
+        One whose marker is not replicated yet counts as undecided.
+        """
+        return self._first_undecided
+
+    def get(self, producer_id: int) -> ProducerState | None:
+        """What is known of a producer."""
+        return self._states.get(producer_id)
+
+    def active(self) -> list[ProducerState]:
+        """All producers, for DescribeProducers and snapshots."""
+        return list(self._states.values())
+
+    def check(self, header: BatchHeader, log_is_virgin: bool) -> BatchMetadata | None:
+        """Whether the batch may be appended by a leader; the earlier batch if it repeats one.
+
+        `log_is_virgin` says that nothing was ever written to the log.
+
+        Raises:
+            BrokerError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER.
+        """
+        state = self._states.get(header.producer_id)
+        if state is None:
+            self._check_first(header, log_is_virgin)
+            return None
+        duplicate = state.duplicate_of(header)
+        if duplicate is not None:
+            return duplicate
+        if header.producer_epoch < state.epoch:
+            raise self._refused(
+                ErrorCode.INVALID_PRODUCER_EPOCH, header, f"the current epoch is {state.epoch}"
+            )
+        if not header.is_control:
+            self._check_sequence(header, state)
+        return None
+
+    def update(self, header: BatchHeader) -> None:
+        """Takes in a batch that has its offsets; control batches go to `complete`."""
+        state = self._states.get(header.producer_id)
+        metadata = BatchMetadata(
+            header.base_sequence,
+            header.last_sequence,
+            header.base_offset,
+            header.last_offset,
+            header.max_timestamp,
+        )
+        batches = [metadata]
+        txn_first_offset = UNKNOWN_OFFSET
+        coordinator_epoch = NO_COORDINATOR_EPOCH
+        if state is not None:
+            coordinator_epoch = state.coordinator_epoch
+            txn_first_offset = state.txn_first_offset
+            if state.epoch == header.producer_epoch:
+                batches = [*state.batches[-(WINDOW_BATCHES - 1) :], metadata]
+        if header.is_transactional and txn_first_offset < 0:
+            txn_first_offset = header.base_offset
+            self._open[header.producer_id] = txn_first_offset
+            self._find_first_undecided()
+        self._put(
+            ProducerState(
+                header.producer_id,
+                header.producer_epoch,
+                batches,
+                header.max_timestamp,
+                coordinator_epoch,
+                txn_first_offset,
+            )
+        )
+
+    def complete(
+        self, header: BatchHeader, is_commit: bool, coordinator_epoch: int
+    ) -> CompletedTransaction | None:
+        """Takes in a transaction's end marker; None when the producer had none open."""
+        producer_id = header.producer_id
+        state = self._states.get(producer_id)
+        completed = None
+        if state is not None and state.txn_first_offset >= 0:
+            completed = CompletedTransaction(
+                producer_id, state.txn_first_offset, header.base_offset, not is_commit
+            )
+            self._open.pop(producer_id, None)
+            self._unreplicated.append(completed)
+        same_epoch = state is not None and state.epoch == header.producer_epoch
+        self._put(
+            ProducerState(
+                producer_id,
+                header.producer_epoch,
+                state.batches if state is not None and same_epoch else [],
+                header.max_timestamp,
+                coordinator_epoch,
+            )
+        )
+        self._find_first_undecided()
+        return completed
+
+    def last_stable_offset(self, completed: CompletedTransaction) -> int:
+        """The last stable offset once `completed` is decided: what the transaction index keeps."""
+        return min(self._open.values(), default=completed.last_offset + 1)
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        """Forgets the decided transactions whose markers are replicated."""
+        if self._unreplicated:
+            self._unreplicated = [
+                txn for txn in self._unreplicated if txn.last_offset >= high_watermark
+            ]
+            self._find_first_undecided()
+
+    def commit(self) -> None:
+        """What was taken in is in the log."""
+        if self._replaced:
+            self._replaced = {}
+
+    def rollback(self) -> None:
+        """The append failed: everything is as it was at the last `commit`."""
+        replaced = self._replaced
+        self._replaced = {}
+        for producer_id, state in replaced.items():
+            self._open.pop(producer_id, None)
+            if state is None:
+                del self._states[producer_id]
+                continue
+            self._states[producer_id] = state
+            if state.txn_first_offset >= 0:
+                self._open[producer_id] = state.txn_first_offset
+                self._unreplicated = [
+                    txn
+                    for txn in self._unreplicated
+                    if txn.producer_id != producer_id or txn.first_offset != state.txn_first_offset
+                ]
+        self._find_first_undecided()
+
+    def remove_expired(self, now_ms: int, expiration_ms: int) -> int:
+        """Forgets producers without an open transaction that were silent for so long."""
+        expired = [
+            state.producer_id
+            for state in self._states.values()
+            if state.txn_first_offset < 0 and now_ms - state.last_timestamp >= expiration_ms
+        ]
+        for producer_id in expired:
+            del self._states[producer_id]
+        return len(expired)
+
+    def load(self, states: list[ProducerState], map_end_offset: int) -> None:
+        """Starts from a snapshot."""
+        self._states = {state.producer_id: state for state in states}
+        self._open = {
+            state.producer_id: state.txn_first_offset
+            for state in states
+            if state.txn_first_offset >= 0
+        }
+        self._unreplicated = []
+        self._replaced = {}
+        self.map_end_offset = map_end_offset
+        self._find_first_undecided()
+
+    def _check_first(self, header: BatchHeader, log_is_virgin: bool) -> None:
+        if log_is_virgin and header.base_sequence > 0 and not header.is_control:
+            raise self._refused(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                header,
+                "nothing was ever written to this partition, so an earlier batch is missing",
+            )
+
+    def _check_sequence(self, header: BatchHeader, state: ProducerState) -> None:
+        first_sequence = header.base_sequence
+        if header.producer_epoch != state.epoch:
+            if first_sequence != 0 and state.epoch != NO_PRODUCER_EPOCH:
+                raise self._refused(
+                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    header,
+                    f"a new epoch begins at 0, the last one was {state.epoch}",
+                )
+            return
+        last_sequence = state.last_sequence
+        if last_sequence == NO_SEQUENCE:
+            # Only markers of this epoch are known: its first data batch begins at 0.
+            expected = 0
+        else:
+            expected = 0 if last_sequence == MAX_SEQUENCE else last_sequence + 1
+        if first_sequence != expected:
+            raise self._refused(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, header, f"{expected} is expected"
+            )
+
+    def _refused(self, code: ErrorCode, header: BatchHeader, reason: str) -> BrokerError:
+        return BrokerError(
+            code,
+            f"{self._name}: producer {header.producer_id}, epoch {header.producer_epoch}, "
+            f"sequence {header.base_sequence}: {reason}",
+        )
+
+    def _put(self, state: ProducerState) -> None:
+        if state.producer_id not in self._replaced:
+            self._replaced[state.producer_id] = self._states.get(state.producer_id)
+        self._states[state.producer_id] = state
+
+    def _find_first_undecided(self) -> None:
+        first = UNKNOWN_OFFSET
+        for offset in self._open.values():
+            if first < 0 or offset < first:
+                first = offset
+        for transaction in self._unreplicated:
+            if first < 0 or transaction.first_offset < first:
+                first = transaction.first_offset
+        self._first_undecided = first

@@ -1,0 +1,130 @@
+"""Reading segments from end to end: to check them after a crash, to rebuild what hangs on them.
+
+A batch counts when it is whole, its lengths and its checksum agree, and its offsets go on
+from those before it. The first that does not ends the log: what follows was never
+acknowledged as durable, or the disk lost it. The file is read in large slices and each byte
+is looked at once.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from odradek.errors import BrokerError
+from odradek.records.batch import BatchHeader, Buffer, check_checksum, is_partial, parse_header
+from odradek.records.errors import CorruptRecords
+from odradek.records.legacy import check_message
+from odradek.storage.segment import LogSegment
+
+_SLICE_BYTES: Final = 4 * 1024 * 1024
+
+OnBatch = Callable[[BatchHeader, Buffer], None]
+
+
+class SegmentEnd:
+    """Where the valid part of a segment ends. `reason` is None when nothing is wrong."""
+
+    def __init__(self, position: int, next_offset: int, reason: str | None) -> None:
+        self.position = position
+        self.next_offset = next_offset
+        self.reason = reason
+
+
+def walk_segment(
+    segment: LogSegment,
+    on_batch: OnBatch,
+    *,
+    next_offset: int | None = None,
+    from_position: int = 0,
+    check: bool = True,
+) -> SegmentEnd:
+    """Calls `on_batch` with every valid batch: its header and its bytes.
+
+    The header's position is the one in the segment. Stops at the first batch that is not
+    valid. `next_offset` is the least that the first batch may have; `check` says whether
+    checksums are looked at.
+
+    Raises:
+        OSError: the disk failed; that says nothing about the records.
+    """
+    expected = segment.base_offset if next_offset is None else next_offset
+    position = from_position
+    wanted = _SLICE_BYTES
+    while position < segment.size_bytes:
+        window = segment.read(position, wanted)
+        at = 0
+        while at < len(window) and not is_partial(window, at):
+            try:
+                header = _checked_header(segment, window, at, expected, check)
+            except BrokerError as error:
+                return SegmentEnd(position + at, expected, f"at {position + at}: {error}")
+            size_bytes = header.size_bytes
+            header.position = position + at
+            on_batch(header, memoryview(window)[at : at + size_bytes])
+            expected = header.last_offset + 1
+            at += size_bytes
+        if at == 0 and position + len(window) >= segment.size_bytes:
+            return SegmentEnd(position, expected, f"at {position}: the file ends within a batch")
+        # A batch larger than the slice is read again, whole.
+        wanted = _SLICE_BYTES if at > 0 else wanted * 4
+        position += at
+    return SegmentEnd(position, expected, None)
+
+
+def rebuild_indexes(segment: LogSegment) -> None:
+    """Makes the offset and time index of a segment anew from its records.
+
+    The transaction index stays: its entries cannot be told from one segment's records.
+    """
+    segment.begin_rebuild()
+    walk_segment(segment, _indexer(segment), check=False)
+
+
+def recover_segment(segment: LogSegment, next_offset: int, on_batch: OnBatch) -> SegmentEnd:
+    """Checks a segment, rebuilds its indexes, cuts it where it stops being valid.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    segment.begin_rebuild()
+    index = _indexer(segment)
+
+    def note(header: BatchHeader, batch: Buffer) -> None:
+        index(header, batch)
+        on_batch(header, batch)
+
+    end = walk_segment(segment, note, next_offset=next_offset)
+    if end.position < segment.size_bytes:
+        segment.cut(end.position, end.next_offset)
+    return end
+
+
+def check_batch(buffer: Buffer, header: BatchHeader) -> None:
+    """Compares a batch of any magic with its checksum.
+
+    Raises:
+        CorruptRecords: they differ.
+    """
+    if header.magic == 2:
+        check_checksum(buffer, header)
+    else:
+        check_message(buffer, header)
+
+
+def _indexer(segment: LogSegment) -> OnBatch:
+    def index(header: BatchHeader, _: Buffer) -> None:
+        segment.index_batch(header, header.position)
+
+    return index
+
+
+def _checked_header(
+    segment: LogSegment, window: bytes, at: int, expected: int, check: bool
+) -> BatchHeader:
+    header = parse_header(window, at)
+    if check:
+        check_batch(window, header)
+    if header.base_offset < expected and header.last_offset < expected:
+        raise CorruptRecords(f"offset {header.base_offset} where {expected} is due")
+    if header.last_offset - segment.base_offset > 0x7FFFFFFF:
+        raise CorruptRecords(f"offset {header.last_offset} is too far from the segment's base")
+    return header
