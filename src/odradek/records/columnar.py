@@ -120,8 +120,7 @@ class _Validity:
         self._row_count = row + 1
         if self.null_count == 0:
             self._bits.write(b"\xff" * (row >> 3))
-            if row & 7 != 0:
-                self._bits.append((1 << (row & 7)) - 1)
+            self._bits.append((1 << (row & 7)) - 1)
         elif row & 7 == 0:
             self._bits.append(0)
         self.null_count += 1
