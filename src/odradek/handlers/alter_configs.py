@@ -1,0 +1,29 @@
+"""AlterConfigs (33), versions 0 to 2: replaces all settings of a resource.
+
+Behaviour: what is not named goes back to its default, which is why newer clients use
+IncrementalAlterConfigs. With `validate_only` nothing changes.
+"""
+
+from odradek.errors import ErrorCode
+from odradek.handlers.config_fields import answer_resources, config_resource, fail_resources
+from odradek.handlers.context import HandlerContext
+from odradek.handlers.request import Request
+
+
+def handle(context: HandlerContext, request: Request) -> None:
+    """Answers when the settings are in force."""
+    body = request.body()
+    changes = [
+        (config_resource(resource), {config.name: config.value for config in resource.configs})
+        for resource in body.resources
+    ]
+    context.controller.alter_configs(
+        changes,
+        request.guard(lambda results: answer_resources(request, body.resources, results)),
+        validate_only=body.validate_only,
+    )
+
+
+def fail(request: Request, code: ErrorCode) -> None:
+    """Answers with an error for every resource."""
+    fail_resources(request, code)

@@ -1,0 +1,49 @@
+"""Settings and the resources that have them, as four APIs show them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from odradek.controller.results import ConfigEntry, ResourceResult
+from odradek.errors import ErrorCode
+from odradek.handlers.request import Request
+from odradek.metadata.image import ConfigResource, ResourceType
+
+
+def config_resource(resource: Any) -> ConfigResource:
+    """The resource that a request's entry names; a type nobody knows is UNKNOWN."""
+    known = resource.resource_type in ResourceType.__members__.values()
+    kind = ResourceType(resource.resource_type) if known else ResourceType.UNKNOWN
+    return ConfigResource(kind, resource.resource_name)
+
+
+def answer_resources(request: Request, asked: Sequence[Any], results: list[ResourceResult]) -> None:
+    """Answers AlterConfigs and its incremental form: one outcome for each resource, in order."""
+    request.answer(
+        responses=[
+            {
+                "error_code": result.error_code,
+                "error_message": result.message,
+                "resource_type": resource.resource_type,
+                "resource_name": resource.resource_name,
+            }
+            for resource, result in zip(asked, results, strict=True)
+        ]
+    )
+
+
+def fail_resources(request: Request, code: ErrorCode) -> None:
+    """Answers either of them with an error for every resource."""
+    asked = request.body().resources
+    results = [ResourceResult(config_resource(resource), code, code.text) for resource in asked]
+    answer_resources(request, asked, results)
+
+
+def entry_fields(entry: ConfigEntry) -> dict[str, object]:
+    """The fields of a setting that CreateTopics and DescribeConfigs have in common."""
+    return {
+        "name": entry.name,
+        "value": entry.value,
+        "read_only": entry.is_read_only,
+        "config_source": entry.source,
+        "is_sensitive": entry.is_sensitive,
+    }

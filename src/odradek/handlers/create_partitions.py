@@ -1,0 +1,52 @@
+"""CreatePartitions (37), versions 0 to 3: topics grow, they never shrink.
+
+Behaviour: `count` is how many partitions the topic shall have in all; assignments are those
+of the new ones. With `validate_only` nothing changes. When the answer leaves, the new
+partitions can be appended to.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from odradek.controller.results import NamedResult, PartitionsRequest
+from odradek.errors import ErrorCode
+from odradek.handlers.context import HandlerContext
+from odradek.handlers.request import Request
+from odradek.protocol.messages import milliseconds
+
+
+def handle(context: HandlerContext, request: Request) -> None:
+    """Answers when the partitions are there."""
+    body = request.body()
+
+    def on_created(results: Sequence[NamedResult]) -> None:
+        _answer(request, results)
+
+    context.controller.create_partitions(
+        [_wish(topic) for topic in body.topics],
+        milliseconds(body.timeout),
+        request.guard(on_created),
+        validate_only=body.validate_only,
+    )
+
+
+def fail(request: Request, code: ErrorCode) -> None:
+    """Answers with an error for every topic."""
+    names = dict.fromkeys(topic.name for topic in request.body().topics)
+    _answer(request, [NamedResult(name, code, code.text) for name in names])
+
+
+def _wish(topic: Any) -> PartitionsRequest:
+    if topic.assignments is None:
+        return PartitionsRequest(topic.name, topic.count)
+    assignments = [assignment.broker_ids for assignment in topic.assignments]
+    return PartitionsRequest(topic.name, topic.count, assignments)
+
+
+def _answer(request: Request, results: Sequence[NamedResult]) -> None:
+    request.answer(
+        results=[
+            {"name": result.name, "error_code": result.error_code, "error_message": result.message}
+            for result in results
+        ]
+    )

@@ -1,0 +1,77 @@
+"""ElectLeaders (43), versions 0 to 2: hands partitions back to their preferred leaders.
+
+Behaviour: a partition that is led by the one that the election would choose answers
+ELECTION_NOT_NEEDED; when all partitions are asked for (null), such ones are left out.
+
+Version notes: 1 adds the type of election (preferred or unclean) and a top-level error.
+"""
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any, Final
+
+from odradek.controller.results import ElectionResult, ElectionType
+from odradek.errors import ErrorCode
+from odradek.handlers.context import HandlerContext
+from odradek.handlers.request import Request
+from odradek.model import TopicPartition
+from odradek.protocol.messages import milliseconds
+
+TYPES: Final = frozenset(ElectionType)
+
+
+def handle(context: HandlerContext, request: Request) -> None:
+    """Answers when the elected have taken over, or when time is over."""
+    body = request.body()
+    election_type = getattr(body, "election_type", ElectionType.PREFERRED)
+    if election_type not in TYPES:
+        fail(request, ErrorCode.INVALID_REQUEST)
+        return
+
+    def on_elected(results: Sequence[ElectionResult]) -> None:
+        _answer(request, results)
+
+    context.controller.elect_leaders(
+        ElectionType(election_type),
+        _partitions(body),
+        milliseconds(body.timeout),
+        request.guard(on_elected),
+    )
+
+
+def fail(request: Request, code: ErrorCode) -> None:
+    """Answers with the error at the top and for every partition that was named."""
+    partitions = _partitions(request.body()) or []
+    _answer(request, [ElectionResult(each, code, code.text) for each in partitions], code)
+
+
+def _partitions(body: Any) -> list[TopicPartition] | None:
+    if body.topic_partitions is None:
+        return None
+    return [
+        TopicPartition(topic.topic, partition)
+        for topic in body.topic_partitions
+        for partition in topic.partitions
+    ]
+
+
+def _answer(
+    request: Request, results: Sequence[ElectionResult], code: ErrorCode = ErrorCode.NONE
+) -> None:
+    ordered = sorted(results, key=lambda result: result.topic_partition)
+    by_topic = groupby(ordered, key=lambda result: result.topic_partition.topic)
+    request.answer(
+        error_code=code,
+        replica_election_results=[
+            {"topic": topic, "partition_result": [_result(each) for each in group]}
+            for topic, group in by_topic
+        ],
+    )
+
+
+def _result(result: ElectionResult) -> dict[str, object]:
+    return {
+        "partition_id": result.topic_partition.partition,
+        "error_code": result.error_code,
+        "error_message": result.message,
+    }

@@ -1,0 +1,156 @@
+"""Metadata (3), versions 0 to 13: brokers, topics, and who leads which partition.
+
+Behaviour: everything is answered from the published image, where a partition appears only
+when it can be appended to. Which topics: all when the list is null (in version 0: empty),
+none when it is empty. A topic that is missing is created if the broker
+(`auto.create.topics.enable`) and the client (from version 4) allow it; where Kafka answers
+with an error and lets the client ask again, the answer here waits for the creation. Brokers
+are shown by the end point of the listener that the request came in by.
+
+Version notes: 1 adds the controller, racks and the internal flag, 2 the cluster id, 5 offline
+replicas, 7 leader epochs, 9 is flexible, 10 adds topic ids, and topics may be asked for by
+id, which are never created; 11 drops the cluster's authorized operations, 12 allows null
+names, 13 adds a top-level error. Authorized operations are not told (-2147483648).
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from odradek.controller.results import CreateTopicResult
+from odradek.errors import ErrorCode
+from odradek.handlers.context import HandlerContext
+from odradek.handlers.partition_state import broker_fields, partition_fields
+from odradek.handlers.request import Request
+from odradek.handlers.unknown_topics import unknown_name_error
+from odradek.metadata.image import MetadataImage, TopicImage
+
+NULL_NAME_VERSION: Final = 12
+LISTENER_ERROR_VERSION: Final = 6
+CREATION_TIMEOUT_MS: Final = 5_000
+
+_Fields = dict[str, object]
+
+
+def handle(context: HandlerContext, request: Request) -> None:
+    """Answers now, or when the missing topics have been created."""
+    body = request.body()
+    image = context.metadata.image
+    if body.topics is None or (request.api_version == 0 and not body.topics):
+        _answer(context, request, [_known(image, topic, request) for topic in _all(image)])
+        return
+    ids = [topic.topic_id for topic in body.topics if getattr(topic, "topic_id", None)]
+    if ids:
+        _answer(context, request, [_by_id(image, topic_id, request) for topic_id in _once(ids)])
+        return
+    names = _once([topic.name for topic in body.topics if topic.name is not None])
+    missing = _creatable(context, body, image, names)
+    if missing:
+        _create(context, request, names, missing)
+    else:
+        _answer_names(context, request, names, {})
+
+
+def fail(request: Request, code: ErrorCode) -> None:
+    """Answers with an error in place of every topic that was asked for."""
+    asked = request.body().topics or ()
+    names = [getattr(topic, "name", None) for topic in asked]
+    topics = [{"error_code": code, "name": name or _no_name(request)} for name in names]
+    request.answer(error_code=code, topics=topics)
+
+
+def _once(values: list[Any]) -> list[Any]:
+    return list(dict.fromkeys(values))
+
+
+def _all(image: MetadataImage) -> list[TopicImage]:
+    return list(image.topics.values())
+
+
+def _creatable(
+    context: HandlerContext, body: Any, image: MetadataImage, names: list[str]
+) -> list[str]:
+    """The names that stand for no topic yet and may be turned into one."""
+    allowed = getattr(body, "allow_auto_topic_creation", True)
+    if not (allowed and context.config.auto_create_topics_enable):
+        return []
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return [
+        name for name in names if image.topic(name) is None and unknown_name_error(name) is unknown
+    ]
+
+
+def _create(
+    context: HandlerContext, request: Request, names: list[str], missing: list[str]
+) -> None:
+    def on_created(results: Sequence[CreateTopicResult]) -> None:
+        errors = {result.name: result.error_code for result in results}
+        _answer_names(context, request, names, errors)
+
+    context.controller.auto_create_topics(missing, CREATION_TIMEOUT_MS, request.guard(on_created))
+
+
+def _answer_names(
+    context: HandlerContext, request: Request, names: list[str], errors: dict[str, ErrorCode]
+) -> None:
+    image = context.metadata.image
+    topics: list[_Fields] = []
+    for name in names:
+        topic = image.topic(name)
+        if topic is not None:
+            topics.append(_known(image, topic, request))
+        else:
+            topics.append({"error_code": _missing_error(name, errors.get(name)), "name": name})
+    _answer(context, request, topics)
+
+
+def _missing_error(name: str, creation_error: ErrorCode | None) -> ErrorCode:
+    """Why a topic is not there; someone else's creation under way is waited for by the client."""
+    if creation_error is None:
+        return unknown_name_error(name)
+    if creation_error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+        return ErrorCode.LEADER_NOT_AVAILABLE
+    return creation_error
+
+
+def _known(image: MetadataImage, topic: TopicImage, request: Request) -> _Fields:
+    unlisted = (
+        ErrorCode.LISTENER_NOT_FOUND
+        if request.api_version >= LISTENER_ERROR_VERSION
+        else ErrorCode.LEADER_NOT_AVAILABLE
+    )
+    listener_name = request.exchange.listener_name
+    return {
+        "name": topic.name,
+        "topic_id": topic.topic_id,
+        "is_internal": topic.is_internal,
+        "partitions": [
+            partition_fields(image, partition, listener_name, unlisted)
+            for partition in topic.partitions
+        ],
+    }
+
+
+def _by_id(image: MetadataImage, topic_id: UUID, request: Request) -> _Fields:
+    topic = image.topic_by_id(topic_id)
+    if topic is not None:
+        return _known(image, topic, request)
+    return {
+        "error_code": ErrorCode.UNKNOWN_TOPIC_ID,
+        "name": _no_name(request),
+        "topic_id": topic_id,
+    }
+
+
+def _no_name(request: Request) -> str | None:
+    return None if request.api_version >= NULL_NAME_VERSION else ""
+
+
+def _answer(context: HandlerContext, request: Request, topics: list[_Fields]) -> None:
+    image = context.metadata.image
+    request.answer(
+        brokers=broker_fields(image, request.exchange.listener_name, "node_id"),
+        cluster_id=image.cluster_id,
+        controller_id=image.controller_id,
+        topics=topics,
+    )

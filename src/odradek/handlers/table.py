@@ -1,0 +1,83 @@
+"""The table of APIs: what a request is routed by, and what ApiVersions is answered from.
+
+A row names an API, the versions that are served, the first flexible one, who handles it and
+who answers when the handler fails. The versions are Kafka 4.2's, and below them what
+clients that are still about need: Produce from 0 and Fetch from 0 for the oldest mode of
+librdkafka and for kafkajs, ListOffsets from 0 likewise. An API is advertised by having its row
+here, and by nothing else.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from odradek.handlers import (
+    alter_configs,
+    api_versions,
+    create_partitions,
+    create_topics,
+    delete_records,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    describe_log_dirs,
+    describe_producers,
+    describe_topic_partitions,
+    elect_leaders,
+    fetch,
+    incremental_alter_configs,
+    init_producer_id,
+    list_offsets,
+    metadata,
+    offset_for_leader_epoch,
+    produce,
+)
+from odradek.handlers.context import Api
+
+_ROWS: Final = (
+    Api(0, "Produce", 0, 13, 9, produce.handle, produce.fail),
+    Api(1, "Fetch", 0, 18, 12, fetch.handle, fetch.fail),
+    Api(2, "ListOffsets", 0, 11, 6, list_offsets.handle, list_offsets.fail),
+    Api(3, "Metadata", 0, 13, 9, metadata.handle, metadata.fail),
+    Api(18, "ApiVersions", 0, 4, 3, api_versions.handle, api_versions.fail),
+    Api(19, "CreateTopics", 2, 7, 5, create_topics.handle, create_topics.fail),
+    Api(20, "DeleteTopics", 1, 6, 4, delete_topics.handle, delete_topics.fail),
+    Api(21, "DeleteRecords", 0, 2, 2, delete_records.handle, delete_records.fail),
+    Api(22, "InitProducerId", 0, 5, 2, init_producer_id.handle, init_producer_id.fail),
+    Api(
+        23,
+        "OffsetForLeaderEpoch",
+        2,
+        4,
+        4,
+        offset_for_leader_epoch.handle,
+        offset_for_leader_epoch.fail,
+    ),
+    Api(32, "DescribeConfigs", 1, 4, 4, describe_configs.handle, describe_configs.fail),
+    Api(33, "AlterConfigs", 0, 2, 2, alter_configs.handle, alter_configs.fail),
+    Api(35, "DescribeLogDirs", 1, 4, 2, describe_log_dirs.handle, describe_log_dirs.fail),
+    Api(37, "CreatePartitions", 0, 3, 2, create_partitions.handle, create_partitions.fail),
+    Api(43, "ElectLeaders", 0, 2, 2, elect_leaders.handle, elect_leaders.fail),
+    Api(
+        44,
+        "IncrementalAlterConfigs",
+        0,
+        1,
+        1,
+        incremental_alter_configs.handle,
+        incremental_alter_configs.fail,
+    ),
+    Api(60, "DescribeCluster", 0, 2, 0, describe_cluster.handle, describe_cluster.fail),
+    Api(61, "DescribeProducers", 0, 0, 0, describe_producers.handle, describe_producers.fail),
+    Api(
+        75,
+        "DescribeTopicPartitions",
+        0,
+        0,
+        0,
+        describe_topic_partitions.handle,
+        describe_topic_partitions.fail,
+    ),
+)
+
+API_TABLE: Final[Mapping[int, Api]] = MappingProxyType({row.key: row for row in _ROWS})

@@ -1,0 +1,13 @@
+"""What a client is told about a topic that is not there."""
+
+from odradek.controller.topic_names import check_topic_name
+from odradek.errors import BrokerError, ErrorCode
+
+
+def unknown_name_error(name: str) -> ErrorCode:
+    """INVALID_TOPIC_EXCEPTION for what can never be a topic, else UNKNOWN_TOPIC_OR_PARTITION."""
+    try:
+        check_topic_name(name)
+    except BrokerError as error:
+        return error.code
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
