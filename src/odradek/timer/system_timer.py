@@ -83,7 +83,7 @@ class SystemTimer(Timer):
         self._in_hand: TimerTaskList | None = None
         self._running = False
         self._closed = False
-        self._handed_over: deque[tuple[TimerTask, int] | Callable[[], object]] = deque()
+        self._handed_over: deque[tuple[TimerTask, int]] = deque()
         self._woken = False
         self._wakeup = threading.Event()
 
@@ -104,13 +104,16 @@ class SystemTimer(Timer):
 
     def add(self, task: TimerTask) -> None:
         """Runs the task `task.delay_ms` from now; at once when that is due already."""
-        self._add(task, self._read_clock() + task.delay_ms)
-
-    def _add(self, task: TimerTask, expiration_ms: i64) -> None:
         task.cancelled = False
+        if not self._place(task, self._read_clock() + task.delay_ms) and not self._running:
+            task.remove()
+            self._run(task)
+
+    def _place(self, task: TimerTask, expiration_ms: i64) -> bool:
+        """Puts the task into the wheel, or into `_ready` (False) when it is due already."""
         if self._closed:
             task.cancel()
-            return
+            return True
         if task.bucket is not None:
             task.remove()
         task.expiration_ms = expiration_ms
@@ -118,12 +121,13 @@ class SystemTimer(Timer):
         # An idle wheel lags behind the clock, and from there near deadlines look far.
         if self._now_ms < first_due_ms and self._in_hand is None:
             self.wheel.advance_clock(self._now_ms)
-        if not self.wheel.add(task):
+        # With a backlog the hands lag too, and what is due must not go in front of them.
+        if expiration_ms <= self._now_ms or not self.wheel.add(task):
             self._ready.add(task)
-            if not self._running:
-                self._run(cast(TimerTask, self._ready.poll()))
-        elif self._queue.first_due_ms < first_due_ms:
+            return False
+        if self._queue.first_due_ms < first_due_ms:
             self._tell_earlier()
+        return True
 
     def _tell_earlier(self) -> None:
         if self.on_earlier is not None and not self._running:
@@ -131,30 +135,29 @@ class SystemTimer(Timer):
 
     def add_threadsafe(self, task: TimerTask) -> None:
         """Hands the task to the owner; its delay counts from now."""
-        self._hand_over((task, self.clock.monotonic_ms() + task.delay_ms))
-
-    def call_threadsafe(self, action: Callable[[], object]) -> None:
-        """Has the owner call `action` when it next advances the clock."""
-        self._hand_over(action)
-
-    def _hand_over(self, what: tuple[TimerTask, int] | Callable[[], object]) -> None:
+        if self._closed:
+            task.cancel()
+            return
+        task.cancelled = False
         # Appending comes before looking, and the owner clears the flag before it empties the
         # queue: whatever is appended is either still met, or wakes the owner again.
-        self._handed_over.append(what)
+        self._handed_over.append((task, self.clock.monotonic_ms() + task.delay_ms))
         if not self._woken:
             self._woken = True
             self._wakeup.set()
             if self.on_handed_over is not None:
                 self.on_handed_over()
 
+    def call_threadsafe(self, action: Callable[[], object]) -> None:
+        """Has the owner call `action` when it next advances the clock."""
+        self.add_threadsafe(TimerTask(0, action))
+
     def _take_handed_over(self) -> None:
         self._woken = False
         while self._handed_over:
-            what = self._handed_over.popleft()
-            if isinstance(what, tuple):
-                self._add(what[0], what[1])
-            else:
-                what()
+            task, expiration_ms = self._handed_over.popleft()
+            if not task.cancelled:
+                self._place(task, expiration_ms)
 
     def advance_clock(self, timeout_ms: int) -> bool:
         """Runs all that is due, after waiting at most `timeout_ms` for something to be."""
@@ -219,6 +222,8 @@ class SystemTimer(Timer):
                     break
                 self._run(cast(TimerTask, entry))
             left -= 1
+        if self._in_hand is not None and self._in_hand.empty:
+            self._in_hand = None
         return any_due
 
     def _next_bucket(self) -> TimerTaskList | None:
