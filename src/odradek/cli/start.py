@@ -128,7 +128,7 @@ async def serve(config: BrokerConfig, started_ns: int) -> None:
     Raises:
         StartError: the broker cannot be started.
     """
-    from odradek.server.broker_server import BrokerServer
+    from odradek.server.broker import BrokerServer
 
     asked_to_stop = asyncio.Event()
     loop = asyncio.get_running_loop()

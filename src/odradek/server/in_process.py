@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 
 from odradek.clock import Clock, ManualClock, SystemClock
 from odradek.config import BrokerConfig
-from odradek.server.broker_server import BrokerServer
+from odradek.server.broker import BrokerServer
 from odradek.server.event_loop import new_event_loop
 
 T = TypeVar("T")

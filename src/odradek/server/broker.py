@@ -1,0 +1,274 @@
+"""The composition root: builds the floors of one broker, wires them, starts and stops them.
+
+No rule of Kafka's lives here. What is started is pushed on a stack together with its end, so
+that a stop, and a start that fails half-way, undo exactly what was done, in reverse:
+
+    threads, timer, addresses, metadata, logs, replicas and controller, registration, sockets
+
+A client can connect only when everything below is ready; a stop closes the sockets first.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from secrets import randbelow
+from typing import Final, TypeVar
+
+from odradek.clock import Clock
+from odradek.config import BrokerConfig
+from odradek.controller import Controller, CreatableTopic, CreateTopicResult, ProducerIdManager
+from odradek.errors import BrokerError, ErrorCode, LogDirFailure
+from odradek.handlers import produce
+from odradek.handlers.context import HandlerContext
+from odradek.handlers.dispatcher import Dispatcher
+from odradek.handlers.fetch_sessions import FetchSessionCache
+from odradek.handlers.table import API_TABLE
+from odradek.metadata.cache import MetadataCache
+from odradek.metadata.embedded import EmbeddedMetadataStore
+from odradek.metadata.embedded.journal import Journal
+from odradek.metadata.image import BrokerRegistration
+from odradek.metadata.store import MetadataStore, MetadataStoreError, OnDone
+from odradek.network import ListenerError, SocketServer, format_host_port
+from odradek.purgatory import DelayedOperationPurgatory
+from odradek.replication.replica_manager import ReplicaManager
+from odradek.server.background import ThreadPoolBackground
+from odradek.server.errors import StartError
+from odradek.server.lifecycle import BrokerEvent, Lifecycle
+from odradek.server.network_settings import advertised_endpoints, network_limits
+from odradek.storage.files import OsFileSystem
+from odradek.storage.log_manager import LogManager
+from odradek.timer import AsyncioDriver, SystemTimer
+
+T = TypeVar("T")
+CREATE_TOPIC_TIMEOUT_MS: Final = 30_000
+
+
+class BrokerServer:
+    """A broker on the running event loop; `start`, serve, `stop`. All calls are the loop's.
+
+    An ephemeral one keeps its metadata in memory and forces nothing to the disk.
+    """
+
+    def __init__(self, config: BrokerConfig, clock: Clock, *, ephemeral: bool = False) -> None:
+        self.config = config
+        self.lifecycle = Lifecycle()
+        self._clock = clock
+        self._ephemeral = ephemeral
+        self._resources = AsyncExitStack()
+        self._broker_epoch = -1
+
+    # --- start and stop -----------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Returns when every listener accepts and every partition can be used.
+
+        Raises:
+            StartError: a port, the data directory or the metadata cannot be had; everything
+                that was opened is closed again.
+        """
+        self.lifecycle.transition(BrokerEvent.START)
+        try:
+            await self._start()
+        except BaseException as error:
+            self.lifecycle.transition(BrokerEvent.FAIL)
+            await self._close()
+            if isinstance(error, ListenerError | MetadataStoreError | LogDirFailure | OSError):
+                raise StartError(str(error)) from error
+            raise
+        self.lifecycle.transition(BrokerEvent.SERVE)
+
+    async def stop(self) -> None:
+        """Controlled shutdown: answers given leave, logs are flushed and marked as clean."""
+        self.lifecycle.transition(BrokerEvent.STOP)
+        self.lifecycle.transition(BrokerEvent.LEAVE)
+        await self._close()
+
+    async def _start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.background = ThreadPoolBackground(loop)
+        self._resources.callback(self.background.close)
+        self.timer = SystemTimer(self._clock)
+        self._start_timer()
+        self._build_metadata()
+        self._build_storage()
+        self._build_rules()
+        self._build_network(loop)
+        self.sockets.bind()
+        self._resources.callback(self.sockets.stop_accepting)
+        self.lifecycle.transition(BrokerEvent.RECOVER)
+        self._load()
+        await self._register()
+        self._resources.push_async_callback(self.sockets.stop)
+        await self.sockets.start()
+
+    async def _close(self) -> None:
+        resources, self._resources = self._resources, AsyncExitStack()
+        await resources.aclose()
+        self.lifecycle.transition(BrokerEvent.END)
+
+    # --- building -------------------------------------------------------------------------------
+
+    def _start_timer(self) -> None:
+        driver = AsyncioDriver(self.timer)
+        driver.start()
+        self._resources.callback(self.timer.close)
+        self._resources.callback(driver.stop)
+
+    def _build_metadata(self) -> None:
+        os.makedirs(self.config.log_dirs[0], exist_ok=True)
+        self.metadata = MetadataCache()
+        self.store: MetadataStore = EmbeddedMetadataStore(
+            self.metadata, self.background, os.urandom, self._open_journal()
+        )
+        self._resources.push_async_callback(self.background.drain)
+        self._resources.callback(self.store.close)
+
+    def _open_journal(self) -> Journal | None:
+        if self._ephemeral:
+            return None
+        # An ephemeral broker does not pay for loading sqlite3.
+        from odradek.metadata.embedded.database import Database
+
+        return Database(self.config.log_dirs[0])
+
+    def _build_storage(self) -> None:
+        self.logs = LogManager(
+            self.config.log_dirs,
+            self.config,
+            self._clock,
+            self.timer,
+            self.background,
+            on_log_dir_failure=self._on_log_dir_failure,
+            file_system=OsFileSystem(durable=not self._ephemeral),
+        )
+
+    def _build_rules(self) -> None:
+        broker_id = self.config.broker_id
+        self.topic_purgatory = DelayedOperationPurgatory("Topic", self.timer, broker_id)
+        self.controller = Controller(
+            self.store, self.metadata, self.config, broker_id, self.topic_purgatory, randbelow
+        )
+        self.producer_ids = ProducerIdManager(self.store)
+        self.replicas = ReplicaManager(
+            broker_id, self.config, self._clock, self.timer, self.logs, self.store
+        )
+        self.store.subscribe(self.replicas.apply_delta)
+
+    def _build_network(self, loop: asyncio.AbstractEventLoop) -> None:
+        context = HandlerContext(
+            broker_id=self.config.broker_id,
+            apis=API_TABLE,
+            config=self.config,
+            clock=self._clock,
+            metadata=self.metadata,
+            controller=self.controller,
+            replicas=self.replicas,
+            producer_ids=self.producer_ids,
+            fetch_sessions=FetchSessionCache(
+                self.config["max.incremental.fetch.session.cache.slots"], self._clock
+            ),
+            log_manager=self.logs,
+        )
+        self.sockets = SocketServer(
+            self.config.listeners,
+            Dispatcher(context, produce.settle),
+            self._clock,
+            self.timer,
+            network_limits(self.config),
+            loop,
+        )
+        self.config.subscribe(self._on_config)
+
+    # --- starting what was built ----------------------------------------------------------------
+
+    def _load(self) -> None:
+        """Reads the metadata and opens the logs, recovering them if need be. Blocks."""
+        image = self.store.load()
+        self._resources.callback(self._shut_down_logs)
+        self._resources.push_async_callback(self.background.drain)
+        try:
+            self.logs.start(cluster_id=image.cluster_id, node_id=self.config.broker_id)
+        except ValueError as error:
+            raise StartError(str(error)) from error
+        self._resources.callback(self._shut_down_rules)
+
+    async def _register(self) -> None:
+        """Makes this broker the one that leads its partitions."""
+        endpoints = advertised_endpoints(self.config, self.sockets.endpoints)
+        registration: BrokerRegistration = await outcome(
+            lambda on_done: self.store.register_broker(
+                self.config.broker_id, endpoints, self.config["broker.rack"], on_done
+            )
+        )
+        self._broker_epoch = registration.epoch
+
+    def _shut_down_rules(self) -> None:
+        self.replicas.shutdown()
+        self.topic_purgatory.shutdown()
+
+    def _shut_down_logs(self) -> None:
+        self.logs.shutdown(self._broker_epoch)
+
+    def _on_log_dir_failure(self, directory: str) -> None:
+        self.replicas.on_log_dir_failure(directory)
+
+    def _on_config(self, _names: frozenset[str]) -> None:
+        self.sockets.quotas.limit(
+            self.config.max_connections,
+            self.config.max_connections_per_ip,
+            self.config.connections_per_ip_overrides,
+        )
+
+    # --- for those who hold the broker ----------------------------------------------
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port` of the first listener, as clients take it."""
+        endpoint = advertised_endpoints(self.config, self.sockets.endpoints)[0]
+        return format_host_port(endpoint.host, endpoint.port)
+
+    @property
+    def cluster_id(self) -> str:
+        """The id of the cluster."""
+        return self.metadata.image.cluster_id
+
+    async def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
+        """Creates a topic; when this returns it can be appended to.
+
+        Raises:
+            BrokerError: it cannot be created.
+        """
+        wish = CreatableTopic(name, partitions, configs=config)
+        results: list[CreateTopicResult] = await outcome(
+            lambda on_done: self.controller.create_topics([wish], CREATE_TOPIC_TIMEOUT_MS, on_done)
+        )
+        if results[0].error_code != ErrorCode.NONE:
+            raise BrokerError(results[0].error_code, results[0].message or "")
+
+    async def catch_up(self) -> None:
+        """Returns when nothing is due any more; for clocks that are moved by hand."""
+        while True:
+            self.timer.advance_clock(0)
+            await asyncio.sleep(0)
+            due_ms = self.timer.next_due_ms()
+            if due_ms is None or due_ms > self.timer.now_ms:
+                return
+
+
+async def outcome(begin: Callable[[OnDone[T]], None]) -> T:
+    """Awaits what a floor reports by callback.
+
+    Raises:
+        BrokerError: that was the outcome.
+    """
+    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def on_done(result: T | BrokerError) -> None:
+        if isinstance(result, BrokerError):
+            future.set_exception(result)
+        else:
+            future.set_result(result)
+
+    begin(on_done)
+    return await future

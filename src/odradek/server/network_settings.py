@@ -1,0 +1,63 @@
+"""From settings to what the network floor takes: limits, socket options, addresses.
+
+One deliberate difference from Kafka: `socket.send.buffer.bytes` and
+`socket.receive.buffer.bytes` are applied only when somebody set them. Kafka's default of
+100 KiB switches the operating system's own tuning off, which fits no network of today.
+"""
+
+import os
+import socket
+from collections.abc import Sequence
+from typing import Final
+
+from odradek.config import BrokerConfig
+from odradek.model import EndPoint
+from odradek.network import NetworkLimits, SocketOptions
+from odradek.network.listener import OS_DEFAULT
+
+ANY_ADDRESS: Final = frozenset({"", "0.0.0.0", "::"})
+
+
+def network_limits(config: BrokerConfig) -> NetworkLimits:
+    """The limits that connections live under."""
+    return NetworkLimits(
+        frame_max_bytes=config.socket_request_max_bytes,
+        request_memory_bytes=config.queued_max_request_bytes,
+        idle_max_ms=config.connections_max_idle_ms,
+        max_connections=config.max_connections,
+        max_connections_per_ip=config.max_connections_per_ip,
+        per_ip_overrides=config.connections_per_ip_overrides,
+        socket_options=SocketOptions(
+            config["socket.listen.backlog.size"],
+            _if_set(config, "socket.send.buffer.bytes"),
+            _if_set(config, "socket.receive.buffer.bytes"),
+        ),
+    )
+
+
+def advertised_endpoints(config: BrokerConfig, bound: Sequence[EndPoint]) -> list[EndPoint]:
+    """What clients are told to connect to, now that the real ports are known."""
+    if config["advertised.listeners"] is None:
+        return [endpoint._replace(host=reachable_host(endpoint.host)) for endpoint in bound]
+    ports = {endpoint.listener_name: endpoint.port for endpoint in bound}
+    return [
+        endpoint._replace(port=endpoint.port or ports.get(endpoint.listener_name, 0))
+        for endpoint in config.advertised_listeners
+    ]
+
+
+def reachable_host(host: str) -> str:
+    """A host that a client can connect to: this machine's name where every address is bound."""
+    if host not in ANY_ADDRESS:
+        return host
+    name = os.uname().nodename
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError:
+        return "localhost"
+    return name
+
+
+def _if_set(config: BrokerConfig, name: str) -> int:
+    size_bytes: int = config[name]
+    return size_bytes if name in config.originals else OS_DEFAULT
