@@ -58,9 +58,10 @@ class IndexFile(Handle):
         """Cuts the file to its entries and lets the mapping go."""
         self.release()
         used = self.entry_count * self.entry_bytes
-        if self._file_bytes != used:
+        # Asked again: an extension that a full disk refused may have gone half the way.
+        if self._file_system.size(self.path) != used:
             self._file_system.truncate(self.path, used)
-            self._file_bytes = used
+        self._file_bytes = used
 
     def clear(self) -> None:
         """Forgets all entries."""

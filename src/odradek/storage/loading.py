@@ -27,7 +27,7 @@ from odradek.storage.leader_epochs import LeaderEpochCache
 from odradek.storage.log import Log
 from odradek.storage.log_directory import LogDirectory
 from odradek.storage.producer_state import ProducerStateManager
-from odradek.storage.recovery import rebuild_indexes, recover_segment, walk_segment
+from odradek.storage.recovery import recover_segment, walk_segment
 from odradek.storage.replay import replay_producers, snapshot_offsets
 from odradek.storage.segment import LogSegment
 from odradek.storage.segments import LogSegments
@@ -188,7 +188,7 @@ class _Loader:
             active = segments.active
             if not active.indexes_are_sane():
                 self._opening.report(f"{active.file.path}: the indexes are damaged, rebuilding")
-                rebuild_indexes(active)
+                active.rebuild_indexes()
             return active.next_offset()
         return self._recover(segments)
 
@@ -250,7 +250,7 @@ class _Loader:
             ]
             if missing:
                 self._opening.report(f"{segment.file.path}: {missing} missing, rebuilding")
-                rebuild_indexes(segment)
+                segment.rebuild_indexes()
                 if segment is not segments.active:
                     segment.seal()
 

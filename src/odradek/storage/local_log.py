@@ -14,7 +14,6 @@ from typing import Final
 from odradek.config.topic import LogConfig
 from odradek.model import NO_TIMESTAMP, TopicPartition
 from odradek.records.batch import BatchHeader, parse_header
-from odradek.records.errors import CorruptRecords
 from odradek.records.reader import read_batch
 from odradek.storage import names
 from odradek.storage.files import File
@@ -25,7 +24,6 @@ from odradek.storage.offset_metadata import (
     LogReadInfo,
     TimestampOffset,
 )
-from odradek.storage.recovery import rebuild_indexes
 from odradek.storage.segment import BatchPlace, LogSegment
 from odradek.storage.segments import LogSegments
 
@@ -129,7 +127,7 @@ class LocalLog:
     def find_timestamp(self, timestamp: int, from_offset: int) -> TimestampOffset | None:
         """The first record from `from_offset` on that is not older than `timestamp`."""
         for segment in self.segments.all()[max(self.segments.index_of(from_offset), 0) :]:
-            place = self._locate_timestamp(segment, timestamp, from_offset)
+            place = segment.locate_timestamp(timestamp, from_offset)
             if place is not None:
                 found = _first_not_older(segment, place, timestamp, from_offset)
                 if found is not None:
@@ -167,12 +165,7 @@ class LocalLog:
             recent = self._recent.get(offset)
             if recent is not None:
                 return recent
-        try:
-            place = segment.locate(offset)
-        except CorruptRecords:
-            # Either the index misleads, which can be mended, or the records are damaged.
-            rebuild_indexes(segment)
-            place = segment.locate(offset)
+        place = segment.locate(offset)
         return place.position if place is not None else -1
 
     def _end_position(self, segment: LogSegment, index: int, upper_offset: int) -> int:
@@ -183,15 +176,6 @@ class LocalLog:
             return segment.size_bytes
         position = self._position_in(segment, upper_offset)
         return position if position >= 0 else segment.size_bytes
-
-    def _locate_timestamp(
-        self, segment: LogSegment, timestamp: int, from_offset: int
-    ) -> BatchPlace | None:
-        try:
-            return segment.locate_timestamp(timestamp, from_offset)
-        except CorruptRecords:
-            rebuild_indexes(segment)
-            return segment.locate_timestamp(timestamp, from_offset)
 
     # Growing.
 
@@ -216,8 +200,9 @@ class LocalLog:
                 f"and the log ends at {self.log_end_offset}"
             )
             return active
-        segment = self._new_segment(self.log_end_offset)
+        # Sealed first: a crash between the two leaves no half-filled index behind.
         active.seal()
+        segment = self._new_segment(self.log_end_offset)
         self.segments.add(segment)
         self._recent.clear()
         return segment
@@ -241,11 +226,10 @@ class LocalLog:
         Call `on_flushed` with the offset when the work is done.
         """
         target = self.log_end_offset
-        handles = [
-            segment.file.duplicate()
-            for segment in self.segments.between(self.recovery_point, target)
-            if segment.size_bytes > 0
-        ]
+        unflushed = self.segments.between(self.recovery_point, target)
+        handles = [segment.file.duplicate() for segment in unflushed if segment.size_bytes > 0]
+        # Below the recovery point an index is trusted; the active one is always recovered.
+        indexes = [path for segment in unflushed[:-1] for path in segment.paths()[1:]]
         file_system = self.log_directory.file_system
         path = self.path
 
@@ -256,6 +240,9 @@ class LocalLog:
             finally:
                 for handle in handles:
                     handle.close()
+            for index in indexes:
+                if file_system.size(index) > 0:
+                    file_system.sync(index)
             # New segments are only there after a crash when the directory says so.
             file_system.sync(path)
 

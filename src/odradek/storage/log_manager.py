@@ -305,9 +305,6 @@ class LogManager:
         config = self._config
         self._every(config["log.retention.check.interval.ms"], self.delete_old_segments)
         self._every(config["log.flush.offset.checkpoint.interval.ms"], self.write_recovery_points)
-        self._every(
-            config["replica.high.watermark.checkpoint.interval.ms"], self.write_high_watermarks
-        )
         self._every(_EXPIRATION_CHECK_MS, self.remove_expired_producers)
 
     def _every(self, interval_ms: int, action: Callable[[], None]) -> None:
@@ -367,8 +364,8 @@ class LogManager:
         for directory in self._online():
             self._write_checkpoints(directory)
 
-    def write_high_watermarks(self) -> None:
-        """Writes the high watermarks that have changed."""
+    def checkpoint_high_watermarks(self) -> None:
+        """Writes the high watermarks that have changed; scheduled by who moves them."""
         for writer in self._checkpoints:
             logs = self._logs_of(writer.directory)
             offsets = {log.topic_partition: log.high_watermark for log in logs}

@@ -70,15 +70,6 @@ def walk_segment(
     return SegmentEnd(position, expected, None)
 
 
-def rebuild_indexes(segment: LogSegment) -> None:
-    """Makes the offset and time index of a segment anew from its records.
-
-    The transaction index stays: its entries cannot be told from one segment's records.
-    """
-    segment.begin_rebuild()
-    walk_segment(segment, _indexer(segment), check=False)
-
-
 def recover_segment(segment: LogSegment, next_offset: int, on_batch: OnBatch) -> SegmentEnd:
     """Checks a segment, rebuilds its indexes, cuts it where it stops being valid.
 
@@ -86,10 +77,11 @@ def recover_segment(segment: LogSegment, next_offset: int, on_batch: OnBatch) ->
         OSError: the disk failed.
     """
     segment.begin_rebuild()
-    index = _indexer(segment)
 
     def note(header: BatchHeader, batch: Buffer) -> None:
-        index(header, batch)
+        segment.index_batch(
+            header.position, header.size_bytes, header.last_offset, header.max_timestamp
+        )
         on_batch(header, batch)
 
     end = walk_segment(segment, note, next_offset=next_offset)
@@ -108,13 +100,6 @@ def check_batch(buffer: Buffer, header: BatchHeader) -> None:
         check_checksum(buffer, header)
     else:
         check_message(buffer, header)
-
-
-def _indexer(segment: LogSegment) -> OnBatch:
-    def index(header: BatchHeader, _: Buffer) -> None:
-        segment.index_batch(header, header.position)
-
-    return index
 
 
 def _checked_header(

@@ -216,7 +216,9 @@ class LogSegment:
         try:
             position = start
             for header in headers:
-                self.index_batch(header, position)
+                self.index_batch(
+                    position, header.size_bytes, header.last_offset, header.max_timestamp
+                )
                 position += header.size_bytes
         except OSError:
             self._take_back(start, headers[0].base_offset)
@@ -225,44 +227,44 @@ class LogSegment:
             f"{self.file.path}: batches end at {position}, the file at {self.file.size}"
         )
 
-    def index_batch(self, header: BatchHeader, position: int) -> None:
+    def index_batch(
+        self, position: int, size_bytes: int, last_offset: int, max_timestamp: int
+    ) -> None:
         """Notes a batch that lies at `position`; adds index entries when they are due."""
-        last_offset = header.last_offset
-        if header.max_timestamp > self._max_timestamp:
-            self._max_timestamp = header.max_timestamp
+        if max_timestamp > self._max_timestamp:
+            self._max_timestamp = max_timestamp
             self._offset_of_max_timestamp = last_offset
-        if self._first_timestamp == NO_TIMESTAMP and position == 0:
-            self._first_timestamp = header.max_timestamp
+        if position == 0:
+            self._first_timestamp = max_timestamp
         if self._bytes_since_last_entry > self.index_interval_bytes:
             self._add_entries(last_offset, position)
             self._bytes_since_last_entry = 0
-        self._bytes_since_last_entry += header.size_bytes
+        self._bytes_since_last_entry += size_bytes
 
-    def locate(self, offset: int, from_position: int = 0) -> BatchPlace | None:
+    def locate(self, offset: int) -> BatchPlace | None:
         """The first batch whose last offset is `offset` or above; None at the end.
 
         Raises:
-            CorruptRecords: what lies there is no batch.
+            CorruptRecords: the records are damaged.
         """
-        position = self.offset_index.lookup(offset)[1]
-        scanner = BatchScanner(self.file, max(position, from_position))
-        place = scanner.next()
-        while place is not None and place.last_offset < offset:
-            place = scanner.next()
-        return place
+        try:
+            return self._locate(offset)
+        except CorruptRecords:
+            # Either the index misleads, which can be mended, or the records are damaged.
+            self.rebuild_indexes()
+            return self._locate(offset)
 
     def locate_timestamp(self, timestamp: int, from_offset: int) -> BatchPlace | None:
-        """The first batch from `from_offset` on with a record not older than `timestamp`."""
-        if self.max_timestamp < timestamp:
-            return None
-        indexed = self.time_index.lookup(timestamp)[1]
-        place = self.locate(max(indexed, from_offset))
-        if place is None or place.max_timestamp >= timestamp:
-            return place
-        scanner = BatchScanner(self.file, place.position)
-        while place is not None and place.max_timestamp < timestamp:
-            place = scanner.next()
-        return place
+        """The first batch from `from_offset` on with a record not older than `timestamp`.
+
+        Raises:
+            CorruptRecords: the records are damaged.
+        """
+        try:
+            return self._locate_timestamp(timestamp, from_offset)
+        except CorruptRecords:
+            self.rebuild_indexes()
+            return self._locate_timestamp(timestamp, from_offset)
 
     def scan(self, position: int = 0) -> BatchScanner:
         """Walks the batches from `position` on, where one begins."""
@@ -307,6 +309,23 @@ class LogSegment:
         self._bytes_since_last_entry = 0
         self._forget_timestamps()
         self._timestamps_loaded = True
+
+    def rebuild_indexes(self) -> None:
+        """Makes the offset and time index anew from the headers of the batches.
+
+        The transaction index stays: its entries cannot be told from one segment's records.
+
+        Raises:
+            CorruptRecords: the records are damaged; what lies before is indexed.
+        """
+        self.begin_rebuild()
+        scanner = self.scan()
+        place = scanner.next()
+        while place is not None:
+            self.index_batch(
+                place.position, place.size_bytes, place.last_offset, place.max_timestamp
+            )
+            place = scanner.next()
 
     def indexes_are_sane(self) -> bool:
         """Whether both indexes can belong to this segment, as far as their ends tell."""
@@ -389,20 +408,67 @@ class LogSegment:
         self._first_timestamp = NO_TIMESTAMP
         self._timestamps_loaded = False
 
+    def _locate(self, offset: int) -> BatchPlace | None:
+        indexed_offset, position = self.offset_index.lookup(offset)
+        scanner = BatchScanner(self.file, position)
+        place = scanner.next()
+        if position > 0 and (place is None or place.last_offset != indexed_offset):
+            raise CorruptRecords(
+                f"{self.offset_index.path}: offset {indexed_offset} is not at {position}"
+            )
+        while place is not None and place.last_offset < offset:
+            place = scanner.next()
+        return place
+
+    def _locate_timestamp(self, timestamp: int, from_offset: int) -> BatchPlace | None:
+        if self.max_timestamp < timestamp:
+            return None
+        indexed_timestamp, indexed_offset = self.time_index.lookup(timestamp)
+        place = self._locate(max(indexed_offset, from_offset))
+        if place is None:
+            return None
+        if indexed_offset >= from_offset and indexed_timestamp >= 0:
+            self._check_time_entry(place, indexed_timestamp, indexed_offset)
+        scanner = BatchScanner(self.file, place.position)
+        found = scanner.next()
+        while found is not None and found.max_timestamp < timestamp:
+            found = scanner.next()
+        return found
+
+    def _check_time_entry(self, place: BatchPlace, timestamp: int, offset: int) -> None:
+        if place.last_offset != offset or place.max_timestamp != timestamp:
+            raise CorruptRecords(
+                f"{self.time_index.path}: the batch of offset {offset} does not have the "
+                f"timestamp {timestamp}"
+            )
+
     def _load_timestamps(self) -> None:
         """What appends keep up to date, read back from the files after a reopening."""
         if self._timestamps_loaded:
             return
-        self._timestamps_loaded = True
-        index = self.time_index
-        if index.entry_count > 0:
-            self._max_timestamp = index.last_timestamp
-            self._offset_of_max_timestamp = index.last_offset
+        try:
+            self._read_timestamps()
+        except CorruptRecords:
+            self.rebuild_indexes()
+
+    def _read_timestamps(self) -> None:
         first = self.scan().next()
-        if first is None:
-            return
-        self._first_timestamp = first.max_timestamp
-        scanner = self.scan(self.offset_index.lookup(index.last_offset)[1])
+        if first is not None:
+            self._first_timestamp = first.max_timestamp
+            index = self.time_index
+            place = self._locate(index.last_offset)
+            if index.entry_count > 0:
+                if place is None:
+                    raise CorruptRecords(f"{index.path}: {index.last_offset} is beyond the end")
+                self._check_time_entry(place, index.last_timestamp, index.last_offset)
+                self._max_timestamp = index.last_timestamp
+                self._offset_of_max_timestamp = index.last_offset
+            self._catch_up(0 if place is None else place.position)
+        self._timestamps_loaded = True
+
+    def _catch_up(self, position: int) -> None:
+        """Takes in the timestamps from `position` on, which the time index may lack."""
+        scanner = self.scan(position)
         place = scanner.next()
         while place is not None:
             if place.max_timestamp > self._max_timestamp:
