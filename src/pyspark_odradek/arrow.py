@@ -19,8 +19,8 @@ def record_batch(
 
 
 def _array(
-    columns: ColumnBuffers, field: pa.Field[Any], topic_partition: TopicPartition
-) -> pa.Array[Any]:
+    columns: ColumnBuffers, field: "pa.Field[Any]", topic_partition: TopicPartition
+) -> "pa.Array[Any]":
     rows = columns.row_count
     match field.name:
         case "key":
@@ -28,9 +28,9 @@ def _array(
         case "value":
             return _binary(columns.value, rows, field.type)
         case "topic":
-            return _constant(topic_partition.topic, rows, field.type)
+            return pa.repeat(topic_partition.topic, rows)
         case "partition":
-            return _constant(topic_partition.partition, rows, field.type)
+            return pa.repeat(pa.scalar(topic_partition.partition, pa.int32()), rows)
         case "offset":
             return _fixed(columns.offset, rows, field.type)
         case "timestamp":
@@ -41,24 +41,19 @@ def _array(
             return _headers(columns.headers, rows, field.type)
 
 
-def _constant(value: str | int, rows: int, type: pa.DataType) -> pa.Array[Any]:
-    array: pa.Array[Any] = pa.repeat(pa.scalar(value, type), rows)
-    return array
-
-
-def _binary(column: BinaryBuffers | None, rows: int, type: pa.DataType) -> pa.Array[Any]:
+def _binary(column: BinaryBuffers | None, rows: int, type: pa.DataType) -> "pa.Array[Any]":
     assert column is not None, "every column of the schema was asked for"
     validity = None if column.validity is None else pa.py_buffer(column.validity)
     buffers = [validity, pa.py_buffer(column.offsets), pa.py_buffer(column.data)]
     return pa.Array.from_buffers(type, rows, buffers, column.null_count)
 
 
-def _fixed(data: bytes | None, rows: int, type: pa.DataType) -> pa.Array[Any]:
+def _fixed(data: bytes | None, rows: int, type: pa.DataType) -> "pa.Array[Any]":
     assert data is not None, "every column of the schema was asked for"
     return pa.Array.from_buffers(type, rows, [None, pa.py_buffer(data)], 0)
 
 
-def _headers(column: HeaderBuffers | None, rows: int, type: pa.ListType[Any]) -> pa.Array[Any]:
+def _headers(column: HeaderBuffers | None, rows: int, type: "pa.ListType[Any]") -> "pa.Array[Any]":
     assert column is not None, "every column of the schema was asked for"
     pair = type.value_type
     keys = _binary(column.keys, column.header_count, pair.field("key").type)
