@@ -26,7 +26,9 @@ class LocalReader:
         budget_bytes = params.max_bytes
         min_one_message = not params.hard_max_bytes
         for info in infos:
-            result = self._read_one(params, info, min(info.max_bytes, budget_bytes), min_one_message)
+            result = self._read_one(
+                params, info, min(info.max_bytes, budget_bytes), min_one_message
+            )
             if result.size_bytes > 0:
                 min_one_message = False
                 budget_bytes = max(0, budget_bytes - result.size_bytes)

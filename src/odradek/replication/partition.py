@@ -33,8 +33,7 @@ from odradek.replication.fetch import (
 from odradek.replication.in_sync_replicas import InSyncReplicas
 from odradek.replication.keys import operation_key
 from odradek.replication.replica_states import EpochEndOffset, ReadableEnd
-from odradek.storage.admission import AppendOrigin
-from odradek.storage.log import Log
+from odradek.storage.log import AppendOrigin, Log
 from odradek.storage.offset_metadata import LogAppendInfo, LogOffsetMetadata
 
 logger = logging.getLogger(__name__)
@@ -88,7 +87,7 @@ class Partition:
         log_end_offset = log.log_end_offset
         if is_new:
             self.leader_epoch_start_offset = log_end_offset
-            log.leader_epochs.assign(image.leader_epoch, log_end_offset)
+            log.assign_epoch(image.leader_epoch, log_end_offset)
             self.in_sync_replicas = InSyncReplicas(
                 self.broker_id, image.replicas, image.isr, now_ms, log_end_offset
             )

@@ -33,7 +33,9 @@ class ReplicationPurgatories:
         fetch_purge_interval: int = 1000,
         delete_records_purge_interval: int = 1,
     ) -> None:
-        self.produce = DelayedOperationPurgatory("Produce", timer, broker_id, produce_purge_interval)
+        self.produce = DelayedOperationPurgatory(
+            "Produce", timer, broker_id, produce_purge_interval
+        )
         self.fetch = DelayedOperationPurgatory("Fetch", timer, broker_id, fetch_purge_interval)
         self.delete_records = DelayedOperationPurgatory(
             "DeleteRecords", timer, broker_id, delete_records_purge_interval

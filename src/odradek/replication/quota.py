@@ -14,7 +14,7 @@ from odradek.model import TopicPartition
 class ReplicationQuota:
     """Without limits; subclasses throttle."""
 
-    def is_throttled(self, topic_partition: TopicPartition) -> bool:
+    def is_throttled(self, topic_partition: TopicPartition) -> bool:  # noqa: ARG002 - a port
         """Whether the partition is among those that the quota covers."""
         return False
 

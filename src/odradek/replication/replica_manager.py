@@ -72,7 +72,6 @@ class ReplicaManager(ReplicaStates):
         self.broker_id = broker_id
         self._config = config
         self._clock = clock
-        self._log_manager = log_manager
         self._store = store
         self._image = MetadataImage("")
         self.purgatories = ReplicationPurgatories(
@@ -96,14 +95,9 @@ class ReplicaManager(ReplicaStates):
             self._make_partition,
         )
         config.subscribe(self._on_broker_config)
-        self._tasks = [
-            PeriodicTask(timer, config.replica_lag_time_max_ms // 2, self.maybe_shrink_isrs),
-            PeriodicTask(
-                timer,
-                config["replica.high.watermark.checkpoint.interval.ms"],
-                self.checkpoint_high_watermarks,
-            ),
-        ]
+        self._shrinking = PeriodicTask(
+            timer, config.replica_lag_time_max_ms // 2, self.maybe_shrink_isrs
+        )
 
     # Partitions
 
@@ -341,14 +335,9 @@ class ReplicaManager(ReplicaStates):
         for partition in self._partitions:
             partition.maybe_shrink_isr()
 
-    def checkpoint_high_watermarks(self) -> None:
-        """Has the high watermarks written down, for the next start."""
-        self._log_manager.checkpoint_high_watermarks()
-
     def shutdown(self) -> None:
         """Ends the upkeep and all waiting; the logs are closed by their manager."""
-        for task in self._tasks:
-            task.cancel()
+        self._shrinking.cancel()
         self.purgatories.shutdown()
 
 

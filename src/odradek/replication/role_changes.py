@@ -99,7 +99,10 @@ class RoleChanges:
         if partition is None:
             return
         partition.make_offline()
-        self._log_manager.delete(topic_partition)
+        try:
+            self._log_manager.delete(topic_partition)
+        except BrokerError as error:
+            logger.error("the log of %s stays behind: %s", topic_partition, error)
         self._purgatories.wake_all(partition.operation_key, ROLE)
 
     def _update_configs(self, image: MetadataImage, topic: str) -> None:
