@@ -1,0 +1,165 @@
+"""Settings are described with their sources and changed by Kafka's rules."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from odradek.config import ConfigSource, SettingType
+from odradek.controller import AlterOperation, ConfigAlteration
+from odradek.errors import BrokerError, ErrorCode
+from odradek.metadata import ConfigResource, ResourceType
+
+TOPIC = ConfigResource(ResourceType.TOPIC, "a")
+BROKER = ConfigResource(ResourceType.BROKER, "1")
+ALL_BROKERS = ConfigResource(ResourceType.BROKER, "")
+SET, DELETE, APPEND, SUBTRACT = AlterOperation
+
+
+def _code_of(call: Callable[[], object]) -> object:
+    """The error code that a call ends with."""
+    with pytest.raises(BrokerError) as caught:
+        call()
+    return caught.value.code
+
+
+def _entry(kit: Any, resource: ConfigResource, name: str) -> Any:
+    (entry,) = kit.controller.describe_configs(resource, [name])
+    return entry
+
+
+def _incremental(kit: Any, resource: ConfigResource, *steps: Any, **kwargs: Any) -> Any:
+    alterations = [ConfigAlteration(*step) for step in steps]
+    ask = kit.controller.incremental_alter_configs
+    (result,) = kit.ask(ask, [(resource, alterations)], **kwargs)
+    return result.error_code
+
+
+def test_a_topics_settings_name_their_sources(kit_with: Any) -> None:
+    """Topic over this broker over all brokers over the file over the default."""
+    kit = kit_with({"log.retention.hours": "1"})
+    kit.must_create("a")
+    assert _entry(kit, TOPIC, "retention.ms").value == "3600000"
+    assert _entry(kit, TOPIC, "retention.ms").source is ConfigSource.STATIC_BROKER_CONFIG
+    _incremental(kit, ALL_BROKERS, ("log.retention.ms", SET, "30"))
+    _incremental(kit, BROKER, ("log.retention.ms", SET, "20"))
+    _incremental(kit, TOPIC, ("retention.ms", SET, "10"))
+    entry = _entry(kit, TOPIC, "retention.ms")
+    assert (entry.value, entry.type) == ("10", SettingType.LONG)
+    assert [(each.name, each.value, each.source.name) for each in entry.synonyms] == [
+        ("retention.ms", "10", "DYNAMIC_TOPIC_CONFIG"),
+        ("log.retention.ms", "20", "DYNAMIC_BROKER_CONFIG"),
+        ("log.retention.ms", "30", "DYNAMIC_DEFAULT_BROKER_CONFIG"),
+        ("log.retention.hours", "1", "STATIC_BROKER_CONFIG"),
+        ("log.retention.hours", "168", "DEFAULT_CONFIG"),
+    ]
+    _incremental(kit, TOPIC, ("retention.ms", DELETE, None))
+    assert _entry(kit, TOPIC, "retention.ms").value == "20"
+
+
+def test_a_brokers_settings_tell_what_may_change(kit_with: Any) -> None:
+    """Tools show these flags; a password's value never leaves."""
+    kit = kit_with({"ssl.key.password": "hunter2"})
+    entry = _entry(kit, BROKER, "num.partitions")
+    assert (entry.value, entry.is_read_only, entry.is_default) == ("1", True, True)
+    assert entry.documentation
+    secret = _entry(kit, BROKER, "ssl.key.password")
+    assert (secret.value, secret.is_sensitive) == (None, True)
+    assert "hunter2" not in repr(kit.controller.describe_configs(BROKER))
+    assert _entry(kit, BROKER, "log.retention.ms").value is None
+    assert not _entry(kit, BROKER, "log.retention.ms").is_read_only
+
+
+def test_describing_all_settings_needs_no_names(kit: Any) -> None:
+    """Every row of the table, sorted."""
+    kit.must_create("a")
+    names = [entry.name for entry in kit.controller.describe_configs(TOPIC)]
+    assert names == sorted(names)
+    assert len(names) == len(set(names)) > 30
+    assert kit.controller.describe_configs(ALL_BROKERS) == []
+    group = ConfigResource(ResourceType.GROUP, "g")
+    assert _entry(kit, group, "consumer.session.timeout.ms").value == "45000"
+
+
+def test_describing_what_is_not_there(kit: Any) -> None:
+    """Unknown topic, another broker, a kind without settings."""
+    describe = kit.controller.describe_configs
+    assert _code_of(lambda: describe(TOPIC)) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    other = ConfigResource(ResourceType.BROKER, "2")
+    assert _code_of(lambda: describe(other)) is ErrorCode.INVALID_REQUEST
+    nothing = ConfigResource(ResourceType.UNKNOWN, "x")
+    assert _code_of(lambda: describe(nothing)) is ErrorCode.INVALID_REQUEST
+
+
+def test_alter_configs_replaces_everything(kit: Any) -> None:
+    """What is left out goes back to its default: the old API's trap, kept as it is."""
+    kit.must_create("a", retention_ms="5")
+    change = [(TOPIC, {"segment.bytes": "1024"})]
+    kit.ask(kit.controller.alter_configs, change, validate_only=True)
+    assert kit.cache.image.topic_config("a") == {"retention.ms": "5"}
+    (result,) = kit.ask(kit.controller.alter_configs, change)
+    assert result.error_code is ErrorCode.NONE
+    assert kit.cache.image.topic_config("a") == {"segment.bytes": "1024"}
+
+
+def test_lists_are_edited_from_what_is_in_force(kit: Any) -> None:
+    """APPEND to a list that the topic does not set begins from the default, without doubles."""
+    kit.must_create("a")
+    assert not _incremental(kit, TOPIC, ("cleanup.policy", APPEND, "compact,delete"))
+    assert kit.cache.image.topic_config("a") == {"cleanup.policy": "delete,compact"}
+    assert not _incremental(kit, TOPIC, ("cleanup.policy", SUBTRACT, "delete"))
+    assert kit.cache.image.topic_config("a") == {"cleanup.policy": "compact"}
+
+
+@pytest.mark.parametrize(
+    ("resource", "steps", "code"),
+    [
+        (TOPIC, [("retention.ms", SET, "x")], ErrorCode.INVALID_CONFIG),
+        (TOPIC, [("no.such", SET, "1")], ErrorCode.INVALID_CONFIG),
+        (TOPIC, [("no.such", DELETE, None)], ErrorCode.INVALID_CONFIG),
+        (TOPIC, [("retention.ms", SET, None)], ErrorCode.INVALID_REQUEST),
+        (TOPIC, [("retention.ms", APPEND, "1")], ErrorCode.INVALID_CONFIG),
+        (TOPIC, [("retention.ms", 9, "1")], ErrorCode.INVALID_REQUEST),
+        (TOPIC, [("retention.ms", SET, "1")] * 2, ErrorCode.INVALID_REQUEST),
+        (TOPIC, [("cleanup.policy", APPEND, "burn")], ErrorCode.INVALID_CONFIG),
+        (
+            ConfigResource(ResourceType.TOPIC, "b"),
+            [("retention.ms", SET, "1")],
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ),
+        (BROKER, [("num.partitions", SET, "3")], ErrorCode.INVALID_CONFIG),
+        (ALL_BROKERS, [("listeners", SET, "PLAINTEXT://:1")], ErrorCode.INVALID_CONFIG),
+        (
+            ConfigResource(ResourceType.BROKER, "2"),
+            [("max.connections", SET, "1")],
+            ErrorCode.INVALID_REQUEST,
+        ),
+        (ConfigResource(ResourceType.UNKNOWN, "x"), [], ErrorCode.INVALID_REQUEST),
+        (
+            ConfigResource(ResourceType.GROUP, "g"),
+            [("consumer.session.timeout.ms", SET, "0")],
+            ErrorCode.INVALID_CONFIG,
+        ),
+    ],
+)
+def test_refuses(kit: Any, resource: ConfigResource, steps: list[Any], code: ErrorCode) -> None:
+    """Nothing is stored of a resource that has one fault."""
+    kit.must_create("a")
+    assert _incremental(kit, resource, *steps) is code
+    assert not kit.cache.image.configs
+
+
+def test_a_broker_setting_works_at_once(kit: Any) -> None:
+    """What an operator changes at run time needs no restart, and can be taken back."""
+    assert not _incremental(kit, BROKER, ("max.connections", SET, "7"))
+    assert kit.config.max_connections == 7
+    assert not _incremental(kit, BROKER, ("max.connections", DELETE, None))
+    assert kit.config.max_connections == (1 << 31) - 1
+
+
+def test_a_resource_named_twice_is_refused(kit: Any) -> None:
+    """Which of the two should win?"""
+    kit.must_create("a")
+    change = [(TOPIC, {"retention.ms": "1"}), (TOPIC, {"retention.ms": "2"})]
+    results = kit.ask(kit.controller.alter_configs, change)
+    assert {result.error_code for result in results} == {ErrorCode.INVALID_REQUEST}

@@ -1,0 +1,171 @@
+"""Elections, the waiting for leaders, and producer ids."""
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from odradek.controller import ElectionType, ProducerIdManager
+from odradek.controller.delayed_operations import (
+    DelayedCreateTopics,
+    DelayedElectLeader,
+    TopicKey,
+)
+from odradek.controller.elections import plan_election
+from odradek.errors import BrokerError, ErrorCode
+from odradek.metadata import (
+    BrokerRegistration,
+    MetadataCache,
+    MetadataDelta,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+)
+from odradek.model import TopicPartition
+from odradek.purgatory import DelayedOperationPurgatory
+from odradek.timer import MockTimer
+
+TP = TopicPartition("a", 0)
+PREFERRED, UNCLEAN = ElectionType
+
+
+def _code_of(call: Callable[[], object]) -> object:
+    """The error code that a call ends with."""
+    with pytest.raises(BrokerError) as caught:
+        call()
+    return caught.value.code
+
+
+def _image(
+    leader: int, isr: tuple[int, ...], live: tuple[int, ...], offline: tuple[int, ...] = ()
+) -> MetadataImage:
+    brokers = {number: BrokerRegistration(number, (), None, 1) for number in live}
+    partition = PartitionImage(0, leader, 5, 9, (1, 2, 3), isr, offline)
+    topic = TopicImage("a", UUID(int=7), (partition,))
+    return MetadataImage("c").with_brokers(brokers, 1).with_topics([topic])
+
+
+def test_the_preferred_leader_takes_over() -> None:
+    """The first replica, in sync and alive."""
+    change = plan_election(_image(2, (1, 2), (1, 2)), TP, PREFERRED)
+    assert (change.leader, change.isr, change.partition_epoch) == (1, (1, 2), 9)
+
+
+@pytest.mark.parametrize(
+    ("image", "kind", "code"),
+    [
+        (_image(1, (1, 2), (1, 2)), PREFERRED, ErrorCode.ELECTION_NOT_NEEDED),
+        (_image(2, (2,), (1, 2)), PREFERRED, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE),
+        (_image(2, (1, 2), (2,)), PREFERRED, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE),
+        (_image(2, (1, 2), (1, 2), (1,)), PREFERRED, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE),
+        (_image(2, (2,), (2,)), UNCLEAN, ErrorCode.ELECTION_NOT_NEEDED),
+        (_image(-1, (1,), (4,)), UNCLEAN, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE),
+        (MetadataImage("c"), UNCLEAN, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ],
+)
+def test_elections_that_cannot_be(
+    image: MetadataImage, kind: ElectionType, code: ErrorCode
+) -> None:
+    """Each with its own code; operators' scripts tell them apart."""
+    assert _code_of(lambda: plan_election(image, TP, kind)) is code
+
+
+def test_an_unclean_election_prefers_who_is_in_sync_and_else_shrinks_the_isr() -> None:
+    """Whoever leads without being in sync is the only truth from then on."""
+    clean = plan_election(_image(-1, (3,), (2, 3)), TP, UNCLEAN)
+    assert (clean.leader, clean.isr) == (3, (3,))
+    unclean = plan_election(_image(-1, (1,), (2, 3)), TP, UNCLEAN)
+    assert (unclean.leader, unclean.isr) == (2, (2,))
+
+
+def test_electing_everywhere_answers_only_where_it_was_needed(kit: Any) -> None:
+    """On one node everything is led by the preferred leader already."""
+    kit.must_create("a", 3)
+    assert kit.ask(kit.controller.elect_leaders, PREFERRED, None, 1000) == []
+    asked = [TopicPartition("a", 1), TopicPartition("b", 0)]
+    results = kit.ask(kit.controller.elect_leaders, PREFERRED, asked, 1000)
+    assert [result.error_code for result in results] == [
+        ErrorCode.ELECTION_NOT_NEEDED,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+
+
+def _publish(cache: MetadataCache, image: MetadataImage) -> None:
+    cache.publish(MetadataDelta(cache.image, image, changed=image.topics.values()))
+
+
+def test_creation_waits_for_leaders_and_then_answers() -> None:
+    """R7: no handler polls; the publication wakes it."""
+    timer, cache = MockTimer(), MetadataCache(_image(-1, (1,), (1,)))
+    purgatory = DelayedOperationPurgatory("topic", timer)
+    answers: list[frozenset[str]] = []
+    waiting = DelayedCreateTopics(100, ["a"], cache, answers.append)
+    assert not purgatory.try_complete_else_watch(waiting, [TopicKey("a")])
+    assert waiting.missing() == "leaders of a"
+    timer.advance_clock(99)
+    assert answers == []
+    _publish(cache, _image(1, (1,), (1,)))
+    assert purgatory.check_and_complete(TopicKey("a")) == 1
+    timer.advance_clock(1000)
+    assert answers == [frozenset()]
+
+
+def test_creation_that_takes_too_long_names_the_late_topics() -> None:
+    """The client is told REQUEST_TIMED_OUT for those, though they exist."""
+    timer, cache = MockTimer(), MetadataCache(_image(-1, (1,), (1,)))
+    purgatory = DelayedOperationPurgatory("topic", timer)
+    answers: list[frozenset[str]] = []
+    waiting = DelayedCreateTopics(100, ["a", "b"], cache, answers.append)
+    purgatory.try_complete_else_watch(waiting, [TopicKey("a"), TopicKey("b")])
+    timer.advance_clock(100)
+    assert answers == [frozenset({"a", "b"})]
+
+
+def test_an_election_waits_for_its_leader() -> None:
+    """Another leader than the chosen one does not count."""
+    timer, cache = MockTimer(), MetadataCache(_image(2, (1, 2), (1, 2)))
+    purgatory = DelayedOperationPurgatory("elect", timer)
+    answers: list[frozenset[TopicPartition]] = []
+    waiting = DelayedElectLeader(100, {TP: 1}, cache, answers.append)
+    assert not purgatory.try_complete_else_watch(waiting, [TopicKey("a")])
+    assert waiting.missing() == "leaders of a-0"
+    _publish(cache, _image(1, (1, 2), (1, 2)))
+    assert purgatory.check_and_complete(TopicKey("a")) == 1
+    assert answers == [frozenset()]
+
+
+def test_producer_ids_are_unique_across_blocks_and_restarts(kit: Any) -> None:
+    """A reused id would let one producer's records pass for another's duplicates."""
+    ids: list[Any] = []
+    first = ProducerIdManager(kit.store)
+    for _ in range(1_500):
+        first.next_id(ids.append)
+    ProducerIdManager(kit.store).next_id(ids.append)
+    assert len(set(ids)) == 1_501
+    assert ids[-1] == 2_000
+
+
+class SlowStore:
+    """Answers when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+    def allocate_producer_ids(self, count: int, on_done: Any) -> None:
+        self.asked.append(on_done)
+
+
+def test_callers_wait_for_one_block_and_a_failure_reaches_them_all() -> None:
+    """One commit for many callers; who comes after the failure tries anew."""
+    store = SlowStore()
+    manager = ProducerIdManager(store)  # type: ignore[arg-type]
+    outcomes: list[Any] = []
+    manager.next_id(outcomes.append)
+    manager.next_id(outcomes.append)
+    assert len(store.asked) == 1
+    store.asked.pop()(BrokerError(ErrorCode.KAFKA_STORAGE_ERROR))
+    assert [outcome.code for outcome in outcomes] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
+    manager.next_id(outcomes.append)
+    store.asked.pop()(range(1000))
+    assert outcomes[2] == 0

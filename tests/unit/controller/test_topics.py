@@ -1,0 +1,211 @@
+"""Topics are created, deleted and grown by Kafka's rules, and refused with its codes."""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from odradek.config import ConfigSource
+from odradek.controller import (
+    CreatableTopic,
+    PartitionsRequest,
+    TopicReference,
+)
+from odradek.errors import BrokerError, ErrorCode
+from odradek.metadata import MetadataDelta
+from odradek.model import NO_LEADER, TopicPartition
+
+
+def test_a_topic_is_usable_when_the_answer_comes(kit: Any) -> None:
+    """Its id, counts and settings are answered, and the published image has leaders."""
+    (result,) = kit.create(CreatableTopic("a", 3, 1, configs={"retention.ms": "5"}))
+    assert result.error_code is ErrorCode.NONE
+    topic = kit.cache.image.topics["a"]
+    assert result.topic_id == topic.topic_id
+    assert (result.num_partitions, result.replication_factor) == (3, 1)
+    assert [partition.leader for partition in topic.partitions] == [1, 1, 1]
+    configs = {entry.name: entry for entry in result.configs}
+    assert configs["retention.ms"].value == "5"
+    assert configs["retention.ms"].source is ConfigSource.DYNAMIC_TOPIC_CONFIG
+    assert configs["segment.bytes"].source is ConfigSource.DEFAULT_CONFIG
+
+
+def test_minus_one_takes_the_brokers_defaults(kit_with: Any) -> None:
+    """Partitions and replication factor may be left to the broker."""
+    kit = kit_with({"num.partitions": "4"})
+    (result,) = kit.create(CreatableTopic("a"))
+    assert (result.num_partitions, result.replication_factor) == (4, 1)
+
+
+@pytest.mark.parametrize(
+    ("wish", "code"),
+    [
+        (CreatableTopic(""), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (CreatableTopic("."), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (CreatableTopic(".."), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (CreatableTopic("a/b"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (CreatableTopic("a\n"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (CreatableTopic("ä"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (CreatableTopic("x" * 250), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (CreatableTopic("there_is"), ErrorCode.TOPIC_ALREADY_EXISTS),
+        (CreatableTopic("there.is"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (CreatableTopic("a", 0), ErrorCode.INVALID_PARTITIONS),
+        (CreatableTopic("a", -2), ErrorCode.INVALID_PARTITIONS),
+        (CreatableTopic("a", 2_000_000_000), ErrorCode.INVALID_PARTITIONS),
+        (CreatableTopic("a", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (CreatableTopic("a", 1, 2), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (CreatableTopic("a", 1, -1, {0: [1]}), ErrorCode.INVALID_REQUEST),
+        (CreatableTopic("a", -1, -1, {1: [1]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (CreatableTopic("a", -1, -1, {0: []}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (CreatableTopic("a", -1, -1, {0: [1, 1]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (CreatableTopic("a", -1, -1, {0: [9]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (CreatableTopic("a", -1, -1, {0: [1], 1: []}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (CreatableTopic("a", configs={"no.such": "1"}), ErrorCode.INVALID_CONFIG),
+        (CreatableTopic("a", configs={"segment.bytes": "x"}), ErrorCode.INVALID_CONFIG),
+        (CreatableTopic("a", configs={"segment.bytes": None}), ErrorCode.INVALID_CONFIG),
+    ],
+)
+def test_refuses(kit: Any, wish: CreatableTopic, code: ErrorCode) -> None:
+    """Each with the code that clients tell the faults apart by, and a message."""
+    kit.must_create("there_is")
+    (result,) = kit.create(wish)
+    assert result.error_code is code
+    assert result.message
+    assert set(kit.cache.image.topics) == {"there_is"}
+
+
+def test_one_refused_topic_does_not_stop_the_others(kit: Any) -> None:
+    """Results stand in the order of the request; a name given twice is refused twice."""
+    wishes = [CreatableTopic(name) for name in ("b", "a", "!", "a", "c")]
+    results = kit.create(*wishes)
+    assert [result.name for result in results] == ["b", "a", "!", "a", "c"]
+    assert [result.error_code for result in results] == [
+        ErrorCode.NONE,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.NONE,
+    ]
+
+
+def test_names_that_metrics_confuse_are_refused_within_a_request_and_after_a_deletion_free(
+    kit: Any,
+) -> None:
+    """`a.b` and `a_b` in one request; once `a_b` is gone, `a.b` may come."""
+    first, second = kit.create(CreatableTopic("a_b"), CreatableTopic("a.b"))
+    assert first.error_code is ErrorCode.NONE
+    assert second.error_code is ErrorCode.INVALID_TOPIC_EXCEPTION
+    kit.ask(kit.controller.delete_topics, [TopicReference("a_b")])
+    kit.must_create("a.b")
+
+
+def test_validate_only_changes_nothing(kit: Any) -> None:
+    """Tools try first; the answer is as if it had been done."""
+    (result,) = kit.create(CreatableTopic("a", 2, 1), validate_only=True)
+    assert result.error_code is ErrorCode.NONE
+    assert (result.num_partitions, result.replication_factor) == (2, 1)
+    assert result.configs
+    assert kit.cache.image.topic("a") is None
+
+
+def test_a_manual_assignment_is_kept(kit: Any) -> None:
+    """The operator's word, partition by partition."""
+    (result,) = kit.create(CreatableTopic("a", -1, -1, {1: [1], 0: [1]}))
+    assert (result.num_partitions, result.replication_factor) == (2, 1)
+
+
+def test_a_policy_may_refuse(kit_with: Any) -> None:
+    """POLICY_VIOLATION with the policy's own words."""
+
+    def policy(wish: CreatableTopic) -> None:
+        raise BrokerError(ErrorCode.POLICY_VIOLATION, "not on Fridays")
+
+    (result,) = kit_with(policy=policy).create(CreatableTopic("a"))
+    assert (result.error_code, result.message) == (ErrorCode.POLICY_VIOLATION, "not on Fridays")
+
+
+def test_a_partition_whose_log_did_not_open_does_not_hold_the_answer(kit: Any) -> None:
+    """It is offline; waiting would not open it."""
+
+    def listener(delta: MetadataDelta) -> None:
+        for topic in delta.topics_added:
+            delta.report_offline(TopicPartition(topic.name, 0), 1)
+
+    kit.store.subscribe(listener)
+    (result,) = kit.create(CreatableTopic("a", 1, 1))
+    assert result.error_code is ErrorCode.NONE
+    assert kit.cache.image.topics["a"].partitions[0].leader == NO_LEADER
+
+
+def test_internal_topics_get_their_own_shape(kit_with: Any) -> None:
+    """The group coordinator counts on 50 compacted partitions."""
+    kit = kit_with({"offsets.topic.replication.factor": "1"})
+    names = ["__consumer_offsets", "plain", "plain"]
+    results = kit.ask(kit.controller.auto_create_topics, names, 1000)
+    assert [(r.name, r.num_partitions, r.error_code) for r in results] == [
+        ("__consumer_offsets", 50, ErrorCode.NONE),
+        ("plain", 1, ErrorCode.NONE),
+    ]
+    assert kit.cache.image.topics["__consumer_offsets"].is_internal
+    configs = kit.cache.image.topic_config("__consumer_offsets")
+    assert configs["cleanup.policy"] == "compact"
+
+
+def test_topics_are_deleted_by_name_and_by_id(kit: Any) -> None:
+    """And unknown ones are told apart by how they were named."""
+    kit.must_create("a")
+    kit.must_create("b")
+    by_id = TopicReference(None, kit.cache.image.topics["b"].topic_id)
+    asked = [TopicReference("a"), by_id, TopicReference("c"), TopicReference(None, UUID(int=77))]
+    results = kit.ask(kit.controller.delete_topics, asked)
+    assert [(result.name, result.error_code) for result in results] == [
+        ("a", ErrorCode.NONE),
+        ("b", ErrorCode.NONE),
+        ("c", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (None, ErrorCode.UNKNOWN_TOPIC_ID),
+    ]
+    assert not kit.cache.image.topics
+
+
+def test_a_topic_named_twice_in_two_ways_is_not_deleted(kit: Any) -> None:
+    """Name and id of the same topic contradict nobody, but Kafka refuses both."""
+    kit.must_create("a")
+    by_id = TopicReference(None, kit.cache.image.topics["a"].topic_id)
+    results = kit.ask(kit.controller.delete_topics, [TopicReference("a"), by_id])
+    assert {result.error_code for result in results} == {ErrorCode.INVALID_REQUEST}
+    assert kit.cache.image.topic("a") is not None
+
+
+def test_deletion_may_be_switched_off(kit_with: Any) -> None:
+    """delete.topic.enable=false protects everything."""
+    kit = kit_with({"delete.topic.enable": "false"})
+    kit.must_create("a")
+    (result,) = kit.ask(kit.controller.delete_topics, [TopicReference("a")])
+    assert result.error_code is ErrorCode.TOPIC_DELETION_DISABLED
+
+
+@pytest.mark.parametrize(
+    ("wish", "code"),
+    [
+        (PartitionsRequest("a", 3), ErrorCode.NONE),
+        (PartitionsRequest("a", 3, [[1]]), ErrorCode.NONE),
+        (PartitionsRequest("a", 2), ErrorCode.INVALID_PARTITIONS),
+        (PartitionsRequest("a", 1), ErrorCode.INVALID_PARTITIONS),
+        (PartitionsRequest("a", -5), ErrorCode.INVALID_PARTITIONS),
+        (PartitionsRequest("a", 2_000_000_000), ErrorCode.INVALID_PARTITIONS),
+        (PartitionsRequest("b", 3), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (PartitionsRequest("a", 4, [[1]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (PartitionsRequest("a", 3, [[2]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    ],
+)
+def test_partitions_are_added_or_refused(
+    kit: Any, wish: PartitionsRequest, code: ErrorCode
+) -> None:
+    """Topics grow and never shrink."""
+    kit.must_create("a", 2)
+    (tried,) = kit.ask(kit.controller.create_partitions, [wish], 1000, validate_only=True)
+    assert len(kit.cache.image.topics["a"].partitions) == 2
+    (done,) = kit.ask(kit.controller.create_partitions, [wish], 1000)
+    assert (tried.error_code, done.error_code) == (code, code)
+    expected = 3 if code is ErrorCode.NONE else 2
+    assert len(kit.cache.image.topics["a"].partitions) == expected
