@@ -1,0 +1,109 @@
+"""`odradek pipeline NAME`: the Spark pipelines; they come with the extra `spark`.
+
+Exit status 1 when the pipeline or Spark failed; Ctrl-C and SIGTERM end a continuous one in
+order, with 0. The flags are read here, the pipelines are `pyspark_odradek.pipelines`.
+"""
+
+import argparse
+import re
+import sys
+from typing import Final
+
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `odradek pipeline`."""
+    parser.add_argument("name", metavar="NAME", help="which pipeline; see below")
+    parser.add_argument(
+        "--bootstrap-server", metavar="HOST:PORT[,...]", required=True, help="the brokers to ask"
+    )
+    parser.add_argument("--topic", metavar="T", required=True, help="the topic to read")
+    parser.add_argument("--to", metavar="DIR", help="the directory to write to")
+    parser.add_argument(
+        "--master", metavar="M", default="local[*]", help="Spark's master (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--data-dir",
+        metavar="DIR",
+        help="the broker's data directory, when it is on this machine: segments are read there",
+    )
+    parser.add_argument(
+        "--max-records",
+        metavar="N",
+        type=positive,
+        help="how many records a batch takes at most (default: all that wait)",
+    )
+    how_often = parser.add_mutually_exclusive_group()
+    how_often.add_argument(
+        "--once", action="store_true", help="take what is there now and end (the default)"
+    )
+    how_often.add_argument(
+        "--every", metavar="30s", type=interval, help="go on, with a batch every so often"
+    )
+
+
+def epilog() -> str:
+    """The pipelines there are, for `--help`."""
+    try:
+        from pyspark_odradek.pipelines import PIPELINES
+    except ImportError:
+        return _missing()
+    rows = "\n".join(f"  {pipeline.name:<10}{pipeline.help}" for pipeline in PIPELINES)
+    return f"pipelines:\n{rows}"
+
+
+def interval(text: str) -> str:
+    """Reads `30s`, `5m` or `1h` into Spark's words."""
+    match = re.fullmatch(r"([1-9]\d*)([smh])", text.strip())
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no interval such as 30s, 5m or 1h")
+    return f"{match[1]} {_UNITS[match[2]]}"
+
+
+def positive(text: str) -> int:
+    """Reads a number of at least 1."""
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
+    return int(text)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs a pipeline to its end."""
+    try:
+        from pyspark.errors import PySparkException
+
+        from pyspark_odradek import GatewayError
+        from pyspark_odradek.pipelines import (
+            PIPELINES,
+            PipelineError,
+            PipelineSettings,
+            run_pipeline,
+        )
+    except ImportError:
+        return _refuse(_missing(), 1)
+    names = [pipeline.name for pipeline in PIPELINES]
+    if arguments.name not in names:
+        return _refuse(f"there is no pipeline {arguments.name!r}, only {', '.join(names)}", 2)
+    settings = PipelineSettings(
+        bootstrap_servers=arguments.bootstrap_server,
+        topic=arguments.topic,
+        to=arguments.to,
+        every=arguments.every,
+        path=arguments.data_dir,
+        max_offsets_per_trigger=arguments.max_records,
+    )
+    try:
+        run_pipeline(arguments.name, settings, master=arguments.master)
+    except (PipelineError, GatewayError, PySparkException) as error:
+        return _refuse(str(error), 1)
+    return 0
+
+
+def _missing() -> str:
+    return "Spark is not installed: pip install 'odradek[spark]'"
+
+
+def _refuse(text: str, status: int) -> int:
+    print(f"odradek pipeline: {text}", file=sys.stderr)
+    return status

@@ -1,0 +1,136 @@
+"""`odradek.Broker`: start, stop, topics, threads, loops, clocks, and what goes wrong."""
+
+import asyncio
+import os
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+import odradek
+from odradek.clock import ManualClock
+from odradek.config import ConfigError
+from odradek.errors import BrokerError, ErrorCode
+from odradek.server.errors import StartError
+from odradek.timer import TimerTask
+
+
+def port_of(broker: odradek.Broker) -> int:
+    return int(broker.bootstrap_servers.rpartition(":")[2])
+
+
+def test_a_broker_in_a_thread() -> None:
+    """Goal: the first line of the README: start, create, stop, and nothing is left."""
+    before = threading.active_count()
+    with odradek.Broker() as broker:
+        broker.create_topic("orders", partitions=3, config={"retention.ms": 60_000})
+        assert broker.bootstrap_servers.startswith("127.0.0.1:")
+        with pytest.raises(BrokerError) as refused:
+            broker.create_topic("orders")
+        assert refused.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
+        directory = broker._temporary.name  # type: ignore[union-attr]
+        assert (Path(directory) / "orders-2").is_dir()
+        with socket.create_connection(("127.0.0.1", port_of(broker))):
+            pass
+    assert not os.path.exists(directory)
+    assert threading.active_count() == before
+
+
+def test_a_broker_on_the_running_loop() -> None:
+    """Goal: `async with` shares the caller's loop, without a thread."""
+
+    async def main() -> None:
+        before = threading.active_count()
+        async with odradek.Broker() as broker:
+            await broker.create_topic_async("orders")
+            assert threading.active_count() == before
+            with pytest.raises(RuntimeError, match="create_topic_async"):
+                broker.create_topic("more")
+
+    asyncio.run(main())
+
+
+def test_data_outlives_a_broker_with_a_directory(tmp_path: Path) -> None:
+    """Goal: topics, the cluster's id and the directory are there after a restart."""
+    broker = odradek.Broker(data_dir=str(tmp_path))
+    with broker:
+        broker.create_topic("kept")
+        cluster_id = broker.cluster_id
+    with broker:
+        assert broker.cluster_id == cluster_id
+        with pytest.raises(BrokerError, match="exists"):
+            broker.create_topic("kept")
+
+
+def test_a_data_directory_has_one_broker(tmp_path: Path) -> None:
+    """Goal: two brokers never write one directory; the second says so and the first lives on."""
+    with odradek.Broker(data_dir=str(tmp_path)) as first:
+        with pytest.raises(StartError, match="in use by another broker"):
+            odradek.Broker(data_dir=str(tmp_path)).start()
+        first.create_topic("still-here")
+
+
+def test_a_port_in_use_is_told() -> None:
+    """Goal: the start fails with the address, and the temporary directory goes away."""
+    with odradek.Broker() as first:
+        second = odradek.Broker(listeners=[f"PLAINTEXT://127.0.0.1:{port_of(first)}"])
+        with pytest.raises(StartError, match="Address already in use"):
+            second.start()
+        assert second._temporary is None
+
+
+def test_settings_are_checked_where_they_are_given() -> None:
+    """Goal: a typing mistake is an error of the constructor's line."""
+    with pytest.raises(ConfigError, match=r"log\.segment\.bytes"):
+        odradek.Broker(config={"log.segment.bytes": "many"})
+
+
+def test_booleans_and_numbers_are_settings() -> None:
+    """Goal: Python's values are taken as well as Kafka's text."""
+    with odradek.Broker(config={"auto.create.topics.enable": False, "num.partitions": 4}) as broker:
+        config = broker._running().config
+        assert config.auto_create_topics_enable is False
+        assert config.num_partitions == 4
+
+
+def test_time_moves_only_when_the_test_moves_it() -> None:
+    """Goal: R40: when `advance` returns, what became due has run, on the broker's thread."""
+    clock = ManualClock()
+    ran: list[tuple[int, str]] = []
+    with odradek.Broker(clock=clock) as broker:
+        timer = broker._running().timer
+
+        def note() -> None:
+            ran.append((clock.monotonic_ms(), threading.current_thread().name))
+
+        timer.add_threadsafe(TimerTask(350, note))
+        clock.advance(349)
+        assert ran == []
+        clock.advance(1)
+        assert ran == [(350, "odradek-broker")]
+    clock.advance(1000)
+
+
+def test_a_stopped_broker_says_so() -> None:
+    """Goal: no answer from a broker that is not there, and stopping twice is harmless."""
+    broker = odradek.Broker()
+    with pytest.raises(RuntimeError, match="not running"):
+        _ = broker.bootstrap_servers
+    broker.start()
+    broker.stop()
+    broker.stop()
+
+
+def test_many_threads_create_topics() -> None:
+    """Goal: the broker may be asked from any thread at once."""
+    with odradek.Broker() as broker:
+        threads = [
+            threading.Thread(target=broker.create_topic, args=(f"topic-{number}",))
+            for number in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(broker._running().metadata.image.topics) == 8
