@@ -31,9 +31,7 @@ def fail(request: Request, code: ErrorCode) -> None:
     topics = [
         {
             "name": topic.name,
-            "partitions": [
-                _refusal(index, BrokerError(code)) for index in topic.partition_indexes
-            ],
+            "partitions": [_refusal(index, BrokerError(code)) for index in topic.partition_indexes],
         }
         for topic in request.body().topics
     ]

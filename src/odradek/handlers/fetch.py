@@ -116,9 +116,7 @@ class _FetchReply:
 
     def on_fetched(self, results: list[FetchResult]) -> None:
         """Answers with what was read."""
-        leaders = CurrentLeaders(
-            self._context.metadata.image, self._request.exchange.listener_name
-        )
+        leaders = CurrentLeaders(self._context.metadata.image, self._request.exchange.listener_name)
         version = self._request.api_version
         answers: list[FetchPartitionResponse] = []
         position = 0
@@ -165,11 +163,7 @@ class _Topics:
 
     def add(self, partition: SessionPartition, answer: FetchPartitionResponse) -> None:
         """Puts an answer behind the others."""
-        if (
-            self.topics
-            and partition.name == self._name
-            and partition.topic_id == self._topic_id
-        ):
+        if self.topics and partition.name == self._name and partition.topic_id == self._topic_id:
             self.topics[-1].partitions.append(answer)
             return
         self._name = partition.name

@@ -55,9 +55,7 @@ class SessionPartition:
     the replicas, None while an id cannot be resolved to a name.
     """
 
-    def __init__(
-        self, name: str | None, topic_id: UUID | None, partition: FetchPartition
-    ) -> None:
+    def __init__(self, name: str | None, topic_id: UUID | None, partition: FetchPartition) -> None:
         self.name = name
         self.topic_id = topic_id
         self.index = partition.index
@@ -109,9 +107,7 @@ class SessionPartition:
 class FetchSession:
     """What one client fetches. `epoch` is that of the next request that it may send."""
 
-    def __init__(
-        self, session_id: int, by_id: bool, privileged: bool, now_ms: int
-    ) -> None:
+    def __init__(self, session_id: int, by_id: bool, privileged: bool, now_ms: int) -> None:
         self.session_id = session_id
         self.by_id = by_id
         self.privileged = privileged
@@ -254,7 +250,9 @@ class FetchSessionCache:
             session
             for session in self._sessions.values()
             if (privileged and not session.privileged)
-            or (now_ms - session.created_ms > EVICTION_MS and (privileged or not session.privileged))
+            or (
+                now_ms - session.created_ms > EVICTION_MS and (privileged or not session.privileged)
+            )
         ]
         if not candidates:
             return None

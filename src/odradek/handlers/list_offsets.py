@@ -53,9 +53,7 @@ def handle(context: HandlerContext, request: Request) -> None:
                     raise BrokerError(
                         ErrorCode.INVALID_REQUEST, f"{topic_partition} is asked for twice"
                     )
-                answer = _answer(
-                    context, topic_partition, asked, isolation, only_leader, version
-                )
+                answer = _answer(context, topic_partition, asked, isolation, only_leader, version)
             except BrokerError as error:
                 answer = _refusal(asked.index, error.code, version)
             partitions.append(answer)

@@ -135,9 +135,7 @@ class _ProduceReply:
             appended = iter(results)
             results = [next(appended) if early is None else early for early in self._early]
         version = self._request.api_version
-        leaders = CurrentLeaders(
-            self._context.metadata.image, self._request.exchange.listener_name
-        )
+        leaders = CurrentLeaders(self._context.metadata.image, self._request.exchange.listener_name)
         topics: list[ProduceTopicResponse] = []
         position = 0
         for name, topic_id, indexes in self._topics:

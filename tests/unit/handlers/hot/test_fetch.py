@@ -1,0 +1,256 @@
+"""Fetch, over real logs. What is wrong here, every consumer in every language notices."""
+
+import pytest
+
+from odradek.errors import ErrorCode
+from odradek.protocol.fetch import FetchPartition, ForgottenTopic
+from odradek.records.compression import Compression
+from odradek.records.reader import iter_records
+
+
+def values(answer):
+    return [record.value for record in iter_records(b"".join(map(bytes, answer.records)))]
+
+
+@pytest.mark.parametrize("version", range(19))
+def test_every_version_reads(broker, batch, version):
+    topic_id = broker.create()
+    broker.produce(batch(b"a", b"b"))
+    topic = topic_id if version >= 13 else "orders"
+    answer = broker.fetch_one(version=version, topic=topic)
+    assert (answer.error_code, answer.high_watermark) == (ErrorCode.NONE, 2)
+    assert values(answer) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize(("version", "magic"), [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2)])
+def test_old_versions_get_old_formats(broker, batch, version, magic):
+    broker.create()
+    broker.produce(batch(b"a", codec=Compression.GZIP))
+    (records,) = broker.fetch_one(version=version).records
+    assert records[16] == magic
+
+
+def test_zstd_is_not_for_versions_before_10(broker, batch):
+    broker.create()
+    broker.produce(batch(b"a", codec=Compression.ZSTD))
+    refused = broker.fetch_one(version=9)
+    assert refused.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    assert refused.records == []
+    assert values(broker.fetch_one(version=10)) == [b"a"]
+
+
+def test_it_waits_for_records_and_is_answered_by_the_append(broker, batch):
+    broker.create()
+    exchange = broker.send_fetch(FetchPartition(0, 0, 1000), max_wait_ms=500)
+    assert exchange.sent is None
+    broker.produce(batch(b"a"))
+    assert values(broker.fetched(exchange).topics[0].partitions[0]) == [b"a"]
+
+
+def test_it_waits_no_longer_than_it_is_told(broker):
+    broker.create()
+    exchange = broker.send_fetch(FetchPartition(0, 0, 1000), max_wait_ms=500)
+    broker.wait(499)
+    assert exchange.sent is None
+    broker.wait(1)
+    assert broker.fetched(exchange).topics[0].partitions[0].records == []
+
+
+def test_a_closed_connections_fetch_is_dropped(broker, batch):
+    """Nobody reads the answer; the disk and the memory are for those who do."""
+    broker.create()
+    exchange = broker.send_fetch(FetchPartition(0, 0, 1000), max_wait_ms=500)
+    assert len(broker.context.parked_fetches) == 1
+    broker.dispatcher.connection_closed(exchange.connection_id)
+    broker.produce(batch(b"a"))
+    assert exchange.sent is None
+    assert broker.replicas.purgatories.fetch.delayed == 0
+
+
+@pytest.mark.parametrize("offset", [3, -1])
+def test_offsets_out_of_range(broker, batch, offset):
+    broker.create()
+    broker.produce(batch(b"a", b"b"))
+    assert broker.fetch_one(offset).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_unknown_topics_and_ids(broker):
+    topic_id = broker.create()
+    nowhere = broker.fetch_one(topic="nowhere")
+    assert nowhere.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    unknown = broker.fetch_one(version=13, topic=type(topic_id)(int=1))
+    assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    none = broker.fetch_one(version=13, topic=None)
+    assert none.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_the_brokers_limit_holds_whatever_the_client_says(broker_with, batch):
+    broker = broker_with({"fetch.max.bytes": "1024"})
+    broker.create(partitions=2)
+    for partition in (0, 1):
+        broker.produce(batch(b"x" * 1500), partition=partition)
+    response = broker.fetch(*(FetchPartition(index, 0, 1 << 20) for index in (0, 1)))
+    sizes = [sum(map(len, each.records)) for each in response.topics[0].partitions]
+    assert sizes[0] > 1500
+    assert sizes[1] == 0
+
+
+def test_an_epoch_of_the_past_names_the_leader(broker):
+    broker.create()
+    partition = broker.replicas.partition(broker.log().topic_partition)
+    asked = FetchPartition(0, 0, 1000, current_leader_epoch=partition.leader_epoch + 1)
+    answer = broker.fetch(asked).topics[0].partitions[0]
+    assert answer.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    partition.leader_epoch += 2
+    answer = broker.fetch(asked).topics[0].partitions[0]
+    assert answer.error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert answer.current_leader_id == 1
+
+
+def test_readers_of_committed_records_get_the_list_of_aborted_ones(broker, batch):
+    broker.create()
+    broker.produce(batch(b"a"))
+    assert broker.fetch_one(isolation_level=1).aborted == []
+    assert broker.fetch_one(isolation_level=0).aborted is None
+
+
+# Sessions
+
+
+def open_session(broker, *offsets):
+    asked = [FetchPartition(index, offset, 1 << 20) for index, offset in enumerate(offsets)]
+    response = broker.fetch(*asked, session_epoch=0)
+    assert response.session_id > 0
+    return response.session_id
+
+
+def go_on(broker, session_id, epoch, *asked, **fields):
+    return broker.fetch(*asked, session_id=session_id, session_epoch=epoch, **fields)
+
+
+def indexes(response):
+    return [each.index for topic in response.topics for each in topic.partitions]
+
+
+def test_a_session_tells_only_what_has_changed(broker, batch):
+    broker.create(partitions=3)
+    session_id = open_session(broker, 0, 0, 0)
+    assert indexes(go_on(broker, session_id, 1)) == []
+    broker.produce(batch(b"a"), partition=1)
+    response = go_on(broker, session_id, 2)
+    assert response.session_id == session_id
+    assert indexes(response) == [1]
+
+
+def test_a_session_takes_changes_and_forgets(broker, batch):
+    broker.create(partitions=2)
+    session_id = open_session(broker, 0, 0)
+    broker.produce(batch(b"a"), partition=0)
+    broker.produce(batch(b"b"), partition=1)
+    response = go_on(broker, session_id, 1, forgotten=[ForgottenTopic("orders", None, [1])])
+    assert indexes(response) == [0]
+    assert indexes(go_on(broker, session_id, 2, FetchPartition(0, 1, 1000))) == []
+
+
+def test_partitions_with_records_go_to_the_end_of_the_line(broker, batch):
+    """With small responses the first partition would otherwise starve the others."""
+    broker.create(partitions=2)
+    session_id = open_session(broker, 0, 0)
+    for partition in (0, 1):
+        broker.produce(batch(b"x" * 100), partition=partition)
+    assert indexes(go_on(broker, session_id, 1, max_bytes=1))[0] == 0
+    assert indexes(go_on(broker, session_id, 2, max_bytes=1))[0] == 1
+
+
+def test_an_error_is_repeated_and_its_end_is_told(broker, batch):
+    broker.create()
+    asked = FetchPartition(0, 5, 1000)
+    session_id = broker.fetch(asked, session_epoch=0).session_id
+    assert indexes(go_on(broker, session_id, 1)) == [0]
+    again = go_on(broker, session_id, 2, FetchPartition(0, 0, 1000))
+    assert indexes(again) == [0]
+    assert indexes(go_on(broker, session_id, 3)) == []
+
+
+def test_lost_sessions_and_epochs_are_noticed(broker):
+    broker.create()
+    assert go_on(broker, 77, 1).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    session_id = open_session(broker, 0)
+    assert go_on(broker, session_id, 2).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert go_on(broker, session_id, 1).error_code == ErrorCode.NONE
+
+
+def test_a_session_of_names_does_not_go_on_with_ids(broker):
+    topic_id = broker.create()
+    session_id = open_session(broker, 0)
+    response = broker.fetch(
+        FetchPartition(0, 0, 1000),
+        version=13,
+        topic=topic_id,
+        session_id=session_id,
+        session_epoch=1,
+    )
+    assert response.error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+
+
+def test_a_session_of_ids_notices_that_its_topic_has_gone(broker, batch):
+    topic_id = broker.create()
+    asked = FetchPartition(0, 0, 1000)
+    opened = broker.fetch(asked, version=13, topic=topic_id, session_epoch=0)
+    broker.cluster.ask(20, 6, topics=[{"name": "orders", "topic_id": None}], timeout_ms=1000)
+    response = broker.fetch(version=13, session_id=opened.session_id, session_epoch=1)
+    assert response.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_closing_a_session(broker):
+    broker.create()
+    session_id = open_session(broker, 0)
+    response = broker.fetch(FetchPartition(0, 0, 10), session_id=session_id, session_epoch=-1)
+    assert response.session_id == 0
+    assert len(broker.sessions) == 0
+
+
+def test_a_session_that_forgets_everything_ends(broker):
+    broker.create()
+    session_id = open_session(broker, 0)
+    response = go_on(broker, session_id, 1, forgotten=[ForgottenTopic("orders", None, [0])])
+    assert (response.session_id, response.topics) == (0, [])
+    assert len(broker.sessions) == 0
+
+
+def test_without_a_free_slot_a_client_is_served_without_a_session(broker_with):
+    broker = broker_with(slots=1)
+    broker.create()
+    open_session(broker, 0)
+    response = broker.fetch(FetchPartition(0, 0, 10), session_epoch=0)
+    assert (response.session_id, indexes(response)) == (0, [0])
+
+
+def test_an_idle_session_makes_room(broker_with):
+    broker = broker_with(slots=1)
+    broker.create()
+    first = open_session(broker, 0)
+    broker.wait(120_001)
+    second = open_session(broker, 0)
+    assert go_on(broker, first, 1).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert go_on(broker, second, 1).error_code == ErrorCode.NONE
+
+
+def test_a_larger_session_takes_the_place_of_a_smaller_old_one(broker_with):
+    broker = broker_with(slots=1)
+    broker.create(partitions=2)
+    first = open_session(broker, 0)
+    broker.wait(120_001)
+    go_on(broker, first, 1)
+    assert broker.fetch(FetchPartition(0, 0, 10), session_epoch=0).session_id == 0
+    open_session(broker, 0, 0)
+
+
+def test_a_followers_session_takes_the_place_of_a_consumers(broker_with):
+    broker = broker_with(slots=1)
+    broker.create()
+    open_session(broker, 0)
+    follower = broker.fetch(FetchPartition(0, 0, 10), session_epoch=0, replica_id=2)
+    assert follower.session_id > 0
+    consumer = broker.fetch(FetchPartition(0, 0, 10), session_epoch=0)
+    assert consumer.session_id == 0
