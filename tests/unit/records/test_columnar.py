@@ -1,0 +1,216 @@
+"""The columns that Spark sees: if these fail, a topic and its DataFrame differ."""
+
+import pytest
+
+from odradek.records.builder import RecordBatchBuilder
+from odradek.records.columnar import ColumnBuffers, ColumnDecoder
+from odradek.records.compression import Compression
+from odradek.records.errors import CorruptRecords, InvalidRecords
+from odradek.records.legacy import build_message_set
+from odradek.records.reader import iter_records
+
+HEADERS = [[], [("h", b"x")], [("ä", None), ("", b"")], []]
+
+
+def batch(base_offset: int, count: int, codec: int = 0, **fields) -> bytes:
+    builder = RecordBatchBuilder(codec, base_offset, **fields)
+    for offset in range(base_offset, base_offset + count):
+        builder.append(
+            1_000_000 + offset * 1000,
+            None if offset % 3 == 1 else b"k%d" % offset,
+            None if offset % 5 == 2 else b"v" * offset,
+            HEADERS[offset % 4],
+        )
+    return builder.build()
+
+
+def integers(column: bytes, width: int) -> list[int]:
+    return [
+        int.from_bytes(column[start : start + width], "little", signed=True)
+        for start in range(0, len(column), width)
+    ]
+
+
+def bits(validity: bytes | None, count: int) -> list[bool]:
+    if validity is None:
+        return [True] * count
+    assert len(validity) == (count + 7) // 8
+    return [bool(validity[row // 8] >> (row % 8) & 1) for row in range(count)]
+
+
+def values(column, count: int) -> list[bytes | None]:
+    offsets = integers(column.offsets, 4)
+    assert len(offsets) == count + 1
+    valid = bits(column.validity, count)
+    assert column.null_count == valid.count(False)
+    return [
+        column.data[offsets[row] : offsets[row + 1]] if valid[row] else None for row in range(count)
+    ]
+
+
+def rows(columns: ColumnBuffers) -> list[tuple]:
+    count = columns.row_count
+    headers: list = [None] * count
+    if columns.headers is not None:
+        lists = integers(columns.headers.offsets, 4)
+        keys = values(columns.headers.keys, columns.headers.header_count)
+        contents = values(columns.headers.values, columns.headers.header_count)
+        pairs = [(k.decode(), v) for k, v in zip(keys, contents, strict=True)]
+        valid = bits(columns.headers.validity, count)
+        headers = [pairs[lists[r] : lists[r + 1]] if valid[r] else [] for r in range(count)]
+    return list(
+        zip(
+            integers(columns.offset, 8),
+            integers(columns.timestamp, 8),
+            integers(columns.timestamp_type, 4),
+            values(columns.key, count),
+            values(columns.value, count),
+            headers,
+            strict=True,
+        )
+    )
+
+
+def expected(buffer: bytes, start: int = 0, end: int = 1 << 62) -> list[tuple]:
+    return [
+        (r.offset, r.timestamp, r.timestamp_type, r.key, r.value, r.headers)
+        for r in iter_records(buffer)
+        if start <= r.offset < end and not r.is_control
+    ]
+
+
+@pytest.mark.parametrize("codec", Compression)
+@pytest.mark.parametrize("wrap", [bytes, bytearray, lambda b: memoryview(bytearray(b))])
+def test_columns_are_the_records(codec: Compression, wrap) -> None:
+    data = (
+        batch(0, 50, codec)
+        + batch(50, 1, codec, is_control=True)
+        + batch(51, 30, codec, log_append_time_ms=99)
+    )
+    decoder = ColumnDecoder(headers=True, check_crc=True)
+    assert decoder.append(wrap(data)) == len(data)
+    assert decoder.next_offset == 81
+    columns = decoder.finish()
+    assert columns.row_count == 80
+    assert rows(columns) == expected(data)
+    assert decoder.finish().row_count == 0
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", [0, 1, 2, 3])
+def test_old_formats_come_out_alike(magic: int, codec: int) -> None:
+    data = build_message_set(list(iter_records(batch(0, 20))), magic, codec) + batch(20, 5)
+    decoder = ColumnDecoder(headers=True, start_offset=3)
+    decoder.append(data)
+    assert rows(decoder.finish()) == expected(data, 3)
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 0), (0, 5), (3, 12), (10, 20), (15, 99), (30, 40)])
+def test_only_the_wanted_offsets(start: int, end: int) -> None:
+    data = batch(0, 10) + batch(10, 10) + batch(20, 10)
+    decoder = ColumnDecoder(headers=True, start_offset=start, end_offset=end)
+    position = decoder.append(data)
+    assert rows(decoder.finish()) == expected(data, start, end)
+    assert decoder.is_done == (decoder.next_offset >= end)
+    assert (position < len(data)) == (end <= 20)
+
+
+def test_columns_that_nobody_wants_are_none() -> None:
+    none = dict.fromkeys(["key", "value", "offset", "timestamp", "timestamp_type"], False)
+    data = batch(0, 10)
+    for wanted in none:
+        decoder = ColumnDecoder(**{**none, wanted: True})
+        decoder.append(data)
+        columns = decoder.finish()
+        assert columns.row_count == 10
+        assert [name for name in none if getattr(columns, name) is not None] == [wanted]
+        assert columns.headers is None
+
+
+def test_it_stops_when_it_is_full_and_goes_on_after_finish() -> None:
+    data = b"".join(batch(start, 10) for start in range(0, 100, 10))
+    decoder = ColumnDecoder(headers=True, max_rows=25)
+    found, position = [], 0
+    while position < len(data):
+        position = decoder.append(data, position)
+        assert decoder.is_full or position == len(data)
+        assert decoder.row_count <= 30
+        found += rows(decoder.finish())
+    assert found == expected(data)
+
+
+def test_a_batch_that_is_cut_off_is_left_for_later() -> None:
+    data = batch(0, 3)
+    for cut in range(len(data)):
+        decoder = ColumnDecoder()
+        assert decoder.append(data + data[:cut]) == len(data)
+        assert decoder.row_count == 3
+
+
+def test_header_keys_become_utf8() -> None:
+    good = batch(0, 2)
+    data = good.replace(b"\x02h\x02x", b"\x02\xff\x02x")
+    assert data != good
+    decoder = ColumnDecoder(headers=True)
+    decoder.append(data)
+    headers = decoder.finish().headers
+    assert headers is not None
+    assert headers.keys.data.decode() == "\ufffd"
+
+
+def test_damage_raises() -> None:
+    data = bytearray(batch(0, 5))
+    data[-1] ^= 1
+    with pytest.raises(CorruptRecords):
+        ColumnDecoder(check_crc=True).append(data)
+    data = bytearray(batch(0, 5))
+    data[57:61] = (6).to_bytes(4, "big")
+    for wrap in (bytes, bytearray):
+        with pytest.raises(InvalidRecords):
+            ColumnDecoder().append(wrap(data))
+    data[57:61] = (4).to_bytes(4, "big")
+    with pytest.raises(InvalidRecords):
+        ColumnDecoder().append(data)
+    data = bytearray(batch(0, 5))
+    data[0] = 0x80
+    with pytest.raises(CorruptRecords):
+        ColumnDecoder().append(data)
+
+
+def test_arrow_takes_the_buffers_as_they_are() -> None:
+    pa = pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
+    data = batch(0, 40, Compression.ZSTD)
+    decoder = ColumnDecoder(headers=True)
+    decoder.append(data)
+    columns = decoder.finish()
+
+    def binary(column, count: int, arrow_type):
+        buffers = [column.validity and pa.py_buffer(column.validity)]
+        buffers += [pa.py_buffer(column.offsets), pa.py_buffer(column.data)]
+        return pa.Array.from_buffers(arrow_type, count, buffers, column.null_count)
+
+    key = binary(columns.key, 40, pa.binary())
+    value = binary(columns.value, 40, pa.binary())
+    inner = columns.headers
+    assert inner is not None
+    pair = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    children = [
+        binary(inner.keys, inner.header_count, pa.string()),
+        binary(inner.values, inner.header_count, pa.binary()),
+    ]
+    struct = pa.Array.from_buffers(pair, inner.header_count, [None], 0, children=children)
+    headers = pa.Array.from_buffers(
+        pa.list_(pair),
+        40,
+        [pa.py_buffer(inner.validity), pa.py_buffer(inner.offsets)],
+        inner.null_count,
+        children=[struct],
+    )
+    for array in (key, value, headers):
+        array.validate(full=True)
+    wanted = expected(data)
+    assert key.to_pylist() == [row[3] for row in wanted]
+    assert value.to_pylist() == [row[4] for row in wanted]
+    assert [
+        [(pair["key"], pair["value"]) for pair in row or []] for row in headers.to_pylist()
+    ] == [row[5] for row in wanted]
