@@ -90,7 +90,7 @@ CLUSTER_SETTINGS: Final = [
         "leader.imbalance.check.interval.seconds",
         LONG,
         300,
-        "How often that is checked.",
+        "How often it is checked whether leadership has to go back.",
         at_least=1,
     ),
     Setting(
@@ -109,7 +109,12 @@ CLUSTER_SETTINGS: Final = [
     Setting(
         "controlled.shutdown.max.retries", INT, 3, "How often a failed hand-over is tried again."
     ),
-    Setting("controlled.shutdown.retry.backoff.ms", LONG, 5_000, "How long to wait before that."),
+    Setting(
+        "controlled.shutdown.retry.backoff.ms",
+        LONG,
+        5_000,
+        "How long to wait before a hand-over is tried again.",
+    ),
     Setting(
         "controller.socket.timeout.ms",
         INT,
@@ -198,7 +203,11 @@ CLUSTER_SETTINGS: Final = [
         at_least=1,
     ),
     Setting(
-        "replication.quota.window.size.seconds", INT, 1, "How long such a window is.", at_least=1
+        "replication.quota.window.size.seconds",
+        INT,
+        1,
+        "How long a window of `replication.quota.window.num` is.",
+        at_least=1,
     ),
     Setting(
         "alter.log.dirs.replication.quota.window.num",
@@ -211,7 +220,7 @@ CLUSTER_SETTINGS: Final = [
         "alter.log.dirs.replication.quota.window.size.seconds",
         INT,
         1,
-        "How long such a window is.",
+        "How long a window of `alter.log.dirs.replication.quota.window.num` is.",
         at_least=1,
     ),
     Setting(

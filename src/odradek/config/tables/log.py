@@ -72,7 +72,7 @@ LOG_SETTINGS: Final = [
         at_least=1,
         dynamic=CLUSTER_WIDE,
     ),
-    Setting("log.roll.hours", INT, 168, "The same in hours.", at_least=1),
+    Setting("log.roll.hours", INT, 168, "`log.roll.ms` in hours.", at_least=1),
     Setting(
         "log.roll.jitter.ms",
         LONG,
@@ -82,7 +82,7 @@ LOG_SETTINGS: Final = [
         at_least=0,
         dynamic=CLUSTER_WIDE,
     ),
-    Setting("log.roll.jitter.hours", INT, 0, "The same in hours.", at_least=0),
+    Setting("log.roll.jitter.hours", INT, 0, "`log.roll.jitter.ms` in hours.", at_least=0),
     Setting(
         "log.retention.ms",
         LONG,
@@ -92,9 +92,12 @@ LOG_SETTINGS: Final = [
         dynamic=CLUSTER_WIDE,
     ),
     Setting(
-        "log.retention.minutes", INT, None, "The same in minutes; `log.retention.hours` when unset."
+        "log.retention.minutes",
+        INT,
+        None,
+        "`log.retention.ms` in minutes; `log.retention.hours` when unset.",
     ),
-    Setting("log.retention.hours", INT, 168, "The same in hours."),
+    Setting("log.retention.hours", INT, 168, "`log.retention.ms` in hours."),
     Setting(
         "log.retention.bytes",
         LONG,

@@ -239,7 +239,13 @@ NETWORK_SETTINGS: Final = [
     Setting(
         "quota.window.num", INT, 11, "How many windows client quotas are measured over.", at_least=1
     ),
-    Setting("quota.window.size.seconds", INT, 1, "How long such a window is.", at_least=1),
+    Setting(
+        "quota.window.size.seconds",
+        INT,
+        1,
+        "How long a window of `quota.window.num` is.",
+        at_least=1,
+    ),
     Setting(
         "controller.quota.window.num",
         INT,
@@ -248,7 +254,11 @@ NETWORK_SETTINGS: Final = [
         at_least=1,
     ),
     Setting(
-        "controller.quota.window.size.seconds", INT, 1, "How long such a window is.", at_least=1
+        "controller.quota.window.size.seconds",
+        INT,
+        1,
+        "How long a window of `controller.quota.window.num` is.",
+        at_least=1,
     ),
     Setting("client.quota.callback.class", CLASS, None, _INERT + "quotas cannot be plugged in."),
     Setting(
@@ -261,7 +271,13 @@ NETWORK_SETTINGS: Final = [
     Setting(
         "metrics.num.samples", INT, 2, "How many samples a measured rate is kept over.", at_least=1
     ),
-    Setting("metrics.sample.window.ms", LONG, 30_000, "How long such a sample is.", at_least=1),
+    Setting(
+        "metrics.sample.window.ms",
+        LONG,
+        30_000,
+        "How long a sample of a measured rate is.",
+        at_least=1,
+    ),
     Setting(
         "metrics.recording.level",
         STRING,

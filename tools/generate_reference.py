@@ -1,0 +1,144 @@
+"""Writes the reference pages of docs/reference from the tables in the code.
+
+`python tools/generate_reference.py` writes them; with `--check` it only says which ones are
+out of date, and ends with status 1 if any is. A unit test does the same, so that a changed
+setting cannot leave a page behind.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "src"))
+
+from odradek.config import (  # noqa: E402 - the sources are found by the line above
+    BROKER_SETTINGS,
+    GROUP_SETTINGS,
+    TOPIC_SETTINGS,
+    DynamicMode,
+    Setting,
+)
+from odradek.config.group import GROUP_SYNONYMS  # noqa: E402
+from odradek.config.topic import BROKER_SYNONYMS  # noqa: E402
+from odradek.errors import ErrorCode  # noqa: E402
+
+_GENERATED = "<!-- Written by tools/generate_reference.py from the tables in the code. -->"
+
+
+def broker_settings() -> str:
+    """The page of the broker's settings."""
+    sections = []
+    for mode, text in (
+        (DynamicMode.READ_ONLY, "need a restart"),
+        (DynamicMode.PER_BROKER, "may change while the broker runs, for one broker"),
+        (DynamicMode.CLUSTER_WIDE, "may change while the broker runs, for one broker or all"),
+    ):
+        rows = [row for row in BROKER_SETTINGS.values() if row.dynamic is mode]
+        sections.append(f"## {mode.label}: {text} ({len(rows)})\n\n{_settings(rows)}")
+    return _page(
+        "Broker settings",
+        "Given in a properties file (`odradek start --config`), with `--set`, or to "
+        "`odradek.Broker(config=...)`. Names, types, defaults and bounds are Apache Kafka's.",
+        *sections,
+    )
+
+
+def topic_settings() -> str:
+    """The page of the topics' and groups' settings."""
+    synonyms = {
+        name: ", ".join(f"`{synonym.name}`" for synonym in BROKER_SYNONYMS.get(name, ()))
+        for name in TOPIC_SETTINGS
+    }
+    group_synonyms = {
+        name: f"`{GROUP_SYNONYMS[name]}`" if name in GROUP_SYNONYMS else ""
+        for name in GROUP_SETTINGS
+    }
+    return _page(
+        "Topic settings",
+        "Set when a topic is created, or changed later with `odradek configs`. What a topic "
+        "does not set, it takes from the broker: from the first of the settings named last "
+        "in its row that is set.",
+        _settings(TOPIC_SETTINGS.values(), synonyms),
+        f"## Group settings\n\n{_settings(GROUP_SETTINGS.values(), group_synonyms)}",
+    )
+
+
+def error_codes() -> str:
+    """The page of the protocol's error codes."""
+    head = "| code | name | retriable | meaning |\n|---:|---|---|---|"
+    rows = (
+        f"| {int(code)} | `{code.name}` | {'yes' if code.retriable else 'no'} | {code.text} |"
+        for code in ErrorCode
+    )
+    return _page(
+        "Error codes",
+        "The numbers that answers carry. A client may send the same request again after a "
+        "retriable one.",
+        "\n".join([head, *rows]),
+    )
+
+
+PAGES = {
+    "broker-settings.md": broker_settings,
+    "topic-settings.md": topic_settings,
+    "error-codes.md": error_codes,
+}
+
+
+def outdated(directory: Path) -> list[str]:
+    """The names of the pages whose text is not what the tables say."""
+    return [name for name, page in PAGES.items() if _read(directory / name) != page()]
+
+
+def _settings(rows: Iterable[Setting], synonyms: Mapping[str, str] | None = None) -> str:
+    head = ["name", "type", "default", "legal values", "meaning"]
+    lines = []
+    for row in sorted(rows, key=lambda row: row.name):
+        cells = [f"`{row.name}`", row.type.name.lower(), _default(row), row.valid_values, row.text]
+        if synonyms is not None:
+            cells.append(synonyms[row.name])
+        lines.append(_cells(cells))
+    if synonyms is not None:
+        head.append("taken from the broker's")
+    return "\n".join([_cells(head), "|---" * len(head) + "|", *lines])
+
+
+def _cells(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _default(row: Setting) -> str:
+    text = row.render(row.default)
+    if text is None:
+        return "unset"
+    return f"`{text}`" if text else "empty"
+
+
+def _page(title: str, text: str, *sections: str) -> str:
+    return "\n\n".join([_GENERATED, f"# {title}", text, *sections]) + "\n"
+
+
+def _read(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.exists() else None
+
+
+def main() -> int:
+    """Writes or checks the pages."""
+    parser = argparse.ArgumentParser(description="Writes docs/reference from the code's tables.")
+    parser.add_argument("--check", action="store_true", help="only tell what is out of date")
+    directory = ROOT / "docs" / "reference"
+    stale = outdated(directory)
+    if parser.parse_args().check:
+        for name in stale:
+            print(f"docs/reference/{name} is out of date: run tools/generate_reference.py")
+        return 1 if stale else 0
+    directory.mkdir(parents=True, exist_ok=True)
+    for name in stale:
+        (directory / name).write_text(PAGES[name](), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
