@@ -1,0 +1,209 @@
+"""Routing, refusing, and what an unexpected exception turns into."""
+
+import logging
+from dataclasses import replace
+
+import pytest
+from kio.schema.errors import ErrorCode as KioErrorCode
+
+from odradek.errors import ErrorCode
+from odradek.handlers.request import RequestObserver
+from odradek.handlers.table import API_TABLE
+from odradek.protocol import messages
+
+METADATA, API_VERSIONS, PRODUCE = 3, 18, 0
+
+
+@pytest.fixture
+def table():
+    return dict(API_TABLE)
+
+
+def handle(cluster, exchange):
+    cluster.dispatcher().handle_frame(exchange)
+    return exchange
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version"),
+    [(999, 0), (-1, 0), (METADATA, 99), (METADATA, -1), (19, 1), (24, 0)],
+)
+def test_what_is_not_advertised_closes_the_connection(cluster, caplog, api_key, version):
+    """A client would wait for an answer that never comes, or the log would say nothing."""
+    exchange = handle(cluster, cluster.exchange(api_key, version, b""))
+    assert exchange.closed
+    assert exchange.sent is None
+    assert len(caplog.records) == 1
+    assert caplog.records[0].levelno == logging.WARNING
+
+
+@pytest.mark.parametrize("frame", [b"", b"\0\x03", b"\0\x03\0\0\0\0\0\x01\x7f\xff"])
+def test_a_malformed_header_closes_the_connection(cluster, caplog, frame):
+    """Garbage would raise into the network."""
+    exchange = cluster.exchange(METADATA, 0, b"")
+    exchange.frame = memoryview(frame)
+    handle(cluster, exchange)
+    assert exchange.closed
+    assert len(caplog.records) == 1
+
+
+def test_a_malformed_body_closes_the_connection(cluster, caplog):
+    """A request that was not understood would be answered all the same."""
+    exchange = handle(cluster, cluster.exchange(METADATA, 1, b"\x7f\xff\xff\xff"))
+    assert exchange.closed
+    assert "malformed Metadata version 1" in caplog.text
+
+
+def test_an_exception_is_logged_once_and_answered(cluster, table, caplog):
+    """A bug in one handler would stop the broker or leave its client without an answer."""
+
+    def explode(context, request):
+        raise RuntimeError("boom")
+
+    table[METADATA] = replace(table[METADATA], handle=explode)
+    cluster.replace(apis=table)
+    answer = cluster.ask(METADATA, 9, topics=[{"name": "orders"}])
+    assert answer.topics[0].error_code is KioErrorCode.unknown_server_error
+    assert [record.exc_info is not None for record in caplog.records] == [True]
+
+
+def test_an_exception_without_a_shape_for_it_closes_the_connection(cluster, table, caplog):
+    """The client would wait for ever."""
+
+    def explode(context, request):
+        raise RuntimeError("boom")
+
+    table[METADATA] = replace(table[METADATA], handle=explode, fail=None)
+    cluster.replace(apis=table)
+    assert handle(cluster, cluster.exchange(METADATA, 0, b"\0\0\0\0")).closed
+
+
+def test_an_exception_in_a_failing_answer_closes_the_connection(cluster, table, caplog):
+    """A second bug in the answer for the first would escape."""
+
+    def explode(*arguments):
+        raise RuntimeError("boom")
+
+    table[METADATA] = replace(table[METADATA], handle=explode, fail=explode)
+    cluster.replace(apis=table)
+    assert handle(cluster, cluster.exchange(METADATA, 0, b"\0\0\0\0")).closed
+
+
+def test_an_exception_in_a_callback_is_answered_too(cluster, table, caplog):
+    """A bug behind a commit would leave the client without an answer."""
+    later = []
+
+    def wait(context, request):
+        later.append(request.guard(lambda result: 1 // result))
+
+    table[METADATA] = replace(table[METADATA], handle=wait)
+    cluster.replace(apis=table)
+    exchange = handle(cluster, cluster.exchange(METADATA, 1, b"\0\0\0\0"))
+    assert exchange.sent is None
+    later[0](0)
+    assert cluster.answer(exchange, METADATA, 1).topics == ()
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_late_answer_after_a_failure_is_dropped(cluster, table, caplog):
+    """The client would be sent two answers to one request."""
+    later = []
+
+    def answer_and_fail(context, request):
+        later.append(request)
+        raise RuntimeError("boom")
+
+    table[METADATA] = replace(table[METADATA], handle=answer_and_fail)
+    cluster.replace(apis=table)
+    exchange = handle(cluster, cluster.exchange(METADATA, 1, b"\0\0\0\0"))
+    first = exchange.sent
+    later[0].answer(topics=[])
+    assert exchange.sent == first
+
+
+def batching(context, request):
+    request.exchange.batched = True
+
+
+def test_batched_requests_are_settled_at_the_end_of_a_read(cluster, table):
+    """Produce requests would be appended one by one, or never."""
+    table[PRODUCE] = replace(table[PRODUCE], handle=batching)
+    cluster.replace(apis=table)
+    dispatcher = cluster.dispatcher()
+    dispatcher.settle()
+    assert cluster.settled == 0
+    for _ in range(3):
+        dispatcher.handle_frame(cluster.exchange(PRODUCE, 9, b""))
+    assert cluster.settled == 0
+    dispatcher.settle()
+    dispatcher.settle()
+    assert cluster.settled == 1
+
+
+def test_another_api_settles_what_is_batched_before_it(cluster, table):
+    """A fetch behind a produce on one connection would not see its records."""
+    table[PRODUCE] = replace(table[PRODUCE], handle=batching)
+    cluster.replace(apis=table)
+    dispatcher = cluster.dispatcher()
+    dispatcher.handle_frame(cluster.exchange(PRODUCE, 9, b""))
+    dispatcher.handle_frame(cluster.exchange(METADATA, 0, b"\0\0\0\0"))
+    assert cluster.settled == 1
+
+
+def test_a_failed_settle_answers_every_batched_request(cluster, table, caplog):
+    """Producers would wait for their time-out."""
+    failed = []
+    row = replace(table[PRODUCE], handle=batching, fail=lambda request, code: failed.append(code))
+    table[PRODUCE] = row
+    cluster.replace(apis=table)
+
+    def explode(context):
+        raise RuntimeError("boom")
+
+    dispatcher = type(cluster.dispatcher())(cluster.context, explode)
+    dispatcher.handle_frame(cluster.exchange(PRODUCE, 9, b""))
+    dispatcher.handle_frame(cluster.exchange(PRODUCE, 9, b""))
+    dispatcher.settle()
+    assert failed == [ErrorCode.UNKNOWN_SERVER_ERROR] * 2
+
+
+def test_the_observer_hears_of_a_request_and_its_answer(cluster):
+    """Request counters and timings would be wrong."""
+    heard = []
+
+    class Observer(RequestObserver):
+        def received(self, request):
+            heard.append(("received", request.api_key, request.client_id))
+
+        def completed(self, request):
+            heard.append(("completed", request.api_key, request.client_id))
+
+    cluster.replace(observer=Observer())
+    cluster.ask(API_VERSIONS, 0)
+    assert heard == [("received", API_VERSIONS, "test"), ("completed", API_VERSIONS, "test")]
+
+
+@pytest.mark.parametrize("api", API_TABLE.values(), ids=lambda api: api.name)
+def test_every_advertised_version_can_be_read_and_written(api):
+    """A client would be told of a version that closes its connection."""
+    known = messages.versions(api.key)
+    first = known[0] if api.key in (0, 1, 2) else api.min_version
+    assert set(range(first, api.max_version + 1)) <= set(known)
+    for version in range(first, api.max_version + 1):
+        assert messages.is_flexible(api.key, version) == (version >= api.flexible_from)
+
+
+COLD = [api for api in API_TABLE.values() if api.key not in (0, 1, 2, 21, 23, 61)]
+
+
+@pytest.mark.parametrize("api", COLD, ids=lambda api: api.name)
+def test_every_api_can_say_that_it_failed_in_every_version(cluster, table, api, caplog):
+    """A failure would become a closed connection, or a second exception."""
+
+    def explode(context, request):
+        raise RuntimeError("boom")
+
+    table[api.key] = replace(api, handle=explode)
+    cluster.replace(apis=table)
+    for version in range(api.min_version, api.max_version + 1):
+        assert cluster.ask(api.key, version) is not None
