@@ -78,6 +78,16 @@ class RoleChanges:
         if partition is None:
             partition = self._make_partition(topic_partition)
             self._partitions.add(partition)
+        if self._broker_id in image.offline:
+            partition.make_offline()
+        else:
+            self._open(partition, topic, image, delta)
+        self._purgatories.wake_all(partition.operation_key, ROLE)
+
+    def _open(
+        self, partition: Partition, topic: TopicImage, image: PartitionImage, delta: MetadataDelta
+    ) -> None:
+        topic_partition = partition.topic_partition
         try:
             log = self._log_manager.get_or_create(
                 topic_partition, topic.topic_id, self._log_config(delta.image, topic.name)
@@ -91,7 +101,6 @@ class RoleChanges:
                 partition.make_leader(image, log)
             else:
                 partition.make_follower(image, log)
-        self._purgatories.wake_all(partition.operation_key, ROLE)
 
     def _drop(self, topic_partition: TopicPartition) -> None:
         """Lets a replica go, and its log; who waits for it hears that it is gone."""
