@@ -34,6 +34,7 @@ from odradek.protocol.framing import SIZE_BYTES, encode_size, frame_size
 from odradek.protocol.primitives import Buffer, ProtocolError
 
 LARGE_FRAME_BYTES: Final = READ_BUFFER_BYTES // 2  # from here on a frame is not read beyond
+EAGER_BYTES: Final = 4 * 1024 * 1024  # up to this a frame's memory is set aside at once
 FLUSH_BYTES: Final = 1024 * 1024  # answers of one read are written early when they exceed this
 ANONYMOUS: Final = "User:ANONYMOUS"
 
@@ -222,6 +223,17 @@ class Connection:
         """Whether nothing of the client's is being worked on."""
         return not self._unanswered
 
+    @property
+    def waiting_bytes(self) -> int:
+        """Received and not handled yet."""
+        return self._end - self._start
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Memory set aside for receiving."""
+        receive = self._receive
+        return 0 if receive is None else receive.capacity
+
     # --- called by exchanges and by the listener ------------------------------------------
 
     def close(self) -> None:
@@ -402,16 +414,27 @@ class Connection:
         if self._stalls:
             return
         needed = SIZE_BYTES + (size if size > 0 else 0)
-        if self._start + needed > receive.capacity:
-            target = receive
-            if needed > receive.capacity:
-                target = self.context.buffers.take(needed)
-            target.view[:waiting] = receive.view[self._start : self._end]
-            if target is not receive:
-                self.context.buffers.give(receive)
-                self._receive = receive = target
-            self._start = 0
-            self._end = waiting
+        room = needed
+        if room > EAGER_BYTES:
+            # A size is only a promise: more memory than this is set aside as the bytes come.
+            room = min(needed, max(EAGER_BYTES, 2 * waiting))
+        if self._start + room > receive.capacity:
+            receive = self._move_to_front(receive, room)
         # The end of a large frame is not read beyond, so that the next one starts a buffer.
-        large = needed >= LARGE_FRAME_BYTES
-        self._limit = self._start + needed if large else receive.capacity
+        self._limit = receive.capacity
+        if needed >= LARGE_FRAME_BYTES:
+            self._limit = min(receive.capacity, self._start + needed)
+
+    def _move_to_front(self, receive: ReceiveBuffer, room: i64) -> ReceiveBuffer:
+        """Puts the waiting bytes at the front of a buffer with `room`, of this one if it has."""
+        waiting = self._end - self._start
+        target = receive
+        if room > receive.capacity:
+            target = self.context.buffers.take(room)
+        target.view[:waiting] = receive.view[self._start : self._end]
+        if target is not receive:
+            self.context.buffers.give(receive)
+            self._receive = target
+        self._start = 0
+        self._end = waiting
+        return target

@@ -57,6 +57,19 @@ def test_a_large_frame_is_received_where_it_is_handled() -> None:
     assert harness.handler.handled == [body, body]
 
 
+def test_memory_is_set_aside_as_the_bytes_come() -> None:
+    """Goal: announcing the largest frame costs the announcer's victim next to nothing."""
+    harness = Harness(frame_max_bytes=100 << 20)
+    body = b"e" * (90 << 20)
+    stream = framed(body)
+    harness.receive(stream[:1000])
+    for received in (1000, 5 << 20, 20 << 20):
+        harness.receive(stream[harness.connection.waiting_bytes : received])
+        assert harness.connection.buffer_bytes <= max(4 << 20, 4 * received)
+    harness.receive(stream[harness.connection.waiting_bytes :])
+    assert harness.handler.handled == [body]
+
+
 def test_an_idle_connection_holds_no_buffer() -> None:
     """Goal: memory does not grow with the number of idle clients."""
     harness = Harness()
