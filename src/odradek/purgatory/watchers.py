@@ -12,8 +12,8 @@ class Watchers:
     """The list of one key. Completed operations stay in it until a check or a purge.
 
     Conditions run while the list is being checked, and they may watch, complete or check
-    under the same key. So a check walks a copy, and then drops in one go, with nothing in
-    between, what is complete by then.
+    under the same key. So a purge makes a new list instead of changing the old one, and a
+    check that is under way goes on over the list that it began with.
     """
 
     __slots__ = ("operations",)
@@ -24,7 +24,7 @@ class Watchers:
     def try_complete_watched(self) -> int:
         """Checks every operation; how many this call completed."""
         completed = 0
-        for operation in self.operations.copy():
+        for operation in self.operations:
             if operation.safe_try_complete():
                 completed += 1
         return completed

@@ -121,7 +121,7 @@ class SystemTimer(Timer):
         # An idle wheel lags behind the clock, and from there near deadlines look far.
         if self._now_ms < first_due_ms and self._in_hand is None:
             self.wheel.advance_clock(self._now_ms)
-        # With a backlog the hands lag too, and what is due must not go in front of them.
+        # With a backlog the hands lag as well; what is due by the clock runs at once all the same.
         if expiration_ms <= self._now_ms or not self.wheel.add(task):
             self._ready.add(task)
             return False

@@ -269,6 +269,32 @@ def test_an_idle_wheel_catches_up_before_it_takes_a_task() -> None:
     assert len(timer.wheel.levels()) == 1
 
 
+def test_a_task_added_before_a_backlog_is_run_does_not_share_its_bucket() -> None:
+    """The clock has gone round the wheel unseen: the same slot, another turn."""
+    clock = ManualClock()
+    timer = SystemTimer(clock)
+    ran: list[str] = []
+    timer.add(TimerTask(5, lambda: ran.append("old")))
+    clock.advance(20)
+    timer.add(TimerTask(5, lambda: ran.append("new")))
+    timer.advance(0, 10)
+    assert ran == ["old"]
+    assert timer.next_due_ms() == 25
+    clock.advance(5)
+    timer.advance(0, 10)
+    assert ran == ["old", "new"]
+
+
+def test_a_bucket_that_was_emptied_has_no_expiration() -> None:
+    """-1 is what says that a bucket is not queued."""
+    timer = MockTimer()
+    timer.add(TimerTask(5))
+    bucket = timer.wheel.buckets[5]
+    assert bucket.expiration_ms == 5
+    timer.advance_clock(5)
+    assert bucket.expiration_ms == -1
+
+
 class StubbornClock:
     """A clock that a test sets to anything."""
 
