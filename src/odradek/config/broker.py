@@ -126,7 +126,8 @@ class BrokerConfig:
         return self._endpoints("listeners" if unset else "advertised.listeners")
 
     def topic_defaults(self) -> Mapping[str, Value]:
-        """The value of every topic setting for a topic that sets nothing itself."""
+        """The value of every topic setting for a topic that sets nothing itself; another
+        mapping after every change at run time."""
         return self._topic_defaults
 
     @property
@@ -172,8 +173,8 @@ class BrokerConfig:
         values = _parse(self._merged(cluster=cluster, broker=broker))
         changed = frozenset(name for name in values if values[name] != self._values[name])
         self._cluster, self._broker = dict(cluster), dict(broker)
+        self._adopt(values)
         if changed:
-            self._adopt(values)
             for listener in tuple(self._listeners):
                 listener(changed)
 

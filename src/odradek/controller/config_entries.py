@@ -1,6 +1,7 @@
 """Describes settings: the value in force, every place that has one, and what it means."""
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 from odradek.config import (
     BROKER_SETTINGS,
@@ -11,6 +12,7 @@ from odradek.config import (
     DynamicMode,
     Layered,
     Setting,
+    Value,
 )
 from odradek.config.group import GROUP_SYNONYMS
 from odradek.controller.results import ConfigEntry, ConfigSynonym
@@ -18,35 +20,63 @@ from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.image import ConfigResource, MetadataImage, ResourceType
 
 
-def describe_configs(
-    config: BrokerConfig,
-    image: MetadataImage,
-    broker_id: int,
-    resource: ConfigResource,
-    names: Iterable[str] | None = None,
-) -> list[ConfigEntry]:
-    """The settings of a resource; only those of `names`, when they are given.
+class ConfigDescriber:
+    """Describes settings as broker `broker_id` sees them."""
 
-    Raises:
-        BrokerError: there is no such resource, it is another broker, or its kind has no
-            settings here.
-    """
-    wanted = None if names is None else set(names)
-    match resource.type:
-        case ResourceType.TOPIC:
-            if image.topic(resource.name) is None:
-                raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            return topic_entries(config, image.config(resource), wanted)
-        case ResourceType.BROKER if not resource.name:
-            return _all_brokers_entries(image.config(resource), wanted)
-        case ResourceType.BROKER:
-            check_broker(resource, broker_id)
-            return _broker_entries(config, wanted)
-        case ResourceType.GROUP:
-            return _group_entries(config, image.config(resource), wanted)
-        case _:
-            message = f"Unsupported resource type: {resource.type.name}"
-            raise BrokerError(ErrorCode.INVALID_REQUEST, message)
+    def __init__(self, config: BrokerConfig, broker_id: int) -> None:
+        self._config: Final = config
+        self._broker_id: Final = broker_id
+        self._described: Mapping[str, Value] | None = None
+        self._topic_defaults: list[ConfigEntry] = []
+
+    def describe(
+        self, image: MetadataImage, resource: ConfigResource, names: Iterable[str] | None = None
+    ) -> list[ConfigEntry]:
+        """The settings of a resource; only those of `names`, when they are given.
+
+        Raises:
+            BrokerError: there is no such resource, it is another broker, or its kind has no
+                settings here.
+        """
+        wanted = None if names is None else set(names)
+        match resource.type:
+            case ResourceType.TOPIC:
+                if image.topic(resource.name) is None:
+                    raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                return self.topic_entries(image.config(resource), wanted)
+            case ResourceType.BROKER if not resource.name:
+                return _all_brokers_entries(image.config(resource), wanted)
+            case ResourceType.BROKER:
+                check_broker(resource, self._broker_id)
+                return _broker_entries(self._config, wanted)
+            case ResourceType.GROUP:
+                return _group_entries(self._config, image.config(resource), wanted)
+            case _:
+                message = f"Unsupported resource type: {resource.type.name}"
+                raise BrokerError(ErrorCode.INVALID_REQUEST, message)
+
+    def topic_entries(
+        self, overrides: Mapping[str, str], wanted: set[str] | None = None
+    ) -> list[ConfigEntry]:
+        """The settings of a topic that sets `overrides` itself.
+
+        What a topic takes from the broker is described once and kept until the broker's
+        settings change, since every created topic is answered with all of it.
+        """
+        defaults = self._config.topic_defaults()
+        if self._described is not defaults:
+            self._described = defaults
+            self._topic_defaults = [self._inherited(row) for row in _sorted(TOPIC_SETTINGS)]
+        return [
+            _overridden(entry, overrides[entry.name]) if entry.name in overrides else entry
+            for entry in self._topic_defaults
+            if wanted is None or entry.name in wanted
+        ]
+
+    def _inherited(self, row: Setting) -> ConfigEntry:
+        """The layer that decides may be in hours; the value is what the topic is run with."""
+        entry = _entry(row, self._config.topic_layers(row.name) or _table_default(row), False)
+        return entry._replace(value=row.render(self._config.topic_defaults()[row.name]))
 
 
 def check_broker(resource: ConfigResource, broker_id: int) -> None:
@@ -63,23 +93,10 @@ def check_broker(resource: ConfigResource, broker_id: int) -> None:
         raise BrokerError(ErrorCode.INVALID_REQUEST, message)
 
 
-def topic_entries(
-    config: BrokerConfig, overrides: Mapping[str, str], wanted: set[str] | None = None
-) -> list[ConfigEntry]:
-    """The settings of a topic that sets `overrides` itself."""
-
-    def layers(row: Setting) -> list[Layered]:
-        own = _layer(row.name, overrides, ConfigSource.DYNAMIC_TOPIC_CONFIG)
-        return own + (config.topic_layers(row.name) or _table_default(row))
-
-    defaults = config.topic_defaults()
-    entries = _entries(TOPIC_SETTINGS, wanted, layers, read_only=lambda _: False)
-    return [
-        entry
-        if entry.source is ConfigSource.DYNAMIC_TOPIC_CONFIG
-        else entry._replace(value=TOPIC_SETTINGS[entry.name].render(defaults[entry.name]))
-        for entry in entries
-    ]
+def _overridden(entry: ConfigEntry, text: str) -> ConfigEntry:
+    source = ConfigSource.DYNAMIC_TOPIC_CONFIG
+    own = ConfigSynonym(entry.name, text, source)
+    return entry._replace(value=text, source=source, synonyms=(own, *entry.synonyms))
 
 
 def _broker_entries(config: BrokerConfig, wanted: set[str] | None) -> list[ConfigEntry]:
@@ -128,9 +145,13 @@ def _entries(
 ) -> list[ConfigEntry]:
     return [
         _entry(row, layers(row), read_only(row))
-        for row in sorted(rows.values(), key=lambda row: row.name)
+        for row in _sorted(rows)
         if wanted is None or row.name in wanted
     ]
+
+
+def _sorted(rows: Mapping[str, Setting]) -> list[Setting]:
+    return sorted(rows.values(), key=lambda row: row.name)
 
 
 def _entry(row: Setting, layers: list[Layered], is_read_only: bool) -> ConfigEntry:

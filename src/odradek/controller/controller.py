@@ -12,7 +12,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from odradek.config import BrokerConfig
 from odradek.controller.config_changes import ConfigPlanner
-from odradek.controller.config_entries import describe_configs, topic_entries
+from odradek.controller.config_entries import ConfigDescriber
 from odradek.controller.delayed_operations import (
     DelayedCreateTopics,
     DelayedElectLeader,
@@ -75,7 +75,7 @@ class Controller:
         self._store: Final = store
         self._cache: Final = cache
         self._config: Final = config
-        self._broker_id: Final = broker_id
+        self._describer: Final = ConfigDescriber(config, broker_id)
         self._purgatory: Final = purgatory
         self._topics: Final = TopicPlanner(config, random_below)
         self._configs: Final = ConfigPlanner(config, broker_id)
@@ -180,7 +180,7 @@ class Controller:
         Raises:
             BrokerError: there is no such resource, or this broker cannot answer for it.
         """
-        return describe_configs(self._config, self._cache.image, self._broker_id, resource, names)
+        return self._describer.describe(self._cache.image, resource, names)
 
     def alter_configs(
         self,
@@ -276,7 +276,7 @@ class Controller:
             wish.name,
             num_partitions=len(plan.assignment),
             replication_factor=len(plan.assignment[0]),
-            configs=topic_entries(self._config, plan.configs),
+            configs=self._describer.topic_entries(plan.configs),
         )
 
     def _created(
@@ -293,7 +293,7 @@ class Controller:
             topic_id=outcome.topic_id,
             num_partitions=len(outcome.partitions),
             replication_factor=len(outcome.partitions[0].replicas),
-            configs=topic_entries(self._config, plan.configs),
+            configs=self._describer.topic_entries(plan.configs),
         )
 
     def _await_leaders(
