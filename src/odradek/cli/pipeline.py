@@ -71,8 +71,6 @@ def positive(text: str) -> int:
 def run(arguments: argparse.Namespace) -> int:
     """Runs a pipeline to its end."""
     try:
-        from pyspark.errors import PySparkException
-
         from pyspark_odradek import GatewayError
         from pyspark_odradek.pipelines import (
             PIPELINES,
@@ -95,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     try:
         run_pipeline(arguments.name, settings, master=arguments.master)
-    except (PipelineError, GatewayError, PySparkException) as error:
+    except (PipelineError, GatewayError) as error:
         return _refuse(str(error), 1)
     return 0
 

@@ -1,0 +1,87 @@
+"""A directory of Parquet files into which every micro-batch goes exactly once.
+
+    orders/
+      _checkpoint/            Spark's: which offsets make up which batch, which are done
+      batch=0/  part-*.parquet  _SUCCESS
+      batch=1/  ...
+
+Spark writes down the offsets of a batch before it runs it, and repeats the batch after a
+crash with the same offsets and number. The number names the directory, so a repeated batch
+finds its own: complete, and it is left as it is, or without `_SUCCESS`, and it is written
+anew. Any Parquet reader sees every record once, without having to know about a log of files.
+
+That rests on both being there: numbers start again at 0 without the checkpoint, so batches
+without one are refused rather than taken for those of the new query.
+"""
+
+from typing import Any, Final
+
+from py4j.java_gateway import JavaObject
+from pyspark.sql import DataFrame, SparkSession
+
+from pyspark_odradek.pipelines.settings import PipelineError
+
+CHECKPOINT: Final = "_checkpoint"
+_COMPLETE: Final = "_SUCCESS"
+
+
+class BatchDirectory:
+    """The target of one query, on any file system that Spark can write to."""
+
+    def __init__(self, spark: SparkSession, directory: str) -> None:
+        """Takes up a new directory or one of an earlier run.
+
+        Raises:
+            PipelineError: it holds batches, but not the checkpoint that they belong to.
+        """
+        self._spark = spark
+        self._directory = directory.rstrip("/")
+        if not self._exists(self.checkpoint) and self.batch_ids():
+            raise PipelineError(
+                f"{directory} holds batches of a query whose checkpoint is gone; "
+                "choose another directory, or remove it"
+            )
+
+    @property
+    def checkpoint(self) -> str:
+        """Where the query keeps its offsets."""
+        return f"{self._directory}/{CHECKPOINT}"
+
+    def path_of(self, batch_id: int) -> str:
+        """Where a batch lies."""
+        return f"{self._directory}/batch={batch_id}"
+
+    def write(self, batch: DataFrame, batch_id: int) -> None:
+        """Writes a batch unless it is there; what `foreachBatch` is given."""
+        if not self._exists(f"{self.path_of(batch_id)}/{_COMPLETE}"):
+            batch.write.mode("overwrite").parquet(self.path_of(batch_id))
+
+    def write_snapshot(self, batch: DataFrame, batch_id: int) -> None:
+        """Writes a batch that replaces all before it."""
+        self.write(batch, batch_id)
+        for old in self.batch_ids():
+            if old < batch_id:
+                path = self._hadoop_path(self.path_of(old))
+                self._file_system(path).delete(path, True)
+
+    def batch_ids(self) -> list[int]:
+        """The batches that are there, in order."""
+        root = self._hadoop_path(self._directory)
+        file_system = self._file_system(root)
+        if not file_system.exists(root):
+            return []
+        names = [status.getPath().getName() for status in file_system.listStatus(root)]
+        return sorted(int(name[6:]) for name in names if name.startswith("batch="))
+
+    def _exists(self, path: str) -> bool:
+        hadoop_path = self._hadoop_path(path)
+        return bool(self._file_system(hadoop_path).exists(hadoop_path))
+
+    def _hadoop_path(self, path: str) -> JavaObject:
+        # Spark's own Python interface has no files; its JVM knows every kind of them.
+        jvm: Any = self._spark._jvm
+        return jvm.org.apache.hadoop.fs.Path(path)
+
+    def _file_system(self, path: JavaObject) -> Any:
+        context: Any = self._spark._jsc
+        return path.getFileSystem(context.hadoopConfiguration())

@@ -1,0 +1,48 @@
+"""`volume`: how much a topic gets, hour by hour and partition by partition.
+
+Counts records, bytes, records without a key or a value, by the timestamps of the records, not
+by when they arrived. The state is one row per partition and hour, so it stays small over
+years. Every trigger gives the whole table: to the screen, or to a directory as Parquet, where
+it takes the place of the one before.
+"""
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.query import StreamingQuery
+
+from pyspark_odradek.pipelines.batches import BatchDirectory
+from pyspark_odradek.pipelines.settings import PipelineSettings
+from pyspark_odradek.pipelines.streams import read_topic, write_stream
+
+SHOWN_ROWS = 48
+
+
+def start(spark: SparkSession, settings: PipelineSettings) -> StreamingQuery:
+    """Starts the count; with a directory it goes on where an earlier one ended.
+
+    Raises:
+        PipelineError: the directory belongs to something else.
+    """
+    records = read_topic(spark, settings, columns="key,value,partition,timestamp")
+    writer = write_stream(volume(records), settings, "volume").outputMode("complete")
+    if settings.to is None:
+        return writer.foreachBatch(_show).start()
+    directory = BatchDirectory(spark, settings.to)
+    writer = writer.option("checkpointLocation", directory.checkpoint)
+    return writer.foreachBatch(directory.write_snapshot).start()
+
+
+def volume(records: DataFrame) -> DataFrame:
+    """The table, for a stream or a batch of records."""
+    key_bytes = f.coalesce(f.octet_length("key"), f.lit(0))
+    value_bytes = f.coalesce(f.octet_length("value"), f.lit(0))
+    return records.groupBy(f.date_trunc("hour", "timestamp").alias("hour"), "partition").agg(
+        f.count("*").alias("records"),
+        f.sum(key_bytes + value_bytes).alias("bytes"),
+        f.count_if(f.col("key").isNull()).alias("without_key"),
+        f.count_if(f.col("value").isNull()).alias("without_value"),
+    )
+
+
+def _show(table: DataFrame, _: int) -> None:
+    table.orderBy(f.desc("hour"), "partition").show(SHOWN_ROWS, truncate=False)
