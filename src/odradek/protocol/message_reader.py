@@ -48,7 +48,8 @@ def _structure(message_type: Any) -> _Read:
         read_field = _field(field, flexible)
         if "tag" in field.metadata:
             tagged[field.metadata["tag"]] = field.name, read_field
-            defaults[field.name] = field.default if field.default is not MISSING else 0
+            assert field.default is not MISSING, f"{field.name} is tagged and has no default"
+            defaults[field.name] = field.default
         else:
             plain.append((field.name, read_field))
 
