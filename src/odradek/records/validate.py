@@ -31,13 +31,15 @@ from odradek.records.batch import (
 )
 from odradek.records.builder import RecordBatchBuilder, assemble_batch
 from odradek.records.compression import DEFAULT_LIMIT_BYTES, Compression, compress
-from odradek.records.errors import InvalidRecords
+from odradek.records.errors import InvalidRecords, UnsupportedCompression
 from odradek.records.legacy import build_message_set
 from odradek.records.reader import read_batch, records_bytes
 from odradek.records.record import Record
 from odradek.records.walk import RecordsSummary, walk_records
 
 _LARGEST: Final = (1 << 63) - 1
+_NO_CODEC: Final = 0
+_LAST_CODEC: Final = 4
 
 
 class BatchRules:
@@ -209,7 +211,7 @@ def validate_produced(
     if not headers:
         raise InvalidRecords("a produce request has at least one record batch per partition")
     first = headers[0]
-    if len(headers) > 1 and (first.magic == 2 or first.codec != Compression.NONE):
+    if len(headers) > 1 and (first.magic == 2 or first.codec != _NO_CODEC):
         raise InvalidRecords("a produce request has exactly one record batch per partition")
     for header in headers:
         _check_size(header.size_bytes, rules)
@@ -240,7 +242,9 @@ def _validate_batch(
     from_client: bool,
 ) -> ValidRecords:
     check_checksum(buffer, header)
-    Compression.from_id(header.codec)
+    # Not by way of the enumeration: that alone would cost more than the walk.
+    if header.codec > _LAST_CODEC:
+        raise UnsupportedCompression(header.codec)
     if from_client:
         _check_client_header(header)
     records = records_bytes(buffer, header, rules.limit_bytes)
