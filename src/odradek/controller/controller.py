@@ -6,11 +6,23 @@ order of these, and the answer per topic or resource. Every operation answers by
 exactly once, with results in the order of the request.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 from odradek.config import BrokerConfig
+from odradek.controller.answers import (
+    all_partitions,
+    deleted,
+    election_result,
+    identity_of,
+    late_topic,
+    named_result,
+    not_deleted,
+    one_each,
+    plan_each,
+    resource_result,
+    was_needed,
+)
 from odradek.controller.config_changes import ConfigPlanner
 from odradek.controller.config_entries import ConfigDescriber
 from odradek.controller.delayed_operations import (
@@ -41,7 +53,6 @@ from odradek.metadata.cache import MetadataCache
 from odradek.metadata.image import (
     ConfigResource,
     MetadataDelta,
-    MetadataImage,
     PartitionImage,
     TopicImage,
 )
@@ -49,9 +60,6 @@ from odradek.metadata.store import MetadataStore, NewPartitions, NewTopic, Parti
 from odradek.model import TopicPartition
 from odradek.purgatory import DelayedOperationPurgatory
 
-R = TypeVar("R")
-Item = TypeVar("Item")
-Plan = TypeVar("Plan")
 CreateTopicPolicy: TypeAlias = Callable[[CreatableTopic], None]
 """May refuse a topic by raising BrokerError(POLICY_VIOLATION)."""
 
@@ -101,7 +109,7 @@ class Controller:
             return
 
         def on_created(outcome: list[TopicImage | BrokerError] | BrokerError) -> None:
-            outcomes = iter(_one_each(outcome, len(accepted)))
+            outcomes = iter(one_each(outcome, len(accepted)))
             results = [
                 self._created(wish, plan, next(outcomes) if isinstance(plan, NewTopic) else plan)
                 for wish, plan in zip(topics, plans, strict=True)
@@ -131,12 +139,12 @@ class Controller:
         accepted = [topic for topic in found if isinstance(topic, TopicImage)]
 
         def on_deleted(outcome: list[TopicImage | BrokerError] | BrokerError) -> None:
-            outcomes = iter(_one_each(outcome, len(accepted)))
+            outcomes = iter(one_each(outcome, len(accepted)))
             on_done(
                 [
-                    _deleted(reference, topic, next(outcomes))
+                    deleted(reference, topic, next(outcomes))
                     if isinstance(topic, TopicImage)
-                    else _not_deleted(reference, topic)
+                    else not_deleted(reference, topic)
                     for reference, topic in zip(topics, found, strict=True)
                 ]
             )
@@ -159,13 +167,13 @@ class Controller:
         accepted = [plan for plan in plans if isinstance(plan, NewPartitions)]
         names = [topic.name for topic in topics]
         if validate_only or not accepted:
-            on_done([_named(name, plan) for name, plan in zip(names, plans, strict=True)])
+            on_done([named_result(name, plan) for name, plan in zip(names, plans, strict=True)])
             return
 
         def on_created(outcome: list[TopicImage | BrokerError] | BrokerError) -> None:
-            outcomes = iter(_one_each(outcome, len(accepted)))
+            outcomes = iter(one_each(outcome, len(accepted)))
             results = [
-                _named(name, next(outcomes) if isinstance(plan, NewPartitions) else plan)
+                named_result(name, next(outcomes) if isinstance(plan, NewPartitions) else plan)
                 for name, plan in zip(names, plans, strict=True)
             ]
             self._await_partitions(results, timeout_ms, on_done)
@@ -191,7 +199,7 @@ class Controller:
     ) -> None:
         """Replaces all settings of resources; what is left out goes back to its default."""
         image = self._cache.image
-        plans = _each(
+        plans = plan_each(
             resources,
             lambda item: self._configs.plan_replacement(image, *item),
             lambda item: item[0],
@@ -207,7 +215,7 @@ class Controller:
     ) -> None:
         """Sets, deletes, and edits the lists of single settings."""
         image = self._cache.image
-        plans = _each(
+        plans = plan_each(
             resources,
             lambda item: self._configs.plan_alterations(image, *item),
             lambda item: item[0],
@@ -223,18 +231,18 @@ class Controller:
     ) -> None:
         """Elects leaders; of all partitions (None) only those that needed it are answered."""
         image = self._cache.image
-        asked = _all_partitions(image) if partitions is None else list(dict.fromkeys(partitions))
-        plans = _each(asked, lambda tp: plan_election(image, tp, election_type), lambda tp: tp)
+        asked = all_partitions(image) if partitions is None else list(dict.fromkeys(partitions))
+        plans = plan_each(asked, lambda tp: plan_election(image, tp, election_type), lambda tp: tp)
         accepted = [plan for plan in plans if isinstance(plan, PartitionChange)]
 
         def on_changed(outcome: list[PartitionImage | BrokerError] | BrokerError) -> None:
-            outcomes = iter(_one_each(outcome, len(accepted)))
+            outcomes = iter(one_each(outcome, len(accepted)))
             results = [
-                _elected(tp, next(outcomes) if isinstance(plan, PartitionChange) else plan)
+                election_result(tp, next(outcomes) if isinstance(plan, PartitionChange) else plan)
                 for tp, plan in zip(asked, plans, strict=True)
             ]
             if partitions is None:
-                results = [result for result in results if _was_needed(result)]
+                results = [result for result in results if was_needed(result)]
             self._await_elected(accepted, results, timeout_ms, on_done)
 
         if accepted:
@@ -257,7 +265,7 @@ class Controller:
             taken[collision_key(wish.name)] = wish.name
             return planned
 
-        return _each(topics, plan, lambda wish: wish.name)
+        return plan_each(topics, plan, lambda wish: wish.name)
 
     def _check_collision(self, name: str, taken: Mapping[str, str]) -> None:
         if not has_collision_chars(name):
@@ -305,7 +313,7 @@ class Controller:
         names = [result.name for result in results if result.error_code is ErrorCode.NONE]
 
         def on_ready(late: frozenset[str]) -> None:
-            on_done([_late_topic(each) if each.name in late else each for each in results])
+            on_done([late_topic(each) if each.name in late else each for each in results])
 
         self._await_topics(names, timeout_ms, on_ready)
 
@@ -320,7 +328,10 @@ class Controller:
         def on_ready(late: frozenset[str]) -> None:
             timed_out = BrokerError(ErrorCode.REQUEST_TIMED_OUT)
             on_done(
-                [_named(each.name, timed_out) if each.name in late else each for each in results]
+                [
+                    named_result(each.name, timed_out) if each.name in late else each
+                    for each in results
+                ]
             )
 
         self._await_topics(names, timeout_ms, on_ready)
@@ -350,13 +361,13 @@ class Controller:
                 raise BrokerError(unknown)
             return topic
 
-        return _each(topics, find, lambda reference: _identity(image, reference))
+        return plan_each(topics, find, lambda reference: identity_of(image, reference))
 
     def _plan_partitions(
         self, topics: Sequence[PartitionsRequest]
     ) -> list[NewPartitions | BrokerError]:
         image = self._cache.image
-        return _each(
+        return plan_each(
             topics,
             lambda wish: self._topics.plan_partitions(image, wish),
             lambda wish: wish.name,
@@ -378,7 +389,7 @@ class Controller:
         def on_stored(outcome: BrokerError | None) -> None:
             on_done(
                 [
-                    _resource_result(resource, outcome if resource in changes else plan)
+                    resource_result(resource, outcome if resource in changes else plan)
                     for resource, plan in zip(resources, plans, strict=True)
                 ]
             )
@@ -409,7 +420,7 @@ class Controller:
             timed_out = BrokerError(ErrorCode.REQUEST_TIMED_OUT)
             on_done(
                 [
-                    _elected(each.topic_partition, timed_out)
+                    election_result(each.topic_partition, timed_out)
                     if each.topic_partition in late
                     else each
                     for each in results
@@ -432,87 +443,3 @@ class Controller:
         for topic in topics:
             if has_collision_chars(topic.name):
                 self._collisions[collision_key(topic.name)] = topic.name
-
-
-def _each(
-    items: Sequence[Item], plan: Callable[[Item], Plan], identity: Callable[[Item], object]
-) -> list[Plan | BrokerError]:
-    """A plan or an error for every item; items that name the same thing twice are refused."""
-    counts = Counter(identity(item) for item in items)
-    plans: list[Plan | BrokerError] = []
-    for item in items:
-        if counts[identity(item)] > 1:
-            message = f"The request names {identity(item)} more than once."
-            plans.append(BrokerError(ErrorCode.INVALID_REQUEST, message))
-            continue
-        try:
-            plans.append(plan(item))
-        except BrokerError as error:
-            plans.append(error)
-    return plans
-
-
-def _one_each(outcome: list[R] | BrokerError, count: int) -> list[R | BrokerError]:
-    """The store's outcome for every item, when it failed as a whole too."""
-    if isinstance(outcome, BrokerError):
-        return [outcome] * count
-    assert len(outcome) == count, f"{len(outcome)} outcomes for {count} items"
-    return list(outcome)
-
-
-def _identity(image: MetadataImage, reference: TopicReference) -> object:
-    """What a reference stands for, so that a name and an id of one topic are the same."""
-    if reference.name is not None:
-        return reference.name
-    topic = image.topic_by_id(reference.topic_id)
-    return reference.topic_id if topic is None else topic.name
-
-
-def _deleted(
-    reference: TopicReference, topic: TopicImage, outcome: TopicImage | BrokerError
-) -> DeleteTopicResult:
-    if isinstance(outcome, BrokerError):
-        code = outcome.code
-        if code is ErrorCode.UNKNOWN_TOPIC_ID and reference.name is not None:
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return DeleteTopicResult(topic.name, topic.topic_id, code, outcome.message)
-    return DeleteTopicResult(topic.name, topic.topic_id)
-
-
-def _not_deleted(reference: TopicReference, error: BrokerError) -> DeleteTopicResult:
-    return DeleteTopicResult(reference.name, reference.topic_id, error.code, error.message)
-
-
-def _late_topic(result: CreateTopicResult) -> CreateTopicResult:
-    error = BrokerError(ErrorCode.REQUEST_TIMED_OUT)
-    return CreateTopicResult(result.name, error.code, error.message, result.topic_id)
-
-
-def _named(name: str, outcome: object) -> NamedResult:
-    if isinstance(outcome, BrokerError):
-        return NamedResult(name, outcome.code, outcome.message)
-    return NamedResult(name)
-
-
-def _resource_result(resource: ConfigResource, outcome: object) -> ResourceResult:
-    if isinstance(outcome, BrokerError):
-        return ResourceResult(resource, outcome.code, outcome.message)
-    return ResourceResult(resource)
-
-
-def _elected(topic_partition: TopicPartition, outcome: object) -> ElectionResult:
-    if isinstance(outcome, BrokerError):
-        return ElectionResult(topic_partition, outcome.code, outcome.message)
-    return ElectionResult(topic_partition)
-
-
-def _was_needed(result: ElectionResult) -> bool:
-    return result.error_code is not ErrorCode.ELECTION_NOT_NEEDED
-
-
-def _all_partitions(image: MetadataImage) -> list[TopicPartition]:
-    return [
-        TopicPartition(topic.name, partition.partition)
-        for topic in sorted(image.topics.values())
-        for partition in topic.partitions
-    ]

@@ -1,0 +1,113 @@
+"""Puts outcomes in the order of the request: what the controller's operations have in common."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from odradek.controller.results import (
+    CreateTopicResult,
+    DeleteTopicResult,
+    ElectionResult,
+    NamedResult,
+    ResourceResult,
+    TopicReference,
+)
+from odradek.errors import BrokerError, ErrorCode
+from odradek.metadata.image import ConfigResource, MetadataImage, TopicImage
+from odradek.model import TopicPartition
+
+R = TypeVar("R")
+Item = TypeVar("Item")
+Plan = TypeVar("Plan")
+
+
+def plan_each(
+    items: Sequence[Item], plan: Callable[[Item], Plan], identity: Callable[[Item], object]
+) -> list[Plan | BrokerError]:
+    """A plan or an error for every item; items that name the same thing twice are refused."""
+    counts = Counter(identity(item) for item in items)
+    plans: list[Plan | BrokerError] = []
+    for item in items:
+        if counts[identity(item)] > 1:
+            message = f"The request names {identity(item)} more than once."
+            plans.append(BrokerError(ErrorCode.INVALID_REQUEST, message))
+            continue
+        try:
+            plans.append(plan(item))
+        except BrokerError as error:
+            plans.append(error)
+    return plans
+
+
+def one_each(outcome: list[R] | BrokerError, count: int) -> list[R | BrokerError]:
+    """The store's outcome for every item, when it failed as a whole too."""
+    if isinstance(outcome, BrokerError):
+        return [outcome] * count
+    assert len(outcome) == count, f"{len(outcome)} outcomes for {count} items"
+    return list(outcome)
+
+
+def identity_of(image: MetadataImage, reference: TopicReference) -> object:
+    """What a reference stands for, so that a name and an id of one topic are the same."""
+    if reference.name is not None:
+        return reference.name
+    topic = image.topic_by_id(reference.topic_id)
+    return reference.topic_id if topic is None else topic.name
+
+
+def deleted(
+    reference: TopicReference, topic: TopicImage, outcome: TopicImage | BrokerError
+) -> DeleteTopicResult:
+    """The outcome of a topic that was to go; gone meanwhile is told in the words of the request."""
+    if isinstance(outcome, BrokerError):
+        code = outcome.code
+        if code is ErrorCode.UNKNOWN_TOPIC_ID and reference.name is not None:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return DeleteTopicResult(topic.name, topic.topic_id, code, outcome.message)
+    return DeleteTopicResult(topic.name, topic.topic_id)
+
+
+def not_deleted(reference: TopicReference, error: BrokerError) -> DeleteTopicResult:
+    """The outcome of a reference that was refused before the store was asked."""
+    return DeleteTopicResult(reference.name, reference.topic_id, error.code, error.message)
+
+
+def late_topic(result: CreateTopicResult) -> CreateTopicResult:
+    """The outcome of a topic that exists, but had no leaders in time."""
+    error = BrokerError(ErrorCode.REQUEST_TIMED_OUT)
+    return CreateTopicResult(result.name, error.code, error.message, result.topic_id)
+
+
+def named_result(name: str, outcome: object) -> NamedResult:
+    """An error, or success, under the name of a topic."""
+    if isinstance(outcome, BrokerError):
+        return NamedResult(name, outcome.code, outcome.message)
+    return NamedResult(name)
+
+
+def resource_result(resource: ConfigResource, outcome: object) -> ResourceResult:
+    """An error, or success, of a resource."""
+    if isinstance(outcome, BrokerError):
+        return ResourceResult(resource, outcome.code, outcome.message)
+    return ResourceResult(resource)
+
+
+def election_result(topic_partition: TopicPartition, outcome: object) -> ElectionResult:
+    """An error, or success, of a partition."""
+    if isinstance(outcome, BrokerError):
+        return ElectionResult(topic_partition, outcome.code, outcome.message)
+    return ElectionResult(topic_partition)
+
+
+def was_needed(result: ElectionResult) -> bool:
+    """Whether the partition had another leader than it should."""
+    return result.error_code is not ErrorCode.ELECTION_NOT_NEEDED
+
+
+def all_partitions(image: MetadataImage) -> list[TopicPartition]:
+    """Every partition, in the order of names."""
+    return [
+        TopicPartition(topic.name, partition.partition)
+        for topic in sorted(image.topics.values())
+        for partition in topic.partitions
+    ]
