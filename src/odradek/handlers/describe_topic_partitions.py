@@ -16,6 +16,9 @@ from odradek.handlers.request import Request
 from odradek.handlers.unknown_topics import unknown_name_error
 from odradek.metadata.image import MetadataImage, TopicImage
 
+# Kafka 4.2's Java admin client fails on null lists here, though the schema allows them.
+NO_ELIGIBLE_REPLICAS: dict[str, object] = {"eligible_leader_replicas": (), "last_known_elr": ()}
+
 
 def handle(context: HandlerContext, request: Request) -> None:
     """Answers from the published image."""
@@ -69,6 +72,7 @@ def _topic_fields(
         "is_internal": topic.is_internal,
         "partitions": [
             partition_fields(image, partition, listener_name, ErrorCode.LISTENER_NOT_FOUND)
+            | NO_ELIGIBLE_REPLICAS
             for partition in topic.partitions[first : first + most]
         ],
     }
