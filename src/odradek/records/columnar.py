@@ -34,13 +34,17 @@ from odradek.records.compression import DEFAULT_LIMIT_BYTES
 from odradek.records.errors import CorruptRecords, InvalidRecords
 from odradek.records.reader import read_batch, records_bytes
 from odradek.records.record import Record
-from odradek.records.varint import read_packed, read_varint, read_varlong
+from odradek.records.varint import (
+    NEGATIVE,
+    SIZE_MASK,
+    field_end,
+    read_packed,
+    read_varint,
+    read_varlong,
+)
 
 _LARGEST: Final = 0x7FFFFFFFFFFFFFFF
 _LARGEST_BASE_OFFSET: Final = _LARGEST - 0x7FFFFFFF
-# Of a packed varint: the bit that makes it negative, and what is left of -1.
-_NEGATIVE: Final = 8
-_NULL: Final = 1
 # Half of what int32 offsets can address: the batch that crosses it still fits.
 _DATA_LIMIT_BYTES: Final = 1 << 30
 
@@ -374,9 +378,9 @@ class ColumnDecoder:
         row_count: i64 = 0
         while index < record_count:
             packed = read_packed(data, position)
-            position += packed & 7
+            position += packed & SIZE_MASK
             end = position + (packed >> 4)
-            if packed & _NEGATIVE or end > size:
+            if packed & NEGATIVE or end > size:
                 raise InvalidRecords(f"record {index} does not end with the batch or before it")
             delta: i64 = data[position + 1]
             if delta < 0x80:
@@ -385,9 +389,9 @@ class ColumnDecoder:
             else:
                 delta, position = read_varlong(data, position + 1)
             packed = read_packed(data, position)
-            position += packed & 7
+            position += packed & SIZE_MASK
             offset_delta = packed >> 4
-            if packed & _NEGATIVE or delta < lowest or delta > highest:
+            if packed & NEGATIVE or delta < lowest or delta > highest:
                 raise InvalidRecords(f"record {index} has a timestamp or an offset out of range")
             if not is_create_time:
                 delta = 0
@@ -396,21 +400,15 @@ class ColumnDecoder:
                 index += 1
                 continue
             packed = read_packed(data, position)
-            start = position + (packed & 7)
-            position = _field_end(packed, start, end)
+            start = position + (packed & SIZE_MASK)
+            position = field_end(packed, start, end)
             if keys is not None:
-                if packed & _NEGATIVE:
-                    keys.append_null()
-                else:
-                    keys.append(data[start:position])
+                _append_field(keys, packed, data, start, position)
             packed = read_packed(data, position)
-            start = position + (packed & 7)
-            position = _field_end(packed, start, end)
+            start = position + (packed & SIZE_MASK)
+            position = field_end(packed, start, end)
             if values is not None:
-                if packed & _NEGATIVE:
-                    values.append_null()
-                else:
-                    values.append(data[start:position])
+                _append_field(values, packed, data, start, position)
             if data[position] != 0:
                 position = _append_headers(data, position, end, headers)
             else:
@@ -432,17 +430,11 @@ class ColumnDecoder:
         self._row_count += row_count
 
 
-def _field_end(packed: i64, start: i64, end: i64) -> i64:
-    """Where the field whose length varint was read ends; it lies within its record."""
-    if packed & _NEGATIVE:
-        if packed >> 3 != _NULL:
-            raise InvalidRecords("a field has a negative length")
-        return start
-    start += packed >> 4
-    # At least the header count follows, so a field that reaches the end is too long.
-    if start >= end:
-        raise InvalidRecords("a field does not end within its record")
-    return start
+def _append_field(column: _BinaryColumn, packed: i64, data: bytes, start: i64, end: i64) -> None:
+    if packed & NEGATIVE:
+        column.append_null()
+    else:
+        column.append(data[start:end])
 
 
 def _append_optional(column: _BinaryColumn, value: bytes | None) -> None:
