@@ -22,12 +22,11 @@ class LeaderEpochCache:
         file_system: FileSystem,
         path: str,
         log_end_offset: Callable[[], int],
-        entries: list[tuple[int, int]] | None = None,
     ) -> None:
         self._file_system = file_system
         self._path = path
         self.log_end_offset = log_end_offset
-        self._entries = entries or []
+        self._entries: list[tuple[int, int]] = []
         self._is_changed = False
 
     @property
@@ -39,6 +38,11 @@ class LeaderEpochCache:
     def entries(self) -> list[tuple[int, int]]:
         """A copy of the (epoch, start offset) pairs."""
         return list(self._entries)
+
+    def restore(self, entries: list[tuple[int, int]]) -> None:
+        """Takes over what the file says; nothing, when it says nothing of use."""
+        self._entries = entries
+        self._is_changed = not entries
 
     def note(self, epoch: int, start_offset: int) -> bool:
         """As `assign`, without writing the file: for the many epochs of a rebuilt log."""

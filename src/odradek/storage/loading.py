@@ -195,17 +195,18 @@ class _Loader:
     def load_epochs(self, segments: LogSegments, log_end_offset: int) -> LeaderEpochCache:
         """The leader epochs of the checkpoint and the recovered records, or of all records."""
         file = f"{self._path}/{names.LEADER_EPOCH_CHECKPOINT}"
+        cache = LeaderEpochCache(self._file_system, file, lambda: log_end_offset)
         try:
-            entries = self._read_epochs(file)
+            cache.restore(self._read_epochs(file, log_end_offset))
         except CorruptCheckpoint as error:
             self._opening.report(f"{file}: {error}, rebuilding it from the log")
             self._collect_epochs(segments)
-            entries = []
-        cache = LeaderEpochCache(self._file_system, file, lambda: log_end_offset, entries)
+            cache.restore([])
         if not self._opening.was_clean:
             cache.truncate_from_end(log_end_offset)
         for epoch, start_offset in self._seen_epochs:
-            cache.note(epoch, start_offset)
+            if start_offset < log_end_offset:
+                cache.note(epoch, start_offset)
         cache.flush_if_changed()
         return cache
 
@@ -295,7 +296,9 @@ class _Loader:
         for segment in segments.all():
             walk_segment(segment, self._note_epoch, check=False)
 
-    def _read_epochs(self, file: str) -> list[tuple[int, int]]:
+    def _read_epochs(self, file: str, log_end_offset: int) -> list[tuple[int, int]]:
         if self._file_system.size(file) < 0:
+            if log_end_offset > 0:
+                raise CorruptCheckpoint("it is missing")
             return []
         return parse_epochs(self._file_system.read_bytes(file))

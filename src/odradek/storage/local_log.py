@@ -264,8 +264,9 @@ class LocalLog:
         """
         if self.recovery_point >= self.log_end_offset:
             return
-        target, work = self.prepare_flush()
+        self.log_directory.check()
         try:
+            target, work = self.prepare_flush()
             work()
         except OSError as error:
             # The kernel may have dropped the pages: what it says next time means nothing.
@@ -295,13 +296,17 @@ class LocalLog:
     def cut_end(self, offset: int) -> None:
         """Drops everything from `offset` on, which lies in the log.
 
+        A batch goes whole: the log end is below `offset` when that lies within one.
+
         Raises:
             OSError: the disk refused.
         """
-        doomed = [s for s in self.segments.all() if s.base_offset > offset]
-        doomed = [s for s in doomed if s is not self.segments.first]
-        self.remove_segments(doomed)
-        self.segments.active.truncate_to(offset)
+        self.remove_segments([s for s in self.segments.all()[1:] if s.base_offset > offset])
+        active = self.segments.active
+        place = active.locate(offset)
+        if place is not None:
+            offset = min(offset, place.base_offset)
+            active.cut(place.position, offset)
         self.log_end_offset = offset
         self.recovery_point = min(self.recovery_point, offset)
         self._recent.clear()

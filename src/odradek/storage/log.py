@@ -482,7 +482,7 @@ class Log(LocalLog):
             self.on_rolled(self)
 
     def truncate_to(self, offset: int) -> bool:
-        """Drops the records from `offset` on; returns whether there were any.
+        """Drops the batches that reach to `offset` or beyond; returns whether there were any.
 
         Raises:
             BrokerError: KAFKA_STORAGE_ERROR.
@@ -494,11 +494,11 @@ class Log(LocalLog):
             return True
         try:
             self.cut_end(offset)
-            self.leader_epochs.truncate_from_end(offset)
+            self.leader_epochs.truncate_from_end(self.log_end_offset)
             self._rebuild_producers()
         except OSError as error:
             raise self.log_directory.storage_error(error, f"truncating {self.path}") from error
-        self.log_start_offset = min(self.log_start_offset, offset)
+        self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
         self.update_high_watermark(self.high_watermark)
         return True
 

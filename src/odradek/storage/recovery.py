@@ -20,6 +20,14 @@ _SLICE_BYTES: Final = 4 * 1024 * 1024
 OnBatch = Callable[[BatchHeader, Buffer], None]
 
 
+class OffsetWentBack(CorruptRecords):
+    """A batch has an offset that an earlier one has, or passed."""
+
+    def __init__(self, offset: int, expected: int) -> None:
+        super().__init__(f"offset {offset} where {expected} is due")
+        self.offset = offset
+
+
 class SegmentEnd:
     """Where the valid part of a segment ends. `reason` is None when nothing is wrong."""
 
@@ -48,6 +56,9 @@ def walk_segment(
     """
     expected = segment.base_offset if next_offset is None else next_offset
     position = from_position
+    # The last batch that did not follow the one before it, and where its offset should be.
+    jumped_position = -1
+    jumped_expected = expected
     wanted = _SLICE_BYTES
     while position < segment.size_bytes:
         window = segment.read(position, wanted)
@@ -55,8 +66,17 @@ def walk_segment(
         while at < len(window) and not is_partial(window, at):
             try:
                 header = _checked_header(segment, window, at, expected, check)
+            except OffsetWentBack as error:
+                if jumped_position >= 0 and error.offset >= jumped_expected:
+                    # Not this batch is wrong but the one that jumped: the checksum does not
+                    # cover a batch's offset, its successors do.
+                    return SegmentEnd(jumped_position, jumped_expected, str(error))
+                return SegmentEnd(position + at, expected, str(error))
             except BrokerError as error:
                 return SegmentEnd(position + at, expected, f"at {position + at}: {error}")
+            if header.base_offset > expected:
+                jumped_position = position + at
+                jumped_expected = expected
             size_bytes = header.size_bytes
             header.position = position + at
             on_batch(header, memoryview(window)[at : at + size_bytes])
@@ -109,7 +129,7 @@ def _checked_header(
     if check:
         check_batch(window, header)
     if header.base_offset < expected and header.last_offset < expected:
-        raise CorruptRecords(f"offset {header.base_offset} where {expected} is due")
+        raise OffsetWentBack(header.base_offset, expected)
     if header.last_offset - segment.base_offset > 0x7FFFFFFF:
         raise CorruptRecords(f"offset {header.last_offset} is too far from the segment's base")
     return header

@@ -287,15 +287,6 @@ class LogSegment:
             place = scanner.next()
         return last_offset + 1
 
-    def truncate_to(self, offset: int) -> int:
-        """Drops the batches that end at `offset` or above; returns the bytes dropped."""
-        place = self.locate(offset)
-        if place is None:
-            return 0
-        dropped = self.file.size - place.position
-        self._take_back(place.position, place.base_offset)
-        return dropped
-
     def cut(self, position: int, next_offset: int) -> int:
         """Cuts the file at `position`, where the batch of `next_offset` would begin."""
         dropped = self.file.size - position

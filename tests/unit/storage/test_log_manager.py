@@ -1,0 +1,276 @@
+"""`LogManager`: directories, identities, housekeeping, deletion, failing disks."""
+
+import json
+import os
+from uuid import UUID
+
+import pytest
+
+from odradek.background import InlineBackground
+from odradek.config.topic import LogConfig
+from odradek.errors import BrokerError, ErrorCode, LogDirFailure
+from odradek.model import TopicPartition
+from odradek.storage import LogManager
+from odradek.testing.faulty_files import FaultyFileSystem
+
+SMALL = {"segment_bytes": "300", "index_interval_bytes": "100"}
+
+
+def files_of(log) -> list[str]:
+    return sorted(os.listdir(log.path))
+
+
+def fill(log, batches, count: int) -> None:
+    for n in range(count):
+        log.append_as_leader([batches(b"%03d" % n)], 0)
+    log.update_high_watermark(count)
+
+
+def test_the_directory_looks_like_kafkas(world, batches):
+    """Kafka's tools and brokers could not use the directory."""
+    manager = world.start()
+    log = world.log(manager)
+    fill(log, batches, 3)
+    manager.shutdown(broker_epoch=11)
+    (path,) = world.directories
+    assert sorted(os.listdir(path)) == [
+        ".kafka_cleanshutdown",
+        ".lock",
+        "log-start-offset-checkpoint",
+        "meta.properties",
+        "orders-0",
+        "recovery-point-offset-checkpoint",
+        "replication-offset-checkpoint",
+    ]
+    assert files_of(log) == [
+        "00000000000000000000.index",
+        "00000000000000000000.log",
+        "00000000000000000000.timeindex",
+        "00000000000000000003.snapshot",
+        "leader-epoch-checkpoint",
+        "partition.metadata",
+    ]
+    with open(os.path.join(path, ".kafka_cleanshutdown")) as file:
+        assert json.load(file) == {"version": 0, "brokerEpoch": 11}
+    with open(os.path.join(path, "meta.properties")) as file:
+        lines = file.read().splitlines()
+    assert lines[:3] == ["version=1", "cluster.id=cluster", "node.id=1"]
+    with open(os.path.join(path, "replication-offset-checkpoint")) as file:
+        assert file.read() == "0\n1\norders 0 3\n"
+
+
+def test_a_directory_in_use_is_refused(world):
+    """Two brokers would write into one log."""
+    world.start()
+    with pytest.raises(BlockingIOError, match="in use"):
+        world.start()
+
+
+def test_a_directory_of_another_broker_is_refused(world):
+    """A mixed-up mount would be taken for this broker's data."""
+    world.start().shutdown()
+    manager = world.managers[-1]
+    stranger = LogManager(
+        world.directories,
+        manager._config,
+        world.clock,
+        world.timer,
+        InlineBackground(),
+        on_log_dir_failure=world.failed.append,
+    )
+    with pytest.raises(ValueError, match="belongs to broker 1"):
+        stranger.start(cluster_id="cluster", node_id=2)
+    world.crash(stranger)
+
+
+def test_an_older_topic_of_the_name_goes(world, batches, values):
+    """A topic made anew would show the records of the one before."""
+    manager = world.start()
+    fill(world.log(manager), batches, 3)
+    manager.shutdown()
+    manager = world.start()
+    log = manager.get_or_create(world.orders, UUID(int=8), LogConfig())
+    assert values(log) == []
+    assert log.topic_id == UUID(int=8)
+
+
+def test_delete_renames_now_and_removes_later(world, batches):
+    """A topic of the same name could not be made, or the space never be freed."""
+    manager = world.start()
+    log = world.log(manager, file_delete_delay_ms="1000")
+    fill(log, batches, 3)
+    manager.delete(world.orders)
+    assert manager.get(world.orders) is None
+    (path,) = world.directories
+    (deleted,) = [name for name in os.listdir(path) if name.endswith("-delete")]
+    assert deleted.startswith("orders-0.")
+    assert len(log.append_as_leader([batches(b"x")], 0)) == 1
+    world.log(manager)
+    world.advance(1001)
+    assert not [name for name in os.listdir(path) if name.endswith("-delete")]
+    manager.delete(TopicPartition("unknown", 0))
+
+
+def test_a_deletion_that_a_crash_interrupted_is_finished(world, batches):
+    """Deleted topics would keep their space for ever."""
+    manager = world.start()
+    fill(world.log(manager), batches, 3)
+    manager.delete(world.orders)
+    world.crash(manager)
+    manager = world.start()
+    assert manager.logs() == []
+    world.advance(1)
+    assert not [name for name in os.listdir(world.directories[0]) if "-delete" in name]
+
+
+def test_retention_by_time_runs_on_the_timer(world, batches):
+    """Old records would never go, or go too early."""
+    manager = world.start()
+    log = world.log(manager, retention_ms="600000", file_delete_delay_ms="1000", **SMALL)
+    fill(log, batches, 12)
+    world.advance(300_000)
+    assert log.log_start_offset == 0
+    world.advance(300_001)
+    assert log.log_start_offset == log.log_end_offset == 12
+    assert [s.base_offset for s in log.segments.all()] == [12]
+    assert any(name.endswith(".deleted") for name in files_of(log))
+    world.advance(1001)
+    assert not any(name.endswith(".deleted") for name in files_of(log))
+    fill(log, batches, 1)
+
+
+def test_retention_by_size_keeps_what_was_asked_for(world, batches):
+    """A log would grow beyond its limit, or lose more than it has to."""
+    manager = world.start()
+    log = world.log(manager, retention_bytes="600", **SMALL)
+    fill(log, batches, 20)
+    manager.delete_old_segments()
+    assert 600 <= log.size_bytes < 900
+    assert log.log_start_offset == log.segments.first.base_offset > 0
+
+
+def test_retention_does_not_touch_what_is_not_replicated(world, batches):
+    """Records would go before every replica has them."""
+    manager = world.start()
+    log = world.log(manager, retention_bytes="0", **SMALL)
+    fill(log, batches, 12)
+    log.update_high_watermark(5)
+    manager.delete_old_segments()
+    assert log.log_start_offset <= 5
+
+
+def test_delete_records_survives_a_crash(world, batches):
+    """Deleted records would come back."""
+    manager = world.start()
+    log = world.log(manager, **SMALL)
+    fill(log, batches, 12)
+    log.maybe_increment_log_start_offset(6)
+    world.crash(manager)
+    manager = world.start()
+    log = world.log(manager, **SMALL)
+    assert log.log_start_offset == 6
+    log.update_high_watermark(12)
+    manager.delete_old_segments()
+    assert 0 < log.segments.first.base_offset <= 6
+    manager.shutdown()
+    assert world.log(**SMALL).log_start_offset == 6
+
+
+def test_new_logs_go_where_the_fewest_are(world):
+    """One disk would fill while another is empty."""
+    world.directories.append(world.directories[0] + "2")
+    manager = world.start()
+    for n in range(6):
+        manager.get_or_create(TopicPartition("t", n), UUID(int=1), LogConfig())
+    homes = [manager.log_dir_of(TopicPartition("t", n)) for n in range(6)]
+    assert homes.count(world.directories[0]) == homes.count(world.directories[1]) == 3
+
+
+def test_a_failing_directory_goes_alone(world, batches, values):
+    """One bad disk would take the broker down."""
+    world.directories.append(world.directories[0] + "2")
+    manager = world.start()
+    logs = [manager.get_or_create(TopicPartition("t", n), UUID(int=1), LogConfig()) for n in (0, 1)]
+    manager.directories[0].fail(OSError(5, "gone"))
+    assert manager.offline_dirs == world.failed == [world.directories[0]]
+    results = [log.append_as_leader([batches(b"x")], 0)[0] for log in logs]
+    assert results[0].code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert values(logs[1]) == [b"x"]
+    third = manager.get_or_create(TopicPartition("t", 2), UUID(int=1), LogConfig())
+    assert third.log_directory.path == world.directories[1]
+    manager.shutdown()
+    assert not os.path.exists(os.path.join(world.directories[0], ".kafka_cleanshutdown"))
+    assert os.path.exists(os.path.join(world.directories[1], ".kafka_cleanshutdown"))
+
+
+def test_without_any_directory_the_start_fails(world):
+    """The broker would run without a place for its records."""
+    with open(world.directories[0], "w") as file:
+        file.write("a file where a directory should be")
+    with pytest.raises(LogDirFailure):
+        world.start()
+
+
+def test_a_failed_fsync_is_final(world, batches):
+    """The kernel drops what it could not write; a second fsync would pretend that it is there."""
+    files = FaultyFileSystem()
+    manager = world.start(files)
+    log = world.log(manager, flush_messages="2")
+    log.append_as_leader([batches(b"a")], 0)
+    assert log.recovery_point == 0
+    log.append_as_leader([batches(b"b")], 0)
+    assert log.recovery_point == 2
+    files.sync_fails = True
+    log.append_as_leader([batches(b"c", b"d")], 0)
+    assert log.recovery_point == 2
+    assert world.failed == world.directories
+    files.sync_fails = False
+    with pytest.raises(BrokerError):
+        log.flush()
+
+
+def test_flush_by_time(world, batches):
+    """Records would stay off the disk longer than was asked for."""
+    log = world.log(flush_ms="1000")
+    log.append_as_leader([batches(b"a")], 0)
+    world.advance(500)
+    log.append_as_leader([batches(b"b")], 0)
+    assert log.recovery_point == 0
+    world.advance(501)
+    assert log.recovery_point == 2
+
+
+def test_a_rolled_segment_is_flushed(world, batches):
+    """Recovery would read the whole log after every crash."""
+    log = world.log(**SMALL)
+    fill(log, batches, 12)
+    assert log.recovery_point == log.active_segment_base_offset > 0
+
+
+def test_creating_a_partition_is_cheap_in_descriptors(world):
+    """A thousand partitions would use up the descriptors before one record is written."""
+    manager = world.start()
+    before = len(os.listdir("/proc/self/fd"))
+    for n in range(200):
+        manager.get_or_create(TopicPartition("many", n), UUID(int=1), LogConfig())
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_progress_is_reported(world, batches):
+    """A long recovery would look like a broker that hangs."""
+    manager = world.start()
+    fill(world.log(manager, **SMALL), batches, 12)
+    world.crash(manager)
+    seen = []
+    again = LogManager(
+        world.directories,
+        manager._config,
+        world.clock,
+        world.timer,
+        InlineBackground(),
+        on_log_dir_failure=world.failed.append,
+    )
+    again.start(lambda p: seen.append((p.loaded_logs, p.total_logs, p.checked_bytes)))
+    assert seen[-1][:2] == (1, 1)
+    assert seen[-1][2] > 0
+    world.crash(again)

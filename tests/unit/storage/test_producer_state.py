@@ -1,0 +1,179 @@
+"""The window of five batches: retries, gaps, epochs, and what a failed write leaves."""
+
+import pytest
+
+from odradek.errors import BrokerError, ErrorCode
+from odradek.records.batch import BatchHeader
+from odradek.storage.producer_snapshot import CorruptSnapshot, decode_snapshot, encode_snapshot
+from odradek.storage.producer_state import MAX_SEQUENCE, ProducerStateManager
+
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+
+
+def header(
+    sequence: int,
+    count: int = 1,
+    *,
+    offset: int = 0,
+    epoch: int = 0,
+    producer_id: int = 9,
+    attributes: int = 0,
+    timestamp: int = 1000,
+) -> BatchHeader:
+    return BatchHeader(
+        0, offset, 100, 0, 2, 0, attributes, count - 1, timestamp, timestamp, producer_id, epoch,
+        sequence, count,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def producers() -> ProducerStateManager:
+    return ProducerStateManager("orders-0")
+
+
+def take(producers: ProducerStateManager, *headers: BatchHeader) -> None:
+    for one in headers:
+        assert producers.check(one, False) is None
+        producers.update(one)
+    producers.commit()
+
+
+def refused(producers: ProducerStateManager, one: BatchHeader, virgin: bool = False) -> ErrorCode:
+    with pytest.raises(BrokerError) as caught:
+        producers.check(one, virgin)
+    return caught.value.code
+
+
+def test_the_last_five_batches_are_known_again(producers):
+    """A retry would be written twice."""
+    take(producers, *[header(n * 2, 2, offset=n * 2) for n in range(6)])
+    for n in range(1, 6):
+        duplicate = producers.check(header(n * 2, 2), False)
+        assert duplicate is not None
+        assert (duplicate.first_offset, duplicate.last_offset) == (n * 2, n * 2 + 1)
+
+
+def test_what_left_the_window_is_out_of_order(producers):
+    """An old retry would be appended behind newer records."""
+    take(producers, *[header(n, offset=n) for n in range(6)])
+    assert refused(producers, header(0)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_gaps_and_overlaps_are_refused(producers):
+    """A lost batch would go unnoticed, or a record be written twice."""
+    take(producers, header(0, 3))
+    assert refused(producers, header(4)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refused(producers, header(0, 2)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refused(producers, header(2, 2)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    take(producers, header(3))
+
+
+def test_sequences_wrap(producers):
+    """A producer would stop for ever after 2^31 records."""
+    take(producers, header(MAX_SEQUENCE - 1, 2), header(0, 1, offset=2))
+    take(producers, header(1, offset=3))
+
+
+def test_a_batch_may_cross_the_wrap(producers):
+    """The batch that wraps would make its successor out of order."""
+    take(producers, header(MAX_SEQUENCE - 1, 4), header(2, 1, offset=4))
+    duplicate = producers.check(header(MAX_SEQUENCE - 1, 4), False)
+    assert duplicate is not None
+
+
+def test_epochs_only_rise_and_begin_at_zero(producers):
+    """A zombie could write, or the first batch of an epoch be lost."""
+    take(producers, header(0, epoch=3))
+    assert refused(producers, header(1, epoch=2)) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert refused(producers, header(1, epoch=4)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    take(producers, header(0, epoch=4, offset=1))
+    assert producers.get(9).batches[0].first_offset == 1
+
+
+def test_an_unknown_producer_may_begin_anywhere_but_in_a_virgin_log(producers):
+    """A producer whose state expired would be stuck; a lost first batch go unnoticed."""
+    assert refused(producers, header(5), virgin=True) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert producers.check(header(0), True) is None
+    take(producers, header(5))
+
+
+def test_a_failed_write_is_forgotten(producers):
+    """A retry of a batch that was never written would be answered as written."""
+    take(producers, header(0))
+    producers.update(header(1, offset=1))
+    producers.update(header(2, offset=2))
+    producers.update(header(0, producer_id=10, offset=3))
+    producers.rollback()
+    assert producers.get(10) is None
+    assert producers.get(9).last_sequence == 0
+    take(producers, header(1, offset=1))
+
+
+def test_a_failed_write_leaves_no_transaction_open(producers):
+    """Readers of committed data would wait for ever for a record that is not there."""
+    producers.update(header(0, attributes=TRANSACTIONAL, offset=5))
+    assert producers.first_unstable_offset == 5
+    producers.rollback()
+    assert producers.first_unstable_offset == -1
+
+
+def test_a_transaction_is_undecided_until_its_marker_is_replicated(producers):
+    """Readers of committed data would see a transaction that may still be lost."""
+    take(producers, header(0, attributes=TRANSACTIONAL, offset=5))
+    take(producers, header(0, attributes=TRANSACTIONAL, offset=6, producer_id=10))
+    done = producers.complete(header(-1, offset=7, attributes=TRANSACTIONAL | CONTROL), False, 3)
+    producers.commit()
+    assert (done.first_offset, done.last_offset, done.is_aborted) == (5, 7, True)
+    assert producers.last_stable_offset(done) == 6
+    assert producers.first_unstable_offset == 5
+    producers.on_high_watermark(7)
+    assert producers.first_unstable_offset == 5
+    producers.on_high_watermark(8)
+    assert producers.first_unstable_offset == 6
+    assert producers.get(9).coordinator_epoch == 3
+
+
+def test_a_failed_marker_leaves_the_transaction_open(producers):
+    """An aborted transaction would pass for decided although its marker is missing."""
+    take(producers, header(0, attributes=TRANSACTIONAL, offset=5))
+    producers.complete(header(-1, offset=6, attributes=TRANSACTIONAL | CONTROL), True, 1)
+    producers.rollback()
+    producers.on_high_watermark(100)
+    assert producers.first_unstable_offset == 5
+
+
+def test_silent_producers_are_forgotten_unless_in_a_transaction(producers):
+    """Memory would grow with every producer that ever was."""
+    take(producers, header(0, timestamp=100))
+    take(producers, header(0, timestamp=100, producer_id=10, attributes=TRANSACTIONAL))
+    take(producers, header(0, timestamp=900, producer_id=11))
+    assert producers.remove_expired(1000, 500) == 1
+    assert [state.producer_id for state in producers.active()] == [10, 11]
+
+
+def test_a_snapshot_brings_back_the_last_batch(producers):
+    """After a restart the next batch would be out of order."""
+    take(producers, header(MAX_SEQUENCE, 3, offset=20, epoch=4, timestamp=77))
+    take(producers, header(0, producer_id=10, offset=23, attributes=TRANSACTIONAL))
+    again = ProducerStateManager("orders-0")
+    again.load(decode_snapshot(encode_snapshot(producers.active())), 24)
+    assert again.first_unstable_offset == 23
+    state = again.get(9)
+    assert (state.epoch, state.last_sequence, state.last_timestamp) == (4, 1, 77)
+    assert again.check(header(MAX_SEQUENCE, 3, epoch=4), False).first_offset == 20
+    assert again.check(header(2, epoch=4), False) is None
+
+
+def test_a_broken_snapshot_is_noticed(producers):
+    """A flipped bit would become a wrong sequence."""
+    take(producers, header(0, 3, offset=20))
+    data = encode_snapshot(producers.active())
+    for size_bytes in range(len(data)):
+        with pytest.raises(CorruptSnapshot):
+            decode_snapshot(data[:size_bytes])
+    for position in range(len(data)):
+        flipped = bytearray(data)
+        flipped[position] ^= 0x10
+        with pytest.raises(CorruptSnapshot):
+            decode_snapshot(bytes(flipped))
