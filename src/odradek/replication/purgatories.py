@@ -17,7 +17,6 @@ from odradek.timer import Timer
 APPEND: Final = "append"
 COMMITTED: Final = "high watermark"
 FOLLOWER_FETCH: Final = "follower fetch"
-DELETED: Final = "records deleted"
 ROLE: Final = "role"
 
 

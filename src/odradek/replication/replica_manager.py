@@ -36,7 +36,6 @@ from odradek.replication.partition import OnIsrChanged, Partition
 from odradek.replication.partition_table import PartitionTable
 from odradek.replication.purgatories import (
     COMMITTED,
-    DELETED,
     FOLLOWER_FETCH,
     ROLE,
     ReplicationPurgatories,
@@ -318,8 +317,6 @@ class ReplicaManager(ReplicaStates):
                 )
             partition = self._partitions.get(topic_partition)
             requested_offset = partition.delete_records(offset)
-            # Followers learn the new start from the answer to their parked fetch.
-            self.purgatories.wake_fetches(partition.operation_key, DELETED)
         except BrokerError as error:
             return DeleteRecordsResult(topic_partition, error=error)
         return DeleteRecordsResult(topic_partition, requested_offset)
