@@ -20,12 +20,15 @@ import shutil
 from collections.abc import Sequence
 from typing import Final
 
+from mypy_extensions import mypyc_attr
+
 Buffer = bytes | bytearray | memoryview
 
 # The kernel takes at most this many buffers in one vectored write (IOV_MAX on Linux).
 VECTOR_MAX: Final = 1024
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Handle:
     """Something that holds a descriptor and can let go of it without being noticed."""
 
@@ -71,6 +74,7 @@ class HandlePool:
             return
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class File(Handle):
     """One file, appended to at its end and read anywhere. `size` is always the true length."""
 
@@ -108,6 +112,7 @@ class File(Handle):
         self.release()
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class FileSystem:
     """What the storage floor needs of a file system."""
 
@@ -203,6 +208,7 @@ class FileLock:
             self._descriptor = -1
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class OsFile(File):
     """A file of the machine, opened on use."""
 
@@ -287,6 +293,7 @@ class OsFile(File):
             os.ftruncate(self._descriptor, start)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class OsFileSystem(FileSystem):
     """The machine's own files.
 

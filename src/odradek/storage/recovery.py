@@ -13,19 +13,12 @@ from odradek.errors import BrokerError
 from odradek.records.batch import BatchHeader, Buffer, check_checksum, is_partial, parse_header
 from odradek.records.errors import CorruptRecords
 from odradek.records.legacy import check_message
+from odradek.storage.errors import OffsetWentBack
 from odradek.storage.segment import LogSegment
 
 _SLICE_BYTES: Final = 4 * 1024 * 1024
 
 OnBatch = Callable[[BatchHeader, Buffer], None]
-
-
-class OffsetWentBack(CorruptRecords):
-    """A batch has an offset that an earlier one has, or passed."""
-
-    def __init__(self, offset: int, expected: int) -> None:
-        super().__init__(f"offset {offset} where {expected} is due")
-        self.offset = offset
 
 
 class SegmentEnd:

@@ -1,0 +1,190 @@
+"""What does the log cost: appends against plain writes, reads against pread, look-ups, recovery?
+
+`python -m benchmarks.micro.storage --json [--directory DIR]` prints one JSON object on the last
+line. Every ratio is taken within one run, the two sides in turn; the directory should lie in
+memory or on an idle disk. Nothing is synced.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from uuid import UUID
+
+from odradek.background import InlineBackground
+from odradek.clock import SystemClock
+from odradek.config.broker import BrokerConfig
+from odradek.config.topic import LogConfig
+from odradek.model import TopicPartition
+from odradek.records.builder import RecordBatchBuilder
+from odradek.storage import Log, LogManager, OsFileSystem
+from odradek.timer import MockTimer
+
+PARTITION = TopicPartition("bench", 0)
+MIB = 1 << 20
+
+
+def manager_over(directory: str) -> LogManager:
+    manager = LogManager(
+        [directory],
+        BrokerConfig({}),
+        SystemClock(),
+        MockTimer(),
+        InlineBackground(),
+        on_log_dir_failure=print,
+        file_system=OsFileSystem(durable=False),
+    )
+    manager.start()
+    return manager
+
+
+def batch_of(size_bytes: int, record_bytes: int) -> bytes:
+    builder = RecordBatchBuilder(0)
+    now_ms = SystemClock().wall_ms()
+    while builder.size_bytes + record_bytes < size_bytes:
+        builder.append(now_ms, None, b"x" * record_bytes, [])
+    return builder.build()
+
+
+def seconds(action: Callable[[], None]) -> float:
+    began = time.perf_counter()
+    action()
+    return time.perf_counter() - began
+
+
+def append_rate(log: Log, batch: bytes, total_bytes: int, per_call: int) -> float:
+    """MB/s of appends, with `per_call` requests handed over at once."""
+    calls = total_bytes // (len(batch) * per_call)
+    views = [memoryview(bytearray(batch)) for _ in range(per_call)]
+
+    def run() -> None:
+        for _ in range(calls):
+            for view in views:
+                view[:8] = bytes(8)
+            log.append_as_leader(views, 0)
+
+    return calls * per_call * len(batch) / seconds(run) / 1e6
+
+
+def write_rate(path: str, batch: bytes, total_bytes: int) -> float:
+    """MB/s of plain writes of the same bytes."""
+    count = total_bytes // len(batch)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
+
+    def run() -> None:
+        for _ in range(count):
+            os.write(descriptor, batch)
+
+    rate = count * len(batch) / seconds(run) / 1e6
+    os.close(descriptor)
+    os.unlink(path)
+    return rate
+
+
+def read_rates(log: Log, slice_bytes: int) -> tuple[float, float]:
+    """MB/s of reads through the log, and of plain pread of the same file."""
+    path = log.segments.first.file.path
+    size_bytes = log.segments.first.size_bytes
+    descriptor = os.open(path, os.O_RDONLY)
+    count = size_bytes // slice_bytes
+    step = log.log_end_offset // max(count, 1)
+
+    def through_log() -> None:
+        for number in range(count):
+            log.read(number * step, slice_bytes, log.log_end_offset, True)
+
+    def plain() -> None:
+        for number in range(count):
+            os.pread(descriptor, slice_bytes, number * slice_bytes)
+
+    plain()
+    rates = (count * slice_bytes / seconds(through_log), count * slice_bytes / seconds(plain))
+    os.close(descriptor)
+    return rates[0] / 1e6, rates[1] / 1e6
+
+
+def lookup_us(log: Log, count: int = 2000) -> tuple[float, float]:
+    """Microseconds of a look-up by offset and by time."""
+    step = max(log.log_end_offset // count, 1)
+    newest_ms = log.segments.active.max_timestamp
+    by_offset = seconds(lambda: [log.convert_offset(n * step) for n in range(count)] and None)
+    by_time = seconds(
+        lambda: [log.segments.active.locate_timestamp(newest_ms, 0) for _ in range(count)] and None
+    )
+    return by_offset / count * 1e6, by_time / count * 1e6
+
+
+def recovery_rate(directory: str) -> float:
+    """MB/s of the start after a crash."""
+    os.unlink(os.path.join(directory, ".kafka_cleanshutdown"))
+    os.unlink(os.path.join(directory, "recovery-point-offset-checkpoint"))
+    began = time.perf_counter()
+    manager = manager_over(directory)
+    took = time.perf_counter() - began
+    size_bytes = sum(log.size_bytes for log in manager.logs())
+    manager.shutdown()
+    return size_bytes / took / 1e6
+
+
+def many_logs(directory: str, count: int) -> tuple[float, float]:
+    """Milliseconds to make a log, and to open it again after an orderly end."""
+    manager = manager_over(directory)
+
+    def create() -> None:
+        for number in range(count):
+            manager.get_or_create(TopicPartition("many", number), UUID(int=1), LogConfig())
+
+    created = seconds(create)
+    batch = batch_of(200, 50)
+    for log in manager.logs():
+        log.append_as_leader([memoryview(bytearray(batch))], 0)
+    manager.shutdown()
+    opened = seconds(lambda: manager_over(directory).shutdown())
+    return created / count * 1e3, opened / count * 1e3
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="accepted for uniformity")
+    parser.add_argument("--directory", default=None)
+    parser.add_argument("--mib", type=int, default=256)
+    parser.add_argument("--logs", type=int, default=500)
+    arguments = parser.parse_args()
+    root = tempfile.mkdtemp(dir=arguments.directory)
+    try:
+        print(json.dumps(measure(root, arguments.mib * MIB, arguments.logs)))
+    finally:
+        shutil.rmtree(root)
+
+
+def measure(root: str, total_bytes: int, log_count: int) -> dict[str, float]:
+    directory = os.path.join(root, "data")
+    batch = batch_of(16 * 1024, 1024)
+    manager = manager_over(directory)
+    log = manager.get_or_create(PARTITION, UUID(int=1), LogConfig({"retention.ms": -1}))
+    scratch = os.path.join(root, "scratch")
+    write_rate(scratch, batch, total_bytes // 4)
+    figures = {
+        "append_16k_mb_per_s": append_rate(log, batch, total_bytes // 2, 1),
+        "write_16k_mb_per_s": write_rate(scratch, batch, total_bytes // 2),
+        "append_16k_by_8_mb_per_s": append_rate(log, batch, total_bytes // 2, 8),
+    }
+    figures["read_1m_mb_per_s"], figures["pread_1m_mb_per_s"] = read_rates(log, MIB)
+    figures["lookup_offset_us"], figures["lookup_time_us"] = lookup_us(log)
+    manager.shutdown()
+    figures["recovery_mb_per_s"] = recovery_rate(directory)
+    small = manager_over(os.path.join(root, "small"))
+    tiny = batch_of(200, 100)
+    log = small.get_or_create(PARTITION, UUID(int=1), LogConfig())
+    figures["append_tiny_by_32_us"] = len(tiny) / append_rate(log, tiny, 20_000 * len(tiny), 32)
+    small.shutdown()
+    create_ms, open_ms = many_logs(os.path.join(root, "many"), log_count)
+    figures["create_log_ms"], figures["open_log_ms"] = create_ms, open_ms
+    return {name: round(figure, 3) for name, figure in figures.items()}
+
+
+if __name__ == "__main__":
+    main()
