@@ -79,8 +79,8 @@ def well_formed() -> list[bytes]:
             for fields in [{}, *richer.get(api.key, [])]:
                 flexible = version >= api.flexible_from
                 header = struct.pack(">hhih", api.key, version, 7, 4) + b"test"
-                request = messages.build(messages.request_type(api.key, version), fields)
-                frames.append(header + b"\0" * flexible + messages.encode(request))
+                request = messages.encode_request(api.key, version, fields)
+                frames.append(header + b"\0" * flexible + request)
     return frames
 
 

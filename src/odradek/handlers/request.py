@@ -75,15 +75,15 @@ class Request:
             self._complete()
 
     def answer(self, **fields: object) -> None:
-        """Answers with a response made of plain values; see `messages.build`."""
+        """Answers with a response made of plain values; see `message_writer`."""
         self.answer_version(self.api_version, **fields)
 
     def answer_version(self, version: int, **fields: object) -> None:
         """Answers in another version than was asked for (ApiVersions falls back to 0)."""
-        response = messages.build(messages.response_type(self.api_key, version), fields)
+        body = messages.encode_response(self.api_key, version, fields)
         header_version = response_header_version(self.api_key, version, self._flexible_from)
         header = encode_response_header(self.correlation_id, header_version)
-        self.respond([header + messages.encode(response)])
+        self.respond([header + body])
 
     def no_op(self) -> None:
         """Ends the request without an answer (a produce with acks=0)."""

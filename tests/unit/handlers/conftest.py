@@ -118,8 +118,8 @@ class Cluster:
 
     def ask(self, api_key, version, listener_name="PLAINTEXT", **fields):
         """Sends a request and returns the decoded response."""
-        request = messages.build(messages.request_type(api_key, version), fields)
-        exchange = self.exchange(api_key, version, messages.encode(request), listener_name)
+        request = messages.encode_request(api_key, version, fields)
+        exchange = self.exchange(api_key, version, request, listener_name)
         self.dispatcher().handle_frame(exchange)
         return self.answer(exchange, api_key, version)
 

@@ -13,7 +13,13 @@ from odradek.protocol.primitives import ProtocolError
 METADATA, API_VERSIONS, DELETE_TOPICS = 3, 18, 20
 
 
-def test_build_takes_plain_values():
+def again(api_key, version, values):
+    """A response as its reader sees it."""
+    data = messages.encode_response(api_key, version, values)
+    return messages.decode_response(api_key, version, memoryview(data), 0)
+
+
+def test_plain_values_are_written():
     """Handlers would have to know kio's types."""
     topic = {
         "error_code": ErrorCode.UNKNOWN_TOPIC_ID,
@@ -21,31 +27,28 @@ def test_build_takes_plain_values():
         "topic_id": UUID(int=5),
         "partitions": [{"partition_index": 3, "replica_nodes": [1, 2]}],
     }
-    values = {"throttle_time_ms": 1500, "topics": [topic]}
-    message = messages.build(messages.response_type(METADATA, 13), values)
+    message = again(METADATA, 13, {"throttle_time_ms": 1500, "topics": [topic]})
     assert message.throttle_time == timedelta(seconds=1.5)
     assert message.topics[0].error_code is KioErrorCode.unknown_topic_id
+    assert message.topics[0].topic_id == UUID(int=5)
     assert message.topics[0].partitions[0].replica_nodes == (1, 2)
     assert message.topics[0].partitions[0].leader_epoch == -1
     assert message.brokers == ()
-    encoded = memoryview(messages.encode(message))
-    assert messages.decode_response(METADATA, 13, encoded, 0) == message
 
 
-def test_build_leaves_out_what_a_version_does_not_know():
+def test_what_a_version_does_not_know_is_left_out():
     """Every handler would have to ask for the version."""
     partition = {"partition_index": 3, "leader_epoch": 7, "offline_replicas": [1]}
-    values = {"throttle_time_ms": 1, "topics": [{"name": "t", "partitions": [partition]}]}
-    message = messages.build(messages.response_type(METADATA, 0), values)
+    topic = {"name": "t", "partitions": [partition]}
+    message = again(METADATA, 0, {"throttle_time_ms": 1, "topics": [topic]})
     assert message.topics[0].partitions[0].partition_index == 3
 
 
-def test_build_asserts_names_that_no_version_knows():
+def test_a_name_that_no_version_knows_is_asserted():
     """A misspelt field would silently be a default."""
+    topic = {"name": "t", "partitons": []}
     with pytest.raises(AssertionError, match="partitons"):
-        messages.build(
-            messages.response_type(METADATA, 1), {"topics": [{"name": "t", "partitons": []}]}
-        )
+        messages.encode_response(METADATA, 1, {"topics": [topic]})
 
 
 def test_an_unknown_version_has_no_class():
@@ -83,7 +86,15 @@ def test_milliseconds():
 
 def test_tagged_fields_have_their_defaults():
     """A field that is not sent would be missing or of another type."""
-    message = messages.build(messages.response_type(API_VERSIONS, 4), {})
-    again = messages.decode_response(API_VERSIONS, 4, memoryview(messages.encode(message)), 0)
-    assert (again.finalized_features_epoch, again.supported_features) == (-1, ())
-    assert again.zk_migration_ready is False
+    message = again(API_VERSIONS, 4, {})
+    assert (message.finalized_features_epoch, message.supported_features) == (-1, ())
+    assert message.zk_migration_ready is False
+
+
+def test_tagged_fields_are_written_when_they_differ():
+    """A feature or an epoch would be lost."""
+    feature = {"name": "f", "min_version": 0, "max_version": 2}
+    values = {"finalized_features_epoch": 7, "supported_features": [feature]}
+    message = again(API_VERSIONS, 4, values)
+    assert message.finalized_features_epoch == 7
+    assert message.supported_features[0].name == "f"

@@ -213,8 +213,8 @@ class Cluster:
         version = connection.agree(METADATA)
         wanted = None if names is None else [{"name": name} for name in names]
         values = {"topics": wanted, "allow_auto_topic_creation": False}
-        request = messages.build(messages.request_type(METADATA.key, version), values)
-        answer = connection.request(METADATA, version, [messages.encode(request)])
+        request = messages.encode_request(METADATA.key, version, values)
+        answer = connection.request(METADATA, version, [request])
         try:
             response = messages.decode_response(METADATA.key, version, *answer)
         except ProtocolError as error:

@@ -140,8 +140,8 @@ class BlockingConnection:
 
     def _ask_versions(self) -> Mapping[int, tuple[int, int]]:
         version = API_VERSIONS.max_version
-        request = messages.build(messages.request_type(API_VERSIONS.key, version), {})
-        answer = self.request(API_VERSIONS, version, [messages.encode(request)])
+        request = messages.encode_request(API_VERSIONS.key, version, {})
+        answer = self.request(API_VERSIONS, version, [request])
         try:
             response = messages.decode_response(API_VERSIONS.key, version, *answer)
         except ProtocolError as error:
