@@ -1,0 +1,138 @@
+"""`Group`: what every kind of group can be asked, and `GroupRegistry`, which holds both kinds.
+
+A group is classic (members choose the assignment among themselves) or a consumer group of the
+newer protocol (the coordinator assigns). Offsets, listing and deletion treat them alike,
+through this class.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+
+from odradek.coordinator.records import CoordinatorRecord
+
+CONSUMER_PROTOCOL_TYPE = "consumer"
+
+
+class GroupType(StrEnum):
+    """Kinds of groups, by the names that ListGroups shows."""
+
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
+
+
+class Group(ABC):
+    """A group of any kind."""
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+
+    @property
+    @abstractmethod
+    def type(self) -> GroupType:
+        """The kind of the group."""
+
+    @property
+    @abstractmethod
+    def state_name(self) -> str:
+        """The state, as DescribeGroups and ListGroups print it."""
+
+    @property
+    @abstractmethod
+    def protocol_type(self) -> str:
+        """What the members are ("consumer", "connect"); empty for a group without any."""
+
+    @property
+    @abstractmethod
+    def is_empty(self) -> bool:
+        """Whether the group has no members."""
+
+    @abstractmethod
+    def check_offset_commit(
+        self,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_or_epoch: int,
+        api_version: int,
+    ) -> None:
+        """Checks that the sender may commit offsets.
+
+        Raises:
+            BrokerError: it may not.
+        """
+
+    @abstractmethod
+    def on_offset_commit(self, member_id: str) -> None:
+        """A member has committed offsets, which is a sign of life."""
+
+    @abstractmethod
+    def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        """Checks that the sender may fetch offsets; -1 is the epoch of one who is no member.
+
+        Raises:
+            BrokerError: it may not.
+        """
+
+    @abstractmethod
+    def check_offset_delete(self) -> None:
+        """Checks that offsets of the group may be deleted at all.
+
+        Raises:
+            BrokerError: they may not.
+        """
+
+    @abstractmethod
+    def check_delete(self) -> None:
+        """Checks that the group may be deleted.
+
+        Raises:
+            BrokerError: NON_EMPTY_GROUP or GROUP_ID_NOT_FOUND.
+        """
+
+    @abstractmethod
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether a member reads the topic; True where that is not known."""
+
+    @abstractmethod
+    def offset_expiry_base_ms(self, topic: str, commit_timestamp_ms: int) -> int | None:
+        """The moment that an offset's retention counts from (KIP-211); None: not now."""
+
+    @abstractmethod
+    def tombstones(self) -> Sequence[CoordinatorRecord]:
+        """The records that remove the group from the log; its offsets apart."""
+
+    @abstractmethod
+    def on_removed(self) -> None:
+        """The group is gone from the registry: ends what it has in timers and purgatories."""
+
+    @abstractmethod
+    def on_unloaded(self) -> None:
+        """The coordinator moves away: answers whoever waits in the group."""
+
+
+class GroupRegistry:
+    """The groups of one partition, of both kinds, by id."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, Group] = {}
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def __iter__(self) -> Iterator[Group]:
+        return iter(list(self._groups.values()))
+
+    def get(self, group_id: str) -> Group | None:
+        """The group of that id, of whatever kind."""
+        return self._groups.get(group_id)
+
+    def put(self, group: Group) -> None:
+        """Adds a group, in place of one of the same id (a group may change its kind)."""
+        self._groups[group.group_id] = group
+
+    def remove(self, group_id: str) -> Group | None:
+        """Forgets a group; returns it."""
+        group = self._groups.pop(group_id, None)
+        if group is not None:
+            group.on_removed()
+        return group

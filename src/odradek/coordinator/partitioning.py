@@ -1,0 +1,20 @@
+"""Which partition of an internal topic a name belongs to, as Kafka and its tools compute it."""
+
+from typing import Final
+
+_INT32_MIN: Final = -0x80000000
+
+
+def java_hash(text: str) -> int:
+    """Java's `String.hashCode`: over UTF-16 code units, in 32-bit arithmetic, signed."""
+    data = text.encode("utf-16-be", "surrogatepass")
+    code = 0
+    for index in range(0, len(data), 2):
+        code = (code * 31 + (data[index] << 8 | data[index + 1])) & 0xFFFFFFFF
+    return code - 0x100000000 if code & 0x80000000 else code
+
+
+def partition_for(name: str, partition_count: int) -> int:
+    """The partition of a group id or transactional id; the smallest integer counts as 0."""
+    code = java_hash(name)
+    return (0 if code == _INT32_MIN else abs(code)) % partition_count

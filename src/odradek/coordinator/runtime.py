@@ -1,0 +1,391 @@
+"""`CoordinatorRuntime`: replicated state machines, one for each partition of an internal topic.
+
+    command(shard) -> records, response      looks at the state, changes nothing durable
+    append                                   many commands share a batch
+    committed -> replay(records)             the only thing that changes durable state
+    response leaves
+
+A partition that this broker comes to lead gets a shard, which is loaded by replaying the log:
+in slices, so that the event loop goes on serving. Until then its commands are answered with
+COORDINATOR_LOAD_IN_PROGRESS; where this broker does not lead, with NOT_COORDINATOR. When the
+leadership is lost the shard is dropped, whatever it knew: the log knows it too.
+
+Commands that may linger (offset commits) gather in one batch until `flush`, which the server
+calls at the end of a socket read. Every other command is appended at once, behind what has
+gathered before. `exclusive` commands of one key run one after another: the next looks at the
+state only when the records of the one before are replayed. With one replica an append is
+committed when it returns, and nothing ever waits.
+"""
+
+import logging
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from enum import Enum, auto
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from odradek.clock import Clock
+from odradek.coordinator.partition_writer import OnCommitted, PartitionWriter
+from odradek.coordinator.partitioning import partition_for
+from odradek.coordinator.records import CoordinatorRecord, RecordCodec, RecordError
+from odradek.errors import BrokerError, ErrorCode
+from odradek.records.batch import split_batches
+from odradek.records.builder import RecordBatchBuilder
+from odradek.records.reader import read_batch
+
+logger = logging.getLogger(__name__)
+
+LOAD_SLICE_BYTES: Final = 256 * 1024
+_RECORD_OVERHEAD_BYTES: Final = 32
+
+Append = Callable[[Sequence[CoordinatorRecord], OnCommitted], None]
+"""How a shard writes of its own accord, when a time-out and not a request is the reason."""
+
+
+class CoordinatorShard(ABC):
+    """The state of one partition. Called on the broker's loop only."""
+
+    @abstractmethod
+    def replay(self, record: CoordinatorRecord) -> None:
+        """Applies a committed record. Must not fail, must not append, must not answer."""
+
+    @abstractmethod
+    def on_loaded(self) -> None:
+        """The log has been replayed to its end: the shard is in charge from here on."""
+
+    @abstractmethod
+    def on_unloaded(self) -> None:
+        """The shard is dropped: ends its time-outs and answers whoever waits in it."""
+
+
+S = TypeVar("S", bound=CoordinatorShard)
+R = TypeVar("R")
+
+
+class CoordinatorResult(NamedTuple, Generic[R]):
+    """What a command decided: what to write, and the answer once that is committed."""
+
+    records: Sequence[CoordinatorRecord]
+    response: R
+
+
+class _State(Enum):
+    LOADING = auto()
+    ACTIVE = auto()
+    FAILED = auto()
+
+
+class _Write(NamedTuple):
+    """One command's records in a batch."""
+
+    records: Sequence[CoordinatorRecord]
+    on_committed: OnCommitted
+
+
+class _OpenBatch:
+    """Writes that will be appended together."""
+
+    def __init__(self) -> None:
+        self.builder = RecordBatchBuilder()
+        self.writes: list[_Write] = []
+
+
+class _Context(Generic[S]):
+    """A partition that is led here."""
+
+    def __init__(self, partition: int, leader_epoch: int) -> None:
+        self.partition = partition
+        self.leader_epoch = leader_epoch
+        self.state = _State.LOADING
+        self.shard: S | None = None
+        self.next_offset = 0
+        self.end_offset = 0
+        self.open_batch: _OpenBatch | None = None
+        self.busy: dict[str, deque[Callable[[], None]]] = {}
+        """Keys with uncommitted exclusive records, and the commands that wait for them."""
+
+
+class CoordinatorRuntime(Generic[S]):
+    """Loads, finds and unloads shards, and carries their commands out.
+
+    `partition_count` is the topic's number of partitions, None while there is no topic;
+    `defer` runs something at the loop's next turn; `max_batch_bytes` bounds a batch.
+    """
+
+    def __init__(
+        self,
+        writer: PartitionWriter,
+        codec: RecordCodec,
+        clock: Clock,
+        defer: Callable[[Callable[[], None]], None],
+        partition_count: Callable[[], int | None],
+        make_shard: Callable[[int, Append], S],
+        max_batch_bytes: Callable[[], int],
+    ) -> None:
+        self._writer = writer
+        self._codec = codec
+        self._clock = clock
+        self._defer = defer
+        self._partition_count = partition_count
+        self._make_shard = make_shard
+        self._max_batch_bytes = max_batch_bytes
+        self._contexts: dict[int, _Context[S]] = {}
+        self._lingering: dict[int, _Context[S]] = {}
+
+    # Leadership
+
+    def on_elected(self, partition: int, leader_epoch: int) -> None:
+        """This broker leads the partition in that epoch: loads it, unless it has already."""
+        context = self._contexts.get(partition)
+        if context is not None:
+            if context.leader_epoch >= leader_epoch:
+                return
+            self.on_resigned(partition)
+        context = _Context(partition, leader_epoch)
+        self._contexts[partition] = context
+        context.shard = self._make_shard(partition, lambda *write: self._append(context, *write))
+        try:
+            context.next_offset, context.end_offset = self._writer.bounds(partition)
+        except BrokerError as error:
+            self._fail_load(context, error)
+        else:
+            self._load_slice(context)
+
+    def on_resigned(self, partition: int) -> None:
+        """This broker does not lead the partition any more."""
+        context = self._contexts.pop(partition, None)
+        self._lingering.pop(partition, None)
+        if context is None or context.shard is None:
+            return
+        refusal = not_coordinator()
+        lost, context.open_batch = context.open_batch, None
+        for write in lost.writes if lost is not None else ():
+            write.on_committed(refusal)
+        context.shard.on_unloaded()
+        busy, context.busy = context.busy, {}
+        for waiting in busy.values():
+            for command in waiting:
+                command()
+
+    def shutdown(self) -> None:
+        """Unloads everything."""
+        for partition in list(self._contexts):
+            self.on_resigned(partition)
+
+    def _load_slice(self, context: _Context[S]) -> None:
+        """Replays a part of the log, and lets the loop turn before the next."""
+        if self._contexts.get(context.partition) is not context:
+            return
+        if context.next_offset < context.end_offset:
+            try:
+                self._replay_slice(context)
+            except BrokerError as error:
+                self._fail_load(context, error)
+                return
+        if context.next_offset < context.end_offset:
+            self._defer(lambda: self._load_slice(context))
+            return
+        context.state = _State.ACTIVE
+        assert context.shard is not None
+        context.shard.on_loaded()
+
+    def _replay_slice(self, context: _Context[S]) -> None:
+        data = self._writer.read(context.partition, context.next_offset, LOAD_SLICE_BYTES)
+        headers = split_batches(data, drop_partial_tail=True)
+        if not headers:
+            context.next_offset = context.end_offset
+        for header in headers:
+            context.next_offset = header.last_offset + 1
+            if header.is_control:
+                continue
+            for record in read_batch(data, header):
+                self._replay_stored(context, record.offset, record.key, record.value)
+
+    def _replay_stored(
+        self, context: _Context[S], offset: int, key: bytes | None, value: bytes | None
+    ) -> None:
+        assert context.shard is not None
+        try:
+            record = self._codec.decode(key or b"", value)
+        except RecordError as error:
+            logger.error(
+                "partition %d, offset %d is passed over: %s", context.partition, offset, error
+            )
+            return
+        if record is not None:
+            context.shard.replay(record)
+
+    def _fail_load(self, context: _Context[S], error: BrokerError) -> None:
+        logger.error("partition %d cannot be loaded: %s", context.partition, error)
+        context.state = _State.FAILED
+
+    # Finding
+
+    def partition_of(self, key: str) -> int:
+        """The partition that a group or transactional id belongs to.
+
+        Raises:
+            BrokerError: COORDINATOR_NOT_AVAILABLE, the topic does not exist yet.
+        """
+        count = self._partition_count()
+        if not count:
+            raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return partition_for(key, count)
+
+    def shard(self, key: str) -> S:
+        """The shard of a group or transactional id.
+
+        Raises:
+            BrokerError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS or
+                COORDINATOR_NOT_AVAILABLE.
+        """
+        shard = self._active(key).shard
+        assert shard is not None
+        return shard
+
+    def shards(self) -> Iterator[S]:
+        """The shards that are in charge."""
+        for context in list(self._contexts.values()):
+            if context.state is _State.ACTIVE and context.shard is not None:
+                yield context.shard
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether some partition is being loaded."""
+        return any(context.state is _State.LOADING for context in self._contexts.values())
+
+    def _active(self, key: str) -> _Context[S]:
+        context = self._contexts.get(self.partition_of(key))
+        if context is None or context.state is _State.FAILED:
+            raise not_coordinator()
+        if context.state is _State.LOADING:
+            raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return context
+
+    # Commands
+
+    def execute(
+        self,
+        key: str,
+        command: Callable[[S], CoordinatorResult[R]],
+        on_done: Callable[[R | BrokerError], None],
+        *,
+        linger: bool = False,
+        exclusive: bool = False,
+    ) -> None:
+        """Runs a command on the shard of `key`; `on_done` gets its response when its records
+        are committed, or a BrokerError that the command raised or the append met.
+
+        A command that may `linger` waits for `flush`; see the module for `exclusive`.
+        """
+        try:
+            context = self._active(key)
+        except BrokerError as error:
+            on_done(error)
+            return
+        waiting = context.busy.get(key) if exclusive else None
+        if waiting is not None:
+            waiting.append(
+                lambda: self.execute(key, command, on_done, linger=linger, exclusive=exclusive)
+            )
+            return
+        assert context.shard is not None
+        try:
+            records, response = command(context.shard)
+        except BrokerError as error:
+            on_done(error)
+            return
+        if not records:
+            on_done(response)
+            return
+
+        def on_committed(error: BrokerError | None) -> None:
+            on_done(response if error is None else error)
+            if exclusive:
+                self._release(context, key)
+
+        if exclusive:
+            context.busy[key] = deque()
+        self._append(context, records, on_committed, linger)
+
+    def _release(self, context: _Context[S], key: str) -> None:
+        """Runs what waited for the key, until one of it writes again."""
+        waiting = context.busy.pop(key, None)
+        while waiting:
+            waiting.popleft()()
+            again = context.busy.get(key)
+            if again is not None:
+                again.extend(waiting)
+                return
+
+    def flush(self) -> None:
+        """Appends everything that lingers."""
+        lingering, self._lingering = self._lingering, {}
+        for context in lingering.values():
+            self._flush(context)
+
+    def _append(
+        self,
+        context: _Context[S],
+        records: Sequence[CoordinatorRecord],
+        on_committed: OnCommitted,
+        linger: bool = False,
+    ) -> None:
+        if self._contexts.get(context.partition) is not context:
+            on_committed(not_coordinator())
+            return
+        try:
+            encoded = [self._codec.encode(record) for record in records]
+        except ValueError as error:
+            on_committed(BrokerError(ErrorCode.INVALID_REQUEST, str(error)))
+            return
+        limit = self._max_batch_bytes()
+        if context.open_batch is None:
+            context.open_batch = _OpenBatch()
+        first = 0
+        for index, (key, value) in enumerate(encoded):
+            size = len(key) + len(value or b"") + _RECORD_OVERHEAD_BYTES
+            batch = context.open_batch
+            if batch.builder.record_count and batch.builder.size_bytes + size > limit:
+                batch.writes.append(_Write(records[first:index], _ignore))
+                first = index
+                self._flush(context)
+                context.open_batch = batch = _OpenBatch()
+            batch.builder.append(self._clock.wall_ms(), key, value)
+        context.open_batch.writes.append(_Write(records[first:], on_committed))
+        if linger:
+            self._lingering[context.partition] = context
+        else:
+            self._flush(context)
+
+    def _flush(self, context: _Context[S]) -> None:
+        batch, context.open_batch = context.open_batch, None
+        if batch is None:
+            return
+        self._writer.append(
+            context.partition,
+            bytearray(batch.builder.build()),
+            lambda error: self._on_committed(context, batch.writes, error),
+        )
+
+    def _on_committed(
+        self, context: _Context[S], writes: list[_Write], error: BrokerError | None
+    ) -> None:
+        if error is None and self._contexts.get(context.partition) is not context:
+            error = not_coordinator()
+        for write in writes:
+            if error is None:
+                assert context.shard is not None
+                for record in write.records:
+                    context.shard.replay(record)
+            write.on_committed(error)
+
+
+def not_coordinator() -> BrokerError:
+    """The refusal of a broker that does not lead the partition."""
+    return BrokerError(ErrorCode.NOT_COORDINATOR)
+
+
+def _ignore(_error: BrokerError | None) -> None:
+    """The outcome of the first part of a write that takes several batches: its last part's
+    outcome is the whole's, since a later batch is never committed without the earlier."""
