@@ -25,7 +25,7 @@ class Command(NamedTuple):
 
 COMMANDS: Final = (
     Command("start", "odradek.cli.start", "run a broker in the foreground"),
-    Command("wheel", "odradek.cli.wheel", "show a live timing wheel in the terminal"),
+    Command("pipeline", "odradek.cli.pipeline", "run a Spark pipeline over a topic"),
 )
 
 
