@@ -34,7 +34,7 @@ class OperationCounts:
         """How many of those by their time-out."""
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
+@mypyc_attr(allow_interpreted_subclasses=True, acyclic=True)
 class DelayedOperation(TimerTask):
     """Derive from it, override `try_complete`, `on_complete` and `on_expiration`.
 
