@@ -36,6 +36,7 @@ from odradek.server.background import ThreadPoolBackground
 from odradek.server.errors import StartError
 from odradek.server.lifecycle import BrokerEvent, Lifecycle
 from odradek.server.network_settings import advertised_endpoints, network_limits
+from odradek.server.statistics import write_statistics
 from odradek.storage.files import OsFileSystem
 from odradek.storage.log_manager import LogManager
 from odradek.timer import AsyncioDriver, SystemTimer
@@ -204,6 +205,10 @@ class BrokerServer:
         self._broker_epoch = registration.epoch
 
     def _shut_down_rules(self) -> None:
+        if not self._ephemeral:
+            waiting = self.replicas.purgatories
+            purgatories = (waiting.fetch, waiting.produce, waiting.delete_records)
+            write_statistics(self.config.log_dirs[0], (*purgatories, self.topic_purgatory))
         self.replicas.shutdown()
         self.topic_purgatory.shutdown()
 
