@@ -34,6 +34,7 @@ class InlineBackground:
         on_done: Callable[[T], None],
         on_error: Callable[[BaseException], None],
     ) -> None:
+        """Runs `work` now; what it raises goes to `on_error`."""
         try:
             result = work()
         except (OSError, ValueError, RuntimeError, LookupError) as error:

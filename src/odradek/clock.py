@@ -26,9 +26,11 @@ class SystemClock:
     """The machine's own clocks."""
 
     def monotonic_ms(self) -> int:
+        """The machine's monotonic clock."""
         return time.monotonic_ns() // 1_000_000
 
     def wall_ms(self) -> int:
+        """The machine's date and time."""
         return time.time_ns() // 1_000_000
 
 
@@ -45,9 +47,11 @@ class ManualClock:
         self._listeners: list[Callable[[], None]] = []
 
     def monotonic_ms(self) -> int:
+        """How far the clock has been moved, from where it began."""
         return self._monotonic_ms
 
     def wall_ms(self) -> int:
+        """The date and time that the clock pretends it is."""
         return self._wall_ms
 
     def advance(self, duration_ms: int) -> None:
