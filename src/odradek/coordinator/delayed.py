@@ -4,13 +4,12 @@ The operations hold no rules of groups. They ask their group, through the small 
 whether the wait is over, and tell it what came: completion or time-out. As with every delayed
 operation, a time-out runs `on_complete` first and `on_expiration` after it.
 
-| operation     | over when                                    | woken by              | key            |
-|---------------|----------------------------------------------|-----------------------|----------------|
-| DelayedJoin   | every known member has joined again          | join, leave, expiry   | GroupJoinKey   |
-| DelayedSync   | every member has synced, or the generation   | sync, leave, join,    | GroupSyncKey   |
-|               | is over                                      | expiry                |                |
-| DelayedHeartbeat | the member gave a sign of life, waits in a | join, sync,           | MemberKey      |
-|               | join or sync itself, or is gone              | heartbeat, leave      |                |
+DelayedJoin       until every known member has joined again; woken under GroupJoinKey by a
+                  join, a leave, or a member's expiry
+DelayedSync       until every member has synced or the generation is over; woken under
+                  GroupSyncKey by a sync, a leave, a join, or an expiry
+DelayedHeartbeat  until the member gives a sign of life, waits in a join or sync itself, or is
+                  gone; woken under MemberKey by a join, a sync, a heartbeat, or a leave
 
 A sign of life completes the heartbeat that waits, and the caller schedules the next one.
 """
