@@ -26,6 +26,7 @@ class Command(NamedTuple):
 COMMANDS: Final = (
     Command("start", "odradek.cli.start", "run a broker in the foreground"),
     Command("pipeline", "odradek.cli.pipeline", "run a Spark pipeline over a topic"),
+    Command("wheel", "odradek.cli.wheel", "show a live timing wheel in the terminal"),
 )
 
 

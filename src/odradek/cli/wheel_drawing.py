@@ -1,0 +1,149 @@
+"""Drawings of a timing wheel: as text for a terminal, as SVG for a page. From one snapshot.
+
+In both, a level is a row of buckets, the lowest on top; the figure in a bucket is how many
+tasks it holds, and the marked bucket is where the level's hand is.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from xml.sax.saxutils import escape
+
+from odradek.cli.wheel_show import Level, Snapshot
+
+TASKS_SHOWN: Final = 8
+EVENTS_SHOWN: Final = 6
+
+BOLD: Final = "\x1b[1m"
+DIM: Final = "\x1b[2m"
+HAND: Final = "\x1b[7m"
+FILLED: Final = "\x1b[1;33m"
+PLAIN: Final = "\x1b[0m"
+
+
+def duration(milliseconds: int) -> str:
+    """Milliseconds as people say them: 20 ms, 8 s, 2.7 min."""
+    for size, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s")):
+        if milliseconds >= size:
+            return f"{milliseconds / size:.3g} {unit}"
+    return f"{milliseconds} ms"
+
+
+def headline(snapshot: Snapshot) -> str:
+    """Time, number of tasks, next due bucket."""
+    due = "nothing" if snapshot.next_due_ms is None else f"{snapshot.next_due_ms} ms"
+    count = len(snapshot.tasks)
+    return f"time {snapshot.now_ms} ms   pending {count}   next due {due}"
+
+
+def level_title(position: int, level: Level) -> str:
+    """The level's number and widths."""
+    turn_ms = level.tick_ms * len(level.counts)
+    return f"level {position}   bucket {duration(level.tick_ms)}   turn {duration(turn_ms)}"
+
+
+def draw_text(snapshot: Snapshot, colour: bool = False) -> str:
+    """The wheel as lines of text, with terminal colours if asked."""
+    lines = [paint(headline(snapshot), BOLD, colour), ""]
+    for position, level in enumerate(snapshot.levels, 1):
+        lines.append(level_title(position, level))
+        slots = "".join(f"{slot:^4}" for slot in range(len(level.counts)))
+        lines.append(paint(slots.rstrip(), DIM, colour))
+        lines.append("".join(text_bucket(level, slot, colour) for slot in range(len(level.counts))))
+        lines.append("")
+    lines.extend(text_tasks(snapshot))
+    if snapshot.events:
+        lines.append("")
+    lines.extend(f"  {event}" for event in snapshot.events[-EVENTS_SHOWN:])
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def text_bucket(level: Level, slot: int, colour: bool) -> str:
+    """Four columns for one bucket; brackets where the hand is."""
+    count = level.counts[slot]
+    figure = "." if count == 0 else str(count) if count < 100 else "++"
+    if slot == level.hand_slot:
+        return paint(f"[{figure:^2}]", HAND, colour)
+    return paint(f"{figure:^4}", FILLED, colour and count > 0)
+
+
+def text_tasks(snapshot: Snapshot) -> list[str]:
+    """A line for each of the next tasks."""
+    lines = [
+        f"  {one.name:<8} due {one.expiration_ms} ms, {one.expiration_ms - snapshot.now_ms} left:"
+        f" level {one.level}, slot {one.slot}, whose bucket is due at {one.bucket_due_ms} ms"
+        for one in snapshot.tasks[:TASKS_SHOWN]
+    ]
+    more = len(snapshot.tasks) - TASKS_SHOWN
+    return [*lines, f"  and {more} more"] if more > 0 else lines
+
+
+def paint(text: str, style: str, colour: bool) -> str:
+    """Text in a terminal style."""
+    return f"{style}{text}{PLAIN}" if colour else text
+
+
+CELL_WIDTH: Final = 40
+CELL_HEIGHT: Final = 36
+LEVEL_HEIGHT: Final = 96
+MARGIN: Final = 20
+
+STYLE: Final = """
+  text { font: 13px system-ui, sans-serif; fill: #22313f }
+  .small { font-size: 10px; fill: #7b8a97 }
+  .name { font-size: 11px; fill: #9a4a00 }
+  .bucket { fill: #f4f6f8; stroke: #b8c4ce }
+  .filled { fill: #ffd9a0; stroke: #d9862b }
+  .hand { fill: none; stroke: #1f6fb2; stroke-width: 3 }
+"""
+
+
+def draw_svg(snapshot: Snapshot, caption: str = "") -> str:
+    """The wheel as a picture of its own."""
+    buckets = max(len(level.counts) for level in snapshot.levels)
+    width = 2 * MARGIN + buckets * CELL_WIDTH
+    height = 2 * MARGIN + 24 + len(snapshot.levels) * LEVEL_HEIGHT
+    title = caption or headline(snapshot)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        f'width="{width}" height="{height}" role="img">',
+        f"<title>{escape(title)}</title>",
+        f"<style>{STYLE}</style>",
+        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
+        f'<text x="{MARGIN}" y="{MARGIN + 8}">{escape(title)}</text>',
+    ]
+    for position in range(1, len(snapshot.levels) + 1):
+        parts.extend(svg_level(snapshot, position))
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def svg_level(snapshot: Snapshot, position: int) -> list[str]:
+    """One row of buckets and its title."""
+    level = snapshot.levels[position - 1]
+    top = MARGIN + 24 + (position - 1) * LEVEL_HEIGHT
+    parts = [f'<text x="{MARGIN}" y="{top + 16}">{escape(level_title(position, level))}</text>']
+    for slot, count in enumerate(level.counts):
+        left = MARGIN + slot * CELL_WIDTH
+        shape = f'x="{left}" y="{top + 24}" width="{CELL_WIDTH}" height="{CELL_HEIGHT}"'
+        parts.append(f'<rect class="{"filled" if count else "bucket"}" {shape}/>')
+        middle = left + CELL_WIDTH // 2
+        parts.append(svg_words(middle, top + 74, "small", str(slot)))
+        if count:
+            parts.append(svg_words(middle, top + 46, "name", svg_names(snapshot, position, slot)))
+    hand = MARGIN + level.hand_slot * CELL_WIDTH
+    parts.append(
+        f'<rect class="hand" x="{hand}" y="{top + 24}" width="{CELL_WIDTH}" '
+        f'height="{CELL_HEIGHT}"/>'
+    )
+    return parts
+
+
+def svg_names(snapshot: Snapshot, level: int, slot: int) -> str:
+    """The name of a bucket's only task, or how many it holds."""
+    names = [one.name for one in snapshot.tasks if (one.level, one.slot) == (level, slot)]
+    return names[0] if len(names) == 1 else f"{len(names)}x"
+
+
+def svg_words(x: int, y: int, style: str, words: str) -> str:
+    """Centred words."""
+    return f'<text class="{style}" x="{x}" y="{y}" text-anchor="middle">{escape(words)}</text>'

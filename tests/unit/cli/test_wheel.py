@@ -1,0 +1,155 @@
+"""`odradek wheel`: what it shows is what the wheel does."""
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from odradek.cli.main import main
+from odradek.cli.wheel import Screen
+from odradek.cli.wheel_drawing import draw_svg, draw_text, duration
+from odradek.cli.wheel_show import CommandError, WheelShow
+
+
+def test_the_demotions_of_the_worked_example_are_noted() -> None:
+    """The show would hide the very thing it is there for."""
+    show = WheelShow()
+    show.add("b450", 450)
+    show.step(500)
+    assert show.snapshot().events == (
+        "0 ms: b450 is added with 450 ms",
+        "400 ms: b450 moves down from level 3 to 2",
+        "440 ms: b450 moves down from level 2 to 1",
+        "450 ms: b450 fires",
+    )
+
+
+def test_a_snapshot_says_where_everything_is() -> None:
+    """Drawings take everything from it."""
+    show = WheelShow()
+    for command in ("add a 2", "add b 350", "step 1"):
+        show.do(command)
+    snapshot = show.snapshot()
+    assert (snapshot.now_ms, snapshot.next_due_ms) == (1, 2)
+    assert [(one.name, one.level, one.slot) for one in snapshot.tasks] == [
+        ("a", 1, 2),
+        ("b", 2, 17),
+    ]
+    assert [(level.tick_ms, level.hand_slot, sum(level.counts)) for level in snapshot.levels] == [
+        (1, 1, 1),
+        (20, 0, 1),
+    ]
+
+
+def test_next_goes_from_bucket_to_bucket_and_stops_at_none() -> None:
+    """The key `b` must not run into nothing."""
+    show = WheelShow()
+    show.add("a", 30)
+    show.do("next")
+    assert show.now_ms == 20
+    show.do("next")
+    show.do("next")
+    assert (show.now_ms, show.names) == (30, [])
+
+
+@pytest.mark.parametrize(
+    "command", ["", "add a", "add a -5", "add a x", "step", "cancel nobody", "jump 5"]
+)
+def test_commands_that_make_no_sense_are_refused(command: str) -> None:
+    """A slip of the pen in a script should be told, not skipped."""
+    with pytest.raises(CommandError):
+        WheelShow().do(command)
+
+
+def test_text_marks_hand_and_counts() -> None:
+    """The picture must be readable without colours as well."""
+    show = WheelShow(wheel_size=4)
+    for name in ("a", "b"):
+        show.add(name, 2)
+    show.step(1)
+    lines = draw_text(show.snapshot()).splitlines()
+    assert lines[0] == "time 1 ms   pending 2   next due 2 ms"
+    assert lines[2] == "level 1   bucket 1 ms   turn 4 ms"
+    assert lines[4].split() == [".", "[.", "]", "2", "."]
+    assert "\x1b" not in "".join(lines)
+    assert "\x1b" in draw_text(show.snapshot(), colour=True)
+
+
+def test_a_picture_is_well_formed_whatever_the_names() -> None:
+    """One sharp bracket in a name would break the page."""
+    show = WheelShow()
+    show.add("<a&b>", 5)
+    root = ElementTree.fromstring(draw_svg(show.snapshot(), "a < b"))
+    assert root.tag.endswith("svg")
+    assert any(element.text == "<a&b>" for element in root.iter())
+
+
+def test_durations_read_well() -> None:
+    """Nobody reads 160000 ms."""
+    assert [duration(ms) for ms in (20, 8000, 160_000, 3_200_000 * 20)] == [
+        "20 ms",
+        "8 s",
+        "2.67 min",
+        "17.8 h",
+    ]
+
+
+def test_keys_move_the_wheel() -> None:
+    """Every key of the help line does what the line says."""
+    screen = Screen(1, 20)
+    for key in ("a", "l", "n", "t", "b", "?"):
+        screen.press(key)
+    assert "pending 1" in screen.frame(colour=False)
+    screen.press("c")
+    screen.press("c")
+    assert "pending 0" in screen.frame(colour=False)
+    screen.press(" ")
+    screen.press("")
+    assert "running" in screen.frame(colour=False)
+    screen.press("r")
+    assert screen.frame(colour=False).startswith("time 0 ms")
+
+
+def test_the_command_plays_the_worked_example_without_a_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """In a pipe there is nobody to press keys."""
+    assert main(["wheel"]) == 0
+    shown = capsys.readouterr().out
+    assert "400 ms: b450 moves down from level 3 to 2" in shown
+    assert "450 ms: b450 fires" in shown
+
+
+def test_the_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
+    """Scripts read one object a command."""
+    assert main(["wheel", "--do", "add a 5; next", "--format", "json"]) == 0
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert first["tasks"][0]["name"] == "a"
+    assert second["tasks"] == []
+    assert second["events"][-1] == "5 ms: a fires"
+
+
+def test_the_command_writes_pictures(tmp_path: Path) -> None:
+    """The documents' pictures are made by this."""
+    assert main(["wheel", "--do", "add a 5; step 1", "--svg", str(tmp_path / "new")]) == 0
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["1.svg", "2.svg"]
+
+
+@pytest.mark.parametrize(
+    "flags", [["--wheel-size", "1"], ["--wheel-size", "99"], ["--tick-ms", "0"], ["--do", "hop"]]
+)
+def test_wrong_usage_exits_with_2(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """One clear line, no traceback."""
+    assert main(["wheel", *flags]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_pictures_that_cannot_be_written_exit_with_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file where the directory should be."""
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    assert main(["wheel", "--do", "step 1", "--svg", str(blocked)]) == 1
+    assert "cannot write" in capsys.readouterr().err
