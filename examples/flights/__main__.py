@@ -1,6 +1,7 @@
 """`python -m examples.flights`, which `./run` calls: the steps of the main job, in their order."""
 
 import argparse
+import os
 import shutil
 import signal
 import sys
@@ -143,7 +144,7 @@ def _conclude(facts: Facts, out: Path) -> int:
     """Writes what came out, and says whether it adds up."""
     (out / "report.html").write_text(page.render(facts), encoding="utf-8")
     names = ("report.html", "delays.csv", "archive/flights", "archive/weather", "joined")
-    write_summary(facts, out / "summary.json", [str(out / name) for name in names])
+    write_summary(facts, out / "summary.json", [os.path.relpath(out / name) for name in names])
     account = facts.account
     verdict = "every event arrived everywhere once" if account.is_balanced else "it does not add up"
     say("account", f"{account.lost} lost, {account.duplicated} duplicated: {verdict}")

@@ -17,7 +17,7 @@ from examples.flights.screen import Bar
 
 PARTITIONS: Final = {FLIGHTS: 4, WEATHER: 3}
 PROBE: Final = "probe"
-_SAMPLE_S: Final = 0.25
+_SAMPLE_S: Final = 0.1
 _POLL_EVERY: Final = 500
 # The records are of 2013: under the default retention they would be old enough to be deleted.
 # Small segments, so that Spark has several to read at the same time.

@@ -24,6 +24,9 @@ from pyspark_odradek.pipelines.batches import BatchDirectory
 LATENESS: Final = "30 days"
 FLIGHTS_PER_BATCH: Final = 120_000
 WEATHER_PER_BATCH: Final = 10_000
+DELAY_STEP: Final = 5
+SHORTEST_DELAY: Final = -20
+LONGEST_DELAY: Final = 90
 LOCAL_ZONE: Final = "America/New_York"
 
 FLIGHT_FIELDS: Final = (
@@ -44,6 +47,7 @@ class Tables:
     by_day: list[dict[str, Any]] = field(default_factory=list)
     by_carrier: list[dict[str, Any]] = field(default_factory=list)
     by_weather: list[dict[str, Any]] = field(default_factory=list)
+    by_delay: list[dict[str, Any]] = field(default_factory=list)
     joined: int = 0
     cancelled: int = 0
 
@@ -130,6 +134,7 @@ def tabulate(joined: DataFrame, table: Path) -> Tables:
         by_day=_delays(flown, "day"),
         by_carrier=_delays(flown, "carrier"),
         by_weather=_delays(flown.where("wind IS NOT NULL"), "visibility", "wind"),
+        by_delay=_distribution(flown),
         joined=departed.count(),
         cancelled=departed.where("dep_delay IS NULL").count(),
     )
@@ -178,6 +183,14 @@ def _delays(flown: DataFrame, *keys: str) -> list[dict[str, Any]]:
         .collect()
     )
     return [row.asDict() for row in rows]
+
+
+def _distribution(flown: DataFrame) -> list[dict[str, Any]]:
+    """Departures by their delay, in steps of five minutes; the ends hold all beyond them."""
+    step = f.floor(f.col("dep_delay") / DELAY_STEP) * DELAY_STEP
+    delay = f.greatest(f.least(step, f.lit(LONGEST_DELAY)), f.lit(SHORTEST_DELAY))
+    rows = flown.groupBy(delay.alias("delay")).agg(f.count("*").alias("flights"))
+    return [row.asDict() for row in rows.orderBy("delay").collect()]
 
 
 def _write_table(departed: DataFrame, path: Path) -> None:

@@ -23,13 +23,14 @@ WINDS: Final = {0: "0-5", 5: "5-10", 10: "10-15", 15: "15-20", 20: "20-25", 25: 
 VISIBILITIES: Final = {10: "10", 5: "5-10", 3: "3-5", 1: "1-3", 0: "below 1"}
 _LEGAL_FORMS: Final = (" Inc.", " Co.", " Corporation")
 _WEEK: Final = 7
-_FEW: Final = 30
+FEW: Final = 30
+_STEPS: Final = 6
 
 
 def over_the_day(rows: Sequence[Row]) -> str:
     """Mean delay by the hour in which a departure was scheduled."""
     frame = Frame()
-    hours = [row for row in rows if row["flights"] >= _FEW]
+    hours = [row for row in rows if row["flights"] >= FEW]
     y = _vertical(frame, [row["mean"] for row in hours])
     step = (frame.plot_right - frame.left) / max(len(hours), 1)
     highest = max((row["mean"] for row in hours), default=0)
@@ -44,6 +45,27 @@ def over_the_day(rows: Sequence[Row]) -> str:
             value = f"{row['mean']:.0f}"
             parts.append(text(x + step / 2, y(row["mean"]) - 6, value, "value", "middle"))
     return picture(frame, "Mean departure delay by scheduled hour", *parts)
+
+
+def distribution(rows: Sequence[Row]) -> str:
+    """How many departures had which delay; the last column holds all that were longer."""
+    frame = Frame(left=44)
+    y = _vertical(frame, [row["flights"] for row in rows])
+    step = (frame.plot_right - frame.left) / max(len(rows), 1)
+    total = sum(row["flights"] for row in rows)
+    parts = [rules(frame, y, _ticks(y), "departures")]
+    for index, row in enumerate(rows):
+        x = frame.left + index * step
+        last = index == len(rows) - 1
+        span = f"{row['delay']} or more" if last else f"{row['delay']} to {row['delay'] + 5}"
+        tip = f"{span} minutes: {thousands(row['flights'])}, {row['flights'] / total:.1%}"
+        top = y(row["flights"])
+        class_ = "bar early" if row["delay"] < 0 else "bar"
+        parts.append(rectangle(x + step * 0.1, top, step * 0.8, y(0) - top, class_, tip))
+        if row["delay"] % 20 == 0 or last:
+            label = f"{row['delay']}+" if last else f"{row['delay']}"
+            parts.append(text(x + step / 2, frame.height - 8, label, "tick", "middle"))
+    return picture(frame, "Departures by delay in minutes", *parts)
 
 
 def over_the_year(rows: Sequence[Row], frame: Frame) -> str:
@@ -92,7 +114,7 @@ def by_weather(rows: Sequence[Row]) -> str:
     cells = {(row["wind"], row["visibility"]): row for row in rows}
     width = (frame.plot_right - frame.left) / len(WINDS)
     height = (frame.plot_bottom - frame.top) / len(VISIBILITIES)
-    high = max((row["mean"] for row in rows if row["flights"] >= _FEW), default=1)
+    high = max((row["mean"] for row in rows if row["flights"] >= FEW), default=1)
     parts = []
     for line_, (visibility, visibility_label) in enumerate(VISIBILITIES.items()):
         top = frame.top + line_ * height
@@ -118,7 +140,7 @@ def _cell(
     if row is None:
         return rectangle(left + 1.5, top + 1.5, width - 3, height - 3, "empty", f"{name}: none")
     share = min(max(row["mean"], 0) / high, 1)
-    few = row["flights"] < _FEW
+    few = row["flights"] < FEW
     box = rectangle(
         left + 1.5,
         top + 1.5,
@@ -128,7 +150,7 @@ def _cell(
         _tip(name, row),
         style=f"--share:{share:.3f}",
     )
-    class_ = "inside strong" if share > 0.55 and not few else "inside"
+    class_ = "inside strong" if share > 0.7 and not few else "inside"
     middle, base = left + width / 2, top + height / 2
     return (
         box
@@ -143,12 +165,12 @@ def _column(x: float, width: float, y: Scale, row: Row, name: str) -> str:
 
 
 def _vertical(frame: Frame, values: Sequence[float]) -> Scale:
-    ticks = nice_ticks(min([0.0, *values]), max([1.0, *values]))
+    ticks = nice_ticks(min([0.0, *values]), max([1.0, *values]), _STEPS)
     return Scale(ticks[0], ticks[-1], frame.plot_bottom, frame.top)
 
 
 def _ticks(scale: Scale) -> list[float]:
-    return nice_ticks(scale.low, scale.high)
+    return nice_ticks(scale.low, scale.high, _STEPS)
 
 
 def _tip(name: str, row: Row) -> str:

@@ -20,6 +20,8 @@ from examples.flights.report.svg import (
 from examples.flights.screen import thousands
 
 _DECADE_TICKS: Final = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+_SHOWN: Final = ("Fetch", "Produce")
+_REASONS: Final = {"high watermark": "a committed record", "append": "an append"}
 _SHARES: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
@@ -70,7 +72,7 @@ def latencies(series: Mapping[str, Sequence[float]]) -> str:
 
 def purgatories(statistics: Mapping[str, Mapping[str, Any]]) -> str:
     """Who was answered at once, and of those who waited, what woke them."""
-    rows = [(name, _outcomes(counts)) for name, counts in statistics.items()]
+    rows = [(name, _outcomes(statistics[name])) for name in _SHOWN if name in statistics]
     rows = [(name, outcomes) for name, outcomes in rows if sum(outcomes.values())]
     line_height = 20.0
     heights = [50 + line_height * sum(map(bool, outcomes.values())) for _, outcomes in rows]
@@ -89,11 +91,16 @@ def purgatories(statistics: Mapping[str, Mapping[str, Any]]) -> str:
 def _outcomes(counts: Mapping[str, Any]) -> dict[str, int]:
     """What became of the requests of one purgatory, in words."""
     checks: Mapping[str, int] = counts.get("completed_by_check", {})
-    woken = {f"woken by {reason}": number for reason, number in sorted(checks.items())}
+    completed, expired = counts.get("completed", 0), counts.get("expired", 0)
+    woken = {
+        f"woken by {_REASONS.get(reason, reason)}": number
+        for reason, number in sorted(checks.items())
+    }
     return {
         "answered at once": counts.get("completed_at_once", 0),
         **woken,
-        "time was over": counts.get("expired", 0),
+        "time was over": expired,
+        "their client went away": max(0, completed - sum(woken.values()) - expired),
     }
 
 

@@ -64,12 +64,12 @@ def _year(facts: Facts) -> str:
             delays.over_the_day(tables.by_hour),
         ),
         _figure(
-            "Wind delays; poor visibility delays more",
+            _weather_finding(tables.by_weather),
             "Mean delay in minutes, with how many departures there were; pale cells have few.",
             delays.by_weather(tables.by_weather),
         ),
         _figure(
-            "Summer storms and the days before holidays are the worst",
+            _year_finding(tables.by_day),
             "Mean delay of every day, and of the week around it.",
             year,
             "whole year",
@@ -78,6 +78,12 @@ def _year(facts: Facts) -> str:
             _carrier_finding(facts),
             "Mean delay of each carrier, and which share of its flights left over 15 min late.",
             delays.by_carrier(tables.by_carrier, facts.airlines),
+            "tall",
+        ),
+        _figure(
+            _distribution_finding(tables.by_delay),
+            "Departures by their delay in minutes; green ones left early.",
+            delays.distribution(tables.by_delay),
         ),
         _figure(
             "How it came about",
@@ -100,8 +106,8 @@ def _run(facts: Facts) -> str:
             "run",
         ),
         _figure(
-            f"Half of single records are acknowledged within {half:.2f} ms",
-            "One record at a time; received means by a consumer whose fetch was already waiting.",
+            f"A single record is acknowledged in {half:.2f} ms",
+            "The middle of a thousand, sent one at a time; received by a consumer that waits.",
             machinery.latencies(
                 {"acknowledged": probe.acknowledged_ms, "received": probe.received_ms}
             ),
@@ -112,7 +118,7 @@ def _run(facts: Facts) -> str:
         charts.append(
             _figure(
                 "Who waited in a purgatory, and what woke them",
-                "A fetch waits until there is enough to read, a produce until it is replicated.",
+                "A fetch waits for records, a produce for replicas: there is only one here.",
                 machinery.purgatories(statistics),
                 "run",
             )
@@ -179,21 +185,46 @@ def _figure(heading: str, words: str, content: str, class_: str = "") -> str:
 
 
 def _day_finding(by_hour: Sequence[delays.Row]) -> str:
-    hours = [row for row in by_hour if row["flights"] >= 30]
+    hours = [row for row in by_hour if row["flights"] >= delays.FEW]
     best = min(hours, key=lambda row: row["mean"])
     worst = max(hours, key=lambda row: row["mean"])
     return (
-        f"Leave early: {best['mean']:.0f} minutes late at {best['local_hour']} h, "
+        f"Leave early: {_minutes(best['mean'])} late at {best['local_hour']} h, "
         f"{worst['mean']:.0f} at {worst['local_hour']} h"
     )
 
 
+def _year_finding(by_day: Sequence[delays.Row]) -> str:
+    worst = max(by_day, key=lambda row: row["mean"])
+    day = f"{worst['day'].day} {worst['day']:%B}"
+    return f"The worst day was {day}: {_minutes(worst['mean'])} late on average"
+
+
+def _weather_finding(by_weather: Sequence[delays.Row]) -> str:
+    rows = [row for row in by_weather if row["flights"] >= delays.FEW]
+    best = min(rows, key=lambda row: row["mean"])
+    worst = max(rows, key=lambda row: row["mean"])
+    return f"{_minutes(best['mean'])} late in the best weather, {worst['mean']:.0f} in the worst"
+
+
+def _distribution_finding(by_delay: Sequence[delays.Row]) -> str:
+    total = sum(row["flights"] for row in by_delay)
+    early = sum(row["flights"] for row in by_delay if row["delay"] < 0)
+    longest = by_delay[-1]["flights"]
+    return f"{early / total:.0%} left early, {longest / total:.1%} an hour and a half late or more"
+
+
+def _minutes(value: float) -> str:
+    rounded = round(value)
+    return f"{rounded} minute" if rounded == 1 else f"{rounded} minutes"
+
+
 def _carrier_finding(facts: Facts) -> str:
-    rows = [row for row in facts.tables.by_carrier if row["flights"] >= 30]
+    rows = [row for row in facts.tables.by_carrier if row["flights"] >= delays.FEW]
     worst = max(rows, key=lambda row: row["mean"])
     best = min(rows, key=lambda row: row["mean"])
     names = [facts.airlines.get(row["carrier"], row["carrier"]) for row in (worst, best)]
     return (
-        f"{delays.short_name(names[0])} is {worst['mean']:.0f} minutes late on average, "
+        f"{delays.short_name(names[0])} is {_minutes(worst['mean'])} late on average, "
         f"{delays.short_name(names[1])} {best['mean']:.0f}"
     )
