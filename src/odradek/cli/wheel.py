@@ -15,7 +15,7 @@ import sys
 import termios
 import tty
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -65,7 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
     show = WheelShow(arguments.tick_ms, arguments.wheel_size)
     live = arguments.do is None and sys.stdin.isatty() and sys.stdout.isatty()
     if live:
-        Screen(arguments.tick_ms, arguments.wheel_size).play()
+        with suppress(KeyboardInterrupt):
+            Screen(arguments.tick_ms, arguments.wheel_size).play()
         return 0
     try:
         carry_out(show, arguments.do or WORKED_EXAMPLE, arguments.format, arguments.svg)
@@ -122,7 +123,7 @@ class Screen:
         """Draws and obeys until `q` or the end of input."""
         with keys_without_enter():
             self._draw()
-            while (key := self._wait_for_key()) not in ("q", "\x03", "\x04"):
+            while (key := self._wait_for_key()) not in ("q", "\x04"):
                 self.press(key)
                 self._draw()
 

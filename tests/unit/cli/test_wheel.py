@@ -1,6 +1,7 @@
 """`odradek wheel`: what it shows is what the wheel does."""
 
 import json
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -153,3 +154,18 @@ def test_pictures_that_cannot_be_written_exit_with_1(
     blocked.write_text("")
     assert main(["wheel", "--do", "step 1", "--svg", str(blocked)]) == 1
     assert "cannot write" in capsys.readouterr().err
+
+
+DOCS = Path(__file__).parents[3] / "docs" / "concepts"
+
+
+def test_the_documents_pictures_are_what_the_code_draws(tmp_path: Path) -> None:
+    """The page would tell of a wheel that no longer exists."""
+    text = (DOCS / "timing-wheels.md").read_text(encoding="utf-8").replace("\\\n", " ")
+    commands = re.findall(r'^odradek wheel --svg (\S+) +--do "([^"]+)"', text, re.MULTILINE)
+    assert len(commands) == 2
+    for directory, steps in commands:
+        assert main(["wheel", "--svg", str(tmp_path / directory), "--do", steps]) == 0
+        for picture in sorted((DOCS.parents[1] / directory).iterdir()):
+            drawn = (tmp_path / directory / picture.name).read_text(encoding="utf-8")
+            assert drawn == picture.read_text(encoding="utf-8"), picture.name
