@@ -1,0 +1,232 @@
+"""`GroupCoordinator`: the groups of this broker, as handlers see them. A thin delegate (R20).
+
+Finds the shard of a group and lets it do the work. Every request is answered exactly once by
+its callback, at once or when what it caused is committed. Error codes are Kafka's: whatever
+goes wrong with an append is told as the loss of the coordinator, since a client can do nothing
+else about it than look for one again.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+from odradek.clock import Clock
+from odradek.coordinator.classic_requests import (
+    GroupDescription,
+    JoinRequest,
+    JoinResult,
+    LeavingMember,
+    OnJoined,
+    OnSynced,
+    SyncRequest,
+    SyncResult,
+)
+from odradek.coordinator.group import Group
+from odradek.coordinator.group_shard import GroupShard
+from odradek.coordinator.offset_records import OffsetAndMetadata
+from odradek.coordinator.offsets import OffsetCommitRequest, TopicErrors
+from odradek.coordinator.runtime import CoordinatorResult, CoordinatorRuntime
+from odradek.errors import BrokerError, ErrorCode
+
+R = TypeVar("R")
+
+_TOLD_AS: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.CORRUPT_MESSAGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+class ListedGroup(NamedTuple):
+    """A group, as ListGroups shows it."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    type: str
+
+
+class GroupCoordinator:
+    """Groups and offsets of the partitions that this broker leads."""
+
+    def __init__(self, runtime: CoordinatorRuntime[GroupShard], clock: Clock) -> None:
+        self.runtime = runtime
+        self._clock = clock
+
+    # Members of classic groups
+
+    def join(self, request: JoinRequest, on_joined: OnJoined) -> None:
+        """JoinGroup; answered when the group's generation begins."""
+
+        def on_done(result: JoinResult) -> None:
+            on_joined(result._replace(error_code=told(result.error_code)))
+
+        try:
+            self._named_shard(request.group_id).classic.join(request, on_done)
+        except BrokerError as error:
+            on_joined(JoinResult(error.code, request.member_id))
+
+    def sync(self, request: SyncRequest, on_synced: OnSynced) -> None:
+        """SyncGroup; answered when the leader's assignment is committed."""
+
+        def on_done(result: SyncResult) -> None:
+            on_synced(result._replace(error_code=told(result.error_code)))
+
+        try:
+            self._named_shard(request.group_id).classic.sync(request, on_done)
+        except BrokerError as error:
+            on_synced(SyncResult(error.code))
+
+    def heartbeat(
+        self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int
+    ) -> ErrorCode:
+        """Heartbeat; the code tells the member what to do."""
+        try:
+            shard = self._named_shard(group_id)
+            shard.classic.heartbeat(group_id, member_id, group_instance_id, generation_id)
+        except BrokerError as error:
+            return error.code
+        return ErrorCode.NONE
+
+    def leave(self, group_id: str, members: Sequence[LeavingMember]) -> list[ErrorCode]:
+        """LeaveGroup; one code for each member.
+
+        Raises:
+            BrokerError: this broker cannot answer for the group.
+        """
+        return self._named_shard(group_id).classic.leave(group_id, members)
+
+    # Offsets
+
+    def commit_offsets(
+        self,
+        request: OffsetCommitRequest,
+        on_done: Callable[[TopicErrors | BrokerError], None],
+        *,
+        linger: bool = False,
+    ) -> None:
+        """OffsetCommit; answered when the offsets are committed. May `linger` until `flush`."""
+        now_ms = self._clock.wall_ms()
+
+        def on_written(outcome: TopicErrors | BrokerError) -> None:
+            if isinstance(outcome, BrokerError) and outcome.code in _TOO_LARGE:
+                outcome = BrokerError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, outcome.message)
+            on_done(_retold(outcome))
+
+        self.runtime.execute(
+            request.group_id,
+            lambda shard: shard.offsets.commit(request, now_ms),
+            on_written,
+            linger=linger,
+        )
+
+    def flush(self) -> None:
+        """Appends the commits that linger."""
+        self.runtime.flush()
+
+    def fetch_offsets(
+        self, group_id: str, member_id: str | None, member_epoch: int
+    ) -> dict[str, dict[int, OffsetAndMetadata]]:
+        """OffsetFetch: all offsets of a group by topic and partition; not to be changed.
+
+        Raises:
+            BrokerError: this broker cannot answer for the group, or may not.
+        """
+        shard = self.runtime.shard(group_id)
+        group = shard.registry.get(group_id)
+        if group is not None:
+            group.check_offset_fetch(member_id, member_epoch)
+        return shard.offset_store.of_group(group_id)
+
+    def delete_offsets(
+        self,
+        group_id: str,
+        topics: Sequence[tuple[str, Sequence[int]]],
+        on_done: Callable[[TopicErrors | BrokerError], None],
+    ) -> None:
+        """OffsetDelete."""
+        self._execute(group_id, lambda shard: shard.offsets.delete(group_id, topics), on_done)
+
+    def expire_offsets(self) -> None:
+        """Removes expired offsets and groups; called from time to time."""
+        for shard in self.runtime.shards():
+            shard.expire_offsets()
+
+    def on_topics_deleted(self, topics: frozenset[str]) -> None:
+        """Removes the offsets of topics that are gone."""
+        for shard in self.runtime.shards():
+            shard.on_topics_deleted(topics)
+
+    # Administration
+
+    def describe_group(self, group_id: str) -> GroupDescription:
+        """DescribeGroups: one classic group.
+
+        Raises:
+            BrokerError: there is none, or this broker cannot answer for it.
+        """
+        return self.runtime.shard(group_id).classic.describe(group_id)
+
+    def list_groups(self, states: Iterable[str], types: Iterable[str]) -> list[ListedGroup]:
+        """ListGroups: the groups in one of the states and of one of the types; empty: any.
+
+        Raises:
+            BrokerError: COORDINATOR_LOAD_IN_PROGRESS, the list would not be whole.
+        """
+        if self.runtime.is_loading:
+            raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        wanted_states = {state.lower() for state in states}
+        wanted_types = {kind.lower() for kind in types}
+        return [
+            ListedGroup(group.group_id, group.protocol_type, group.state_name, group.type.value)
+            for group in self._groups()
+            if (not wanted_states or group.state_name.lower() in wanted_states)
+            and (not wanted_types or group.type.value in wanted_types)
+        ]
+
+    def _groups(self) -> Iterator[Group]:
+        for shard in self.runtime.shards():
+            yield from shard.registry
+
+    def delete_group(self, group_id: str, on_done: Callable[[BrokerError | None], None]) -> None:
+        """DeleteGroups: one group, with its offsets."""
+        self._execute(
+            group_id, lambda shard: shard.offsets.delete_group(group_id), on_done, exclusive=True
+        )
+
+    def _execute(
+        self,
+        group_id: str,
+        command: Callable[[GroupShard], CoordinatorResult[R]],
+        on_done: Callable[[R | BrokerError], None],
+        *,
+        exclusive: bool = False,
+    ) -> None:
+        self.runtime.execute(
+            group_id, command, lambda outcome: on_done(_retold(outcome)), exclusive=exclusive
+        )
+
+    def _named_shard(self, group_id: str) -> GroupShard:
+        """The shard of a group that has members, and therefore a name."""
+        if not group_id:
+            raise BrokerError(ErrorCode.INVALID_GROUP_ID)
+        return self.runtime.shard(group_id)
+
+
+_TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+
+
+def told(code: ErrorCode) -> ErrorCode:
+    """The code that a client of the coordinator is told for the failure of an append."""
+    return _TOLD_AS.get(code, code)
+
+
+def _retold(outcome: R | BrokerError) -> R | BrokerError:
+    if isinstance(outcome, BrokerError):
+        return BrokerError(told(outcome.code), outcome.message)
+    return outcome

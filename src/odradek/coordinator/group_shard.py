@@ -1,0 +1,65 @@
+"""`GroupShard`: the groups and offsets of one partition of `__consumer_offsets`.
+
+Holds the parts and hands each record to the one that it concerns.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from odradek.coordinator.classic_groups import ClassicGroups
+from odradek.coordinator.group import GroupRegistry
+from odradek.coordinator.group_records import GroupMetadataKey
+from odradek.coordinator.offset_records import OffsetAndMetadata, OffsetCommitKey
+from odradek.coordinator.offsets import OffsetCommands, OffsetStore
+from odradek.coordinator.records import CoordinatorRecord
+from odradek.coordinator.runtime import CoordinatorShard
+from odradek.coordinator.services import ShardServices
+
+Replay = Callable[[Any, Any], None]
+
+
+class GroupShard(CoordinatorShard):
+    """Groups of both kinds, and offsets. Called on the broker's loop only."""
+
+    def __init__(self, partition: int, services: ShardServices) -> None:
+        self.partition = partition
+        self.services = services
+        self.registry = GroupRegistry()
+        self.offset_store = OffsetStore()
+        self.classic = ClassicGroups(self.registry, services)
+        self.offsets = OffsetCommands(self.offset_store, self.registry, services.config)
+        self._replays: dict[type, Replay] = {
+            OffsetCommitKey: self._replay_offset,
+            GroupMetadataKey: self.classic.replay,
+        }
+
+    def replay(self, record: CoordinatorRecord) -> None:
+        """See `CoordinatorShard`."""
+        self._replays[type(record.key)](record.key, record.value)
+
+    def _replay_offset(self, key: OffsetCommitKey, value: OffsetAndMetadata | None) -> None:
+        """An offset needs a group, so that it can be found, listed and expire."""
+        self.offset_store.replay(key, value)
+        if value is not None:
+            self.classic.ensure_offset_group(key.group_id)
+
+    def expire_offsets(self) -> None:
+        """Removes what has expired from the log, and then from here."""
+        records = self.offsets.expire(self.services.clock.wall_ms())
+        if records:
+            self.services.append(records, lambda _error: None)
+
+    def on_topics_deleted(self, topics: frozenset[str]) -> None:
+        """Removes the offsets of topics that are gone."""
+        records = self.offsets.delete_topics(topics)
+        if records:
+            self.services.append(records, lambda _error: None)
+
+    def on_loaded(self) -> None:
+        """See `CoordinatorShard`."""
+        self.classic.on_loaded()
+
+    def on_unloaded(self) -> None:
+        """See `CoordinatorShard`."""
+        for group in self.registry:
+            group.on_unloaded()

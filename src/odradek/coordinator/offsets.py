@@ -1,0 +1,249 @@
+"""Committed offsets: kept, committed, fetched, deleted, expired (R23, KIP-211).
+
+Commands look and decide; what they return is appended, and `replay` takes it over when it is
+committed. An offset that was acknowledged is therefore in the log, and one that is in the log
+is never given back for an older one.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from odradek.config.broker import BrokerConfig
+from odradek.coordinator.group import Group, GroupRegistry
+from odradek.coordinator.offset_records import NO_EXPIRY, OffsetAndMetadata, OffsetCommitKey
+from odradek.coordinator.records import CoordinatorRecord
+from odradek.coordinator.runtime import CoordinatorResult
+from odradek.errors import BrokerError, ErrorCode
+
+NO_RETENTION: Final = -1
+MS_PER_MINUTE: Final = 60_000
+_KNOWS_GROUP_ID_NOT_FOUND: Final = 9
+
+TopicOffsets = dict[int, OffsetAndMetadata]
+
+
+class CommittedPartition(NamedTuple):
+    """An offset to commit."""
+
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+class CommittedTopic(NamedTuple):
+    """The offsets to commit for a topic that exists."""
+
+    name: str
+    topic_id: UUID | None
+    partitions: Sequence[CommittedPartition]
+
+
+class OffsetCommitRequest(NamedTuple):
+    """An OffsetCommit, free of wire versions; `retention_ms` is -1 unless an old client set it."""
+
+    group_id: str
+    member_id: str
+    group_instance_id: str | None
+    generation_or_epoch: int
+    retention_ms: int
+    topics: Sequence[CommittedTopic]
+    api_version: int
+
+
+TopicErrors = list[tuple[str, list[tuple[int, ErrorCode]]]]
+"""By topic and partition, in the order of the request."""
+
+
+class OffsetStore:
+    """The offsets of one partition of the internal topic, by group, topic and partition."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[str, TopicOffsets]] = {}
+
+    def replay(self, key: OffsetCommitKey, value: OffsetAndMetadata | None) -> None:
+        """Applies a committed record."""
+        group_id, topic, partition = key
+        if value is None:
+            self._forget(group_id, topic, partition)
+            return
+        topics = self._groups.get(group_id)
+        if topics is None:
+            self._groups[group_id] = topics = {}
+        partitions = topics.get(topic)
+        if partitions is None:
+            topics[topic] = partitions = {}
+        partitions[partition] = value
+
+    def _forget(self, group_id: str, topic: str, partition: int) -> None:
+        topics = self._groups.get(group_id, {})
+        partitions = topics.get(topic, {})
+        partitions.pop(partition, None)
+        if not partitions:
+            topics.pop(topic, None)
+        if not topics:
+            self._groups.pop(group_id, None)
+
+    def get(self, group_id: str, topic: str, partition: int) -> OffsetAndMetadata | None:
+        """The offset, if one is committed."""
+        return self._groups.get(group_id, {}).get(topic, {}).get(partition)
+
+    def of_group(self, group_id: str) -> dict[str, TopicOffsets]:
+        """All offsets of a group, by topic; not to be changed."""
+        return self._groups.get(group_id, {})
+
+    def group_ids(self) -> list[str]:
+        """The groups that have offsets."""
+        return list(self._groups)
+
+    def keys(self, group_id: str, topic: str | None = None) -> Iterator[OffsetCommitKey]:
+        """The keys of a group's offsets, of one topic or of all."""
+        for name, partitions in self.of_group(group_id).items():
+            if topic is None or name == topic:
+                for partition in partitions:
+                    yield OffsetCommitKey(group_id, name, partition)
+
+
+class OffsetCommands:
+    """What may be done with the offsets of one partition."""
+
+    def __init__(self, store: OffsetStore, registry: GroupRegistry, config: BrokerConfig) -> None:
+        self._store = store
+        self._registry = registry
+        self._config = config
+
+    # Committing
+
+    def commit(self, request: OffsetCommitRequest, now_ms: int) -> CoordinatorResult[TopicErrors]:
+        """Commits what may be committed; the rest is refused partition by partition.
+
+        Raises:
+            BrokerError: the sender may not commit for this group.
+        """
+        group = self._registry.get(request.group_id)
+        if group is not None:
+            group.check_offset_commit(
+                request.member_id,
+                request.group_instance_id,
+                request.generation_or_epoch,
+                request.api_version,
+            )
+            group.on_offset_commit(request.member_id)
+        elif request.generation_or_epoch >= 0:
+            raise BrokerError(_missing_group(request.api_version))
+        expire_ms = NO_EXPIRY
+        if request.retention_ms != NO_RETENTION:
+            expire_ms = now_ms + request.retention_ms
+        longest = self._config["offset.metadata.max.bytes"]
+        records: list[CoordinatorRecord] = []
+        answer: TopicErrors = []
+        for name, topic_id, partitions in request.topics:
+            errors: list[tuple[int, ErrorCode]] = []
+            for partition, offset, leader_epoch, metadata in partitions:
+                if len(metadata) > longest:
+                    errors.append((partition, ErrorCode.OFFSET_METADATA_TOO_LARGE))
+                    continue
+                errors.append((partition, ErrorCode.NONE))
+                key = OffsetCommitKey(request.group_id, name, partition)
+                value = OffsetAndMetadata(
+                    offset, leader_epoch, metadata, now_ms, expire_ms, topic_id
+                )
+                records.append(CoordinatorRecord(key, value))
+            answer.append((name, errors))
+        return CoordinatorResult(records, answer)
+
+    # Deleting
+
+    def delete(
+        self, group_id: str, topics: Sequence[tuple[str, Sequence[int]]]
+    ) -> CoordinatorResult[TopicErrors]:
+        """Deletes offsets of topics that the group does not read at present.
+
+        Raises:
+            BrokerError: GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP.
+        """
+        group = self._registry.get(group_id)
+        if group is None:
+            raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND)
+        group.check_offset_delete()
+        records: list[CoordinatorRecord] = []
+        answer: TopicErrors = []
+        for topic, partitions in topics:
+            code = ErrorCode.NONE
+            if group.is_subscribed_to(topic):
+                code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+            answer.append((topic, [(partition, code) for partition in partitions]))
+            if code is ErrorCode.NONE:
+                records += [
+                    tombstone(OffsetCommitKey(group_id, topic, partition))
+                    for partition in partitions
+                    if self._store.get(group_id, topic, partition) is not None
+                ]
+        return CoordinatorResult(records, answer)
+
+    def delete_group(self, group_id: str) -> CoordinatorResult[None]:
+        """Deletes a group without members, and its offsets.
+
+        Raises:
+            BrokerError: GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP.
+        """
+        group = self._registry.get(group_id)
+        if group is None:
+            raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND)
+        group.check_delete()
+        records = [tombstone(key) for key in self._store.keys(group_id)]
+        return CoordinatorResult([*records, *group.tombstones()], None)
+
+    def delete_topics(self, topics: frozenset[str]) -> list[CoordinatorRecord]:
+        """The records that remove the offsets of topics that were deleted."""
+        return [
+            tombstone(key)
+            for group_id in self._store.group_ids()
+            for topic in topics & self._store.of_group(group_id).keys()
+            for key in self._store.keys(group_id, topic)
+        ]
+
+    # Expiry
+
+    def expire(self, now_ms: int) -> list[CoordinatorRecord]:
+        """The records that remove expired offsets, and groups with nothing left.
+
+        Raises nothing; what goes is only gone when the records are committed.
+        """
+        retention_ms = self._config["offsets.retention.minutes"] * MS_PER_MINUTE
+        records: list[CoordinatorRecord] = []
+        for group in self._registry:
+            expired = [
+                tombstone(key)
+                for key in self._store.keys(group.group_id)
+                if self._is_expired(group, key, now_ms, retention_ms)
+            ]
+            records += expired
+            total = sum(map(len, self._store.of_group(group.group_id).values()))
+            if group.is_empty and len(expired) == total:
+                records += group.tombstones()
+        return records
+
+    def _is_expired(
+        self, group: Group, key: OffsetCommitKey, now_ms: int, retention_ms: int
+    ) -> bool:
+        value = self._store.get(*key)
+        assert value is not None, f"{key} vanished while it was looked at"
+        base_ms = group.offset_expiry_base_ms(key.topic, value.commit_timestamp_ms)
+        if base_ms is None:
+            return False
+        if value.expire_timestamp_ms != NO_EXPIRY:
+            return now_ms >= value.expire_timestamp_ms
+        return now_ms - base_ms >= retention_ms
+
+
+def tombstone(key: OffsetCommitKey) -> CoordinatorRecord:
+    """The record that removes an offset."""
+    return CoordinatorRecord(key, None)
+
+
+def _missing_group(api_version: int) -> ErrorCode:
+    if api_version >= _KNOWS_GROUP_ID_NOT_FOUND:
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    return ErrorCode.ILLEGAL_GENERATION
