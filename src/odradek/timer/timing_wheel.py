@@ -10,7 +10,7 @@ Theory
     made when first needed, whose bucket is as wide as this wheel's whole turn: 20 buckets of
     20 ms, then of 400 ms, 8 s, 160 s, and so on. When a bucket of an overflow wheel is
     reached its tasks are *demoted*: added again from the lowest wheel, where the time that
-    is left to them now has room. Six wheels span two years.
+    is left to them now has room. Eight wheels span most of a year.
 
 Picture (tick 1 ms, 20 buckets, at time 0; the tasks are due after 2, 350 and 450 ms)
 
