@@ -102,6 +102,8 @@ def test_slices_run_the_same_tasks(steps: list[tuple[str, int, int]], slice_task
             model.cancel(i)
         else:
             clock.advance(amount)
+            # Even with nothing pending: a due bucket that cancellations emptied moves the hand.
+            model.timer.advance(0, slice_tasks)
             while (due := model.timer.next_due_ms()) is not None and due <= clock.monotonic_ms():
                 model.timer.advance(0, slice_tasks)
             model.check()
