@@ -1,0 +1,95 @@
+"""What README and docs tell people to type works as written.
+
+Python blocks run in a fresh interpreter with warnings as errors; blocks that follow each other on
+a page share their names, as a reader at a prompt would have it. A block that begins with
+`def test_` is run by pytest. The first minute's shell blocks run against the broker that they
+start themselves; only the port is another.
+"""
+
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tools import peers
+
+ROOT = Path(__file__).resolve().parents[2]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+TIMEOUT_S = 240
+PORT = "9092"
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [
+        text for kind, text in BLOCK.findall(page.read_text(encoding="utf-8")) if kind == language
+    ]
+
+
+def pages_with_python() -> list[Path]:
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [page for page in pages if quick_blocks(page)]
+
+
+def quick_blocks(page: Path) -> list[str]:
+    """Blocks that need neither Spark nor a broker on the usual port."""
+    return [
+        block
+        for block in blocks(page, "python")
+        if "spark" not in block and PORT not in block and not block.startswith("def test_")
+    ]
+
+
+def run(command: list[str], folder: Path) -> str:
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("page", pages_with_python(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
+    """A page shows code that does not work any more."""
+    run([sys.executable, "-W", "error", "-c", "\n".join(quick_blocks(page))], tmp_path)
+
+
+def test_the_fixture_of_the_first_minute(tmp_path: Path) -> None:
+    """The pytest fixture is not there on install, or is called something else."""
+    [block] = [b for b in blocks(ROOT / "README.md", "python") if b.startswith("def test_")]
+    (tmp_path / "test_readme.py").write_text(block, encoding="utf-8")
+    assert "1 passed" in run([sys.executable, "-m", "pytest", "-q", "test_readme.py"], tmp_path)
+
+
+@pytest.mark.slow
+def test_the_first_minute_in_a_shell_and_in_spark(tmp_path: Path) -> None:
+    """README's commands print something else than it says, or Spark does not see the topic."""
+    try:
+        peers.kcat()
+    except peers.PeerUnavailable as reason:
+        pytest.skip(f"PEER MISSING, NOT TESTED: {reason}")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    start, talk = (block.replace(PORT, port) for block in blocks(ROOT / "README.md", "sh"))
+    program = str(Path(sys.executable).parent / start.split()[0])
+    broker = subprocess.Popen(
+        [program, *start.split()[1:]], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert broker.stdout is not None
+        ready = (
+            rf"odradek ready bootstrap=127.0.0.1:{port} broker=1 cluster=\S+ started_in_ms=\d+\n"
+        )
+        assert re.fullmatch(ready, broker.stdout.readline())
+        assert run(["bash", "-e", "-c", talk], tmp_path).splitlines() == ["one spool of thread"]
+        spark = [
+            b.replace(PORT, port) for b in blocks(ROOT / "README.md", "python") if "spark" in b
+        ]
+        count = "\nassert orders.count() == 1\nspark.stop()\n"
+        run([sys.executable, "-c", "\n".join(spark) + count], tmp_path)
+    finally:
+        broker.terminate()
+        assert broker.wait(30) == 0
+        broker.stdout.close()
