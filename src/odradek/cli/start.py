@@ -17,6 +17,7 @@ from typing import Final
 
 from odradek.clock import SystemClock
 from odradek.config import BROKER_SETTINGS, BrokerConfig, ConfigError, Setting, parse_properties
+from odradek.config.single_node import SINGLE_NODE_DEFAULTS
 from odradek.server.errors import StartError
 
 DEFAULT_DATA_DIR: Final = "odradek-data"
@@ -72,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     from odradek.server.event_loop import new_event_loop
 
     try:
-        config = BrokerConfig(collect_settings(arguments))
+        config = BrokerConfig({**SINGLE_NODE_DEFAULTS, **collect_settings(arguments)})
         if config["zookeeper.connect"]:
             raise StartError("Clusters on ZooKeeper are not available yet; start without it")
         if config.unknown:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from odradek.config.broker import BrokerConfig
     from odradek.controller.controller import Controller
     from odradek.controller.producer_ids import ProducerIdManager
+    from odradek.coordinator.group_coordinator import GroupCoordinator
     from odradek.handlers.fetch_sessions import FetchSessionCache
     from odradek.metadata.cache import MetadataCache
     from odradek.replication.replica_manager import ReplicaManager
@@ -53,6 +54,7 @@ class HandlerContext:
     metadata: "MetadataCache"
     controller: "Controller"
     replicas: "ReplicaManager"
+    groups: "GroupCoordinator"
     producer_ids: "ProducerIdManager"
     fetch_sessions: "FetchSessionCache"
     log_manager: "LogManager"

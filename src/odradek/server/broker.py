@@ -19,10 +19,10 @@ from odradek.clock import Clock
 from odradek.config import BrokerConfig
 from odradek.controller import Controller, CreatableTopic, CreateTopicResult, ProducerIdManager
 from odradek.errors import BrokerError, ErrorCode, LogDirFailure
-from odradek.handlers import produce
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.dispatcher import Dispatcher
 from odradek.handlers.fetch_sessions import FetchSessionCache
+from odradek.handlers.settling import settle
 from odradek.handlers.table import API_TABLE
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata.embedded import EmbeddedMetadataStore
@@ -34,6 +34,7 @@ from odradek.purgatory import DelayedOperationPurgatory
 from odradek.replication.replica_manager import ReplicaManager
 from odradek.server.background import ThreadPoolBackground
 from odradek.server.errors import StartError
+from odradek.server.group_coordination import GroupCoordination
 from odradek.server.lifecycle import BrokerEvent, Lifecycle
 from odradek.server.network_settings import advertised_endpoints, network_limits
 from odradek.server.statistics import write_statistics
@@ -155,6 +156,10 @@ class BrokerServer:
             broker_id, self.config, self._clock, self.timer, self.logs, self.store
         )
         self.store.subscribe(self.replicas.apply_delta)
+        self.groups = GroupCoordination(
+            self.config, self._clock, self.timer, self.replicas, self.metadata
+        )
+        self.store.subscribe(self.groups.apply_delta)
 
     def _build_network(self, loop: asyncio.AbstractEventLoop) -> None:
         context = HandlerContext(
@@ -165,6 +170,7 @@ class BrokerServer:
             metadata=self.metadata,
             controller=self.controller,
             replicas=self.replicas,
+            groups=self.groups.coordinator,
             producer_ids=self.producer_ids,
             fetch_sessions=FetchSessionCache(
                 self.config["max.incremental.fetch.session.cache.slots"], self._clock
@@ -173,7 +179,7 @@ class BrokerServer:
         )
         self.sockets = SocketServer(
             self.config.listeners,
-            Dispatcher(context, produce.settle),
+            Dispatcher(context, settle),
             self._clock,
             self.timer,
             network_limits(self.config),
@@ -207,8 +213,12 @@ class BrokerServer:
     def _shut_down_rules(self) -> None:
         if not self._ephemeral:
             waiting = self.replicas.purgatories
-            purgatories = (waiting.fetch, waiting.produce, waiting.delete_records)
+            purgatories = (
+                *(waiting.fetch, waiting.produce, waiting.delete_records),
+                *(self.groups.rebalances, self.groups.heartbeats),
+            )
             write_statistics(self.config.log_dirs[0], (*purgatories, self.topic_purgatory))
+        self.groups.shutdown()
         self.replicas.shutdown()
         self.topic_purgatory.shutdown()
 

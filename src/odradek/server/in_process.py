@@ -18,16 +18,15 @@ from typing import Any, Final, TypeVar
 
 from odradek.clock import Clock, ManualClock, SystemClock
 from odradek.config import BrokerConfig
+from odradek.config.single_node import SINGLE_NODE_DEFAULTS
 from odradek.server.broker import BrokerServer
 from odradek.server.event_loop import new_event_loop
 
 T = TypeVar("T")
 
 TEST_DEFAULTS: Final[Mapping[str, str]] = {
+    **SINGLE_NODE_DEFAULTS,
     "group.initial.rebalance.delay.ms": "0",
-    "offsets.topic.replication.factor": "1",
-    "transaction.state.log.replication.factor": "1",
-    "transaction.state.log.min.isr": "1",
 }
 """Where an in-process broker differs from Kafka's defaults: what only costs time on one node."""
 

@@ -89,6 +89,7 @@ class Cluster:
             metadata=self.cache,
             controller=self.controller,
             replicas=SimpleNamespace(),
+            groups=SimpleNamespace(),
             producer_ids=ProducerIdManager(self.store),
             fetch_sessions=SimpleNamespace(),
             log_manager=SimpleNamespace(),

@@ -1,0 +1,14 @@
+"""Where a broker that is alone by its nature differs from Kafka's defaults.
+
+Metadata that is embedded cannot be shared, so there will never be a second broker, and
+internal topics with three replicas could never be made. What a user sets goes before.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+SINGLE_NODE_DEFAULTS: Final[Mapping[str, str]] = {
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+}

@@ -1,0 +1,111 @@
+"""Reconciliation: the next step of a member from what it has towards what it should have.
+
+    keep    = assigned & target
+    revoke  = assigned - target         the member must give these back first
+    receive = target - keep             as far as nobody else has them
+
+While it has to give back, it stays at its epoch with `keep`, UNREVOKED_PARTITIONS, until it
+reports owned partitions without those. Then it moves to the target's epoch, with what it may
+receive: STABLE if that was everything, else UNRELEASED_PARTITIONS, and tries again with every
+heartbeat. So no partition ever has two owners, and members never wait for one another with
+partitions that they keep.
+"""
+
+from collections.abc import Callable
+from uuid import UUID
+
+from odradek.coordinator.assignors import Partitions
+from odradek.coordinator.consumer.member import NO_PARTITIONS, ConsumerMember, MemberState
+from odradek.errors import BrokerError, ErrorCode
+
+Owner = Callable[[UUID, int], str | None]
+"""Which member may be reading a partition."""
+
+
+def reconcile(
+    member: ConsumerMember,
+    target_epoch: int,
+    target: Partitions,
+    owned: Partitions | None,
+    owner: Owner,
+) -> ConsumerMember:
+    """The member one step further, or itself where it has to wait.
+
+    `owned` is what it says it has, None when it did not say.
+
+    Raises:
+        BrokerError: FENCED_MEMBER_EPOCH, its state was written by a newer coordinator and it
+            has to begin anew.
+    """
+    match member.state:
+        case MemberState.STABLE if member.member_epoch == target_epoch:
+            return member
+        case MemberState.UNREVOKED_PARTITIONS if _still_owns(owned, member.pending_revocation):
+            return member
+        case MemberState.UNKNOWN if owned is None or owned:
+            raise BrokerError(
+                ErrorCode.FENCED_MEMBER_EPOCH,
+                f"member {member.member_id} is in an unknown state and has to join again",
+            )
+    return _step(member, target_epoch, target, owned, owner)
+
+
+def _step(
+    member: ConsumerMember,
+    target_epoch: int,
+    target: Partitions,
+    owned: Partitions | None,
+    owner: Owner,
+) -> ConsumerMember:
+    kept = _intersection(member.assigned, target)
+    revoked = _difference(member.assigned, kept)
+    if revoked and _still_owns(owned, revoked):
+        return member.at_epoch(member.member_epoch, MemberState.UNREVOKED_PARTITIONS, kept, revoked)
+    wanted = _difference(target, kept)
+    received = {
+        topic_id: free
+        for topic_id, indexes in wanted.items()
+        if (
+            free := frozenset(
+                index for index in indexes if owner(topic_id, index) in (None, member.member_id)
+            )
+        )
+    }
+    complete = sum(map(len, received.values())) == sum(map(len, wanted.values()))
+    state = MemberState.STABLE if complete else MemberState.UNRELEASED_PARTITIONS
+    return member.at_epoch(target_epoch, state, _union(kept, received), NO_PARTITIONS)
+
+
+def is_subset(partitions: Partitions, of: Partitions) -> bool:
+    """Whether all of the partitions are among others."""
+    return all(indexes <= of.get(topic_id, frozenset()) for topic_id, indexes in partitions.items())
+
+
+def _still_owns(owned: Partitions | None, revoked: Partitions) -> bool:
+    """Whether the member has something of that yet; who says nothing has not given it back."""
+    return owned is None or any(
+        not indexes.isdisjoint(owned.get(topic_id, ())) for topic_id, indexes in revoked.items()
+    )
+
+
+def _intersection(one: Partitions, other: Partitions) -> Partitions:
+    return {
+        topic_id: both
+        for topic_id, indexes in one.items()
+        if (both := indexes & other.get(topic_id, frozenset()))
+    }
+
+
+def _difference(one: Partitions, other: Partitions) -> Partitions:
+    return {
+        topic_id: rest
+        for topic_id, indexes in one.items()
+        if (rest := indexes - other.get(topic_id, frozenset()))
+    }
+
+
+def _union(one: Partitions, other: Partitions) -> Partitions:
+    result = dict(one)
+    for topic_id, indexes in other.items():
+        result[topic_id] = result.get(topic_id, frozenset()) | indexes
+    return result

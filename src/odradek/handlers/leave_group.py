@@ -1,0 +1,52 @@
+"""LeaveGroup (13), versions 0 to 5: members leave, or an administrator makes them.
+
+Version notes: up to 2 one member leaves; from 3 on there is a list, static members may be
+named by their instance alone, and each gets an answer; 4 is flexible, 5 adds reasons.
+"""
+
+from typing import Final
+
+from odradek.coordinator.classic_requests import LeavingMember
+from odradek.errors import BrokerError, ErrorCode
+from odradek.handlers.context import HandlerContext
+from odradek.handlers.request import Request
+
+BATCH_VERSION: Final = 3
+
+
+def handle(context: HandlerContext, request: Request) -> None:
+    """Answers at once."""
+    members = _leaving(request)
+    try:
+        codes = context.groups.leave(request.body().group_id, members)
+    except BrokerError as error:
+        fail(request, error.code)
+        return
+    if request.api_version < BATCH_VERSION:
+        request.answer(error_code=codes[0])
+        return
+    request.answer(
+        members=[
+            {
+                "member_id": member.member_id,
+                "group_instance_id": member.group_instance_id,
+                "error_code": code,
+            }
+            for member, code in zip(members, codes, strict=True)
+        ]
+    )
+
+
+def fail(request: Request, code: ErrorCode) -> None:
+    """Answers with an error for all."""
+    request.answer(error_code=code)
+
+
+def _leaving(request: Request) -> list[LeavingMember]:
+    body = request.body()
+    if request.api_version < BATCH_VERSION:
+        return [LeavingMember(body.member_id)]
+    return [
+        LeavingMember(each.member_id, each.group_instance_id, getattr(each, "reason", None))
+        for each in body.members
+    ]

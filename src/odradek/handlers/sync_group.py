@@ -1,0 +1,36 @@
+"""SyncGroup (14), versions 0 to 5: bring, as the leader, or fetch the assignment.
+
+Behaviour: the answer leaves when the leader's assignment has been committed to
+`__consumer_offsets`.
+
+Version notes: 3 adds static members, 4 is flexible, 5 has both sides name the protocol.
+"""
+
+from odradek.coordinator.classic_requests import SyncRequest, SyncResult
+from odradek.errors import ErrorCode
+from odradek.handlers.context import HandlerContext
+from odradek.handlers.request import Request
+
+
+def handle(context: HandlerContext, request: Request) -> None:
+    """Answers when the group is stable."""
+    body = request.body()
+    sync = SyncRequest(
+        group_id=body.group_id,
+        generation_id=body.generation_id,
+        member_id=body.member_id,
+        group_instance_id=getattr(body, "group_instance_id", None),
+        protocol_type=getattr(body, "protocol_type", None),
+        protocol_name=getattr(body, "protocol_name", None),
+        assignments={each.member_id: each.assignment for each in body.assignments},
+    )
+    context.groups.sync(sync, request.guard(lambda result: _answer(request, result)))
+
+
+def fail(request: Request, code: ErrorCode) -> None:
+    """Answers with an error."""
+    _answer(request, SyncResult(code))
+
+
+def _answer(request: Request, result: SyncResult) -> None:
+    request.answer(**result._asdict())
