@@ -1,0 +1,45 @@
+"""Whether a broker, ours or Apache Kafka's, is using a log directory; and keeping others out.
+
+Kafka's Java locks `.lock` by POSIX rules, ours by flock; a reader has to ask for both. The lock
+is a shared one, held while a tool works, so that no broker starts meanwhile. Nothing is
+written: a directory without a lock file is not in use.
+"""
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from odradek.storage import names
+from odradek.storage.inspection import UnreadableFile, explain
+
+
+@contextmanager
+def held_still(directory: str) -> Iterator[None]:
+    """Keeps brokers out of a directory for the length of a `with` block.
+
+    Raises:
+        UnreadableFile: a broker is running on it, or its lock cannot be read.
+    """
+    path = os.path.join(directory, names.LOCK_FILE)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield
+        return
+    except OSError as error:
+        raise UnreadableFile(path, explain(error)) from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                raise UnreadableFile(
+                    directory, "a broker is running on it; stop it first"
+                ) from error
+            raise UnreadableFile(path, explain(error)) from error
+        yield
+    finally:
+        os.close(descriptor)
