@@ -18,7 +18,7 @@ from odradek.coordinator.classic_requests import (
     SyncRequest,
     SyncResult,
 )
-from odradek.coordinator.group import GroupRegistry
+from odradek.coordinator.group import GroupRegistry, GroupType
 from odradek.coordinator.group_records import GroupMetadataKey, GroupMetadataValue
 from odradek.coordinator.joining import join
 from odradek.coordinator.rebalance import RebalancingGroup
@@ -49,6 +49,7 @@ class ClassicGroups:
         longest_ms = config["group.max.session.timeout.ms"]
         if not config["group.min.session.timeout.ms"] <= request.session_timeout_ms <= longest_ms:
             raise BrokerError(ErrorCode.INVALID_SESSION_TIMEOUT)
+        self._maybe_drop_empty_consumer_group(request.group_id)
         if self._registry.get(request.group_id) is None:
             if request.member_id != NO_MEMBER_ID:
                 raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -63,6 +64,14 @@ class ClassicGroups:
         except BrokerError:
             self._registry.remove(request.group_id)
             raise
+
+    def _maybe_drop_empty_consumer_group(self, group_id: str) -> None:
+        """A group without members may change its kind; its offsets stay."""
+        group = self._registry.get(group_id)
+        if group is not None and group.type is GroupType.CONSUMER and group.is_empty:
+            logger.info("group %s, which is empty, becomes a classic group", group_id)
+            self._services.append(group.tombstones(), lambda _error: None)
+            self._registry.remove(group_id)
 
     def sync(self, request: SyncRequest, on_synced: OnSynced) -> None:
         """A member asks for its assignment; the leader brings everybody's.

@@ -20,6 +20,11 @@ from odradek.coordinator.classic_requests import (
     SyncRequest,
     SyncResult,
 )
+from odradek.coordinator.consumer.requests import (
+    DescribedGroup,
+    HeartbeatRequest,
+    HeartbeatResult,
+)
 from odradek.coordinator.group import Group
 from odradek.coordinator.group_shard import GroupShard
 from odradek.coordinator.offset_records import OffsetAndMetadata
@@ -100,6 +105,30 @@ class GroupCoordinator:
             BrokerError: this broker cannot answer for the group.
         """
         return self._named_shard(group_id).classic.leave(group_id, members)
+
+    # Members of consumer groups
+
+    def consumer_heartbeat(
+        self,
+        request: HeartbeatRequest,
+        api_version: int,
+        on_done: Callable[[HeartbeatResult | BrokerError], None],
+    ) -> None:
+        """ConsumerGroupHeartbeat; answered when what it changed is committed."""
+        self._execute(
+            request.group_id,
+            lambda shard: shard.consumer.heartbeat(request, api_version),
+            on_done,
+            exclusive=True,
+        )
+
+    def describe_consumer_group(self, group_id: str) -> DescribedGroup:
+        """ConsumerGroupDescribe: one consumer group.
+
+        Raises:
+            BrokerError: there is none, or this broker cannot answer for it.
+        """
+        return self.runtime.shard(group_id).consumer.describe(group_id)
 
     # Offsets
 

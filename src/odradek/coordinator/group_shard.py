@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from odradek.coordinator.classic_groups import ClassicGroups
+from odradek.coordinator.consumer.consumer_groups import Command, ConsumerGroups, Execute
+from odradek.coordinator.consumer.replay import ConsumerGroupReplay
 from odradek.coordinator.group import GroupRegistry
 from odradek.coordinator.group_records import GroupMetadataKey
 from odradek.coordinator.offset_records import OffsetAndMetadata, OffsetCommitKey
@@ -19,18 +21,26 @@ Replay = Callable[[Any, Any], None]
 
 
 class GroupShard(CoordinatorShard):
-    """Groups of both kinds, and offsets. Called on the broker's loop only."""
+    """Groups of both kinds, and offsets. Called on the broker's loop only.
 
-    def __init__(self, partition: int, services: ShardServices) -> None:
+    `execute` runs what a time-out demands of a group, behind the group's other commands; by
+    default at once, which is right where appends are committed at once.
+    """
+
+    def __init__(
+        self, partition: int, services: ShardServices, execute: Execute | None = None
+    ) -> None:
         self.partition = partition
         self.services = services
         self.registry = GroupRegistry()
         self.offset_store = OffsetStore()
         self.classic = ClassicGroups(self.registry, services)
+        self.consumer = ConsumerGroups(self.registry, services, execute or self._execute)
         self.offsets = OffsetCommands(self.offset_store, self.registry, services.config)
         self._replays: dict[type, Replay] = {
             OffsetCommitKey: self._replay_offset,
             GroupMetadataKey: self.classic.replay,
+            **ConsumerGroupReplay(self.registry).methods(),
         }
 
     def replay(self, record: CoordinatorRecord) -> None:
@@ -42,6 +52,11 @@ class GroupShard(CoordinatorShard):
         self.offset_store.replay(key, value)
         if value is not None:
             self.classic.ensure_offset_group(key.group_id)
+
+    def _execute(self, _group_id: str, command: Command) -> None:
+        records, _ = command()
+        if records:
+            self.services.append(records, lambda _error: None)
 
     def expire_offsets(self) -> None:
         """Removes what has expired from the log, and then from here."""
@@ -58,8 +73,10 @@ class GroupShard(CoordinatorShard):
     def on_loaded(self) -> None:
         """See `CoordinatorShard`."""
         self.classic.on_loaded()
+        self.consumer.on_loaded()
 
     def on_unloaded(self) -> None:
         """See `CoordinatorShard`."""
         for group in self.registry:
             group.on_unloaded()
+        self.consumer.on_unloaded()

@@ -5,7 +5,9 @@ from uuid import UUID
 
 from odradek.clock import Clock
 from odradek.config.broker import BrokerConfig
+from odradek.coordinator.consumer.topic_metadata import TopicMetadata
 from odradek.coordinator.runtime import Append
+from odradek.metadata.cache import MetadataCache
 from odradek.purgatory import DelayedOperationPurgatory
 
 
@@ -13,7 +15,7 @@ class GroupServices:
     """One for all groups of a broker.
 
     `rebalances` holds joins and syncs, `heartbeats` the members' sessions; `new_uuid` makes
-    the ids of members.
+    the ids of members; `topics` are those that consumer groups share out, by default none.
     """
 
     def __init__(
@@ -23,12 +25,14 @@ class GroupServices:
         rebalances: DelayedOperationPurgatory,
         heartbeats: DelayedOperationPurgatory,
         new_uuid: Callable[[], UUID],
+        topics: TopicMetadata | None = None,
     ) -> None:
         self.config = config
         self.clock = clock
         self.rebalances = rebalances
         self.heartbeats = heartbeats
         self.new_uuid = new_uuid
+        self.topics = TopicMetadata(MetadataCache()) if topics is None else topics
 
 
 class ShardServices:
@@ -40,4 +44,5 @@ class ShardServices:
         self.rebalances = services.rebalances
         self.heartbeats = services.heartbeats
         self.new_uuid = services.new_uuid
+        self.topics = services.topics
         self.append = append

@@ -14,6 +14,8 @@ from typing import Final
 from odradek.handlers import (
     alter_configs,
     api_versions,
+    consumer_group_describe,
+    consumer_group_heartbeat,
     create_partitions,
     create_topics,
     delete_groups,
@@ -91,6 +93,24 @@ _ROWS: Final = (
     Api(47, "OffsetDelete", 0, 0, 1, offset_delete.handle, offset_delete.fail),
     Api(60, "DescribeCluster", 0, 2, 0, describe_cluster.handle, describe_cluster.fail),
     Api(61, "DescribeProducers", 0, 0, 0, describe_producers.handle, describe_producers.fail),
+    Api(
+        68,
+        "ConsumerGroupHeartbeat",
+        0,
+        1,
+        0,
+        consumer_group_heartbeat.handle,
+        consumer_group_heartbeat.fail,
+    ),
+    Api(
+        69,
+        "ConsumerGroupDescribe",
+        0,
+        1,
+        0,
+        consumer_group_describe.handle,
+        consumer_group_describe.fail,
+    ),
     Api(
         75,
         "DescribeTopicPartitions",

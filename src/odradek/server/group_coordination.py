@@ -10,6 +10,8 @@ from uuid import uuid4
 
 from odradek.clock import Clock
 from odradek.config import BrokerConfig
+from odradek.coordinator.consumer.consumer_groups import Command
+from odradek.coordinator.consumer.topic_metadata import TopicMetadata
 from odradek.coordinator.group_coordinator import GroupCoordinator
 from odradek.coordinator.group_shard import GroupShard
 from odradek.coordinator.partition_writer import LogBounds, OnCommitted, PartitionWriter
@@ -81,14 +83,18 @@ class GroupCoordination:
         self._metadata = metadata
         self.rebalances = DelayedOperationPurgatory("Rebalance", timer, self._broker_id)
         self.heartbeats = DelayedOperationPurgatory("Heartbeat", timer, self._broker_id)
-        services = GroupServices(config, clock, self.rebalances, self.heartbeats, uuid4)
+        services = GroupServices(
+            config, clock, self.rebalances, self.heartbeats, uuid4, TopicMetadata(metadata)
+        )
         self._runtime = CoordinatorRuntime[GroupShard](
             ReplicatedLog(GROUP_METADATA_TOPIC, replicas),
             GroupRecordCodec(),
             clock,
             timer.call_threadsafe,
             self._partition_count,
-            lambda partition, append: GroupShard(partition, ShardServices(services, append)),
+            lambda partition, append: GroupShard(
+                partition, ShardServices(services, append), self._execute
+            ),
             lambda: int(config["message.max.bytes"]),
         )
         self.coordinator = GroupCoordinator(self._runtime, clock)
@@ -118,6 +124,13 @@ class GroupCoordination:
         self._runtime.shutdown()
         self.rebalances.shutdown()
         self.heartbeats.shutdown()
+
+    def _execute(self, group_id: str, command: Command) -> None:
+        """What a time-out demands of a group; an append that fails is not tried again, since
+        then this broker does not coordinate the group any more."""
+        self._runtime.execute(
+            group_id, lambda _shard: command(), lambda _outcome: None, exclusive=True
+        )
 
     def _partition_count(self) -> int | None:
         topic = self._metadata.image.topic(GROUP_METADATA_TOPIC)

@@ -27,6 +27,8 @@ T = TypeVar("T")
 TEST_DEFAULTS: Final[Mapping[str, str]] = {
     **SINGLE_NODE_DEFAULTS,
     "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.heartbeat.interval.ms": "200",
+    "group.consumer.assignment.interval.ms": "0",
 }
 """Where an in-process broker differs from Kafka's defaults: what only costs time on one node."""
 

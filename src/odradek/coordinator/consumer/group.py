@@ -6,7 +6,8 @@ for that. Each member's epoch follows when it has given back what it had to, and
 here but `checked_metadata` is what the log tells.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from uuid import UUID
 
@@ -53,7 +54,8 @@ class ConsumerGroupState(StrEnum):
 class ConsumerGroup(Group):
     """A group. Changed by `replay_*` only; questions are answered for everybody.
 
-    Invariant: a partition has at most one owner, and that owner is a member which `owns` it.
+    Invariant: a partition has at most one owner, which has it assigned or pending
+    revocation.
     """
 
     def __init__(self, group_id: str) -> None:
@@ -108,7 +110,7 @@ class ConsumerGroup(Group):
     def check_offset_commit(
         self,
         member_id: str,
-        group_instance_id: str | None,
+        group_instance_id: str | None,  # noqa: ARG002 - the member's epoch says it all
         generation_or_epoch: int,
         api_version: int,
     ) -> None:
@@ -186,14 +188,6 @@ class ConsumerGroup(Group):
         owners = self._owners.get(topic_id)
         return None if owners is None else owners.get(partition)
 
-    def assignor(self, default: str) -> str:
-        """The assignor that most members ask for; `default` when none asks."""
-        votes: dict[str, int] = {}
-        for member in self.members.values():
-            if member.server_assignor is not None:
-                votes[member.server_assignor] = votes.get(member.server_assignor, 0) + 1
-        return max(votes, key=votes.__getitem__) if votes else default
-
     def describe(self, default_assignor: str) -> DescribedGroup:
         """The group for ConsumerGroupDescribe."""
         members = tuple(
@@ -217,7 +211,7 @@ class ConsumerGroup(Group):
             self.state_name,
             self.epoch,
             self.assignment_epoch,
-            self.assignor(default_assignor),
+            preferred_assignor(self.members.values(), default_assignor),
             members,
         )
 
@@ -294,6 +288,12 @@ class ConsumerGroup(Group):
             self.expressions.pop(expression, None)
         else:
             self.expressions[expression] = value
+
+
+def preferred_assignor(members: Iterable[ConsumerMember], default: str) -> str:
+    """The assignor that most members ask for; `default` when none asks."""
+    votes = Counter(each.server_assignor for each in members if each.server_assignor is not None)
+    return votes.most_common(1)[0][0] if votes else default
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[CoordinatorRecord]:

@@ -6,7 +6,6 @@ Two records tell of it: what it subscribes to (key 5), and what it has (key 8).
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
-from uuid import UUID
 
 from odradek.coordinator.assignors import Partitions
 from odradek.coordinator.consumer.requests import HeartbeatRequest
@@ -60,15 +59,14 @@ class ConsumerMember(NamedTuple):
         """Whether the member speaks the classic protocol, in a group that was upgraded."""
         return self.classic is not None
 
+    @property
+    def subscription(self) -> tuple[frozenset[str], str]:
+        """What the member reads, by name and by expression."""
+        return self.subscribed_topic_names, self.subscribed_topic_regex
+
     def is_reconciled_to(self, epoch: int) -> bool:
         """Whether the member has what the assignment of that epoch gives it."""
         return self.state is MemberState.STABLE and self.member_epoch == epoch
-
-    def owns(self, topic_id: UUID, partition: int) -> bool:
-        """Whether the member may be reading the partition."""
-        none: frozenset[int] = frozenset()
-        assigned = partition in self.assigned.get(topic_id, none)
-        return assigned or partition in self.pending_revocation.get(topic_id, none)
 
     def described_by(self, request: HeartbeatRequest) -> "ConsumerMember":
         """The member with what a heartbeat says of it; what it leaves out stays."""

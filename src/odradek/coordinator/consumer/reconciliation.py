@@ -28,17 +28,19 @@ def reconcile(
     target: Partitions,
     owned: Partitions | None,
     owner: Owner,
+    target_changed: bool = False,
 ) -> ConsumerMember:
     """The member one step further, or itself where it has to wait.
 
-    `owned` is what it says it has, None when it did not say.
+    `owned` is what it says it has, None when it did not say. `target_changed`: the target is
+    no longer what it was when the member reached its epoch, since it reads other topics now.
 
     Raises:
         BrokerError: FENCED_MEMBER_EPOCH, its state was written by a newer coordinator and it
             has to begin anew.
     """
     match member.state:
-        case MemberState.STABLE if member.member_epoch == target_epoch:
+        case MemberState.STABLE if member.member_epoch == target_epoch and not target_changed:
             return member
         case MemberState.UNREVOKED_PARTITIONS if _still_owns(owned, member.pending_revocation):
             return member

@@ -1,0 +1,365 @@
+"""`ConsumerGroups`: the consumer groups of one partition, as requests reach them (R25).
+
+A heartbeat is everything: it joins (epoch 0), lives on, changes a subscription, reports what
+was given back, and leaves (-1; a static member that will be back: -2). Each is a command: it
+looks at the group, decides in a `GroupChange`, and returns records and an answer.
+"""
+
+import logging
+from collections.abc import Callable
+
+from odradek.coordinator.assignors import ASSIGNORS
+from odradek.coordinator.consumer.deadlines import (
+    Deadlines,
+    DelayedRevocation,
+    DelayedSession,
+    RevocationKey,
+    SessionKey,
+)
+from odradek.coordinator.consumer.group import ConsumerGroup, preferred_assignor
+from odradek.coordinator.consumer.group_change import GroupChange
+from odradek.coordinator.consumer.member import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    NO_PARTITIONS,
+    STATIC_LEAVE_EPOCH,
+    ConsumerMember,
+    MemberState,
+)
+from odradek.coordinator.consumer.reconciliation import is_subset
+from odradek.coordinator.consumer.requests import (
+    DescribedGroup,
+    HeartbeatRequest,
+    HeartbeatResult,
+    check_heartbeat,
+)
+from odradek.coordinator.consumer.settings import ConsumerGroupSettings
+from odradek.coordinator.group import GroupRegistry
+from odradek.coordinator.records import CoordinatorRecord
+from odradek.coordinator.runtime import CoordinatorResult
+from odradek.coordinator.services import ShardServices
+from odradek.errors import BrokerError, ErrorCode
+
+logger = logging.getLogger(__name__)
+
+Command = Callable[[], CoordinatorResult[None]]
+Execute = Callable[[str, Command], None]
+"""Runs a command of a group by itself, behind the group's other commands."""
+
+
+class ConsumerGroups:
+    """Heartbeats and descriptions. Called on the broker's loop only."""
+
+    def __init__(
+        self,
+        registry: GroupRegistry,
+        services: ShardServices,
+        execute: Execute,
+    ) -> None:
+        self._registry = registry
+        self._services = services
+        self._topics = services.topics
+        self._execute = execute
+        self._sessions = Deadlines(services.heartbeats)
+        self._revocations = Deadlines(services.rebalances)
+
+    # Requests
+
+    def heartbeat(
+        self, request: HeartbeatRequest, api_version: int
+    ) -> CoordinatorResult[HeartbeatResult]:
+        """A member joins, lives on, or leaves.
+
+        Raises:
+            BrokerError: it may not, or has to join anew.
+        """
+        check_heartbeat(request, api_version, self._assignor_names())
+        if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
+            return self._leave(request)
+        return self._live(request)
+
+    def _assignor_names(self) -> list[str]:
+        """The assignors that are switched on, the default first."""
+        names: list[str] = self._services.config["group.consumer.assignors"]
+        return [name for name in names if name in ASSIGNORS] or list(ASSIGNORS)
+
+    def describe(self, group_id: str) -> DescribedGroup:
+        """The group for ConsumerGroupDescribe.
+
+        Raises:
+            BrokerError: GROUP_ID_NOT_FOUND.
+        """
+        return self._group(group_id).describe(self._assignor_names()[0])
+
+    def _group(self, group_id: str) -> ConsumerGroup:
+        group = self._registry.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            return group
+        raise BrokerError(
+            ErrorCode.GROUP_ID_NOT_FOUND,
+            f"Group {group_id} not found."
+            if group is None
+            else f"Group {group_id} is not a consumer group.",
+        )
+
+    # Living
+
+    def _live(self, request: HeartbeatRequest) -> CoordinatorResult[HeartbeatResult]:
+        before: list[CoordinatorRecord] = []
+        if request.member_epoch == JOIN_EPOCH:
+            group = self._group_to_join(request.group_id, before)
+        else:
+            group = self._group(request.group_id)
+        self._check_size(group, request.member_id)
+        member_id = request.member_id or str(self._services.new_uuid())
+        change = self._change(group)
+        member = self._find_member(change, member_id, request)
+        updated = member.described_by(request)
+        if updated != change.member(member_id):
+            change.put(updated)
+        self._maybe_bump_epoch(change)
+        self._maybe_assign(change)
+        reconciled = change.reconcile(updated, request.owned)
+        self._start_session(group.group_id, member_id)
+        self._watch_revocation(group.group_id, member, reconciled)
+        settings = self._settings(group.group_id)
+        tell = request.member_epoch == JOIN_EPOCH or request.is_full
+        return CoordinatorResult(
+            [*before, *change.records],
+            HeartbeatResult(
+                member_id,
+                reconciled.member_epoch,
+                settings.heartbeat_interval_ms,
+                reconciled.assigned if tell or reconciled.assigned != member.assigned else None,
+            ),
+        )
+
+    def _group_to_join(self, group_id: str, records: list[CoordinatorRecord]) -> ConsumerGroup:
+        """The group, or a new one; one without members may change its kind."""
+        group = self._registry.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            return group
+        if group is not None:
+            if not group.is_empty:
+                raise BrokerError(
+                    ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group."
+                )
+            records += group.tombstones()
+            logger.info("group %s, which is empty, becomes a consumer group", group_id)
+        return ConsumerGroup(group_id)
+
+    def _check_size(self, group: ConsumerGroup, member_id: str) -> None:
+        limit: int = self._services.config["group.consumer.max.size"]
+        if len(group.members) >= limit and member_id not in group.members:
+            raise BrokerError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"The consumer group has reached its maximum capacity of {limit} members.",
+            )
+
+    def _find_member(
+        self, change: GroupChange, member_id: str, request: HeartbeatRequest
+    ) -> ConsumerMember:
+        """Who sends the heartbeat: known, new, or the next process of a static member."""
+        group = change.group
+        instance_id = request.instance_id
+        joins = request.member_epoch == JOIN_EPOCH
+        holder = None if instance_id is None else self._holder(group, instance_id)
+        if holder is not None and holder.member_id != member_id:
+            if not joins:
+                raise _fenced(holder, instance_id)
+            return self._replace_static(change, holder, member_id)
+        member = holder or group.members.get(member_id)
+        if member is None:
+            if not joins:
+                raise BrokerError(
+                    ErrorCode.UNKNOWN_MEMBER_ID,
+                    f"Member {member_id} is not a member of group {group.group_id}.",
+                )
+            logger.info("group %s: member %s joins", group.group_id, member_id)
+            return ConsumerMember(member_id)
+        if not joins:
+            _check_epoch(member, request)
+        return member
+
+    def _holder(self, group: ConsumerGroup, instance_id: str) -> ConsumerMember | None:
+        holder_id = group.static_members.get(instance_id)
+        return None if holder_id is None else group.members[holder_id]
+
+    def _replace_static(
+        self, change: GroupChange, holder: ConsumerMember, member_id: str
+    ) -> ConsumerMember:
+        if holder.member_epoch != STATIC_LEAVE_EPOCH:
+            raise BrokerError(
+                ErrorCode.UNRELEASED_INSTANCE_ID,
+                f"Static member {member_id} with instance id {holder.instance_id} cannot join "
+                f"the group because the instance id is owned by {holder.member_id} member.",
+            )
+        logger.info(
+            "group %s: member %s takes the place of %s, instance %s",
+            change.group.group_id,
+            member_id,
+            holder.member_id,
+            holder.instance_id,
+        )
+        self._end_deadlines(change.group.group_id, holder.member_id)
+        return change.replace(holder, member_id)
+
+    def _maybe_bump_epoch(self, change: GroupChange) -> None:
+        """Raises the epoch when members, subscriptions or topics have become others."""
+        group = change.group
+        outdated = group.checked_metadata != self._topics.version
+        if not change.subscription_changed and not outdated and group.epoch:
+            return
+        if change.check_metadata() or change.subscription_changed or not group.epoch:
+            change.bump_epoch()
+        else:
+            group.checked_metadata = self._topics.version
+
+    def _maybe_assign(self, change: GroupChange) -> None:
+        """Computes a target when the epoch is ahead, unless the last one is too young."""
+        group = change.group
+        if change.epoch == change.target_epoch:
+            return
+        age_ms = self._services.clock.wall_ms() - group.assignment_timestamp_ms
+        interval_ms = self._settings(group.group_id).assignment_interval_ms
+        if change.target_epoch and 0 <= age_ms < interval_ms:
+            return
+        change.assign(preferred_assignor(change.members(), self._assignor_names()[0]))
+
+    # Leaving
+
+    def _leave(self, request: HeartbeatRequest) -> CoordinatorResult[HeartbeatResult]:
+        group = self._group(request.group_id)
+        if request.instance_id is None:
+            member = group.members.get(request.member_id)
+        else:
+            member = self._holder(group, request.instance_id)
+        if member is None:
+            raise BrokerError(
+                ErrorCode.UNKNOWN_MEMBER_ID,
+                f"Member {request.member_id} is not a member of group {group.group_id}.",
+            )
+        if member.member_id != request.member_id:
+            raise _fenced(member, request.instance_id)
+        change = self._change(group)
+        if request.member_epoch == STATIC_LEAVE_EPOCH:
+            self._leave_for_now(change, member)
+        else:
+            logger.info("group %s: member %s leaves", group.group_id, member.member_id)
+            self._drop(change, member)
+        return CoordinatorResult(
+            change.records, HeartbeatResult(request.member_id, request.member_epoch)
+        )
+
+    def _leave_for_now(self, change: GroupChange, member: ConsumerMember) -> None:
+        """A static member goes and says that it will be back: it keeps its place for the rest
+        of its session."""
+        self._revocations.met(RevocationKey(change.group.group_id, member.member_id))
+        change.set_assignment(
+            member.at_epoch(STATIC_LEAVE_EPOCH, member.state, member.assigned, NO_PARTITIONS)
+        )
+
+    def _drop(self, change: GroupChange, member: ConsumerMember) -> None:
+        self._end_deadlines(change.group.group_id, member.member_id)
+        change.remove(member)
+        change.check_metadata()
+        change.bump_epoch()
+
+    # Deadlines
+
+    def _start_session(self, group_id: str, member_id: str) -> None:
+        session_ms = self._settings(group_id).session_timeout_ms
+        session = DelayedSession(
+            session_ms,
+            lambda: self._expel(group_id, member_id, None, f"no heartbeat in {session_ms} ms"),
+        )
+        self._sessions.start(SessionKey(group_id, member_id), session)
+
+    def _watch_revocation(
+        self, group_id: str, before: ConsumerMember, after: ConsumerMember
+    ) -> None:
+        key = RevocationKey(group_id, after.member_id)
+        if after.state is not MemberState.UNREVOKED_PARTITIONS:
+            self._revocations.met(key)
+        elif after != before:
+            self._start_revocation(key, after)
+
+    def _start_revocation(self, key: RevocationKey, member: ConsumerMember) -> None:
+        epoch, timeout_ms = member.member_epoch, member.rebalance_timeout_ms
+        reason = f"it did not give partitions back in {timeout_ms} ms"
+        revocation = DelayedRevocation(
+            timeout_ms, lambda: self._expel(key.group_id, key.member_id, epoch, reason)
+        )
+        self._revocations.start(key, revocation)
+
+    def _end_deadlines(self, group_id: str, member_id: str) -> None:
+        self._sessions.met(SessionKey(group_id, member_id))
+        self._revocations.met(RevocationKey(group_id, member_id))
+
+    def _expel(self, group_id: str, member_id: str, epoch: int | None, reason: str) -> None:
+        """Drops a member that missed a deadline, unless it has gone on from that epoch."""
+
+        def command() -> CoordinatorResult[None]:
+            group = self._registry.get(group_id)
+            member = group.members.get(member_id) if isinstance(group, ConsumerGroup) else None
+            if member is None or (epoch is not None and member.member_epoch != epoch):
+                return CoordinatorResult((), None)
+            assert isinstance(group, ConsumerGroup)
+            logger.info("group %s: member %s is out: %s", group_id, member_id, reason)
+            change = self._change(group)
+            self._drop(change, member)
+            return CoordinatorResult(change.records, None)
+
+        self._execute(group_id, command)
+
+    # Help
+
+    def _change(self, group: ConsumerGroup) -> GroupChange:
+        now_ms = self._services.clock.wall_ms()
+        return GroupChange(group, self._topics.image, self._topics.version, now_ms)
+
+    def _settings(self, group_id: str) -> ConsumerGroupSettings:
+        return ConsumerGroupSettings(group_id, self._services.config, self._topics.image)
+
+    # The log
+
+    def on_loaded(self) -> None:
+        """The deadlines of all members begin anew: they had no coordinator to turn to."""
+        for group in self._registry:
+            if isinstance(group, ConsumerGroup):
+                for member in group.members.values():
+                    self._start_session(group.group_id, member.member_id)
+                    if member.state is MemberState.UNREVOKED_PARTITIONS:
+                        key = RevocationKey(group.group_id, member.member_id)
+                        self._start_revocation(key, member)
+
+    def on_unloaded(self) -> None:
+        """Nobody is awaited here any more."""
+        self._sessions.clear()
+        self._revocations.clear()
+
+
+def _check_epoch(member: ConsumerMember, request: HeartbeatRequest) -> None:
+    """A member must be at the epoch that it was told. One epoch less is right as well when the
+    answer with the next was lost, provided that it has nothing that it should not have."""
+    if request.member_epoch == member.member_epoch:
+        return
+    is_repeated = (
+        request.member_epoch == member.previous_member_epoch
+        and request.member_epoch < member.member_epoch
+        and request.owned is not None
+        and is_subset(request.owned, member.assigned)
+    )
+    if not is_repeated:
+        raise BrokerError(
+            ErrorCode.FENCED_MEMBER_EPOCH,
+            f"Member {member.member_id} is at epoch {member.member_epoch}, not at "
+            f"{request.member_epoch}; it has to give up its partitions and join again.",
+        )
+
+
+def _fenced(holder: ConsumerMember, instance_id: str | None) -> BrokerError:
+    return BrokerError(
+        ErrorCode.FENCED_INSTANCE_ID,
+        f"Instance {instance_id} has become member {holder.member_id}.",
+    )

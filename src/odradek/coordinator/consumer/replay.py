@@ -1,0 +1,117 @@
+"""`ConsumerGroupReplay`: what the log says of consumer groups, applied to them.
+
+Compaction may leave a member's record without the group's before it, so any record makes the
+group that it is about; one that ends something makes nothing.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from odradek.coordinator.consumer.group import ConsumerGroup
+from odradek.coordinator.consumer_group_records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupPartitionMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+)
+from odradek.coordinator.group import GroupRegistry
+
+
+class ConsumerGroupReplay:
+    """One method for each kind of record; `methods` says which is whose."""
+
+    def __init__(self, registry: GroupRegistry) -> None:
+        self._registry = registry
+
+    def methods(self) -> dict[type, Callable[[Any, Any], None]]:
+        """The methods by the type of key."""
+        return {
+            ConsumerGroupMetadataKey: self._group,
+            ConsumerGroupPartitionMetadataKey: self._partition_metadata,
+            ConsumerGroupMemberMetadataKey: self._member,
+            ConsumerGroupTargetAssignmentMetadataKey: self._target_epoch,
+            ConsumerGroupTargetAssignmentMemberKey: self._target,
+            ConsumerGroupCurrentMemberAssignmentKey: self._assignment,
+            ConsumerGroupRegularExpressionKey: self._expression,
+        }
+
+    def _find(self, group_id: str, value: object | None) -> ConsumerGroup | None:
+        """The group; made if there is none, unless the record ends something."""
+        group = self._registry.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            return group
+        if value is None:
+            return None
+        self._registry.remove(group_id)
+        made = ConsumerGroup(group_id)
+        self._registry.put(made)
+        return made
+
+    def _group(
+        self, key: ConsumerGroupMetadataKey, value: ConsumerGroupMetadataValue | None
+    ) -> None:
+        group = self._find(key.group_id, value)
+        if group is not None and value is not None:
+            group.replay_group(value)
+        elif group is not None:
+            self._registry.remove(key.group_id)
+
+    def _partition_metadata(
+        self,
+        key: ConsumerGroupPartitionMetadataKey,
+        value: ConsumerGroupPartitionMetadataValue | None,
+    ) -> None:
+        """Old brokers wrote what topics they saw; the hash in the group's record replaces it."""
+
+    def _member(
+        self, key: ConsumerGroupMemberMetadataKey, value: ConsumerGroupMemberMetadataValue | None
+    ) -> None:
+        group = self._find(key.group_id, value)
+        if group is not None:
+            group.replay_member(key.member_id, value)
+
+    def _target_epoch(
+        self,
+        key: ConsumerGroupTargetAssignmentMetadataKey,
+        value: ConsumerGroupTargetAssignmentMetadataValue | None,
+    ) -> None:
+        group = self._find(key.group_id, value)
+        if group is not None:
+            group.replay_target_epoch(value)
+
+    def _target(
+        self,
+        key: ConsumerGroupTargetAssignmentMemberKey,
+        value: ConsumerGroupTargetAssignmentMemberValue | None,
+    ) -> None:
+        group = self._find(key.group_id, value)
+        if group is not None:
+            group.replay_target(key.member_id, value)
+
+    def _assignment(
+        self,
+        key: ConsumerGroupCurrentMemberAssignmentKey,
+        value: ConsumerGroupCurrentMemberAssignmentValue | None,
+    ) -> None:
+        group = self._find(key.group_id, value)
+        if group is not None:
+            group.replay_assignment(key.member_id, value)
+
+    def _expression(
+        self,
+        key: ConsumerGroupRegularExpressionKey,
+        value: ConsumerGroupRegularExpressionValue | None,
+    ) -> None:
+        group = self._find(key.group_id, value)
+        if group is not None:
+            group.replay_expression(key.regular_expression, value)
