@@ -6,11 +6,14 @@ none of this, only the package on the workers.
 """
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from pyspark_odradek.gateway import Gateway, launch
@@ -51,14 +54,12 @@ def session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     gateway = launch(settings, memory=memory)
     try:
-        spark = _connect(gateway, app_name, master, settings)
-        try:
-            yield spark
-        finally:
-            spark.stop()
-            _forget_gateway()
+        yield _connect(gateway, app_name, master, settings)
     finally:
+        # The JVM stops its session by itself when it ends. Asking it to would need the
+        # connection of this thread, and that still waits for an answer after a Ctrl-C.
         gateway.close()
+        _forget_session()
 
 
 def _connect(
@@ -69,16 +70,34 @@ def _connect(
         builder = SparkSession.builder.appName(app_name).master(master)
         for name, value in settings.items():
             builder = builder.config(name, value)
-        return builder.getOrCreate()
+        with _keeping_interrupt_handler():
+            return builder.getOrCreate()
     finally:
         gateway.withdraw()
 
 
-def _forget_gateway() -> None:
-    """Lets a later session of this process start a JVM of its own."""
-    from pyspark import SparkContext
+@contextmanager
+def _keeping_interrupt_handler() -> Iterator[None]:
+    """Takes back the handler of Ctrl-C that a session installs.
 
+    It asks the JVM to cancel its jobs over the connection on which this thread waits for one
+    of them, and so waits for itself. Our way out of a session ends all jobs anyway.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
+def _forget_session() -> None:
+    """Lets a later session of this process start a JVM of its own."""
     if SparkContext._gateway is not None:
-        SparkContext._gateway.shutdown()
+        SparkContext._gateway.close()
     SparkContext._gateway = None
     SparkContext._jvm = None
+    SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None

@@ -1,10 +1,10 @@
 """Runs a pipeline in a session of its own until it is done or told to stop."""
 
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from types import FrameType
 from typing import Final
 
 from pyspark.errors import PySparkException
@@ -14,6 +14,7 @@ from pyspark_odradek.pipelines.settings import PIPELINES, PipelineError, Pipelin
 from pyspark_odradek.session import session
 
 _STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_STEP_S: Final = 1
 
 
 def run_pipeline(
@@ -37,27 +38,20 @@ def run_pipeline(
 
 
 def _await(query: StreamingQuery) -> None:
-    with _stopping_on_signals():
-        try:
-            query.awaitTermination()
-        except KeyboardInterrupt:
-            query.stop()
+    """Waits in short steps: a signal must not break off a conversation with the JVM."""
+    with _stop_asked_by_signal() as stop:
+        while not query.awaitTermination(_STEP_S):
+            if stop.is_set():
+                query.stop()
 
 
 @contextmanager
-def _stopping_on_signals() -> Iterator[None]:
-    """Makes SIGTERM and Ctrl-C interrupt the wait, and no more.
-
-    PySpark has a handler of its own for Ctrl-C, which fails the batch under way instead of
-    letting its query stop in order.
-    """
-
-    def interrupt(_signal: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in _STOP_SIGNALS}
+def _stop_asked_by_signal() -> Iterator[threading.Event]:
+    """An event that SIGINT and SIGTERM set, instead of what they did before."""
+    stop = threading.Event()
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in _STOP_SIGNALS}
     try:
-        yield
+        yield stop
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
