@@ -5,7 +5,7 @@ something took and never goes back; `wall_ms` says when it happened and may jump
 are monotonic, record timestamps and retention are wall time.
 """
 
-import time
+from time import monotonic_ns, time_ns
 from collections.abc import Callable
 from typing import Protocol
 
@@ -27,11 +27,11 @@ class SystemClock:
 
     def monotonic_ms(self) -> int:
         """The machine's monotonic clock."""
-        return time.monotonic_ns() // 1_000_000
+        return monotonic_ns() // 1_000_000
 
     def wall_ms(self) -> int:
         """The machine's date and time."""
-        return time.time_ns() // 1_000_000
+        return time_ns() // 1_000_000
 
 
 class ManualClock:

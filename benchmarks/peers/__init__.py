@@ -1,0 +1,1 @@
+"""Harnesses that put other people's programs under the load of our benchmarks."""

@@ -1,0 +1,4 @@
+"""The report."""
+
+
+def make(bootstrap_server: str | None) -> None: ...
