@@ -14,6 +14,7 @@ from odradek.coordinator.assignors import Partitions
 from odradek.coordinator.consumer.requests import DescribedGroup, DescribedMember
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
+from odradek.handlers.rebalance_protocols import check_consumer_protocol
 from odradek.handlers.request import Request
 from odradek.metadata.image import MetadataImage
 
@@ -36,6 +37,7 @@ def fail(request: Request, code: ErrorCode) -> None:
 
 def _group(context: HandlerContext, group_id: str) -> _Fields:
     try:
+        check_consumer_protocol(context)
         group = context.groups.describe_consumer_group(group_id)
     except BrokerError as error:
         return _error(group_id, error.code, error.message)

@@ -281,7 +281,7 @@ class ConsumerGroups:
         key = RevocationKey(group_id, after.member_id)
         if after.state is not MemberState.UNREVOKED_PARTITIONS:
             self._revocations.met(key)
-        elif after != before:
+        elif after.pending_revocation != before.pending_revocation:
             self._start_revocation(key, after)
 
     def _start_revocation(self, key: RevocationKey, member: ConsumerMember) -> None:

@@ -143,7 +143,13 @@ class ConsumerMember(NamedTuple):
     ) -> "ConsumerMember":
         """The member with what a value for key 8 says; without one it has nothing."""
         if value is None:
-            return ConsumerMember(self.member_id).with_metadata(self.metadata_value())
+            return self._replace(
+                member_epoch=JOIN_EPOCH,
+                previous_member_epoch=-1,
+                state=MemberState.STABLE,
+                assigned=NO_PARTITIONS,
+                pending_revocation=NO_PARTITIONS,
+            )
         known = value.state in MemberState.__members__.values()
         return self._replace(
             member_epoch=value.member_epoch,
