@@ -13,7 +13,7 @@ import argparse
 import json
 import sys
 
-from benchmarks.purgatory import report, runs, sweep
+from benchmarks.purgatory import runs, sweep
 
 
 def main() -> int:
@@ -23,6 +23,9 @@ def main() -> int:
             options_of(arguments), numbers(arguments.rates), arguments.rounds, arguments.quick
         )
     if arguments.report:
+        # Imported here: only the report needs Spark and a client.
+        from benchmarks.purgatory import report
+
         report.make(arguments.bootstrap_server)
     if arguments.sweep or arguments.report:
         return 0

@@ -1,4 +1,223 @@
-"""The report."""
+"""The page: charts of the publication, ours drawn over them, and the tables behind.
+
+The last sweep's measurements go to a topic of a broker, Spark reads them back and computes, and
+one HTML file with everything in it is written: `out/purgatory.html`.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import Row
+
+import odradek
+from benchmarks.purgatory.analysis import Analysis, analyse
+from benchmarks.purgatory.charts import Axis, Chart, Line
+from benchmarks.purgatory.sweep import RESULTS
+from benchmarks.purgatory.topic import TOPIC, publish
+from pyspark_odradek.session import session
+
+PAGE = Path(__file__).resolve().parents[2] / "out" / "purgatory.html"
+
+COLOURS = {
+    "wheel": "#1f6fb2",
+    "queue, sweep by iterator": "#c0392b",
+    "queue, sweep by rebuilding": "#e08e45",
+    "kafka": "#2e8b57",
+}
+NAMES = {
+    "wheel": "Odradek: timing wheels",
+    "queue, sweep by iterator": "old design, swept by iterator (as published)",
+    "queue, sweep by rebuilding": "old design, swept by rebuilding",
+    "kafka": "Apache Kafka's purgatory (Java)",
+}
+WORKLOADS = {
+    "few": "few time-outs (completion p50 20 ms, p75 60 ms)",
+    "many": "many time-outs (completion p50 200 ms, p75 400 ms)",
+}
+# Where the published charts end: the old design's saturation, the new one's highest rate.
+PUBLISHED = {
+    "few": (("published: old design", 40_000),),
+    "many": (("published: old design", 25_000), ("published: new design", 105_000)),
+}
+GREY = "#8795a1"
+
+STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 74rem;
+       padding: 0 1rem; color: #22313f }
+figure { margin: 0 } .charts { display: grid; gap: 1rem;
+       grid-template-columns: repeat(auto-fit, minmax(24rem, 1fr)) }
+svg { width: 100%; height: auto; background: #fbfcfd } svg .title { font-size: 14px }
+svg text { fill: #22313f } svg .tick, svg .axis { font-size: 11px; fill: #5c6b78 }
+svg .grid { stroke: #e3e8ec } svg .line { fill: none; stroke-width: 2 }
+table { border-collapse: collapse; margin: 1rem 0 } td, th { padding: .2rem .7rem;
+       border-bottom: 1px solid #e3e8ec; text-align: right } td:first-child, th:first-child,
+td:nth-child(2), th:nth-child(2) { text-align: left } .key { display: inline-block;
+       width: 1.6rem; height: .25rem; margin-right: .4rem; vertical-align: middle }
+ul.keys { list-style: none; padding: 0; display: flex; flex-wrap: wrap; gap: .3rem 1.5rem }
+"""
 
 
-def make(bootstrap_server: str | None) -> None: ...
+def make(bootstrap_servers: str | None) -> None:
+    """Publishes, analyses and writes the page.
+
+    Raises:
+        SystemExit: there are no measurements yet.
+    """
+    if not RESULTS.exists():
+        raise SystemExit(f"there is no {RESULTS.name} yet; measure first with --sweep")
+    results = json.loads(RESULTS.read_text(encoding="utf-8"))
+    with broker(bootstrap_servers) as address, session("purgatory-report") as spark:
+        published = publish(results["runs"], address)
+        analysis = analyse(spark, address)
+    if bootstrap_servers is None and analysis.records != published:
+        raise SystemExit(f"{published} records were published and {analysis.records} read back")
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text(page(results["machine"], analysis), encoding="utf-8")
+    print(f"{PAGE.relative_to(PAGE.parents[1])}: {analysis.records} records of {TOPIC}")
+
+
+@contextmanager
+def broker(bootstrap_servers: str | None) -> Iterator[str]:
+    """The broker that was asked for, or one in this process."""
+    if bootstrap_servers is not None:
+        yield bootstrap_servers
+        return
+    with odradek.Broker() as own:
+        own.create_topic(TOPIC, partitions=2)
+        yield own.bootstrap_servers
+
+
+def page(machine: dict[str, Any], analysis: Analysis) -> str:
+    """The whole page."""
+    completions = sorted({row.completions for row in analysis.rates})
+    parts = [
+        "<!doctype html><html lang='en'><meta charset='utf-8'>",
+        "<meta name='viewport' content='width=device-width'>",
+        f"<title>Purgatory benchmark</title><style>{STYLE}</style>",
+        "<h1>Requests that wait: timing wheels against a queue</h1>",
+        "<p>Requests arrive at random, wait under three keys, and complete after a random time or "
+        "after 200 ms, whichever is first. What limits a design is not the waiting but the "
+        "starting, completing and forgetting of each. Completions come from a second "
+        f"{escape(' and '.join(completions))}. Every process may use 200 MB.</p>",
+        f"<p>Measured with {escape(facts(machine))}. Compare columns of this page with each other, "
+        "and with no other machine.</p>",
+        f"<ul class='keys'>{''.join(map(key, COLOURS))}{key('published')}</ul>",
+    ]
+    for workload, title in WORKLOADS.items():
+        rows = [row for row in analysis.rates if row.workload == workload]
+        if rows:
+            parts.append(f"<h2>{escape(title.capitalize())}</h2><div class='charts'>")
+            parts.extend(f"<figure>{chart.draw()}</figure>" for chart in charts(workload, rows))
+            parts.append("</div>")
+    parts += ["<h2>The highest rate followed</h2>", knee_table(analysis), LEGEND]
+    parts += ["<h2>All rates</h2>", rate_table(analysis.rates), "</html>"]
+    return "\n".join(parts) + "\n"
+
+
+LEGEND = (
+    "<p>A rate is followed when 97 % of it was reached, the 99th percentile of the lateness of "
+    "time-outs is at most 50 ms, and the share that expired is within one point of what the "
+    "distribution says. Published figures, of other machines in 2015, are dashed.</p>"
+)
+
+
+def facts(machine: dict[str, Any]) -> str:
+    """What it was measured on, in a line."""
+    return ", ".join(f"{name} {value}" for name, value in machine.items())
+
+
+def key(label: str) -> str:
+    """An entry of the legend."""
+    colour = COLOURS.get(label, GREY)
+    name = NAMES.get(label, "published figures and the target")
+    return f"<li><span class='key' style='background:{colour}'></span>{escape(name)}</li>"
+
+
+def charts(workload: str, rows: list[Row]) -> Iterator[Chart]:
+    """The three charts of the publication, and lateness."""
+    targets = sorted({row.target_per_s for row in rows})
+    diagonal = Line("target", GREY, [(targets[0], targets[0]), (targets[-1], targets[-1])], True)
+    published = [
+        Line(f"{name}, {rate:,}/s", GREY, [(targets[0], rate), (targets[-1], rate)], True)
+        for name, rate in PUBLISHED[workload]
+    ]
+    x = Axis("target rate, requests/s", logarithmic=True)
+    enqueued = lines(rows, "enqueued_per_s")
+    yield Chart("Enqueue rate", x, Axis("requests/s", True), [diagonal, *published, *enqueued])
+    yield Chart("Processor", x, Axis("cores used"), lines(rows, "cores"))
+    yield Chart("Garbage collection", x, Axis("ms per second"), lines(rows, "gc_ms_per_s"))
+    late = [line_of(label, [(row.target_per_s, max(row.late_ms[2], 0.5)) for row in found])
+            for label, found in by_label(rows) if all(row.late_ms for row in found)]  # fmt: skip
+    yield Chart("Lateness of time-outs, p99", x, Axis("ms", True), late)
+
+
+def by_label(rows: list[Row]) -> Iterator[tuple[str, list[Row]]]:
+    """The successful rows of each design, by rising rate."""
+    for label in COLOURS:
+        found = [row for row in rows if row.label == label and row.enqueued_per_s is not None]
+        if found:
+            yield label, sorted(found, key=lambda row: row.target_per_s)
+
+
+def lines(rows: list[Row], column: str) -> list[Line]:
+    """A line for each design."""
+    return [
+        line_of(label, [(row.target_per_s, row[column]) for row in found])
+        for label, found in by_label(rows)
+    ]
+
+
+def line_of(label: str, points: list[tuple[float, float]]) -> Line:
+    """A design's line in its colour."""
+    return Line(NAMES[label], COLOURS[label], points)
+
+
+def knee_table(analysis: Analysis) -> str:
+    """Workload, design, knee, and how ours compares."""
+    ours = {row.workload: row.knee_per_s for row in analysis.knees if row.label == "wheel"}
+    body = []
+    for row in analysis.knees:
+        rate, best = row.knee_per_s, ours.get(row.workload)
+        ratio = f"{best / rate:.2f}x" if rate and best else ""
+        followed = f"{rate:,.0f}" if rate else "none"
+        body.append([row.workload, NAMES.get(row.label, row.label), followed, ratio])
+    return table(["time-outs", "design", "requests/s", "ours against it"], body)
+
+
+def rate_table(rows: list[Row]) -> str:
+    """Everything that the charts are drawn from."""
+    heads = ["time-outs", "design", "target/s", "enqueued/s", "CPU s/million", "GC ms/s", "expired"]
+    heads += ["late p50", "late p99", "peak MB", "rounds"]
+    return table(heads, [rate_cells(row) for row in rows])
+
+
+def rate_cells(row: Row) -> list[str]:
+    """One line of the table."""
+    name = NAMES.get(row.label, row.label)
+    first = [row.workload, name, f"{row.target_per_s:,.0f}"]
+    if row.enqueued_per_s is None:
+        return [*first, row.error or "failed", *[""] * 6, str(row.rounds)]
+    late = [f"{row.late_ms[i]:.0f} ms" for i in (0, 2)] if row.late_ms else ["", ""]
+    return [
+        *first,
+        f"{row.enqueued_per_s:,.0f}",
+        f"{row.cpu_s_per_million:.2f}",
+        f"{row.gc_ms_per_s:.1f}",
+        f"{row.expired_share:.1%}",
+        *late,
+        "" if row.peak_rss_mb is None else f"{row.peak_rss_mb:.0f}",
+        str(row.rounds),
+    ]
+
+
+def table(heads: list[str], body: list[list[str]]) -> str:
+    """An HTML table."""
+    head = "".join(f"<th>{escape(cell)}</th>" for cell in heads)
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in body
+    )
+    return f"<table><tr>{head}</tr>{rows}</table>"
