@@ -22,24 +22,30 @@ def held_still(directory: str) -> Iterator[None]:
     Raises:
         UnreadableFile: a broker is running on it, or its lock cannot be read.
     """
-    path = os.path.join(directory, names.LOCK_FILE)
+    descriptor = _open(os.path.join(directory, names.LOCK_FILE))
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        yield
-        return
-    except OSError as error:
-        raise UnreadableFile(path, explain(error)) from error
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno in (errno.EAGAIN, errno.EACCES):
-                raise UnreadableFile(
-                    directory, "a broker is running on it; stop it first"
-                ) from error
-            raise UnreadableFile(path, explain(error)) from error
+        if descriptor is not None:
+            _take(descriptor, directory)
         yield
     finally:
-        os.close(descriptor)
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _open(path: str) -> int | None:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UnreadableFile(path, explain(error)) from error
+
+
+def _take(descriptor: int, directory: str) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        in_use = error.errno in (errno.EAGAIN, errno.EACCES)
+        problem = "a broker is running on it; stop it first" if in_use else explain(error)
+        raise UnreadableFile(directory, problem) from error

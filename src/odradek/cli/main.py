@@ -26,6 +26,9 @@ class Command(NamedTuple):
 COMMANDS: Final = (
     Command("start", "odradek.cli.start", "run a broker in the foreground"),
     Command("pipeline", "odradek.cli.pipeline", "run a Spark pipeline over a topic"),
+    Command("dump-log", "odradek.cli.dump_log", "print the files of a partition"),
+    Command("fsck", "odradek.cli.fsck", "check a data directory without changing it"),
+    Command("import", "odradek.cli.import_kafka", "take over an Apache Kafka data directory"),
     Command("wheel", "odradek.cli.wheel", "show a live timing wheel in the terminal"),
 )
 

@@ -11,6 +11,7 @@ Kafka's message definitions; tagged fields appear only when they were written.
 
 import base64
 from typing import Final, NamedTuple, TypeAlias
+from uuid import UUID
 
 from odradek.protocol.primitives import ProtocolError, Reader
 
@@ -117,3 +118,8 @@ def _number(reader: Reader, kind: str) -> int:
 def encode_uuid(data: bytes) -> str:
     """Kafka's text for an id."""
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def decode_uuid(text: str) -> UUID:
+    """The id of Kafka's text."""
+    return UUID(bytes=base64.urlsafe_b64decode(text + "=="))

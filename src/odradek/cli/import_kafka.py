@@ -1,0 +1,429 @@
+"""`odradek import`: takes over the topics of a stopped Apache Kafka, by copying its directories.
+
+The source stays as it is. Logs are copied into a folder of their own inside the data directory and
+moved into place together; the metadata is written last, so an import that is interrupted leaves
+nothing that a broker would take for its own. Topic ids, partitions and records come from the
+directories, settings from the metadata log of a Kafka without ZooKeeper. With ZooKeeper the
+settings are not in the directories: such topics are told to keep everything, so that nothing is
+deleted before somebody has decided.
+
+Groups' offsets and transactional ids come along as what they are: records of internal topics.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import Final, NamedTuple
+from uuid import UUID, uuid4
+
+from odradek.cli.directory_lock import held_still
+from odradek.config import TOPIC_SETTINGS, ConfigError
+from odradek.config.topic import parse_topic_settings
+from odradek.errors import BrokerError
+from odradek.metadata.embedded import schema
+from odradek.metadata.embedded.database import Database
+from odradek.metadata.embedded.journal import Statement, StoredMetadata
+from odradek.metadata.image import ConfigResource, PartitionImage, ResourceType, TopicImage
+from odradek.metadata.kraft_image import METADATA_TOPIC, KafkaMetadata
+from odradek.metadata.store import MetadataStoreError
+from odradek.model import INTERNAL_TOPICS, TopicPartition
+from odradek.protocol.primitives import ProtocolError
+from odradek.records.reader import read_batch
+from odradek.storage import checkpoints, names
+from odradek.storage.check import log_directories
+from odradek.storage.inspection import UnreadableFile, explain
+from odradek.storage.interchange import (
+    CopiedLog,
+    SourceDirectory,
+    SourceLog,
+    copy_log,
+    metadata_batches,
+    read_source,
+)
+
+_STAGE: Final = "odradek-import.tmp"
+# Topics that other parts of Kafka keep for themselves; nothing here would read them.
+_NOT_TAKEN: Final = frozenset({METADATA_TOPIC, "__share_group_state", "__remote_log_metadata"})
+_KEEP_ALL: Final[Mapping[str, str]] = {"retention.ms": "-1", "retention.bytes": "-1"}
+_INTERNAL: Final[Mapping[str, str]] = {"cleanup.policy": "compact", "compression.type": "producer"}
+_PROGRESS_BYTES: Final = 256 * 1024 * 1024
+_PRODUCER_ID_BLOCK: Final = 1000
+
+
+class ImportRefused(Exception):
+    """Why nothing was imported, as one line."""
+
+
+class PlannedTopic(NamedTuple):
+    """A topic that is going to be imported. `partition_count` may exceed the logs that are here."""
+
+    name: str
+    topic_id: UUID
+    partition_count: int
+    leader_epochs: Mapping[int, int]
+    settings: Mapping[str, str]
+    logs: Mapping[int, SourceLog]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `odradek import`."""
+    parser.add_argument(
+        "sources",
+        metavar="KAFKA_LOG_DIR",
+        nargs="+",
+        help="a directory of the stopped Kafka's log.dirs; all of them, where there are several",
+    )
+    parser.add_argument("--data-dir", metavar="DIR", required=True, help="where to, made if needed")
+    parser.add_argument(
+        "--broker-id",
+        metavar="N",
+        type=int,
+        default=1,
+        help="the id of the broker that will serve it (default: 1)",
+    )
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Imports, or says in one line why not."""
+    sources = list(log_directories(arguments.sources))
+    task = Import(sources, arguments.data_dir, arguments.broker_id)
+    try:
+        with ExitStack() as stack:
+            for source in sources:
+                stack.enter_context(held_still(source))
+            summary = task.run(stack)
+    except (UnreadableFile, ImportRefused, MetadataStoreError) as error:
+        print(f"odradek: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        where = error.filename or arguments.data_dir
+        print(f"odradek: {where}: {explain(error)}", file=sys.stderr)
+        return 1
+    if arguments.format == "json":
+        print(json.dumps(summary))
+        return 0
+    print(
+        "imported {topics} topics, {partitions} partitions, {records} records, {bytes} bytes; "
+        "start with: odradek start --data-dir {data_dir} --broker-id {broker_id}".format(**summary)
+    )
+    return 0
+
+
+class Import:
+    """One import."""
+
+    def __init__(self, sources: Sequence[str], data_dir: str, broker_id: int) -> None:
+        self._source_paths: Final = sources
+        self._data_dir: Final = data_dir
+        self._stage: Final = os.path.join(data_dir, _STAGE)
+        self._broker_id: Final = broker_id
+        self._copied_bytes = 0
+        self._total_bytes = 0
+        self._copies: dict[TopicPartition, CopiedLog] = {}
+
+    def run(self, stack: ExitStack) -> dict[str, str | int]:
+        """Does it; returns the numbers of the summary.
+
+        Raises:
+            UnreadableFile, ImportRefused, MetadataStoreError, OSError: nothing was imported.
+        """
+        self._check_target()
+        sources = [read_source(path) for path in self._source_paths]
+        kafka = self._read_metadata(sources)
+        topics = plan(sources, kafka)
+        self._total_bytes = sum(log.size_bytes for topic in topics for log in topic.logs.values())
+        os.makedirs(self._data_dir, exist_ok=True)
+        stack.enter_context(held_still(self._data_dir))
+        database = Database(self._data_dir)
+        stack.callback(database.close)
+        stored = database.read()
+        self._check_clashes(topics, stored)
+        self._check_space()
+        shutil.rmtree(self._stage, ignore_errors=True)
+        os.mkdir(self._stage)
+        stack.callback(shutil.rmtree, self._stage, ignore_errors=True)
+        was_clean = all(source.was_clean for source in sources)
+        for topic in topics:
+            self._copy_topic(topic, with_indexes=was_clean)
+        cluster_id = stored.cluster_id or self._cluster_id(sources)
+        is_new = not stored.cluster_id
+        self._move_into_place(sources, topics, cluster_id, was_clean=was_clean and is_new)
+        database.write(self._statements(cluster_id, kafka, topics, stored))
+        return {
+            "topics": len(topics),
+            "partitions": len(self._copies),
+            "records": sum(copy.record_count for copy in self._copies.values()),
+            "bytes": sum(copy.size_bytes for copy in self._copies.values()),
+            "data_dir": self._data_dir,
+            "broker_id": self._broker_id,
+        }
+
+    # What is there.
+
+    def _check_target(self) -> None:
+        target = os.path.realpath(self._data_dir)
+        for path in self._source_paths:
+            source = os.path.realpath(path)
+            if os.path.commonpath([source, target]) in (source, target):
+                raise ImportRefused(f"{self._data_dir} and {path} lie within each other")
+        if not os.path.lexists(self._data_dir):
+            return
+        present = set(os.listdir(self._data_dir))
+        if present - {_STAGE} and schema.FILE_NAME not in present:
+            raise ImportRefused(f"{self._data_dir} is not empty and not a data directory")
+        path = os.path.join(self._data_dir, names.META_PROPERTIES)
+        if os.path.lexists(path):
+            held = read_source(self._data_dir).properties.get("node.id")
+            if held != str(self._broker_id):
+                raise ImportRefused(f"{path} belongs to broker {held}; name it by --broker-id")
+
+    def _read_metadata(self, sources: Sequence[SourceDirectory]) -> KafkaMetadata | None:
+        """What a Kafka without ZooKeeper wrote down; None when no directory holds it."""
+        for source in sources:
+            path = os.path.join(source.path, f"{METADATA_TOPIC}-0")
+            if os.path.isdir(path):
+                return read_kafka_metadata(path)
+        self._warn(
+            "there is no metadata log in these directories, so no topic's settings: "
+            "the imported topics keep everything (retention.ms=-1, retention.bytes=-1)"
+        )
+        return None
+
+    def _check_clashes(self, topics: Sequence[PlannedTopic], stored: StoredMetadata) -> None:
+        taken = {topic.name for topic in stored.topics} | set(os.listdir(self._data_dir))
+        ids = {topic.topic_id for topic in stored.topics}
+        for topic in topics:
+            directories = {f"{topic.name}-{index}" for index in range(topic.partition_count)}
+            if topic.name in taken or topic.topic_id in ids or taken & directories:
+                raise ImportRefused(f"{self._data_dir} holds a topic {topic.name} already")
+
+    def _check_space(self) -> None:
+        free = shutil.disk_usage(self._data_dir).free
+        if free < self._total_bytes:
+            raise ImportRefused(
+                f"{self._data_dir} has {free} bytes free, {self._total_bytes} are to be copied"
+            )
+
+    # Copying.
+
+    def _copy_topic(self, topic: PlannedTopic, *, with_indexes: bool) -> None:
+        records = size_bytes = 0
+        for index in sorted(topic.logs):
+            log = topic.logs[index]
+            target = os.path.join(self._stage, str(log.topic_partition))
+            copied = copy_log(
+                log,
+                target,
+                with_indexes=with_indexes,
+                topic_id=topic.topic_id,
+                on_bytes=self._on_bytes,
+            )
+            if copied.damage is not None:
+                self._warn(f"{copied.damage}; copied as it is, records from there on may be lost")
+            self._copies[log.topic_partition] = copied
+            records += copied.record_count
+            size_bytes += copied.size_bytes
+        missing = sorted(set(range(topic.partition_count)) - set(topic.logs))
+        if missing:
+            listed = ", ".join(map(str, missing))
+            self._warn(f"{topic.name}: partitions {listed} are not in these directories: empty")
+        print(
+            f"{topic.name}: {len(topic.logs)} partitions, {records} records, {size_bytes} bytes",
+            file=sys.stderr,
+        )
+
+    def _on_bytes(self, size_bytes: int) -> None:
+        before = self._copied_bytes
+        self._copied_bytes += size_bytes
+        if before // _PROGRESS_BYTES != self._copied_bytes // _PROGRESS_BYTES:
+            print(f"copied {self._copied_bytes} of {self._total_bytes} bytes", file=sys.stderr)
+
+    def _move_into_place(
+        self,
+        sources: Sequence[SourceDirectory],
+        topics: Sequence[PlannedTopic],
+        cluster_id: str,
+        *,
+        was_clean: bool,
+    ) -> None:
+        # From here on a broker would find logs that were not closed by it.
+        marker = os.path.join(self._data_dir, names.CLEAN_SHUTDOWN_FILE)
+        if os.path.lexists(marker):
+            os.unlink(marker)
+        self._merge_checkpoints(sources)
+        for topic in topics:
+            for log in topic.logs.values():
+                name = str(log.topic_partition)
+                os.rename(os.path.join(self._stage, name), os.path.join(self._data_dir, name))
+        if not os.path.lexists(os.path.join(self._data_dir, names.META_PROPERTIES)):
+            data = checkpoints.encode_meta_properties(cluster_id, self._broker_id, uuid4())
+            self._write(names.META_PROPERTIES, data)
+        if was_clean:
+            self._write(names.CLEAN_SHUTDOWN_FILE, checkpoints.encode_clean_shutdown(-1))
+        _sync(self._data_dir)
+
+    def _merge_checkpoints(self, sources: Sequence[SourceDirectory]) -> None:
+        for name, offsets_of in (
+            (names.RECOVERY_POINT_CHECKPOINT, [s.recovery_points for s in sources]),
+            (names.LOG_START_OFFSET_CHECKPOINT, [s.log_start_offsets for s in sources]),
+            (names.HIGH_WATERMARK_CHECKPOINT, [s.high_watermarks for s in sources]),
+        ):
+            path = os.path.join(self._data_dir, name)
+            merged: dict[TopicPartition, int] = {}
+            if os.path.lexists(path):
+                with open(path, "rb") as stream:
+                    merged.update(checkpoints.parse_offsets(stream.read()))
+            for offsets in offsets_of:
+                merged.update((tp, offsets[tp]) for tp in offsets if tp in self._copies)
+            self._write(name, checkpoints.encode_offsets(merged))
+
+    def _write(self, name: str, data: bytes) -> None:
+        path = os.path.join(self._data_dir, name)
+        with open(path + ".tmp", "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(path + ".tmp", path)
+
+    # Metadata.
+
+    def _statements(
+        self,
+        cluster_id: str,
+        kafka: KafkaMetadata | None,
+        topics: Sequence[PlannedTopic],
+        stored: StoredMetadata,
+    ) -> list[Statement]:
+        images = [self._image(topic) for topic in topics]
+        settings = [
+            (ConfigResource(ResourceType.TOPIC, topic.name), name, value)
+            for topic in topics
+            for name, value in topic.settings.items()
+        ]
+        largest = max((copy.largest_producer_id for copy in self._copies.values()), default=-1)
+        next_producer_id = max(
+            stored.next_producer_id,
+            0 if kafka is None else kafka.next_producer_id,
+            (largest + _PRODUCER_ID_BLOCK) // _PRODUCER_ID_BLOCK * _PRODUCER_ID_BLOCK,
+        )
+        return [
+            schema.put_property(schema.CLUSTER_ID, cluster_id),
+            schema.put_property(schema.NEXT_PRODUCER_ID, next_producer_id),
+            schema.put_topics(images),
+            schema.put_configs(settings),
+            *[schema.put_partitions(image.topic_id, image.partitions) for image in images],
+        ]
+
+    def _cluster_id(self, sources: Sequence[SourceDirectory]) -> str:
+        cluster_ids = {source.properties.get("cluster.id", "") for source in sources}
+        if len(cluster_ids) != 1 or "" in cluster_ids:
+            raise ImportRefused(
+                "the directories do not belong to one cluster: see cluster.id in "
+                "their meta.properties"
+            )
+        return cluster_ids.pop()
+
+    def _image(self, topic: PlannedTopic) -> TopicImage:
+        replicas = (self._broker_id,)
+        partitions = []
+        for index in range(topic.partition_count):
+            copy = self._copies.get(TopicPartition(topic.name, index))
+            written = -1 if copy is None else copy.latest_epoch
+            epoch = max(0, topic.leader_epochs.get(index, 0), written)
+            partitions.append(PartitionImage(index, self._broker_id, epoch, 0, replicas, replicas))
+        return TopicImage(topic.name, topic.topic_id, tuple(partitions))
+
+    def _warn(self, text: str) -> None:
+        print(f"odradek: {text}", file=sys.stderr)
+
+
+def plan(sources: Sequence[SourceDirectory], kafka: KafkaMetadata | None) -> list[PlannedTopic]:
+    """The topics that the directories hold, with what the metadata says of them.
+
+    A directory whose topic the metadata does not know any more is a deleted topic's.
+
+    Raises:
+        ImportRefused: two logs of one partition, or of two topics of one name.
+    """
+    found: dict[str, dict[int, SourceLog]] = {}
+    live = None if kafka is None else {topic.name: topic for topic in kafka.topics.values()}
+    for source in sources:
+        for log in source.logs:
+            name, index = log.topic_partition
+            if name in _NOT_TAKEN or (live is not None and name not in live):
+                continue
+            if live is not None and log.topic_id not in (None, live[name].topic_id):
+                continue
+            other = found.setdefault(name, {}).setdefault(index, log)
+            if other is not log:
+                raise ImportRefused(f"{other.path} and {log.path} are the same partition")
+    topics = []
+    for name in sorted(found if live is None else set(live) - _NOT_TAKEN):
+        logs = found.get(name, {})
+        if live is None:
+            count = max(logs) + 1
+            settings = {**_KEEP_ALL, **(_INTERNAL if name in INTERNAL_TOPICS else {})}
+            topics.append(PlannedTopic(name, _common_id(name, logs), count, {}, settings, logs))
+        else:
+            assert kafka is not None, "live topics come from the metadata"
+            topic = live[name]
+            settings = usable_settings(name, kafka.configs.get(name, {}))
+            count = max([*topic.leader_epochs, *logs], default=-1) + 1
+            epochs = topic.leader_epochs
+            topics.append(PlannedTopic(name, topic.topic_id, count, epochs, settings, logs))
+    return topics
+
+
+def usable_settings(topic: str, settings: Mapping[str, str]) -> dict[str, str]:
+    """The settings that mean something here; the others are named on standard error."""
+    usable = {}
+    for name, value in settings.items():
+        try:
+            if name not in TOPIC_SETTINGS:
+                raise ConfigError(name, value, "it is not known here")
+            parse_topic_settings({name: value})
+        except ConfigError as error:
+            print(f"odradek: {topic}: {name}={value} is left out: {error}", file=sys.stderr)
+            continue
+        usable[name] = value
+    return usable
+
+
+def read_kafka_metadata(path: str) -> KafkaMetadata:
+    """Replays a metadata log.
+
+    Raises:
+        UnreadableFile: it is damaged, or newer than what is known here.
+    """
+    kafka = KafkaMetadata()
+    for batch in metadata_batches(path):
+        if batch.header.is_control:
+            continue
+        try:
+            for record in read_batch(batch.data, batch.header):
+                kafka.replay(record.value or b"")
+        except (ProtocolError, BrokerError, ValueError) as error:
+            offset = batch.header.base_offset
+            raise UnreadableFile(path, f"the record batch at offset {offset}: {error}") from error
+    return kafka
+
+
+def _common_id(name: str, logs: Mapping[int, SourceLog]) -> UUID:
+    """The id that the partitions of a topic agree on; a new one before Kafka 2.8."""
+    ids = {log.topic_id for log in logs.values() if log.topic_id is not None}
+    if len(ids) > 1:
+        raise ImportRefused(f"the partitions of {name} have different topic ids")
+    return ids.pop() if ids else uuid4()
+
+
+def _sync(directory: str) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
