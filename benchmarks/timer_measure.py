@@ -5,6 +5,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from benchmarks import timer_loops as loops
@@ -33,9 +34,9 @@ def measure(pending: int, rounds: int) -> dict[str, object]:
     tasks = loops.make_tasks(pending)
     for _ in range(rounds):
         timer = SystemTimer(SystemClock())
-        note("add_per_s", pending, lambda t=timer: loops.add_all(t, tasks))
-        note("add_cancel_per_s", pairs, lambda t=timer: loops.cancel_and_add(tasks, t, pairs))
-        note("new_cancel_per_s", pairs, lambda t=timer: loops.add_and_cancel(t, pairs))
+        note("add_per_s", pending, partial(loops.add_all, timer, tasks))
+        note("add_cancel_per_s", pairs, partial(loops.cancel_and_add, tasks, timer, pairs))
+        note("new_cancel_per_s", pairs, partial(loops.add_and_cancel, timer, pairs))
         timer.close()
         clock = ManualClock()
         manual = SystemTimer(clock)

@@ -52,10 +52,11 @@ def measured(run: harness.Run, options: dict[str, object]) -> dict[str, object]:
     cpu_s = time.process_time() - cpu_before
     tally = run.tally
     assert tally.completed + tally.expired == run.enqueued, "every request ends exactly once"
+    requests = int(run.enqueued)
     return {
-        "requests": run.enqueued,
-        "enqueued_per_s": round(run.enqueued / run.enqueued_s),
-        "cpu_s_per_million": round(cpu_s / run.enqueued * 1e6, 3),
+        "requests": requests,
+        "enqueued_per_s": round(requests / run.enqueued_s),
+        "cpu_s_per_million": round(cpu_s / requests * 1e6, 3),
         "gc_s": round(collector.seconds, 4),
         "completed": tally.completed,
         "expired": tally.expired,

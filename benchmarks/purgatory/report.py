@@ -49,7 +49,7 @@ STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 74rem;
        padding: 0 1rem; color: #22313f }
 figure { margin: 0 } .charts { display: grid; gap: 1rem;
-       grid-template-columns: repeat(auto-fit, minmax(24rem, 1fr)) }
+       grid-template-columns: repeat(auto-fit, minmax(30rem, 1fr)) }
 svg { width: 100%; height: auto; background: #fbfcfd } svg .title { font-size: 14px }
 svg text { fill: #22313f } svg .tick, svg .axis { font-size: 11px; fill: #5c6b78 }
 svg .grid { stroke: #e3e8ec } svg .line { fill: none; stroke-width: 2 }

@@ -72,7 +72,7 @@ def measure(options: Options) -> dict[str, Any]:
     if options.design == "kafka":
         from benchmarks.peers import kafka_purgatory
 
-        raw = kafka_purgatory.run(asdict(options))
+        raw: dict[str, Any] = kafka_purgatory.run(asdict(options))
     else:
         raw = json.loads(native.run("benchmarks.purgatory.measure", json.dumps(asdict(options))))
     figures: dict[str, Any] = {
@@ -99,7 +99,7 @@ def followed(figures: Mapping[str, Any]) -> bool:
     """Whether the design kept up with its target rate; there is none to follow at rate 0."""
     off = abs(figures["expired_share"] - figures["expected_expired_share"])
     late_ms = figures["late_p99_ms"]
-    return (
+    return bool(
         figures["target_per_s"] > 0
         and figures["enqueued_per_s"] >= FOLLOWED_SHARE * figures["target_per_s"]
         and (late_ms is None or late_ms <= FOLLOWED_LATE_P99_MS)

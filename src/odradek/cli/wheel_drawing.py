@@ -103,7 +103,7 @@ def draw_svg(snapshot: Snapshot, caption: str = "") -> str:
     buckets = max(len(level.counts) for level in snapshot.levels)
     width = 2 * MARGIN + buckets * CELL_WIDTH
     height = 2 * MARGIN + 24 + len(snapshot.levels) * LEVEL_HEIGHT
-    title = caption or headline(snapshot)
+    title = caption or one_line(headline(snapshot))
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
         f'width="{width}" height="{height}" role="img">',
@@ -121,7 +121,8 @@ def svg_level(snapshot: Snapshot, position: int) -> list[str]:
     """One row of buckets and its title."""
     level = snapshot.levels[position - 1]
     top = MARGIN + 24 + (position - 1) * LEVEL_HEIGHT
-    parts = [f'<text x="{MARGIN}" y="{top + 16}">{escape(level_title(position, level))}</text>']
+    title = one_line(level_title(position, level))
+    parts = [f'<text x="{MARGIN}" y="{top + 16}">{escape(title)}</text>']
     for slot, count in enumerate(level.counts):
         left = MARGIN + slot * CELL_WIDTH
         shape = f'x="{left}" y="{top + 24}" width="{CELL_WIDTH}" height="{CELL_HEIGHT}"'
@@ -136,6 +137,11 @@ def svg_level(snapshot: Snapshot, position: int) -> list[str]:
         f'height="{CELL_HEIGHT}"/>'
     )
     return parts
+
+
+def one_line(text: str) -> str:
+    """Columns apart by dots: SVG draws any number of blanks as one."""
+    return text.replace("   ", " \N{MIDDLE DOT} ")
 
 
 def svg_names(snapshot: Snapshot, level: int, slot: int) -> str:
