@@ -120,9 +120,9 @@ class ConsumerGroups:
         self._maybe_bump_epoch(change)
         self._maybe_assign(change)
         reconciled = change.reconcile(updated, request.owned)
-        self._start_session(group.group_id, member_id)
-        self._watch_revocation(group.group_id, member, reconciled)
         settings = self._settings(group.group_id)
+        self._start_session(group.group_id, member_id, settings.session_timeout_ms)
+        self._watch_revocation(group.group_id, member, reconciled)
         tell = request.member_epoch == JOIN_EPOCH or request.is_full
         return CoordinatorResult(
             [*before, *change.records],
@@ -267,8 +267,7 @@ class ConsumerGroups:
 
     # Deadlines
 
-    def _start_session(self, group_id: str, member_id: str) -> None:
-        session_ms = self._settings(group_id).session_timeout_ms
+    def _start_session(self, group_id: str, member_id: str, session_ms: int) -> None:
         session = DelayedSession(
             session_ms,
             lambda: self._expel(group_id, member_id, None, f"no heartbeat in {session_ms} ms"),
@@ -327,8 +326,9 @@ class ConsumerGroups:
         """The deadlines of all members begin anew: they had no coordinator to turn to."""
         for group in self._registry:
             if isinstance(group, ConsumerGroup):
+                session_ms = self._settings(group.group_id).session_timeout_ms
                 for member in group.members.values():
-                    self._start_session(group.group_id, member.member_id)
+                    self._start_session(group.group_id, member.member_id, session_ms)
                     if member.state is MemberState.UNREVOKED_PARTITIONS:
                         key = RevocationKey(group.group_id, member.member_id)
                         self._start_revocation(key, member)
