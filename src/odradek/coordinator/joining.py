@@ -61,6 +61,7 @@ def _check_size(group: RebalancingGroup, member_id: str) -> None:
         if member is not None:
             group.remove_member(member)
         group.pending_members.discard(member_id)
+        group.check_join()
         raise BrokerError(ErrorCode.GROUP_MAX_SIZE_REACHED)
 
 
