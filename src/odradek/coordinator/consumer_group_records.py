@@ -286,6 +286,7 @@ def _read_partition_metadata(reader: Reader) -> ConsumerGroupPartitionMetadataVa
             reader.skip_tags()
         reader.skip_tags()
         topics.append(SubscribedTopic(topic_id, name, count, tuple(racks)))
+    reader.skip_tags()
     return ConsumerGroupPartitionMetadataValue(tuple(topics))
 
 
@@ -361,7 +362,9 @@ def _write_target_member(writer: Writer, value: ConsumerGroupTargetAssignmentMem
 
 
 def _read_target_member(reader: Reader) -> ConsumerGroupTargetAssignmentMemberValue:
-    return ConsumerGroupTargetAssignmentMemberValue(_read_topics(reader))
+    topics = _read_topics(reader)
+    reader.skip_tags()
+    return ConsumerGroupTargetAssignmentMemberValue(topics)
 
 
 def _write_current(writer: Writer, value: ConsumerGroupCurrentMemberAssignmentValue) -> None:
@@ -374,13 +377,15 @@ def _write_current(writer: Writer, value: ConsumerGroupCurrentMemberAssignmentVa
 
 
 def _read_current(reader: Reader) -> ConsumerGroupCurrentMemberAssignmentValue:
-    return ConsumerGroupCurrentMemberAssignmentValue(
+    value = ConsumerGroupCurrentMemberAssignmentValue(
         reader.int32(),
         reader.int32(),
         reader.int8(),
         _read_topics(reader),
         _read_topics(reader),
     )
+    reader.skip_tags()
+    return value
 
 
 def _write_topics(writer: Writer, topics: tuple[TopicPartitions, ...]) -> None:
@@ -419,9 +424,11 @@ def _write_expression(writer: Writer, value: ConsumerGroupRegularExpressionValue
 
 
 def _read_expression(reader: Reader) -> ConsumerGroupRegularExpressionValue:
-    return ConsumerGroupRegularExpressionValue(
+    value = ConsumerGroupRegularExpressionValue(
         _read_strings(reader), reader.int64(), reader.int64()
     )
+    reader.skip_tags()
+    return value
 
 
 def _write_strings(writer: Writer, texts: tuple[str, ...]) -> None:
