@@ -211,6 +211,8 @@ class BrokerServer:
         self._broker_epoch = registration.epoch
 
     def _shut_down_rules(self) -> None:
+        # No further step of compaction: the background has to come to an end.
+        self.logs.cleaner.stop()
         if not self._ephemeral:
             waiting = self.replicas.purgatories
             purgatories = (

@@ -26,6 +26,8 @@ Buffer = bytes | bytearray | memoryview
 
 # The kernel takes at most this many buffers in one vectored write (IOV_MAX on Linux).
 VECTOR_MAX: Final = 1024
+# Work on another thread holds a segment's few files and no more.
+_THREAD_FILES: Final = 16
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -156,6 +158,18 @@ class FileSystem:
 
     def size(self, path: str) -> int:
         """The length of the file, -1 when there is none."""
+        raise NotImplementedError
+
+    def modified_ms(self, path: str) -> int:
+        """When the file was written last, in milliseconds since the epoch; -1 without a file."""
+        raise NotImplementedError
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        """Makes the file as old as that. Any thread may ask."""
+        raise NotImplementedError
+
+    def for_thread(self) -> "FileSystem":
+        """The same files for work on another thread: with a pool of its own."""
         raise NotImplementedError
 
     def list_directory(self, path: str) -> list[str]:
@@ -365,6 +379,21 @@ class OsFileSystem(FileSystem):
             return os.stat(path).st_size
         except FileNotFoundError:
             return -1
+
+    def modified_ms(self, path: str) -> int:
+        """See the port."""
+        try:
+            return os.stat(path).st_mtime_ns // 1_000_000
+        except FileNotFoundError:
+            return -1
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        """See the port."""
+        os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
+
+    def for_thread(self) -> FileSystem:
+        """See the port."""
+        return OsFileSystem(_THREAD_FILES, durable=self.durable)
 
     def list_directory(self, path: str) -> list[str]:
         """See the port."""

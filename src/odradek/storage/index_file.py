@@ -50,6 +50,11 @@ class IndexFile(Handle):
         """Whether the file is there and holds no part of an entry, as a closed index must."""
         return not self.was_missing and self._file_bytes == self.entry_count * self.entry_bytes
 
+    @property
+    def used_bytes(self) -> int:
+        """The bytes of all entries."""
+        return self.entry_count * self.entry_bytes
+
     def create(self) -> None:
         """Makes the empty file, so that the directory looks as Kafka's does."""
         self._file_system.open(self.path, create=True)
@@ -57,7 +62,7 @@ class IndexFile(Handle):
     def trim(self) -> None:
         """Cuts the file to its entries and lets the mapping go."""
         self.release()
-        used = self.entry_count * self.entry_bytes
+        used = self.used_bytes
         # Asked again: an extension that a full disk refused may have gone half the way.
         if self._file_system.size(self.path) != used:
             self._file_system.truncate(self.path, used)

@@ -31,8 +31,9 @@ from odradek.storage.recovery import recover_segment, walk_segment
 from odradek.storage.replay import replay_producers, snapshot_offsets
 from odradek.storage.segment import LogSegment
 from odradek.storage.segments import LogSegments
+from odradek.storage.swap import finish_replacements
 
-_LITTER: Final = (names.DELETED_SUFFIX, names.CLEANED_SUFFIX, ".tmp")
+_LITTER: Final = (names.DELETED_SUFFIX, ".tmp")
 
 # Called with what was found wrong, as one line for the broker's log.
 OnFinding = Callable[[str], None]
@@ -49,6 +50,7 @@ class Opening:
         log_start_offset: int = 0,
         recovery_point: int = 0,
         high_watermark: int = 0,
+        cleaned_offset: int = 0,
         was_clean: bool = True,
         on_finding: OnFinding | None = None,
         on_bytes: OnBytes | None = None,
@@ -56,6 +58,7 @@ class Opening:
         self.log_start_offset = log_start_offset
         self.recovery_point = recovery_point
         self.high_watermark = high_watermark
+        self.cleaned_offset = cleaned_offset
         self.was_clean = was_clean
         self.on_finding = on_finding
         self.on_bytes = on_bytes
@@ -141,6 +144,7 @@ def open_log(
         snapshot_offset,
     )
     epochs.log_end_offset = log.current_end_offset
+    log.cleaned_offset = min(opening.cleaned_offset, log_end_offset)
     log.update_high_watermark(opening.high_watermark)
     return log
 
@@ -164,6 +168,9 @@ class _Loader:
         offsets: list[int] = []
         others: list[tuple[int, str]] = []
         present = self._file_system.list_directory(self._path)
+        if finish_replacements(self._file_system, self._path, present):
+            self._opening.report(f"{self._path}: compaction was interrupted, mended")
+            present = self._file_system.list_directory(self._path)
         for name in present:
             if name.endswith(_LITTER):
                 self._file_system.remove(f"{self._path}/{name}")
@@ -227,7 +234,7 @@ class _Loader:
             base_offset,
             self._config.index_interval_bytes,
             self._config.segment_index_bytes,
-            self._directory.clock.wall_ms(),
+            self._directory.clock.wall_ms() if create else -1,
             create=create,
         )
 

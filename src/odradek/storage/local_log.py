@@ -293,6 +293,38 @@ class LocalLog:
             self.log_directory.file_system.remove(snapshot)
         self.log_directory.delete_later(paths, self.config.file_delete_delay_ms)
 
+    def replace_segments(self, old: list[LogSegment]) -> None:
+        """Puts the cleaned segment that lies beside them in the place of `old`.
+
+        It has the base offset of the first of them and is on the disk. A crash at any point
+        leaves the old ones or the new one (`swap`).
+
+        Raises:
+            OSError: the disk refused; what is in which file is not known any more.
+        """
+        new = LogSegment(
+            self.log_directory.file_system,
+            self.path,
+            old[0].base_offset,
+            self.config.index_interval_bytes,
+            self.config.segment_index_bytes,
+            old[-1].created_ms,
+            suffix=names.CLEANED_SUFFIX,
+        )
+        new.rename_files(names.SWAP_SUFFIX)
+        self.segments.replace(old, new)
+        paths: list[str] = []
+        # The oldest first: what a crash leaves of them still holds each key's newest record.
+        for segment in old:
+            segment.release()
+            segment.rename_files(names.DELETED_SUFFIX)
+            paths.extend(segment.paths())
+        new.rename_files("")
+        for segment in old[1:]:
+            snapshot = names.segment_file(self.path, segment.base_offset, names.SNAPSHOT_SUFFIX)
+            self.log_directory.file_system.remove(snapshot)
+        self.log_directory.delete_later(paths, self.config.file_delete_delay_ms)
+
     def cut_end(self, offset: int) -> None:
         """Drops everything from `offset` on, which lies in the log.
 

@@ -20,7 +20,6 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Final
 from uuid import UUID
-from zlib import crc32
 
 from odradek.config.topic import LogConfig
 from odradek.errors import BrokerError, ErrorCode
@@ -44,6 +43,7 @@ from odradek.storage.producer_state import BatchMetadata, ProducerStateManager
 from odradek.storage.recovery import check_batch
 from odradek.storage.replay import replay_producers
 from odradek.storage.retention import segments_to_delete
+from odradek.storage.roll_rules import segment_ms
 from odradek.storage.segment import LogSegment
 from odradek.storage.segments import LogSegments
 from odradek.storage.staging import Staged
@@ -90,6 +90,8 @@ class Log(LocalLog):
         self.topic_id = topic_id
         self.log_start_offset = log_start_offset
         self.high_watermark = log_start_offset
+        # Everything below has been compacted, as far as that is this log's policy.
+        self.cleaned_offset = 0
         self.leader_epochs = leader_epochs
         self.producers = producers
         # Called when `flush.messages` records wait for the disk.
@@ -101,7 +103,7 @@ class Log(LocalLog):
         # Called when the log start offset has moved and should be written down.
         self.on_log_start_offset: Callable[[Log], None] | None = None
         self._rules = BatchRules.from_config(config)
-        self._segment_ms = _segment_ms(topic_partition, config)
+        self._segment_ms = segment_ms(topic_partition, config)
         # The offset of the latest producer snapshot on the disk.
         self._snapshot_offset = snapshot_offset
         # Nothing was ever written here.
@@ -119,7 +121,7 @@ class Log(LocalLog):
         """Takes new settings; they hold from the next append on."""
         self.config = config
         self._rules = BatchRules.from_config(config)
-        self._segment_ms = _segment_ms(self.topic_partition, config)
+        self._segment_ms = segment_ms(self.topic_partition, config)
         self.segments.active.index_interval_bytes = config.index_interval_bytes
 
     # Appending.
@@ -499,6 +501,7 @@ class Log(LocalLog):
         except OSError as error:
             raise self.log_directory.storage_error(error, f"truncating {self.path}") from error
         self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
+        self.cleaned_offset = min(self.cleaned_offset, self.log_end_offset)
         self.update_high_watermark(self.high_watermark)
         return True
 
@@ -516,6 +519,7 @@ class Log(LocalLog):
         self.producers.load([], offset)
         self._snapshot_offset = offset
         self.log_start_offset = offset
+        self.cleaned_offset = offset
         self.update_high_watermark(offset)
 
     def delete_old_segments(self, now_ms: int) -> int:
@@ -591,14 +595,3 @@ class Log(LocalLog):
             change()
         except OSError as error:
             self.log_directory.storage_error(error, f"writing in {self.path}")
-
-
-def _segment_ms(topic_partition: TopicPartition, config: LogConfig) -> int:
-    """`segment.ms` without the jitter, which keeps partitions from rolling all at once.
-
-    The jitter is drawn from the name: as good as random, and the same after a restart.
-    """
-    jitter_ms = min(config.segment_jitter_ms, config.segment_ms - 1)
-    if jitter_ms <= 0:
-        return config.segment_ms
-    return config.segment_ms - crc32(str(topic_partition).encode()) % (jitter_ms + 1)

@@ -26,6 +26,7 @@ from odradek.storage.checkpoint_writer import CheckpointWriter
 from odradek.storage.files import FileSystem, OsFileSystem
 from odradek.storage.loading import Opening, create_log, open_log, read_topic_id, write_topic_id
 from odradek.storage.log import Log
+from odradek.storage.log_cleaner import LogCleaner
 from odradek.storage.log_directory import LogDirectory
 from odradek.timer.timer import Timer
 from odradek.timer.timer_task import TimerTask
@@ -78,6 +79,9 @@ class LogManager:
         self._flushing: set[TopicPartition] = set()
         self._checkpoints = [CheckpointWriter(directory) for directory in self.directories]
         self._clean: dict[str, bool] = {}
+        self._cleaner = LogCleaner(
+            self._working_logs, broker_config, clock, timer, background, self._on_cleaned
+        )
         self._is_shut_down = False
 
     # The start.
@@ -150,6 +154,7 @@ class LogManager:
         recovery_points = directory.read_offsets(names.RECOVERY_POINT_CHECKPOINT)
         log_starts = directory.read_offsets(names.LOG_START_OFFSET_CHECKPOINT)
         high_watermarks = directory.read_offsets(names.HIGH_WATERMARK_CHECKPOINT)
+        cleaned = directory.read_offsets(names.CLEANER_CHECKPOINT)
 
         def on_bytes(size_bytes: int) -> None:
             progress.checked_bytes += size_bytes
@@ -161,6 +166,7 @@ class LogManager:
                 log_start_offset=log_starts.get(topic_partition, 0),
                 recovery_point=recovery_points.get(topic_partition, 0),
                 high_watermark=high_watermarks.get(topic_partition, 0),
+                cleaned_offset=cleaned.get(topic_partition, 0),
                 was_clean=self._clean[directory.path],
                 on_finding=logger.warning,
                 on_bytes=on_bytes,
@@ -306,6 +312,8 @@ class LogManager:
         self._every(config["log.retention.check.interval.ms"], self.delete_old_segments)
         self._every(config["log.flush.offset.checkpoint.interval.ms"], self.write_recovery_points)
         self._every(_EXPIRATION_CHECK_MS, self.remove_expired_producers)
+        if config["log.cleaner.enable"]:
+            self._every(config["log.cleaner.backoff.ms"], self._cleaner.look)
 
     def _every(self, interval_ms: int, action: Callable[[], None]) -> None:
         def run() -> None:
@@ -325,6 +333,17 @@ class LogManager:
                 log.delete_old_segments(now_ms)
             except BrokerError as error:
                 logger.warning("retention of %s: %s", log.topic_partition, error)
+
+    @property
+    def cleaner(self) -> LogCleaner:
+        """What compacts the logs whose policy asks for it."""
+        return self._cleaner
+
+    def _on_cleaned(self, log: Log) -> None:
+        for writer in self._checkpoints:
+            if writer.directory is log.log_directory:
+                logs = self._logs_of(writer.directory)
+                writer.write(names.CLEANER_CHECKPOINT, _cleaned_offsets(logs))
 
     def remove_expired_producers(self) -> None:
         """Forgets the producers that have been silent for `producer.id.expiration.ms`."""
@@ -392,6 +411,7 @@ class LogManager:
         if self._is_shut_down:
             return
         self._is_shut_down = True
+        self._cleaner.stop()
         for task in self._tasks:
             task.cancel()
         for directory in self.directories:
@@ -433,6 +453,10 @@ class LogManager:
 
     def _working_logs(self) -> list[Log]:
         return [log for log in self._logs.values() if log.log_directory.failure is None]
+
+
+def _cleaned_offsets(logs: Sequence[Log]) -> dict[TopicPartition, int]:
+    return {log.topic_partition: log.cleaned_offset for log in logs if log.cleaned_offset > 0}
 
 
 def _log_starts(logs: Sequence[Log]) -> dict[TopicPartition, int]:

@@ -75,8 +75,10 @@ def replay_batch(producers: ProducerStateManager, header: BatchHeader, batch: Bu
     if header.producer_id < 0 or header.last_offset < producers.map_end_offset:
         return
     if not header.is_control:
-        if header.record_count > 0:
-            producers.update(header)
+        # An empty one too: compaction kept it for the sequence that it ends with.
+        producers.update(header)
+        return
+    if header.record_count == 0:
         return
     marker = parse_end_marker(batch)
     if marker is not None:

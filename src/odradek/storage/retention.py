@@ -43,5 +43,4 @@ def _excess_bytes(log: "Log") -> int:
 def _is_too_old(log: "Log", segment: LogSegment, now_ms: int) -> bool:
     if not log.config.delete or log.config.retention_ms < 0:
         return False
-    newest_ms = segment.max_timestamp if segment.max_timestamp >= 0 else segment.created_ms
-    return now_ms - newest_ms > log.config.retention_ms
+    return now_ms - segment.newest_ms > log.config.retention_ms

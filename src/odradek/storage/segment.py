@@ -101,8 +101,8 @@ class BatchScanner:
 class LogSegment:
     """One segment. `size_bytes` is the length of its file.
 
-    `max_timestamp` is the largest of its records; `created_ms` is when it was made here, for
-    segments without timestamps.
+    `max_timestamp` is the largest of its records. `created_ms` is when it was made, by the
+    broker's clock, -1 for one that was there before: the time of its file counts then.
     """
 
     def __init__(
@@ -114,14 +114,15 @@ class LogSegment:
         max_index_bytes: int,
         created_ms: int,
         create: bool = False,
+        suffix: str = "",
     ) -> None:
         self.base_offset = base_offset
-        self.created_ms = created_ms
+        self._created_ms = created_ms
         self.index_interval_bytes = index_interval_bytes
         self.max_index_bytes = max_index_bytes
         self._file_system = file_system
         self._directory = directory
-        self._suffix = ""
+        self._suffix = suffix
         self.file = file_system.open(self._path(names.LOG_SUFFIX), create=create)
         self._bytes_since_last_entry = 0
         self._offset_index: OffsetIndex | None = None
@@ -169,6 +170,29 @@ class LogSegment:
         """The largest timestamp of the segment, -1 when there is none."""
         self._load_timestamps()
         return self._max_timestamp
+
+    @property
+    def first_timestamp(self) -> int:
+        """The largest timestamp of the first batch, -1 when it has none."""
+        self._load_timestamps()
+        return self._first_timestamp
+
+    @property
+    def created_ms(self) -> int:
+        """When the segment was made; of one that was there before, when it was written last."""
+        if self._created_ms < 0:
+            self._created_ms = self.modified_ms
+        return self._created_ms
+
+    @property
+    def modified_ms(self) -> int:
+        """When the segment's file was written last."""
+        return self._file_system.modified_ms(self.file.path)
+
+    @property
+    def newest_ms(self) -> int:
+        """How new the newest record is: its timestamp, else the age of the segment."""
+        return self.max_timestamp if self.max_timestamp >= 0 else self.created_ms
 
     @property
     def offset_of_max_timestamp(self) -> int:

@@ -64,6 +64,25 @@ class LogSegments:
         self._segments.append(segment)
         self._base_offsets.append(segment.base_offset)
 
+    def holds(self, segment: LogSegment) -> bool:
+        """Whether this very segment is among them."""
+        return self.floor(segment.base_offset) is segment
+
+    def following(self, segment: LogSegment) -> LogSegment | None:
+        """The segment behind one of them, None for the active one."""
+        index = self.index_of(segment.base_offset) + 1
+        return self._segments[index] if index < len(self._segments) else None
+
+    def replace(self, old: list[LogSegment], new: LogSegment) -> None:
+        """Puts one segment in the place of neighbours, the first of which has its base offset."""
+        index = self._segments.index(old[0])
+        assert self._segments[index : index + len(old)] == old, "neighbours are replaced"
+        assert old[0].base_offset == new.base_offset, (
+            f"segment {new.base_offset} in the place of {old[0].base_offset}"
+        )
+        self._segments[index : index + len(old)] = [new]
+        self._base_offsets[index : index + len(old)] = [new.base_offset]
+
     def remove(self, segment: LogSegment) -> None:
         """Takes a segment out."""
         index = self._segments.index(segment)

@@ -12,7 +12,7 @@ import mmap
 import os
 from collections.abc import Sequence
 
-from odradek.storage.files import Buffer, File, FileLock, OsFile, OsFileSystem
+from odradek.storage.files import Buffer, File, FileLock, FileSystem, OsFile, OsFileSystem
 
 
 class Crashed(Exception):
@@ -128,6 +128,15 @@ class FaultyFileSystem(OsFileSystem):
         """Counts."""
         self.change("remove tree", path)
         super().remove_tree(path)
+
+    def for_thread(self) -> FileSystem:
+        """Itself: its operations are counted in one row, and tests have one thread."""
+        return self
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        """Counts."""
+        self.change("touch", path)
+        super().set_modified_ms(path, modified_ms)
 
     def lock(self, path: str) -> FileLock:
         """Locks."""

@@ -1,0 +1,97 @@
+"""The cleaner's memory: for each key of the dirty records the offset of its newest record.
+
+A table of 16-byte entries, linearly probed. The first half is a 64-bit hash of the key, 0 in
+an empty entry; the second holds 24 bits of another hash and 40 bits of offset, counted from
+the first dirty one. Keys themselves are not kept, so the memory is bounded whatever their
+length. Two keys are held to be one only when 88 bits agree: among five million keys that
+happens once in 10^13 times, and since Python's hash of bytes is keyed with a secret of the
+process, nobody outside can look for such a pair.
+
+Entries are never removed.
+"""
+
+from array import array
+from typing import Final
+
+from mypy_extensions import i64
+
+ENTRY_BYTES: Final = 16
+_POSITIVE: Final = 0x7FFFFFFFFFFFFFFF
+_OFFSET_BITS: Final = 40
+_OFFSET_MASK: Final = (1 << 40) - 1
+# Makes the second hash another one than the first.
+_SALT: Final = b"\xa5second"
+
+
+class OffsetMap:
+    """Keys to offsets, in `memory_bytes` of which the share `load_factor` is used at most.
+
+    `first_offset` is the smallest that will be noted.
+    """
+
+    def __init__(self, memory_bytes: int, load_factor: float, first_offset: int) -> None:
+        slots = max(memory_bytes // ENTRY_BYTES, 2)
+        self._slots: i64 = slots
+        self._first_offset: i64 = first_offset
+        # One place stays empty, so that every search ends.
+        self.capacity = max(min(int(slots * load_factor), slots - 1), 1)
+        self.size = 0
+        # The offset up to which, inclusive, the map knows all keys.
+        self.latest_offset = first_offset - 1
+        self._table = array("q", (0,)) * (2 * slots)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further key has room."""
+        return self.size >= self.capacity
+
+    def put(self, key: bytes, offset: i64) -> bool:
+        """Notes that `key` was written at `offset`, above all before; false if there is no room."""
+        table = self._table
+        relative = offset - self._first_offset
+        if relative > _OFFSET_MASK:
+            return False
+        first: i64 = hash(key)
+        if first == 0:
+            first = 1
+        second: i64 = hash(_SALT + key)
+        entry = (second & _POSITIVE) >> _OFFSET_BITS << _OFFSET_BITS | relative
+        at = (first & _POSITIVE) % self._slots * 2
+        while True:
+            held: i64 = table[at]
+            if held == first:
+                known: i64 = table[at + 1]
+                if (known ^ entry) >> _OFFSET_BITS == 0:
+                    table[at + 1] = entry
+                    return True
+            if held == 0:
+                break
+            at += 2
+            if at == 2 * self._slots:
+                at = 0
+        if self.size >= self.capacity:
+            return False
+        table[at] = first
+        table[at + 1] = entry
+        self.size += 1
+        return True
+
+    def get(self, key: bytes) -> i64:
+        """The newest offset of `key`, -1 when it is not among the dirty records."""
+        table = self._table
+        first: i64 = hash(key)
+        if first == 0:
+            first = 1
+        at = (first & _POSITIVE) % self._slots * 2
+        while True:
+            held: i64 = table[at]
+            if held == 0:
+                return -1
+            if held == first:
+                entry: i64 = table[at + 1]
+                second: i64 = hash(_SALT + key)
+                if (second & _POSITIVE ^ entry) >> _OFFSET_BITS == 0:
+                    return self._first_offset + (entry & _OFFSET_MASK)
+            at += 2
+            if at == 2 * self._slots:
+                at = 0

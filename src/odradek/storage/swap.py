@@ -1,0 +1,68 @@
+"""Finishing, at the start, what a crash interrupted in the replacement of segments.
+
+A cleaned segment is written as `.cleaned`, renamed to `.swap` (its log file last), the segments
+it replaces are renamed to `.deleted` in the order of their offsets, and it gets its final name
+(again the log last). So, whatever is found:
+
+- a `.cleaned` file means that the old segments are all there: it goes, and so does every
+  `.swap` file of its offset or above, which belongs to it;
+- a `.swap` log means that the cleaned segment is complete and on the disk: the old segments
+  from its base offset up to its end go, and it takes their place.
+
+These are Kafka's rules, so each can start on what the other left.
+"""
+
+from odradek.storage import names
+from odradek.storage.files import FileSystem
+from odradek.storage.segment import LogSegment
+
+
+def finish_replacements(file_system: FileSystem, directory: str, present: list[str]) -> bool:
+    """Completes or undoes the replacement of segments; returns whether there was any.
+
+    Raises:
+        OSError: the disk failed.
+        CorruptRecords: a segment that was on its way in is damaged.
+    """
+    cleaned = [name for name in present if name.endswith(names.CLEANED_SUFFIX)]
+    swaps = [name for name in present if name.endswith(names.SWAP_SUFFIX)]
+    if not cleaned and not swaps:
+        return False
+    undone = min([_base_offset(name) for name in cleaned], default=1 << 63)
+    for name in cleaned:
+        file_system.remove(f"{directory}/{name}")
+    for name in swaps:
+        if _base_offset(name) >= undone:
+            file_system.remove(f"{directory}/{name}")
+    valid = [name for name in swaps if _base_offset(name) < undone]
+    for name in valid:
+        if name.endswith(names.LOG_SUFFIX + names.SWAP_SUFFIX):
+            _remove_replaced(file_system, directory, present, _base_offset(name))
+    # Logs last, here too: a crash in between finds the swap log again.
+    for name in sorted(valid, key=lambda name: names.LOG_SUFFIX in name):
+        path = f"{directory}/{name}"
+        file_system.rename(path, path.removesuffix(names.SWAP_SUFFIX))
+    return True
+
+
+def _remove_replaced(
+    file_system: FileSystem, directory: str, present: list[str], base_offset: int
+) -> None:
+    segment = LogSegment(
+        file_system, directory, base_offset, 0, 1 << 20, -1, suffix=names.SWAP_SUFFIX
+    )
+    end_offset = segment.next_offset()
+    segment.release()
+    for name in present:
+        parsed = names.parse_segment_file(name)
+        if parsed is None or parsed[1] != names.LOG_SUFFIX:
+            continue
+        if base_offset <= parsed[0] < max(end_offset, base_offset + 1):
+            # The log goes last: an index that outlived it would pass for the new one's.
+            for suffix in reversed(names.SEGMENT_SUFFIXES):
+                file_system.remove(names.segment_file(directory, parsed[0], suffix))
+
+
+def _base_offset(name: str) -> int:
+    digits = name.partition(".")[0]
+    return int(digits) if digits.isdecimal() else 0
