@@ -5,8 +5,8 @@ something took and never goes back; `wall_ms` says when it happened and may jump
 are monotonic, record timestamps and retention are wall time.
 """
 
-from time import monotonic_ns, time_ns
 from collections.abc import Callable
+from time import monotonic_ns, time_ns
 from typing import Protocol
 
 
