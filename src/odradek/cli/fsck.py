@@ -28,7 +28,7 @@ from odradek.storage import names
 from odradek.storage.check import DirectoryCheck, Finding, KnownPartition, log_directories
 from odradek.storage.inspection import UnreadableFile, explain
 
-_DATABASE_FILES: Final = tuple(schema.FILE_NAME + ending for ending in ("", "-wal", "-shm"))
+_DATABASE_FILES: Final = (schema.FILE_NAME, schema.FILE_NAME + "-wal")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,8 +86,7 @@ class Check:
         homes: dict[TopicPartition, str] = {}
         properties: dict[str, dict[str, str]] = {}
         for directory in directories:
-            own = frozenset(_DATABASE_FILES)
-            check = DirectoryCheck(directory, known, own, self.find, deep=self._is_deep)
+            check = DirectoryCheck(directory, known, self.find, deep=self._is_deep)
             check.run()
             properties[directory] = check.properties
             self.logs += len(check.logs)
@@ -162,7 +161,7 @@ def read_metadata(directory: str) -> StoredMetadata:
     path = os.path.join(directory, schema.FILE_NAME)
     with tempfile.TemporaryDirectory(prefix="odradek-fsck-") as copies:
         try:
-            for name in _DATABASE_FILES[:2]:
+            for name in _DATABASE_FILES:
                 if os.path.lexists(os.path.join(directory, name)):
                     shutil.copyfile(os.path.join(directory, name), os.path.join(copies, name))
         except OSError as error:

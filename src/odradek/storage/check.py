@@ -49,6 +49,8 @@ _OTHER_FILES: Final = frozenset(
         "lost+found",
     }
 )
+# What the floors above keep beside the logs.
+_OWN_PREFIX: Final = "odradek-"
 _LEFTOVERS: Final = (names.CLEANED_SUFFIX, names.SWAP_SUFFIX, ".tmp")
 _QUORUM_FILES: Final = frozenset({"quorum-state"})
 
@@ -93,7 +95,6 @@ class DirectoryCheck:
         self,
         path: str,
         known: Mapping[TopicPartition, KnownPartition] | None,
-        own_files: frozenset[str],
         on_finding: OnFinding,
         *,
         deep: bool = False,
@@ -102,7 +103,6 @@ class DirectoryCheck:
         self.properties: dict[str, str] = {}
         self.logs: dict[TopicPartition, CheckedLog] = {}
         self._known: Final = known
-        self._own_files: Final = own_files
         self._on_finding: Final = on_finding
         self._is_deep: Final = deep
 
@@ -186,7 +186,7 @@ class DirectoryCheck:
     def _check_names(self, present: Sequence[str]) -> None:
         for name in present:
             is_directory = os.path.isdir(os.path.join(self.path, name))
-            if name in _OFFSET_CHECKPOINTS or name in _OTHER_FILES or name in self._own_files:
+            if name in (*_OFFSET_CHECKPOINTS, *_OTHER_FILES) or name.startswith(_OWN_PREFIX):
                 continue
             if is_directory and (self._is_partition(name) or names.is_deleted_directory(name)):
                 continue

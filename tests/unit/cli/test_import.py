@@ -1,0 +1,198 @@
+"""`odradek import` from directories that are made here; real ones are in tests/wire."""
+
+import fcntl
+import struct
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from tests.unit.cli import segments
+
+import odradek
+from odradek.cli.fsck import read_metadata
+from odradek.cli.main import main
+from odradek.metadata.image import ConfigResource, ResourceType
+from odradek.protocol.primitives import uvarint_bytes
+from odradek.records.builder import RecordBatchBuilder
+from odradek.storage import checkpoints
+
+TOPIC_ID = UUID(int=0x1234567890ABCDEF1234567890ABCDEF)
+
+
+def source_dir(path: Path, *partitions: int, topic_id: UUID | None = TOPIC_ID) -> Path:
+    """A stopped Kafka's directory: `orders` with three records in each of `partitions`."""
+    path.mkdir(parents=True)
+    properties = "#\nversion=1\ncluster.id=theirs\nnode.id=4\n"
+    (path / "meta.properties").write_text(properties)
+    (path / ".lock").touch()
+    for partition in partitions:
+        log = path / f"orders-{partition}"
+        segments.write_segment(log, [segments.batch(2, [b"a", b"b", b"c"], 5)])
+        if topic_id is not None:
+            (log / "partition.metadata").write_bytes(
+                checkpoints.encode_partition_metadata(topic_id)
+            )
+    return path
+
+
+def metadata_value(number: int, fields: bytes) -> bytes:
+    return b"\x01" + uvarint_bytes(number) + b"\x00" + fields
+
+
+def text(value: str) -> bytes:
+    return uvarint_bytes(len(value) + 1) + value.encode()
+
+
+def add_metadata_log(source: Path) -> None:
+    """Topic `orders` with two partitions and a setting; `gone`, which was deleted."""
+    gone = UUID(int=9)
+    replicas = b"\x02" + struct.pack(">i", 4)
+    values = [
+        metadata_value(2, text("orders") + TOPIC_ID.bytes + b"\x00"),
+        metadata_value(2, text("gone") + gone.bytes + b"\x00"),
+        *[
+            metadata_value(
+                3,
+                struct.pack(">i", index)
+                + TOPIC_ID.bytes
+                + replicas * 2
+                + b"\x01\x01"
+                + struct.pack(">iii", 4, 6, 2)
+                + b"\x00",
+            )
+            for index in range(2)
+        ],
+        metadata_value(4, b"\x02" + text("orders") + text("retention.ms") + text("99") + b"\x00"),
+        metadata_value(4, b"\x02" + text("orders") + text("from.later") + text("x") + b"\x00"),
+        metadata_value(9, gone.bytes + b"\x00"),
+        metadata_value(77, b"of a type that is not known"),
+    ]
+    builder = RecordBatchBuilder(0)
+    for value in values:
+        builder.append(1, None, value, [])
+    segments.write_segment(source / "__cluster_metadata-0", [builder.build()])
+
+
+def test_a_directory_with_zookeeper(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Goal: topic ids from the directories, everything is kept, epochs go on; all is sound."""
+    source, target = source_dir(tmp_path / "kafka", 0, 1), tmp_path / "ours"
+    assert main(["import", str(source), "--data-dir", str(target)]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.startswith("imported 1 topics, 2 partitions, 6 records, ")
+    assert "keep everything" in printed.err
+    stored = read_metadata(str(target))
+    assert (stored.cluster_id, stored.topics[0].topic_id) == ("theirs", TOPIC_ID)
+    assert [partition.leader_epoch for partition in stored.topics[0].partitions] == [5, 5]
+    settings = stored.configs[ConfigResource(ResourceType.TOPIC, "orders")]
+    assert settings == {"retention.ms": "-1", "retention.bytes": "-1"}
+    assert main(["fsck", str(target)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert all("missing" in line for line in lines), lines
+    with odradek.Broker(data_dir=str(target)):
+        pass
+    assert (target / "orders-0" / f"{0:020d}.log").read_bytes() == (
+        source / "orders-0" / f"{0:020d}.log"
+    ).read_bytes()
+
+
+def test_a_directory_with_a_metadata_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Goal: settings and partitions from the metadata; what is missing or unknown is named."""
+    source, target = source_dir(tmp_path / "kafka", 0), tmp_path / "ours"
+    add_metadata_log(source)
+    assert main(["import", str(source), "--data-dir", str(target)]) == 0
+    errors = capsys.readouterr().err
+    assert "orders: partitions 1 are not in these directories: empty" in errors
+    assert "from.later=x is left out" in errors
+    stored = read_metadata(str(target))
+    assert [topic.name for topic in stored.topics] == ["orders"]
+    assert [partition.leader_epoch for partition in stored.topics[0].partitions] == [6, 6]
+    settings = stored.configs[ConfigResource(ResourceType.TOPIC, "orders")]
+    assert settings == {"retention.ms": "99"}
+
+
+def test_several_directories_are_one_import(tmp_path: Path) -> None:
+    """Goal: Kafka's `log.dirs`; the same partition twice is refused."""
+    first = source_dir(tmp_path / "first", 0)
+    second = source_dir(tmp_path / "second", 1)
+    assert main(["import", str(first), str(second), "--data-dir", str(tmp_path / "ours")]) == 0
+    third = source_dir(tmp_path / "third", 1)
+    words = ["import", str(second), str(third), "--data-dir", str(tmp_path / "other")]
+    assert main(words) == 1
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    "case", ["busy", "clash", "foreign", "inside", "no source", "swap", "no id", "bad metadata"]
+)
+def test_a_refusal_is_one_line_and_leaves_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], case: str
+) -> None:
+    """Goal: nothing half imported, nothing of anybody's overwritten."""
+    source, target = source_dir(tmp_path / "kafka", 0), tmp_path / "ours"
+    words = refuse(case, source, target)
+    before = sorted(target.rglob("*"))
+    with (source / ".lock").open("rb") as lock:
+        if case == "busy":
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        capsys.readouterr()
+        assert main(["import", str(source), "--data-dir", str(target)]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert words in lines[-1]
+    assert lines[-1].startswith("odradek: ")
+    assert sorted(target.rglob("*")) == before
+
+
+def refuse(case: str, source: Path, target: Path) -> str:
+    """Makes the case; returns what the refusal has to say."""
+    if case == "busy":
+        return "a broker is running on it"
+    if case == "clash":
+        assert main(["import", str(source), "--data-dir", str(target)]) == 0
+        return "holds a topic orders already"
+    if case == "foreign":
+        target.mkdir()
+        (target / "thesis.txt").touch()
+        return "not empty and not a data directory"
+    if case == "inside":
+        target.symlink_to(source)
+        return "lie within each other"
+    if case == "no source":
+        (source / "meta.properties").unlink()
+        return "not a log directory"
+    if case == "swap":
+        (source / "orders-0" / f"{0:020d}.log.swap").touch()
+        return "a compaction was interrupted"
+    if case == "no id":
+        (source / "orders-0" / "partition.metadata").write_text("version: 0\ntopic_id: ?")
+        return "partition.metadata"
+    add_metadata_log(source)
+    log = source / "__cluster_metadata-0" / f"{0:020d}.log"
+    log.write_bytes(log.read_bytes()[:-1] + b"?")
+    return "is corrupt"
+
+
+def test_a_damaged_log_is_copied_and_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Goal: the good records of a bad disk still come along."""
+    source, target = source_dir(tmp_path / "kafka", 0, 1), tmp_path / "ours"
+    log = source / "orders-1" / f"{0:020d}.log"
+    log.write_bytes(log.read_bytes()[:-1] + b"?")
+    assert main(["import", str(source), "--data-dir", str(target)]) == 0
+    printed = capsys.readouterr()
+    assert " 3 records" in printed.out
+    assert str(log) in printed.err
+
+
+def test_a_clean_source_needs_no_recovery(tmp_path: Path) -> None:
+    """Goal: indexes and the marker come along; without the marker neither does."""
+    source = source_dir(tmp_path / "kafka", 0)
+    assert main(["import", str(source), "--data-dir", str(tmp_path / "killed")]) == 0
+    assert not (tmp_path / "killed" / "orders-0" / f"{0:020d}.index").exists()
+    assert not (tmp_path / "killed" / ".kafka_cleanshutdown").exists()
+    (source / ".kafka_cleanshutdown").touch()
+    assert main(["import", str(source), "--data-dir", str(tmp_path / "clean")]) == 0
+    assert (tmp_path / "clean" / "orders-0" / f"{0:020d}.index").exists()
+    assert (tmp_path / "clean" / ".kafka_cleanshutdown").exists()
