@@ -14,7 +14,7 @@ from typing import Final
 from uuid import UUID
 
 from odradek.config.topic import LogConfig
-from odradek.model import TopicPartition
+from odradek.model import UNKNOWN_OFFSET, TopicPartition
 from odradek.records.batch import BatchHeader, Buffer
 from odradek.storage import names
 from odradek.storage.checkpoints import (
@@ -125,7 +125,12 @@ def open_log(
     log_start_offset = min(log_start_offset, log_end_offset)
     producers = ProducerStateManager(str(topic_partition))
     snapshot_offset = replay_producers(
-        directory.file_system, path, segments, producers, log_end_offset
+        directory.file_system,
+        path,
+        segments,
+        producers,
+        log_end_offset,
+        loader.recovered_from,
     )
     loader.remove_stray_snapshots(segments, log_end_offset)
     recovery_point = min(opening.recovery_point, log_end_offset)
@@ -162,6 +167,8 @@ class _Loader:
         self._opening = opening
         # (epoch, start offset) as the recovered records say.
         self._seen_epochs: list[tuple[int, int]] = []
+        # The base offset of the first segment that was recovered, -1 for none.
+        self.recovered_from = UNKNOWN_OFFSET
 
     def load_segments(self) -> LogSegments:
         """The segments as the files say; an empty one when there are none."""
@@ -267,6 +274,7 @@ class _Loader:
         first = max(segments.index_of(self._opening.recovery_point), 0)
         unchecked = segments.all()[first:]
         next_offset = unchecked[0].base_offset
+        self.recovered_from = next_offset
         for index, segment in enumerate(unchecked):
             size_bytes = segment.size_bytes
             end = recover_segment(segment, next_offset, self._note_epoch)

@@ -1,13 +1,17 @@
 """Rebuilding the producer state of a log from a snapshot and the records behind it."""
 
+from functools import partial
+
+from odradek.model import UNKNOWN_OFFSET
 from odradek.records.batch import BatchHeader, Buffer
 from odradek.storage import names
 from odradek.storage.end_marker import parse_end_marker
 from odradek.storage.files import FileSystem
 from odradek.storage.producer_snapshot import CorruptSnapshot, decode_snapshot
-from odradek.storage.producer_state import ProducerStateManager
+from odradek.storage.producer_state import CompletedTransaction, ProducerStateManager
 from odradek.storage.recovery import walk_segment
 from odradek.storage.segments import LogSegments
+from odradek.storage.transaction_index import AbortedEntry, TransactionIndex
 
 
 def replay_producers(
@@ -16,24 +20,34 @@ def replay_producers(
     segments: LogSegments,
     producers: ProducerStateManager,
     log_end_offset: int,
+    recovered_from: int = UNKNOWN_OFFSET,
 ) -> int:
     """Makes `producers` what it has to be at the log end; returns the snapshot's offset, 0: none.
 
     Starts from the newest snapshot that is not beyond the log end and can be read; snapshots
-    that are beyond it or cannot be read are removed.
+    that are beyond it or cannot be read are removed. After a recovery the segments from
+    `recovered_from` on get their transaction indexes anew, and snapshots beyond are not believed.
 
     Raises:
         OSError: the disk failed.
     """
-    load_snapshot(file_system, directory, producers, log_end_offset)
+    newest = log_end_offset
+    if recovered_from >= 0:
+        newest = min(newest, recovered_from)
+        for segment in segments.between(recovered_from, log_end_offset):
+            segment.transactions.clear()
+    load_snapshot(file_system, directory, producers, newest)
     start_offset = producers.map_end_offset
     if start_offset < log_end_offset:
         for segment in segments.between(start_offset, log_end_offset):
             place = segment.locate(max(start_offset, segment.base_offset))
             if place is not None:
+                indexed = None
+                if 0 <= recovered_from <= segment.base_offset:
+                    indexed = segment.transactions
                 walk_segment(
                     segment,
-                    lambda header, batch: replay_batch(producers, header, batch),
+                    partial(_replay, producers, indexed),
                     from_position=place.position,
                     next_offset=place.base_offset,
                     check=False,
@@ -70,16 +84,37 @@ def snapshot_offsets(file_system: FileSystem, directory: str) -> list[int]:
     return offsets
 
 
-def replay_batch(producers: ProducerStateManager, header: BatchHeader, batch: Buffer) -> None:
-    """Takes in one batch that is in the log already."""
+def _replay(
+    producers: ProducerStateManager,
+    index: TransactionIndex | None,
+    header: BatchHeader,
+    batch: Buffer,
+) -> None:
+    completed = replay_batch(producers, header, batch)
+    if index is not None and completed is not None and completed.is_aborted:
+        index.append(
+            AbortedEntry(
+                completed.producer_id,
+                completed.first_offset,
+                completed.last_offset,
+                producers.last_stable_offset(completed),
+            )
+        )
+
+
+def replay_batch(
+    producers: ProducerStateManager, header: BatchHeader, batch: Buffer
+) -> CompletedTransaction | None:
+    """Takes in one batch that is in the log already; the transaction that it ends, if any."""
     if header.producer_id < 0 or header.last_offset < producers.map_end_offset:
-        return
+        return None
     if not header.is_control:
         # An empty one too: compaction kept it for the sequence that it ends with.
         producers.update(header)
-        return
+        return None
     if header.record_count == 0:
-        return
+        return None
     marker = parse_end_marker(batch)
-    if marker is not None:
-        producers.complete(header, marker.is_commit, marker.coordinator_epoch)
+    if marker is None:
+        return None
+    return producers.complete(header, marker.is_commit, marker.coordinator_epoch)

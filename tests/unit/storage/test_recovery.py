@@ -197,11 +197,19 @@ def test_open_transactions_survive_a_crash(world, batches):
         coordinator_epoch=5,
     )
     log.append_as_leader([memoryview(bytearray(marker))], 0, origin="coordinator")
-    world.crash(manager)
-    log = world.log()
-    log.update_high_watermark(3)
-    assert log.last_stable_offset == 1
-    assert log.aborted_transactions(0, 3) == [(1, 0)]
+    path = log.segments.active.file.path.replace(".log", ".txnindex")
+    for damage in (b"", b"\xff" * 34, bytes(35), None):
+        world.crash(manager)
+        if damage is None:
+            os.unlink(path)
+        else:
+            with open(path, "wb") as file:
+                file.write(damage)
+        manager = world.start()
+        log = world.log(manager)
+        log.update_high_watermark(3)
+        assert log.last_stable_offset == 1
+        assert log.aborted_transactions(0, 3) == [(1, 0)]
 
 
 def test_leftovers_are_removed(world, batches, values):
