@@ -274,3 +274,22 @@ def test_progress_is_reported(world, batches):
     assert seen[-1][:2] == (1, 1)
     assert seen[-1][2] > 0
     world.crash(again)
+
+
+def test_records_without_timestamps_age_with_their_file(world, batches):
+    """Segments of old clients would be kept for ever, or lost at the first start."""
+    manager = world.start()
+    log = world.log(manager, segment_bytes="300", retention_ms="1000", file_delete_delay_ms="0")
+    for n in range(6):
+        log.append_as_leader([batches(b"%d" % n, timestamp_ms=-1)], 0)
+    log.update_high_watermark(6)
+    now_ms = world.clock.wall_ms()
+    young, old = log.segments.at(1).file.path, log.segments.first.file.path
+    end_of_first = log.segments.at(1).base_offset
+    manager.shutdown()
+    os.utime(old, ns=((now_ms - 1001) * 1_000_000,) * 2)
+    os.utime(young, ns=((now_ms - 999) * 1_000_000,) * 2)
+    manager = world.start()
+    log = world.log(manager, segment_bytes="300", retention_ms="1000", file_delete_delay_ms="0")
+    manager.delete_old_segments()
+    assert log.log_start_offset == end_of_first
