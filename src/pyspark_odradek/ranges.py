@@ -80,7 +80,8 @@ def share_budget(
     """Where a trigger of at most `budget` offsets ends in every partition.
 
     Partitions get a share in proportion to what waits in them, and a partition with
-    anything waiting gets at least one record, so that none starves beside a large one.
+    anything waiting gets at least one record, so that none starves beside a large one: that
+    may add up to one record a partition more than the budget.
     """
     waiting = {partition: latest[partition] - start[partition] for partition in latest}
     total = sum(max(0, count) for count in waiting.values())

@@ -45,40 +45,46 @@ def read_range(
         DataLoss: records are missing and the options do not allow for it.
         BrokerError: the broker cannot be read from, or a batch is corrupt.
     """
-    arrow_schema = to_arrow_schema(schema, timezone="UTC")
-    decoder = _decoder(frozenset(schema.fieldNames()), piece)
-    for chunk in read_chunks(options, piece):
-        for records in _visible(chunk):
-            position = decoder.append(records)
-            while decoder.is_full:
-                yield record_batch(decoder.finish(), arrow_schema, piece.topic_partition)
-                position = decoder.append(records, position)
-    if decoder.row_count:
-        yield record_batch(decoder.finish(), arrow_schema, piece.topic_partition)
-
-
-def read_chunks(options: SourceOptions, piece: OffsetRange) -> Iterator[Chunk]:
-    """The chunks that hold a range, from files or a broker, past gaps where that is allowed.
-
-    Raises:
-        DataLoss, BrokerError: as for `read_range`.
-    """
-    offset = piece.start
     with closing(_open_records(options, piece.topic_partition)) as records:
-        while offset < piece.end:
+        rest: OffsetRange | None = piece
+        while rest is not None:
+            decoder = _decoder(frozenset(schema.fieldNames()), rest)
             try:
-                for chunk in records.read(offset, piece.end):
-                    offset = chunk.next_offset
-                    yield chunk
+                yield from _decode(records.read(rest.start, rest.end), decoder, schema, rest)
                 return
             except MissingData as missing:
                 if options.fail_on_data_loss:
                     raise DataLoss(str(missing)) from missing
                 _log.warning("%s; going on with what is there", missing)
-                first = records.first_offset()
-                if first is None or first <= offset:
-                    return
-                offset = first
+                rest = _after_gap(records.first_offset(), decoder.next_offset, rest)
+
+
+def _decode(
+    chunks: Iterator[Chunk], decoder: ColumnDecoder, schema: StructType, piece: OffsetRange
+) -> Iterator[pa.RecordBatch]:
+    """The records of chunks; what came before records are missing is handed over as well."""
+    arrow_schema = to_arrow_schema(schema, timezone="UTC")
+    missing: MissingData | None = None
+    try:
+        for chunk in chunks:
+            for records in _visible(chunk):
+                position = decoder.append(records)
+                while decoder.is_full:
+                    yield record_batch(decoder.finish(), arrow_schema, piece.topic_partition)
+                    position = decoder.append(records, position)
+    except MissingData as error:
+        missing = error
+    if decoder.row_count:
+        yield record_batch(decoder.finish(), arrow_schema, piece.topic_partition)
+    if missing is not None:
+        raise missing
+
+
+def _after_gap(first: int | None, offset: int, piece: OffsetRange) -> OffsetRange | None:
+    """What is left of a range from the first offset that there is; `None` if that is nothing."""
+    if first is None or not offset < first < piece.end:
+        return None
+    return OffsetRange(piece.topic_partition, first, piece.end)
 
 
 class _SegmentRecords:

@@ -56,7 +56,11 @@ class BlockingConnection:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError as error:
             raise self._network_exception(error) from error
-        self.versions = self._ask_versions()
+        try:
+            self.versions = self._ask_versions()
+        except BrokerError:
+            self.close()
+            raise
 
     def agree(self, api: ClientApi) -> int:
         """The version of an API to speak on this connection.

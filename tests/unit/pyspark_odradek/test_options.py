@@ -1,0 +1,96 @@
+"""If these fail, a job changed from `kafka` to `odradek` reads something else, or is refused."""
+
+import pickle
+
+import pytest
+
+from odradek.model import TopicPartition
+from pyspark_odradek.offsets import EARLIEST, LATEST, AtTime, EndOfLog, ExactOffsets
+from pyspark_odradek.options import SourceOptions, TopicSelection, parse_columns, parse_options
+from pyspark_odradek.schema import HEADERS, PLAIN_COLUMNS
+
+BASE = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
+
+
+def parse(streaming: bool = False, **options: str) -> SourceOptions:
+    named = {name.replace("_", "."): value for name, value in options.items()}
+    return parse_options({**BASE, **named}, streaming=streaming)
+
+
+def test_names_count_in_any_case() -> None:
+    options = parse_options(
+        {"KAFKA.BOOTSTRAP.SERVERS": "h:1", "Subscribe": "b, a,b", "MAXOFFSETSPERTRIGGER": "5"},
+        streaming=True,
+    )
+    assert options.selection == TopicSelection(names=("a", "b"))
+    assert options.max_offsets_per_trigger == 5
+
+
+def test_a_batch_reads_everything_and_a_stream_what_is_new() -> None:
+    assert parse().starting == EndOfLog(EARLIEST)
+    assert parse().ending == EndOfLog(LATEST)
+    assert parse(streaming=True).starting == EndOfLog(LATEST)
+
+
+def test_a_time_goes_before_times_and_these_before_offsets() -> None:
+    assert parse(startingTimestamp="12", startingOffsets="earliest").starting == AtTime(12)
+    offsets = ExactOffsets({TopicPartition("t", 0): 3})
+    assert parse(startingOffsets='{"t":{"0":3}}').starting == offsets
+
+
+def test_options_travel_to_workers() -> None:
+    options = parse(startingOffsets='{"t":{"0":3}}', path="/a, /b")
+    assert pickle.loads(pickle.dumps(options)) == options
+    assert options.log_dirs == ("/a", "/b")
+
+
+def test_options_that_only_tune_the_connector_are_taken_and_do_nothing() -> None:
+    assert parse(kafkaConsumer_pollTimeoutMs="1", groupIdPrefix="x") == parse()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"assign": '{"t":[0]}'}, "exactly one of"),
+        ({"startingOffsets": "latest"}, "cannot start at the latest"),
+        ({"startingOffsets": '{"t":{"0":-1}}'}, "cannot start at the latest"),
+        ({"endingOffsets": "earliest"}, "cannot end at the earliest"),
+        ({"maxOffsetPerTrigger": "1"}, "did you mean maxOffsetsPerTrigger"),
+        ({"minPartitions": "0"}, "at least 1"),
+        ({"minPartitions": "-1"}, "whole number"),
+        ({"failOnDataLoss": "no"}, "neither true nor false"),
+        ({"subscribe": " , "}, "no topic"),
+        ({"startingOffsetsByTimestampStrategy": "soon"}, "neither error nor latest"),
+        ({"kafka.isolation.level": "dirty"}, "no level"),
+        ({"kafka.security.protocol": "SASL_SSL"}, "SASL_SSL is not supported"),
+        ({"kafka.sasl.jaas.config": "x"}, "unknown option"),
+        ({"kafka.auto.offset.reset": "earliest"}, "startingOffsets"),
+        ({"kafka.value.deserializer": "x"}, "cast it in Spark"),
+        ({"kafka.isolation.level": "read_committed", "path": "/d"}, "leave out path"),
+        ({"kafka.bootstrap.servers": ""}, "where to read"),
+    ],
+)
+def test_mistakes_are_named(options: dict[str, str], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        parse_options({**BASE, **options}, streaming=False)
+
+
+def test_a_stream_has_no_end() -> None:
+    with pytest.raises(ValueError, match="stream"):
+        parse(streaming=True, endingOffsets="latest")
+
+
+def test_a_pattern_must_match_the_whole_name() -> None:
+    selection = TopicSelection(pattern="order.*")
+    assert selection.takes("orders")
+    assert not selection.takes("my-orders")
+    with pytest.raises(ValueError, match="regular expression"):
+        parse_options({"kafka.bootstrap.servers": "h:1", "subscribePattern": "("}, streaming=False)
+
+
+def test_columns_are_the_connectors_unless_some_are_asked_for() -> None:
+    assert parse_columns({}) == PLAIN_COLUMNS
+    assert parse_columns({"includeHeaders": "True"}) == (*PLAIN_COLUMNS, HEADERS)
+    assert parse_columns({"columns": "Offset, KEY,offset"}) == ("offset", "key")
+    with pytest.raises(ValueError, match="there is no column 'body'"):
+        parse_columns({"columns": "key,body"})

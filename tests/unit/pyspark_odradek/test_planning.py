@@ -1,0 +1,181 @@
+"""If these fail, a read begins or ends elsewhere than its options say, or a stream gets lost."""
+
+from collections.abc import Iterable, Mapping
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from odradek.model import TopicPartition
+from pyspark_odradek.bounds import Bounds
+from pyspark_odradek.errors import DataLoss
+from pyspark_odradek.offsets import PartitionOffsets
+from pyspark_odradek.options import TopicSelection, parse_options
+from pyspark_odradek.planning import plan_batch
+from pyspark_odradek.ranges import OffsetRange
+from pyspark_odradek.schema import spark_schema
+from pyspark_odradek.source import BatchReader, StreamReader
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+BASE = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
+SCHEMA = spark_schema(("offset",))
+
+
+class Topic(Bounds):
+    """Bounds that a test sets: first offset and end of every partition, and offsets at times."""
+
+    def __init__(self, **ends: tuple[int, int]) -> None:
+        self.ends = {TopicPartition("t", int(name[1:])): span for name, span in ends.items()}
+        self.times: dict[tuple[TopicPartition, int], int] = {}
+        self.is_closed = False
+
+    def partitions(self, selection: TopicSelection) -> list[TopicPartition]:
+        return sorted(self.ends)
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> PartitionOffsets:
+        return {partition: self.ends[partition][0] for partition in partitions}
+
+    def latest(self, partitions: Iterable[TopicPartition]) -> PartitionOffsets:
+        return {partition: self.ends[partition][1] for partition in partitions}
+
+    def at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        return {part: self.times.get((part, time_ms)) for part, time_ms in times_ms.items()}
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def planned(topic: Topic, **options: str) -> list[tuple[int, int, int]]:
+    parsed = parse_options({**BASE, **options}, streaming=False)
+    return [(r.topic_partition.partition, r.start, r.end) for r in plan_batch(topic, parsed)]
+
+
+def test_a_batch_reads_from_end_to_end() -> None:
+    assert planned(Topic(p0=(5, 30), p1=(0, 0))) == [(0, 5, 30)]
+
+
+def test_offsets_may_be_mixed_with_ends() -> None:
+    start = '{"t": {"0": 7, "1": -2}}'
+    end = '{"t": {"0": -1, "1": 12}}'
+    plan = planned(Topic(p0=(5, 30), p1=(3, 40)), startingOffsets=start, endingOffsets=end)
+    assert plan == [(0, 7, 30), (1, 3, 12)]
+
+
+def test_every_partition_must_be_named() -> None:
+    with pytest.raises(ValueError, match="missing: t-1"):
+        planned(Topic(p0=(0, 9), p1=(0, 9)), startingOffsets='{"t": {"0": 1}}')
+
+
+def test_an_end_beyond_the_log_is_loss_unless_that_is_allowed() -> None:
+    end = '{"t": {"0": 50}}'
+    with pytest.raises(DataLoss, match="should reach 50 and ends at 30"):
+        planned(Topic(p0=(0, 30)), endingOffsets=end)
+    assert planned(Topic(p0=(0, 30)), endingOffsets=end, failOnDataLoss="false") == [(0, 0, 30)]
+
+
+def test_times_bound_a_read() -> None:
+    topic = Topic(p0=(0, 30), p1=(0, 20))
+    topic.times = {(P0, 100): 10, (P1, 100): 5, (P0, 200): 15}
+    plan = planned(topic, startingTimestamp="100", endingTimestamp="200")
+    assert plan == [(0, 10, 15), (1, 5, 20)]
+
+
+def test_a_start_after_the_last_record_is_a_mistake_or_the_end() -> None:
+    topic = Topic(p0=(0, 30))
+    with pytest.raises(ValueError, match="startingOffsetsByTimestampStrategy"):
+        planned(topic, startingTimestamp="100")
+    plan = planned(topic, startingTimestamp="100", startingOffsetsByTimestampStrategy="latest")
+    assert plan == []
+
+
+def test_a_range_is_cut_where_segments_begin(log_dir, batch_of) -> None:
+    for base in (0, 10, 20):
+        log_dir.segment([batch_of(base, base + 9)], base)
+    log_dir.checkpoint("replication-offset-checkpoint", 28)
+    options = {"path": str(log_dir.root), "subscribe": "orders"}
+    plan = BatchReader(parse_options(options, streaming=False), SCHEMA).partitions()
+    assert [(piece.start, piece.end) for piece in plan] == [(0, 10), (10, 20), (20, 28)]
+
+
+def stream(monkeypatch: pytest.MonkeyPatch, topic: Topic, **options: str) -> StreamReader:
+    monkeypatch.setattr("pyspark_odradek.bounds.open_bounds", lambda _: topic)
+    return StreamReader(parse_options({**BASE, **options}, streaming=True), SCHEMA)
+
+
+def test_a_stream_begins_at_the_end_unless_told_otherwise(monkeypatch) -> None:
+    topic = Topic(p0=(5, 30), p1=(0, 0))
+    assert stream(monkeypatch, topic).initialOffset() == {"t": {"0": 30, "1": 0}}
+    first = stream(monkeypatch, topic, startingOffsets="earliest").initialOffset()
+    assert first == {"t": {"0": 5, "1": 0}}
+
+
+def test_a_trigger_takes_what_is_new_or_its_share_of_it(monkeypatch) -> None:
+    topic = Topic(p0=(0, 90), p1=(0, 10))
+    reader = stream(monkeypatch, topic, maxOffsetsPerTrigger="20")
+    start = {"t": {"0": 0, "1": 0}}
+    assert reader.getDefaultReadLimit() == ReadMaxRows(20)
+    assert reader.latestOffset(start, ReadMaxRows(20)) == {"t": {"0": 18, "1": 2}}
+    assert reader.latestOffset(start, ReadAllAvailable()) == {"t": {"0": 90, "1": 10}}
+    assert reader.reportLatestOffset() == {"t": {"0": 90, "1": 10}}
+
+
+def test_nothing_new_is_the_same_offset_again(monkeypatch) -> None:
+    reader = stream(monkeypatch, Topic(p0=(0, 9)))
+    assert reader.getDefaultReadLimit() == ReadAllAvailable()
+    assert reader.latestOffset({"t": {"0": 9}}, ReadAllAvailable()) == {"t": {"0": 9}}
+
+
+def test_available_now_ends_where_the_topic_ended_when_it_began(monkeypatch) -> None:
+    topic = Topic(p0=(0, 30))
+    reader = stream(monkeypatch, topic)
+    reader.prepareForTriggerAvailableNow()
+    topic.ends[P0] = (0, 99)
+    assert reader.latestOffset({"t": {"0": 0}}, ReadMaxRows(20)) == {"t": {"0": 20}}
+    assert reader.latestOffset({"t": {"0": 20}}, ReadMaxRows(20)) == {"t": {"0": 30}}
+    assert reader.latestOffset({"t": {"0": 30}}, ReadMaxRows(20)) == {"t": {"0": 30}}
+
+
+def test_a_new_partition_is_read_from_its_beginning(monkeypatch) -> None:
+    topic = Topic(p0=(0, 9), p1=(0, 0))
+    reader = stream(monkeypatch, topic)
+    start = {"t": {"0": 9}}
+    assert reader.latestOffset(start, ReadAllAvailable()) == start
+    topic.ends[P1] = (0, 4)
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert end == {"t": {"0": 9, "1": 4}}
+    assert reader.partitions(start, end) == [OffsetRange(P1, 0, 4)]
+
+
+@pytest.mark.parametrize(
+    ("topic", "words"),
+    [
+        (Topic(p0=(0, 9)), "t-1 is gone"),
+        (Topic(p0=(0, 5), p1=(0, 4)), "read up to 9, ends at 5"),
+        (Topic(p0=(0, 9), p1=(0, 4), p2=(3, 8)), "t-2 is new and begins at 3"),
+    ],
+)
+def test_a_topic_that_was_made_anew_is_noticed(monkeypatch, topic: Topic, words: str) -> None:
+    start = {"t": {"0": 9, "1": 4}}
+    with pytest.raises(DataLoss, match=words):
+        stream(monkeypatch, topic).latestOffset(start, ReadAllAvailable())
+    lenient = stream(monkeypatch, topic, failOnDataLoss="false")
+    end = lenient.latestOffset(start, ReadAllAvailable())
+    assert all(piece.size > 0 for piece in lenient.partitions(start, end))
+
+
+def test_a_repeated_batch_has_the_same_tasks(monkeypatch) -> None:
+    topic = Topic(p0=(0, 1000), p1=(0, 77))
+    first = stream(monkeypatch, topic, minPartitions="7")
+    start, end = {"t": {"0": 0, "1": 0}}, {"t": {"0": 800, "1": 70}}
+    tasks = first.partitions(start, end)
+    topic.ends = {P0: (500, 5000), P1: (70, 900)}
+    assert stream(monkeypatch, topic, minPartitions="7").partitions(start, end) == tasks
+
+
+def test_a_reader_gives_its_connections_back(monkeypatch) -> None:
+    topic = Topic(p0=(0, 1))
+    reader = stream(monkeypatch, topic)
+    reader.stop()
+    assert not topic.is_closed
+    reader.initialOffset()
+    reader.stop()
+    assert topic.is_closed

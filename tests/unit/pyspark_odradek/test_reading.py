@@ -1,0 +1,146 @@
+"""If these fail, a Spark worker hands over wrong rows: wrong columns, aborted records, gaps."""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from odradek.model import TopicPartition
+from odradek.records.builder import RecordBatchBuilder
+from pyspark_odradek import reading
+from pyspark_odradek.chunks import Chunk
+from pyspark_odradek.errors import DataLoss, MissingData
+from pyspark_odradek.options import ClientOptions, SourceOptions, TopicSelection
+from pyspark_odradek.ranges import OffsetRange
+from pyspark_odradek.schema import COLUMN_TYPES, HEADERS, spark_schema
+
+PARTITION = TopicPartition("orders", 3)
+ALL_COLUMNS = tuple(COLUMN_TYPES)
+OPTIONS = SourceOptions(TopicSelection(names=("orders",)), ClientOptions("h:1"))
+
+
+class Records:
+    """A partition's records: what `read` gives for each start, then where the log begins."""
+
+    def __init__(self, chunks: dict[int, list[Chunk | Exception]], first: int | None = 0) -> None:
+        self._chunks = chunks
+        self._first = first
+        self.is_closed = False
+
+    def read(self, start: int, end: int) -> Iterator[Chunk]:
+        for chunk in self._chunks[start]:
+            if isinstance(chunk, Exception):
+                raise chunk
+            yield chunk
+
+    def first_offset(self) -> int | None:
+        return self._first
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def rows(
+    monkeypatch: pytest.MonkeyPatch,
+    records: Records,
+    piece: OffsetRange,
+    columns: tuple[str, ...] = ("offset",),
+    options: SourceOptions = OPTIONS,
+) -> list[dict[str, object]]:
+    monkeypatch.setattr(reading, "_open_records", lambda *_: records)
+    batches = list(reading.read_range(options, spark_schema(columns), piece))
+    assert records.is_closed
+    return pa.Table.from_batches(batches).to_pylist() if batches else []
+
+
+def chunk(*batches: bytes, next_offset: int, aborted: tuple[tuple[int, int], ...] = ()) -> Chunk:
+    return Chunk(memoryview(b"".join(batches)), next_offset, aborted)
+
+
+def plain(first: int, last: int, **more: object) -> bytes:
+    builder = RecordBatchBuilder(0, first, **more)
+    for offset in range(first, last + 1):
+        builder.append(1_000 + offset, b"k", b"v%d" % offset)
+    return builder.build()
+
+
+def test_every_column_has_the_connectors_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = RecordBatchBuilder(0, 5)
+    builder.append(1_700_000_000_123, b"k", None, [("a", b"1"), ("b", None)])
+    builder.append(1_700_000_000_124, None, b"v")
+    records = Records({5: [chunk(builder.build(), next_offset=7)]})
+    first, second = rows(monkeypatch, records, OffsetRange(PARTITION, 5, 7), ALL_COLUMNS)
+    assert first.pop("timestamp").isoformat() == "2023-11-14T22:13:20.123000+00:00"
+    assert first == {
+        "key": b"k",
+        "value": None,
+        "topic": "orders",
+        "partition": 3,
+        "offset": 5,
+        "timestampType": 0,
+        HEADERS: [{"key": "a", "value": b"1"}, {"key": "b", "value": None}],
+    }
+    assert (second["key"], second["value"], second[HEADERS]) == (None, b"v", None)
+
+
+def test_columns_come_in_the_order_of_the_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    records = Records({0: [chunk(plain(0, 0), next_offset=1)]})
+    columns = ("partition", "value", "topic")
+    [row] = rows(monkeypatch, records, OffsetRange(PARTITION, 0, 1), columns)
+    assert list(row.items()) == [("partition", 3), ("value", b"v0"), ("topic", "orders")]
+
+
+def test_only_the_range_comes_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    chunks = [chunk(plain(0, 9), next_offset=10), chunk(plain(10, 19), next_offset=20)]
+    found = rows(monkeypatch, Records({4: list(chunks)}), OffsetRange(PARTITION, 4, 12))
+    assert [row["offset"] for row in found] == list(range(4, 12))
+
+
+def test_full_batches_are_handed_over_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "BATCH_ROWS", 4)
+    batches = [plain(first, first + 2) for first in range(0, 30, 3)]
+    records = Records({0: [chunk(*batches, next_offset=30)]})
+    found = rows(monkeypatch, records, OffsetRange(PARTITION, 0, 30))
+    assert [row["offset"] for row in found] == list(range(30))
+
+
+def test_aborted_transactions_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def of(producer: int, first: int, last: int) -> bytes:
+        return plain(first, last, producer_id=producer, producer_epoch=0, is_transactional=True)
+
+    def marker(producer: int, offset: int, kind: int) -> bytes:
+        builder = RecordBatchBuilder(
+            0, offset, producer_id=producer, producer_epoch=0, is_transactional=True,
+            is_control=True,
+        )  # fmt: skip
+        builder.append(0, b"\0\0" + kind.to_bytes(2, "big"), b"\0" * 6)
+        return builder.build()
+
+    batches = [
+        of(1, 0, 1), of(2, 2, 3), plain(4, 4), marker(1, 5, 0), of(1, 6, 6), marker(2, 7, 1),
+        marker(1, 8, 1),
+    ]  # fmt: skip
+    records = Records({0: [chunk(*batches, next_offset=9, aborted=((1, 0),))]})
+    found = rows(monkeypatch, records, OffsetRange(PARTITION, 0, 9))
+    assert [row["offset"] for row in found] == [2, 3, 4, 6]
+
+
+def test_missing_records_end_the_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    records = Records({0: [MissingData("orders-3 is deleted")]})
+    with pytest.raises(DataLoss, match="orders-3 is deleted"):
+        rows(monkeypatch, records, OffsetRange(PARTITION, 0, 9))
+
+
+@pytest.mark.parametrize(("first", "expected"), [(6, [0, 1, 6, 7, 8]), (9, [0, 1]), (None, [0, 1])])
+def test_missing_records_are_skipped_where_that_is_allowed(
+    monkeypatch: pytest.MonkeyPatch, first: int | None, expected: list[int]
+) -> None:
+    chunks: dict[int, list[Chunk | Exception]] = {
+        0: [chunk(plain(0, 1), next_offset=2), MissingData("gone")],
+        # The broker gives whole batches: what was deleted comes along at their beginning.
+        6: [chunk(plain(4, 8), next_offset=9)],
+    }
+    options = SourceOptions(OPTIONS.selection, OPTIONS.client, fail_on_data_loss=False)
+    piece = OffsetRange(PARTITION, 0, 9)
+    found = rows(monkeypatch, Records(chunks, first), piece, options=options)
+    assert [row["offset"] for row in found] == expected
