@@ -21,6 +21,9 @@ from tools import peers
 T = TypeVar("T")
 READY = "odradek ready "
 STOP_TIMEOUT_S = 20
+JAVA_TIMEOUT_S = 120
+# What only costs time where every member comes at once.
+NO_INITIAL_DELAY = "group.initial.rebalance.delay.ms=0"
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     command = [sys.executable, "-m", "odradek", "start", "--data-dir", str(data / "data")]
     with log.open("wb") as errors:
         process = subprocess.Popen(
-            [*command, "--listener", "PLAINTEXT://127.0.0.1:0"],
+            [*command, "--listener", "PLAINTEXT://127.0.0.1:0", "--set", NO_INITIAL_DELAY],
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
@@ -111,6 +114,40 @@ def java() -> str:
 @pytest.fixture(scope="session")
 def kafkajs_folder() -> Path:
     return _peer(peers.kafkajs)
+
+
+@pytest.fixture
+def tool(java: str, kafka_class_path: str, bootstrap: str, tmp_path: Path) -> Callable[..., str]:
+    """Runs a tool by its class; returns what it printed."""
+    logging = tmp_path / "log4j2.properties"
+    logging.write_text("rootLogger.level = OFF\n", encoding="utf-8")
+
+    def call(name: str, *arguments: str, text: str = "") -> str:
+        done = subprocess.run(
+            [
+                java,
+                "-Xmx128m",
+                "-XX:TieredStopAtLevel=1",
+                f"-Dlog4j2.configurationFile={logging}",
+                "-cp",
+                kafka_class_path,
+                name,
+                *arguments,
+            ],
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=JAVA_TIMEOUT_S,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def bound(name: str, *arguments: str, text: str = "") -> str:
+        return call(name, "--bootstrap-server", bootstrap, *arguments, text=text)
+
+    bound.unbound = call  # type: ignore[attr-defined]
+    return bound
 
 
 def _peer(fetch: Callable[[], T]) -> T:

@@ -1,13 +1,10 @@
 """Apache Kafka's own command line tools, on a JVM, against the broker."""
 
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-TIMEOUT_S = 120
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jvm")]
 
@@ -22,40 +19,6 @@ LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
 API_VERSIONS = "org.apache.kafka.tools.BrokerApiVersionsCommand"
 
 Tool = Callable[..., str]
-
-
-@pytest.fixture
-def tool(java: str, kafka_class_path: str, bootstrap: str, tmp_path: Path) -> Tool:
-    """Runs a tool by its class; returns what it printed."""
-    logging = tmp_path / "log4j2.properties"
-    logging.write_text("rootLogger.level = OFF\n", encoding="utf-8")
-
-    def call(name: str, *arguments: str, text: str = "") -> str:
-        done = subprocess.run(
-            [
-                java,
-                "-Xmx128m",
-                "-XX:TieredStopAtLevel=1",
-                f"-Dlog4j2.configurationFile={logging}",
-                "-cp",
-                kafka_class_path,
-                name,
-                *arguments,
-            ],
-            input=text,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    def bound(name: str, *arguments: str, text: str = "") -> str:
-        return call(name, "--bootstrap-server", bootstrap, *arguments, text=text)
-
-    bound.unbound = call  # type: ignore[attr-defined]
-    return bound
 
 
 def test_a_topics_life(tool: Tool, topic: str) -> None:
