@@ -245,6 +245,34 @@ def test_who_is_no_member_cannot_commit(broker: odradek.Broker, topic: str) -> N
         stranger.close()
 
 
+@pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
+def test_a_live_group_is_upgraded_and_downgraded_again(
+    broker: odradek.Broker, topic: str, admin: AdminClient, strategy: str
+) -> None:
+    """If this fails, an application cannot be moved to the new protocol process by process."""
+    classic = {
+        "group_protocol": "classic",
+        "partition_assignment_strategy": strategy,
+        "heartbeat_interval_ms": "200",
+    }
+    values = produce(broker, topic, 300)
+    old = Reader(broker, [topic], topic, **classic)
+    with reading(old):
+        until(lambda: len(old.values) == 300, "all records are read")
+        new = Reader(broker, [topic], topic)
+        with reading(new):
+            until(lambda: len(new.partitions) == 3 and len(old.partitions) == 3, "they share")
+            assert new.partitions.isdisjoint(old.partitions)
+            described = admin.describe_consumer_groups([topic])[topic].result(TIMEOUT_S)
+            assert described.type is ConsumerGroupType.CONSUMER
+            values += produce(broker, topic, 300)
+            until(lambda: len(old.values) + len(new.values) >= 600, "all records are read")
+        until(lambda: len(old.partitions) == PARTITIONS, "the old one has everything again")
+        described = admin.describe_consumer_groups([topic])[topic].result(TIMEOUT_S)
+        assert described.type is ConsumerGroupType.CLASSIC
+    assert Counter(old.values + new.values) == Counter(values)
+
+
 CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 CONFIGS = "kafka.admin.ConfigCommand"

@@ -176,10 +176,19 @@ class ClassicGroups:
             if isinstance(group, ClassicGroup):
                 self._registry.remove(key.group_id)
         elif not self._is_loaded or group is None:
-            loaded = RebalancingGroup.from_value(key.group_id, value, now_ms)
-            self._registry.put(loaded.attach(self._services))
+            made = RebalancingGroup.from_value(key.group_id, value, now_ms)
+            self._registry.put(made.attach(self._services))
+            if self._is_loaded:
+                self._take_over(made)
         elif isinstance(group, ClassicGroup):
             group.replay(value, now_ms)
+
+    def _take_over(self, group: RebalancingGroup) -> None:
+        """A consumer group has become a classic one: its members assign anew."""
+        for member in list(group.members.values()):
+            group.heard_from(member)
+        if group.members:
+            group.begin("it was a consumer group")
 
     def ensure_offset_group(self, group_id: str) -> None:
         """Makes the group of somebody who only stores offsets, when there is none."""

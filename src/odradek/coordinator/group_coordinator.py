@@ -72,9 +72,26 @@ class GroupCoordinator:
             on_joined(result._replace(error_code=told(result.error_code)))
 
         try:
-            self._named_shard(request.group_id).classic.join(request, on_done)
+            shard = self._named_shard(request.group_id)
+            if shard.consumer.has_members(request.group_id):
+                self._join_consumer_group(request, on_joined)
+                return
+            shard.classic.join(request, on_done)
         except BrokerError as error:
             on_joined(JoinResult(error.code, request.member_id))
+
+    def _join_consumer_group(self, request: JoinRequest, on_joined: OnJoined) -> None:
+        def on_done(outcome: JoinResult | BrokerError) -> None:
+            if isinstance(outcome, BrokerError):
+                outcome = JoinResult(outcome.code, request.member_id)
+            on_joined(outcome)
+
+        self._execute(
+            request.group_id,
+            lambda shard: shard.classic_members.join(request),
+            on_done,
+            exclusive=True,
+        )
 
     def sync(self, request: SyncRequest, on_synced: OnSynced) -> None:
         """SyncGroup; answered when the leader's assignment is committed."""
@@ -83,7 +100,11 @@ class GroupCoordinator:
             on_synced(result._replace(error_code=told(result.error_code)))
 
         try:
-            self._named_shard(request.group_id).classic.sync(request, on_done)
+            shard = self._named_shard(request.group_id)
+            if shard.consumer.has_members(request.group_id):
+                on_synced(shard.classic_members.sync(request))
+                return
+            shard.classic.sync(request, on_done)
         except BrokerError as error:
             on_synced(SyncResult(error.code))
 
@@ -93,7 +114,10 @@ class GroupCoordinator:
         """Heartbeat; the code tells the member what to do."""
         try:
             shard = self._named_shard(group_id)
-            shard.classic.heartbeat(group_id, member_id, group_instance_id, generation_id)
+            members = (
+                shard.classic_members if shard.consumer.has_members(group_id) else shard.classic
+            )
+            members.heartbeat(group_id, member_id, group_instance_id, generation_id)
         except BrokerError as error:
             return error.code
         return ErrorCode.NONE
@@ -104,7 +128,10 @@ class GroupCoordinator:
         Raises:
             BrokerError: this broker cannot answer for the group.
         """
-        return self._named_shard(group_id).classic.leave(group_id, members)
+        shard = self._named_shard(group_id)
+        if shard.consumer.has_members(group_id):
+            return shard.classic_members.leave(group_id, members)
+        return shard.classic.leave(group_id, members)
 
     # Members of consumer groups
 

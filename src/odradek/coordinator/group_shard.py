@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from odradek.coordinator.classic_groups import ClassicGroups
+from odradek.coordinator.consumer.classic_members import ClassicMembers
 from odradek.coordinator.consumer.consumer_groups import Command, ConsumerGroups, Execute
 from odradek.coordinator.consumer.replay import ConsumerGroupReplay
 from odradek.coordinator.group import GroupRegistry
@@ -36,6 +37,7 @@ class GroupShard(CoordinatorShard):
         self.offset_store = OffsetStore()
         self.classic = ClassicGroups(self.registry, services)
         self.consumer = ConsumerGroups(self.registry, services, execute or self._execute)
+        self.classic_members = ClassicMembers(self.consumer)
         self.offsets = OffsetCommands(self.offset_store, self.registry, services.config)
         self._replays: dict[type, Replay] = {
             OffsetCommitKey: self._replay_offset,

@@ -8,7 +8,15 @@ looks at the group, decides in a `GroupChange`, and returns records and an answe
 import logging
 from collections.abc import Callable
 
-from odradek.coordinator.assignors import ASSIGNORS
+from odradek.coordinator.assignors import ASSIGNORS, Partitions
+from odradek.coordinator.classic_group import ClassicGroup
+from odradek.coordinator.consumer.conversion import (
+    answer_waiting,
+    downgrade_records,
+    may_downgrade,
+    may_upgrade,
+    upgrade_records,
+)
 from odradek.coordinator.consumer.deadlines import (
     Deadlines,
     DelayedRevocation,
@@ -27,6 +35,7 @@ from odradek.coordinator.consumer.member import (
     MemberState,
 )
 from odradek.coordinator.consumer.reconciliation import is_subset
+from odradek.coordinator.consumer.replay import replayed
 from odradek.coordinator.consumer.requests import (
     DescribedGroup,
     HeartbeatRequest,
@@ -39,6 +48,7 @@ from odradek.coordinator.records import CoordinatorRecord
 from odradek.coordinator.runtime import CoordinatorResult
 from odradek.coordinator.services import ShardServices
 from odradek.errors import BrokerError, ErrorCode
+from odradek.metadata.image import MetadataImage
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +67,7 @@ class ConsumerGroups:
         execute: Execute,
     ) -> None:
         self._registry = registry
-        self._services = services
+        self.services = services
         self._topics = services.topics
         self._execute = execute
         self._sessions = Deadlines(services.heartbeats)
@@ -80,7 +90,7 @@ class ConsumerGroups:
 
     def _assignor_names(self) -> list[str]:
         """The assignors that are switched on, the default first."""
-        names: list[str] = self._services.config["group.consumer.assignors"]
+        names: list[str] = self.services.config["group.consumer.assignors"]
         return [name for name in names if name in ASSIGNORS] or list(ASSIGNORS)
 
     def describe(self, group_id: str) -> DescribedGroup:
@@ -110,18 +120,16 @@ class ConsumerGroups:
             group = self._group_to_join(request.group_id, before)
         else:
             group = self._group(request.group_id)
-        self._check_size(group, request.member_id)
-        member_id = request.member_id or str(self._services.new_uuid())
-        change = self._change(group)
+        self.check_size(group, request.member_id)
+        member_id = request.member_id or str(self.services.new_uuid())
+        change = self.change(group)
         member = self._find_member(change, member_id, request)
         updated = member.described_by(request)
         if updated != change.member(member_id):
             change.put(updated)
-        self._maybe_bump_epoch(change)
-        self._maybe_assign(change)
-        reconciled = change.reconcile(updated, request.owned)
+        reconciled = self.go_on(change, updated, request.owned)
         settings = self._settings(group.group_id)
-        self._start_session(group.group_id, member_id, settings.session_timeout_ms)
+        self.start_session(group.group_id, member_id, settings.session_timeout_ms)
         self._watch_revocation(group.group_id, member, reconciled)
         tell = request.member_epoch == JOIN_EPOCH or request.is_full
         return CoordinatorResult(
@@ -139,17 +147,33 @@ class ConsumerGroups:
         group = self._registry.get(group_id)
         if isinstance(group, ConsumerGroup):
             return group
+        if isinstance(group, ClassicGroup) and not group.is_empty:
+            return self._upgraded(group, records)
         if group is not None:
-            if not group.is_empty:
-                raise BrokerError(
-                    ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group."
-                )
             records += group.tombstones()
             logger.info("group %s, which is empty, becomes a consumer group", group_id)
         return ConsumerGroup(group_id)
 
-    def _check_size(self, group: ConsumerGroup, member_id: str) -> None:
-        limit: int = self._services.config["group.consumer.max.size"]
+    def _upgraded(self, group: ClassicGroup, records: list[CoordinatorRecord]) -> ConsumerGroup:
+        """The group that a classic one becomes, with its members."""
+        if not may_upgrade(group, self.services.config):
+            raise BrokerError(
+                ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group.group_id} is not a consumer group."
+            )
+        logger.info("group %s and its members become a consumer group", group.group_id)
+        try:
+            records += upgrade_records(group, self.image)
+        except BrokerError as error:
+            raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, error.message) from error
+        upgraded = replayed(group.group_id, records)
+        for member in upgraded.members.values():
+            self.start_session(group.group_id, member.member_id, self._session_ms(upgraded, member))
+        answer_waiting(group)
+        return upgraded
+
+    def check_size(self, group: ConsumerGroup, member_id: str) -> None:
+        """Raises BrokerError GROUP_MAX_SIZE_REACHED when there is no room for the member."""
+        limit: int = self.services.config["group.consumer.max.size"]
         if len(group.members) >= limit and member_id not in group.members:
             raise BrokerError(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
@@ -163,7 +187,7 @@ class ConsumerGroups:
         group = change.group
         instance_id = request.instance_id
         joins = request.member_epoch == JOIN_EPOCH
-        holder = None if instance_id is None else self._holder(group, instance_id)
+        holder = self.holder(group, instance_id)
         if holder is not None and holder.member_id != member_id:
             if not joins:
                 raise _fenced(holder, instance_id)
@@ -181,8 +205,9 @@ class ConsumerGroups:
             _check_epoch(member, request)
         return member
 
-    def _holder(self, group: ConsumerGroup, instance_id: str) -> ConsumerMember | None:
-        holder_id = group.static_members.get(instance_id)
+    def holder(self, group: ConsumerGroup, instance_id: str | None) -> ConsumerMember | None:
+        """The member of an instance, if there is one."""
+        holder_id = group.static_members.get(instance_id or "")
         return None if holder_id is None else group.members[holder_id]
 
     def _replace_static(
@@ -201,8 +226,17 @@ class ConsumerGroups:
             holder.member_id,
             holder.instance_id,
         )
-        self._end_deadlines(change.group.group_id, holder.member_id)
+        self.end_deadlines(change.group.group_id, holder.member_id)
         return change.replace(holder, member_id)
+
+    def go_on(
+        self, change: GroupChange, member: ConsumerMember, owned: Partitions | None
+    ) -> ConsumerMember:
+        """What follows from what a member has said: a new epoch, a new assignment, a step of
+        the member towards it; returns the member as it is then."""
+        self._maybe_bump_epoch(change)
+        self._maybe_assign(change)
+        return change.reconcile(member, owned)
 
     def _maybe_bump_epoch(self, change: GroupChange) -> None:
         """Raises the epoch when members, subscriptions or topics have become others."""
@@ -220,7 +254,7 @@ class ConsumerGroups:
         group = change.group
         if change.epoch == change.target_epoch:
             return
-        age_ms = self._services.clock.wall_ms() - group.assignment_timestamp_ms
+        age_ms = self.services.clock.wall_ms() - group.assignment_timestamp_ms
         interval_ms = self._settings(group.group_id).assignment_interval_ms
         if change.target_epoch and 0 <= age_ms < interval_ms:
             return
@@ -233,7 +267,7 @@ class ConsumerGroups:
         if request.instance_id is None:
             member = group.members.get(request.member_id)
         else:
-            member = self._holder(group, request.instance_id)
+            member = self.holder(group, request.instance_id)
         if member is None:
             raise BrokerError(
                 ErrorCode.UNKNOWN_MEMBER_ID,
@@ -241,7 +275,7 @@ class ConsumerGroups:
             )
         if member.member_id != request.member_id:
             raise _fenced(member, request.instance_id)
-        change = self._change(group)
+        change = self.change(group)
         if request.member_epoch == STATIC_LEAVE_EPOCH:
             self._leave_for_now(change, member)
         else:
@@ -260,17 +294,30 @@ class ConsumerGroups:
         )
 
     def _drop(self, change: GroupChange, member: ConsumerMember) -> None:
-        self._end_deadlines(change.group.group_id, member.member_id)
+        self.end_deadlines(change.group.group_id, member.member_id)
+        others = [each for each in change.members() if each.member_id != member.member_id]
+        if may_downgrade(others, self.services.config):
+            self._downgrade(change, others)
+            return
         change.remove(member)
         change.check_metadata()
         change.bump_epoch()
 
+    def _downgrade(self, change: GroupChange, members: list[ConsumerMember]) -> None:
+        group = change.group
+        logger.info("group %s, with classic members only, becomes a classic group", group.group_id)
+        for member in members:
+            self.end_deadlines(group.group_id, member.member_id)
+        now_ms = self.services.clock.wall_ms()
+        change.records.extend(downgrade_records(group, members, self.image, now_ms))
+
     # Deadlines
 
-    def _start_session(self, group_id: str, member_id: str, session_ms: int) -> None:
+    def start_session(self, group_id: str, member_id: str, session_ms: int) -> None:
+        """The member has given a sign of life: awaits the next."""
         session = DelayedSession(
             session_ms,
-            lambda: self._expel(group_id, member_id, None, f"no heartbeat in {session_ms} ms"),
+            lambda: self.expel(group_id, member_id, None, f"no heartbeat in {session_ms} ms"),
         )
         self._sessions.start(SessionKey(group_id, member_id), session)
 
@@ -287,16 +334,27 @@ class ConsumerGroups:
         epoch, timeout_ms = member.member_epoch, member.rebalance_timeout_ms
         reason = f"it did not give partitions back in {timeout_ms} ms"
         revocation = DelayedRevocation(
-            timeout_ms, lambda: self._expel(key.group_id, key.member_id, epoch, reason)
+            timeout_ms, lambda: self.expel(key.group_id, key.member_id, epoch, reason)
         )
         self._revocations.start(key, revocation)
 
-    def _end_deadlines(self, group_id: str, member_id: str) -> None:
+    def await_rejoin(self, group_id: str, member: ConsumerMember) -> None:
+        """A classic member was asked to join again: awaits that, once."""
+        key = RevocationKey(group_id, member.member_id)
+        if not self._revocations.awaits(key):
+            self._start_revocation(key, member)
+
+    def end_revocation(self, group_id: str, member_id: str) -> None:
+        """The member has given back what it had to, or has joined again."""
+        self._revocations.met(RevocationKey(group_id, member_id))
+
+    def end_deadlines(self, group_id: str, member_id: str) -> None:
+        """Nothing is awaited of the member any more."""
         self._sessions.met(SessionKey(group_id, member_id))
         self._revocations.met(RevocationKey(group_id, member_id))
 
-    def _expel(self, group_id: str, member_id: str, epoch: int | None, reason: str) -> None:
-        """Drops a member that missed a deadline, unless it has gone on from that epoch."""
+    def expel(self, group_id: str, member_id: str, epoch: int | None, reason: str) -> None:
+        """Drops a member, unless it has gone on from that epoch."""
 
         def command() -> CoordinatorResult[None]:
             group = self._registry.get(group_id)
@@ -305,7 +363,7 @@ class ConsumerGroups:
                 return CoordinatorResult((), None)
             assert isinstance(group, ConsumerGroup)
             logger.info("group %s: member %s is out: %s", group_id, member_id, reason)
-            change = self._change(group)
+            change = self.change(group)
             self._drop(change, member)
             return CoordinatorResult(change.records, None)
 
@@ -313,12 +371,39 @@ class ConsumerGroups:
 
     # Help
 
-    def _change(self, group: ConsumerGroup) -> GroupChange:
-        now_ms = self._services.clock.wall_ms()
+    @property
+    def image(self) -> MetadataImage:
+        """The topics as they are."""
+        return self._topics.image
+
+    def group_with_members(self, group_id: str) -> ConsumerGroup:
+        """The group, for those who claim to be in it.
+
+        Raises:
+            BrokerError: UNKNOWN_MEMBER_ID, nobody is.
+        """
+        group = self._registry.get(group_id)
+        if isinstance(group, ConsumerGroup) and group.members:
+            return group
+        raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
+
+    def has_members(self, group_id: str) -> bool:
+        """Whether the group is a consumer group with members."""
+        group = self._registry.get(group_id)
+        return isinstance(group, ConsumerGroup) and bool(group.members)
+
+    def change(self, group: ConsumerGroup) -> GroupChange:
+        """Begins a change of the group."""
+        now_ms = self.services.clock.wall_ms()
         return GroupChange(group, self._topics.image, self._topics.version, now_ms)
 
     def _settings(self, group_id: str) -> ConsumerGroupSettings:
-        return ConsumerGroupSettings(group_id, self._services.config, self._topics.image)
+        return ConsumerGroupSettings(group_id, self.services.config, self._topics.image)
+
+    def _session_ms(self, group: ConsumerGroup, member: ConsumerMember) -> int:
+        if member.classic is not None:
+            return member.classic.session_timeout_ms
+        return self._settings(group.group_id).session_timeout_ms
 
     # The log
 
@@ -326,9 +411,9 @@ class ConsumerGroups:
         """The deadlines of all members begin anew: they had no coordinator to turn to."""
         for group in self._registry:
             if isinstance(group, ConsumerGroup):
-                session_ms = self._settings(group.group_id).session_timeout_ms
                 for member in group.members.values():
-                    self._start_session(group.group_id, member.member_id, session_ms)
+                    session_ms = self._session_ms(group, member)
+                    self.start_session(group.group_id, member.member_id, session_ms)
                     if member.state is MemberState.UNREVOKED_PARTITIONS:
                         key = RevocationKey(group.group_id, member.member_id)
                         self._start_revocation(key, member)

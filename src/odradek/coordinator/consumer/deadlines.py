@@ -76,6 +76,10 @@ class Deadlines:
         self._pending[key] = deadline
         self._purgatory.try_complete_else_watch(deadline, [key])
 
+    def awaits(self, key: SessionKey | RevocationKey) -> bool:
+        """Whether something is awaited there."""
+        return key in self._pending
+
     def met(self, key: SessionKey | RevocationKey) -> None:
         """The member has done it, or need not any more."""
         deadline = self._pending.pop(key, None)

@@ -15,6 +15,7 @@ from odradek.coordinator.assignors import Partitions
 from odradek.coordinator.consumer.member import (
     NO_PARTITIONS,
     ConsumerMember,
+    MemberState,
     to_partitions,
 )
 from odradek.coordinator.consumer.requests import DescribedGroup, DescribedMember
@@ -187,6 +188,16 @@ class ConsumerGroup(Group):
         """The member that may be reading the partition."""
         owners = self._owners.get(topic_id)
         return None if owners is None else owners.get(partition)
+
+    def may_receive(self, member: ConsumerMember) -> bool:
+        """Whether a member that waits for partitions can have all of them now."""
+        if member.state is not MemberState.UNRELEASED_PARTITIONS:
+            return False
+        return all(
+            self.owner(topic_id, index) in (None, member.member_id)
+            for topic_id, indexes in self.target(member.member_id).items()
+            for index in indexes
+        )
 
     def describe(self, default_assignor: str) -> DescribedGroup:
         """The group for ConsumerGroupDescribe."""

@@ -4,7 +4,7 @@ Compaction may leave a member's record without the group's before it, so any rec
 group that it is about; one that ends something makes nothing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from odradek.coordinator.consumer.group import ConsumerGroup
@@ -25,6 +25,19 @@ from odradek.coordinator.consumer_group_records import (
     ConsumerGroupTargetAssignmentMetadataValue,
 )
 from odradek.coordinator.group import GroupRegistry
+from odradek.coordinator.records import CoordinatorRecord
+
+
+def replayed(group_id: str, records: Iterable[CoordinatorRecord]) -> ConsumerGroup:
+    """The group that such records make, without a registry to be found in."""
+    registry = GroupRegistry()
+    methods = ConsumerGroupReplay(registry).methods()
+    for key, value in records:
+        if type(key) in methods:
+            methods[type(key)](key, value)
+    group = registry.get(group_id)
+    assert isinstance(group, ConsumerGroup), f"no record makes a group of {group_id}"
+    return group
 
 
 class ConsumerGroupReplay:

@@ -1,0 +1,186 @@
+"""`ClassicMembers`: members that speak the classic protocol in a consumer group (KIP-848).
+
+They are in such a group while it is upgraded or downgraded process by process. The coordinator
+assigns to them as to everybody; what others learn from a heartbeat's answer they learn by
+joining again, which REBALANCE_IN_PROGRESS asks them to. Their generation is their epoch, what
+they own stands in their subscription, and nobody of them leads.
+"""
+
+import logging
+from collections.abc import Sequence
+
+from odradek.coordinator.classic_requests import (
+    NO_MEMBER_ID,
+    JoinRequest,
+    JoinResult,
+    LeavingMember,
+    SyncRequest,
+    SyncResult,
+)
+from odradek.coordinator.consumer.client_protocol import (
+    by_topic_id,
+    decode_subscription,
+    encode_assignment,
+)
+from odradek.coordinator.consumer.consumer_groups import ConsumerGroups
+from odradek.coordinator.consumer.group import ConsumerGroup
+from odradek.coordinator.consumer.group_change import GroupChange
+from odradek.coordinator.consumer.member import ConsumerMember, MemberState
+from odradek.coordinator.consumer_group_records import ClassicMemberMetadata
+from odradek.coordinator.group import CONSUMER_PROTOCOL_TYPE
+from odradek.coordinator.runtime import CoordinatorResult
+from odradek.errors import BrokerError, ErrorCode
+
+logger = logging.getLogger(__name__)
+
+
+class ClassicMembers:
+    """Joins, syncs, heartbeats and leaves in consumer groups."""
+
+    def __init__(self, groups: ConsumerGroups) -> None:
+        self._groups = groups
+
+    def join(self, request: JoinRequest) -> CoordinatorResult[JoinResult]:
+        """JoinGroup: answered with the member's epoch for a generation, and no leader.
+
+        Raises:
+            BrokerError: it may not join.
+        """
+        group = self._groups.group_with_members(request.group_id)
+        member_id, is_new = request.member_id, request.member_id == NO_MEMBER_ID
+        if is_new:
+            name = request.group_instance_id or request.client_id
+            member_id = f"{name}-{self._groups.services.new_uuid()}"
+        self._groups.check_size(group, member_id)
+        _check_protocols(group, member_id, request)
+        if is_new and request.requires_known_member_id and request.group_instance_id is None:
+            return CoordinatorResult((), JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))
+        change = self._groups.change(group)
+        member = self._find(change, member_id, request)
+        subscription = decode_subscription(request.protocols[0][1])
+        updated = member._replace(
+            instance_id=request.group_instance_id or member.instance_id,
+            rack_id=subscription.rack_id,
+            client_id=request.client_id,
+            client_host=request.client_host,
+            subscribed_topic_names=subscription.topics,
+            subscribed_topic_regex="",
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            server_assignor=None,
+            classic=ClassicMemberMetadata(request.session_timeout_ms, request.protocols),
+        )
+        if updated != change.member(member_id):
+            change.put(updated)
+        owned = by_topic_id(subscription.owned, self._groups.image)
+        reconciled = self._groups.go_on(change, updated, owned)
+        self._groups.end_revocation(group.group_id, member_id)
+        self._groups.start_session(group.group_id, member_id, request.session_timeout_ms)
+        result = JoinResult(
+            ErrorCode.NONE,
+            member_id,
+            reconciled.member_epoch,
+            CONSUMER_PROTOCOL_TYPE,
+            request.protocols[0][0],
+        )
+        return CoordinatorResult(change.records, result)
+
+    def _find(self, change: GroupChange, member_id: str, request: JoinRequest) -> ConsumerMember:
+        instance_id = request.group_instance_id
+        holder = self._groups.holder(change.group, instance_id)
+        if holder is not None and holder.member_id != member_id:
+            if request.member_id != NO_MEMBER_ID:
+                raise BrokerError(ErrorCode.FENCED_INSTANCE_ID)
+            self._groups.end_deadlines(change.group.group_id, holder.member_id)
+            return change.replace(holder, member_id)
+        member = holder or change.group.members.get(member_id)
+        if member is None:
+            logger.info("group %s: classic member %s joins", change.group.group_id, member_id)
+            return ConsumerMember(member_id)
+        return member
+
+    def sync(self, request: SyncRequest) -> SyncResult:
+        """SyncGroup: the member's assignment, as the coordinator has made it.
+
+        Raises:
+            BrokerError: it is no such member, of another generation, or should join again.
+        """
+        group = self._groups.group_with_members(request.group_id)
+        member, classic = self._check(
+            group, request.member_id, request.group_instance_id, request.generation_id
+        )
+        name, subscription = classic.supported_protocols[0]
+        if request.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or (
+            request.protocol_name not in (None, name)
+        ):
+            raise BrokerError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        if group.epoch > member.member_epoch and not _gives_back(member):
+            self._call_back(group, member)
+        self._groups.start_session(group.group_id, member.member_id, classic.session_timeout_ms)
+        version = decode_subscription(subscription).version
+        assignment = encode_assignment(version, member.assigned, self._groups.image)
+        return SyncResult(ErrorCode.NONE, CONSUMER_PROTOCOL_TYPE, name, assignment)
+
+    def heartbeat(
+        self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int
+    ) -> None:
+        """Heartbeat.
+
+        Raises:
+            BrokerError: REBALANCE_IN_PROGRESS, the member should join again; else as `sync`.
+        """
+        group = self._groups.group_with_members(group_id)
+        member, classic = self._check(group, member_id, group_instance_id, generation_id)
+        self._groups.start_session(group_id, member_id, classic.session_timeout_ms)
+        if group.epoch > member.member_epoch or _gives_back(member) or group.may_receive(member):
+            self._call_back(group, member)
+
+    def leave(self, group_id: str, members: Sequence[LeavingMember]) -> list[ErrorCode]:
+        """LeaveGroup; administrators may name members of both protocols."""
+        group = self._groups.group_with_members(group_id)
+        return [self._leave(group, leaving) for leaving in members]
+
+    def _leave(self, group: ConsumerGroup, leaving: LeavingMember) -> ErrorCode:
+        holder = self._groups.holder(group, leaving.group_instance_id)
+        if leaving.group_instance_id is not None:
+            if holder is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if leaving.member_id not in (NO_MEMBER_ID, holder.member_id):
+                return ErrorCode.FENCED_INSTANCE_ID
+        member = holder or group.members.get(leaving.member_id)
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        reason = f"it left ({leaving.reason or 'no reason given'})"
+        self._groups.expel(group.group_id, member.member_id, None, reason)
+        return ErrorCode.NONE
+
+    def _check(
+        self, group: ConsumerGroup, member_id: str, instance_id: str | None, generation_id: int
+    ) -> tuple[ConsumerMember, ClassicMemberMetadata]:
+        holder = self._groups.holder(group, instance_id)
+        if holder is not None and holder.member_id != member_id:
+            raise BrokerError(ErrorCode.FENCED_INSTANCE_ID)
+        member = group.members.get(member_id)
+        if member is None or member.classic is None:
+            raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
+        if generation_id != member.member_epoch:
+            raise BrokerError(ErrorCode.ILLEGAL_GENERATION)
+        return member, member.classic
+
+    def _call_back(self, group: ConsumerGroup, member: ConsumerMember) -> None:
+        """Asks a member to join again, within its rebalance time-out."""
+        self._groups.await_rejoin(group.group_id, member)
+        raise BrokerError(ErrorCode.REBALANCE_IN_PROGRESS)
+
+
+def _gives_back(member: ConsumerMember) -> bool:
+    return member.state is MemberState.UNREVOKED_PARTITIONS
+
+
+def _check_protocols(group: ConsumerGroup, member_id: str, request: JoinRequest) -> None:
+    """Classic members must have a protocol in common, or they could not be a classic group."""
+    names = {name for name, _ in request.protocols}
+    for member in group.members.values():
+        if member.classic is not None and member.member_id != member_id:
+            names &= {name for name, _ in member.classic.supported_protocols}
+    if request.protocol_type != CONSUMER_PROTOCOL_TYPE or not names:
+        raise BrokerError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
