@@ -23,6 +23,7 @@ from odradek.protocol.primitives import ProtocolError, Reader, Writer
 _VERSION: Final = 0
 _FLEXIBLE: Final = True
 _NOT_NULL: Final = 1
+_NULL: Final = b"\x00"
 
 
 class ConsumerGroupMetadataKey(NamedTuple):
@@ -299,15 +300,15 @@ def _write_member(writer: Writer, value: ConsumerGroupMemberMetadataValue) -> No
     writer.nullable_string(value.subscribed_topic_regex, _FLEXIBLE)
     writer.int32(value.rebalance_timeout_ms)
     writer.nullable_string(value.server_assignor, _FLEXIBLE)
+    # Null is written too: where the field is absent, Kafka sees an empty one.
+    writer.uvarint(1)
     classic = value.classic_member_metadata
-    writer.uvarint(0 if classic is None else 1)
-    if classic is not None:
-        writer.tagged(0, _classic_member(classic))
+    writer.tagged(0, _NULL if classic is None else _classic_member(classic))
 
 
 def _classic_member(classic: ClassicMemberMetadata) -> bytes:
     writer = Writer()
-    writer.int8(_NOT_NULL)
+    writer.uvarint(_NOT_NULL)
     writer.int32(classic.session_timeout_ms)
     writer.array_length(len(classic.supported_protocols), _FLEXIBLE)
     for name, metadata in classic.supported_protocols:
@@ -340,7 +341,7 @@ def _read_member(reader: Reader) -> ConsumerGroupMemberMetadataValue:
 
 
 def _read_classic_member(reader: Reader) -> ClassicMemberMetadata | None:
-    if reader.int8() < 0:
+    if reader.uvarint() != _NOT_NULL:
         return None
     session_timeout_ms = reader.int32()
     protocols = []

@@ -72,13 +72,10 @@ def _struct(
         end = reader.tagged_end()
         kind = tagged_field.type
         # A tagged object says first whether it is null.
-        if kind != "struct" or reader.uvarint() > 0:
-            values[tagged_field.name] = _value(reader, kind, tagged_field, version, flexible)
+        is_null = kind == "struct" and reader.uvarint() == 0
+        shown = None if is_null else _value(reader, kind, tagged_field, version, flexible)
+        values[tagged_field.name] = shown
         reader.check_at(end)
-    for field in present:
-        # Kafka's JSON leaves absent tagged fields out, except objects.
-        if field.tag is not None and field.type == "struct":
-            values.setdefault(field.name, None)
     order = {field.name: index for index, field in enumerate(present)}
     return dict(sorted(values.items(), key=lambda item: order[item[0]]))
 
