@@ -168,7 +168,8 @@ class TimingWheel:
             return False
         wheel = self
         while expiration_ms >= wheel.current_time_ms + wheel.interval_ms:
-            wheel = wheel.overflow_wheel()
+            above = wheel._overflow_wheel
+            wheel = above if above is not None else wheel.overflow_wheel()
         virtual_id = expiration_ms // wheel.tick_ms
         bucket = wheel.buckets[virtual_id % wheel.wheel_size]
         bucket.add(entry)
