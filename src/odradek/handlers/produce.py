@@ -14,6 +14,7 @@ Transactional batches are refused with INVALID_TXN_STATE: no transaction can be 
 the broker does not serve the APIs that open one.
 """
 
+from struct import Struct
 from typing import Final
 from uuid import UUID
 
@@ -39,13 +40,12 @@ BATCH_VERSION: Final = 3
 ZSTD_VERSION: Final = 7
 CURRENT_LEADER_VERSION: Final = 10
 
-# Where things stand in a batch of magic 2.
-_LENGTH_POSITION: Final = 8
+# Of a batch of magic 2: length (at 8), magic (at 16), the lower byte of the attributes (at 22).
+_PEEK: Final = Struct(">8xi4xB5xB")
 _LOG_OVERHEAD_BYTES: Final = 12
-_MAGIC_POSITION: Final = 16
-_ATTRIBUTES_POSITION: Final = 22  # the lower byte
 _HEADER_BYTES: Final = 61
 _CODEC_MASK: Final = 0x07
+_ZSTD: Final = int(Compression.ZSTD)  # not by way of the enumeration, which is slow
 _TRANSACTIONAL_MASK: Final = 0x10
 
 
@@ -188,18 +188,16 @@ def check_records(records: Buffer | None, version: int) -> BrokerError | None:
         return None
     if len(records) < _HEADER_BYTES:
         return BrokerError(ErrorCode.CORRUPT_MESSAGE, f"{len(records)} bytes are not a batch")
-    if records[_MAGIC_POSITION] != 2:
+    length, magic, attributes = _PEEK.unpack_from(records)
+    if magic != 2:
         return BrokerError(
-            ErrorCode.INVALID_RECORD,
-            f"version {version} takes batches of magic 2, not {records[_MAGIC_POSITION]}",
+            ErrorCode.INVALID_RECORD, f"version {version} takes batches of magic 2, not {magic}"
         )
-    length = int.from_bytes(records[_LENGTH_POSITION:_LOG_OVERHEAD_BYTES], "big", signed=True)
     if 0 < length + _LOG_OVERHEAD_BYTES < len(records):
         return BrokerError(
             ErrorCode.INVALID_RECORD, f"version {version} takes one batch for each partition"
         )
-    attributes = records[_ATTRIBUTES_POSITION]
-    if attributes & _CODEC_MASK == Compression.ZSTD and version < ZSTD_VERSION:
+    if attributes & _CODEC_MASK == _ZSTD and version < ZSTD_VERSION:
         return BrokerError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs version {ZSTD_VERSION}"
         )

@@ -12,7 +12,7 @@ A buffer may be given back only when nothing refers to frames in it any more (se
 
 from typing import Final, final
 
-READ_BUFFER_BYTES: Final = 128 * 1024
+READ_BUFFER_BYTES: Final = 256 * 1024
 
 
 @final

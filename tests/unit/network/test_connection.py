@@ -9,6 +9,8 @@ from tests.unit.network.fakes import FakeTransport, Harness, framed
 
 from odradek.network.receive_buffers import READ_BUFFER_BYTES
 
+TWO_BUFFERS = [b"e" * 1000] * (2 * READ_BUFFER_BYTES // 1000)
+
 
 def test_answers_have_a_size_and_leave_in_one_write_per_read() -> None:
     """Goal: the replies of one socket read cost one system call."""
@@ -118,7 +120,7 @@ def test_the_frame_of_a_parked_request_stays_untouched() -> None:
     harness = Harness()
     harness.receive(framed(b"parked-frame"))
     frame = harness.handler.parked[0].frame
-    harness.receive_while_reading(framed(*[b"e" * 1000] * 200))
+    harness.receive_while_reading(framed(*TWO_BUFFERS))
     assert not harness.transport.reading, "a full connection that waits must stop reading"
     assert bytes(frame) == b"parked-frame"
 
@@ -126,7 +128,7 @@ def test_the_frame_of_a_parked_request_stays_untouched() -> None:
 def test_a_muted_connection_resumes_reading() -> None:
     """Goal: back-pressure ends when the answer has been given, and nothing is lost by it."""
     harness = Harness()
-    stream = framed(b"park", *[b"e" * 1000] * 300)
+    stream = framed(b"park", *TWO_BUFFERS)
     rest = harness.receive_while_reading(stream)
     assert rest
     harness.handler.parked[0].send([b"park"])
@@ -140,14 +142,14 @@ def test_a_slow_reader_stops_the_handling_of_its_frames() -> None:
     """Goal: a client that sends and does not read cannot fill the broker's memory."""
     harness = Harness()
     harness.connection.pause_writing()
-    rest = harness.receive_while_reading(framed(*[b"e" * 1000] * 300))
+    rest = harness.receive_while_reading(framed(*TWO_BUFFERS))
     assert harness.handler.handled == []
     assert rest
     harness.connection.resume_writing()
     harness.turn()
     assert len(harness.handler.handled) > 100
     harness.receive(rest)
-    assert len(harness.handler.handled) == 300
+    assert len(harness.handler.handled) == len(TWO_BUFFERS)
 
 
 def test_many_large_answers_of_one_read_are_written_early() -> None:
