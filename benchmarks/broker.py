@@ -1,4 +1,4 @@
-"""What do producing, consuming and one acknowledged record cost a broker, beside a peer?
+"""What do producing, consuming, one acknowledged record and one ListOffsets cost a broker?
 
     python -m benchmarks.broker                          # starts ours and an Apache Kafka 4.3
     python -m benchmarks.broker --bootstrap-server B [--peer B2] [--json]
@@ -28,9 +28,20 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from tools import kafka_node, peers
 
+from odradek.client.addresses import parse_bootstrap_servers
+from odradek.client.apis import LIST_OFFSETS
+from odradek.client.blocking.connection import BlockingConnection
+from odradek.protocol.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+    encode_list_offsets_request,
+)
+
 RECORD_BYTES = 1024
 RECORDS_PER_CALL = 10_000
 QUEUED_RECORDS_MAX = 300_000
+LATEST = -1
 CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -96,6 +107,7 @@ def produce(bootstrap: str, topic: str, records: int, batch_bytes: int) -> None:
         }
     )
     batch = [{"value": os.urandom(RECORD_BYTES - 64) + b"x" * 64}] * RECORDS_PER_CALL
+    assert records % RECORDS_PER_CALL == 0, f"{records} records are not whole calls"
     for _ in range(records // RECORDS_PER_CALL):
         while len(producer) > QUEUED_RECORDS_MAX:
             producer.poll(0.002)
@@ -128,7 +140,19 @@ def latencies_us(bootstrap: str, topic: str, count: int) -> list[float]:
     return times
 
 
-def run_round(target: Target, records: int, latency_records: int) -> None:
+def list_offsets(bootstrap: str, topic: str, count: int) -> None:
+    """Asks for the end of the partition, one request at a time."""
+    address = parse_bootstrap_servers(bootstrap)[0]
+    connection = BlockingConnection(address, client_id="benchmark", timeout_s=30)
+    with contextlib.closing(connection):
+        version = connection.agree(LIST_OFFSETS)
+        topics = [ListOffsetsTopic(topic, [ListOffsetsPartition(0, LATEST)])]
+        body = encode_list_offsets_request(ListOffsetsRequest(-1, topics), version)
+        for _ in range(count):
+            connection.request(LIST_OFFSETS, version, body)
+
+
+def run_round(target: Target, records: int, requests: int) -> None:
     """Every workload once against one broker."""
     megabytes = records * RECORD_BYTES / 1e6
     for name, batch_bytes in (("produce_large", 1_000_000), ("produce_16k", 16_384)):
@@ -148,21 +172,28 @@ def run_round(target: Target, records: int, latency_records: int) -> None:
             )
         target.delete(topic)
     topic = target.new_topic()
-    times = sorted(latencies_us(target.bootstrap, topic, latency_records))
+    times = sorted(latencies_us(target.bootstrap, topic, requests))
     target.note("latency_p50_us", statistics.median(times))
     target.note("latency_p99_us", times[len(times) * 99 // 100])
+    cpu = target.cpu_s()
+    list_offsets(target.bootstrap, topic, requests)
+    if target.pid is not None:
+        target.note("list_offsets_cpu_us", (target.cpu_s() - cpu) / requests * 1e6)
     target.delete(topic)
 
 
 def warm_up(target: Target, megabytes: int) -> None:
     """Brings a JVM up to its speed; costs a broker of ours nothing but time."""
-    records = megabytes * 1_000_000 // RECORD_BYTES // RECORDS_PER_CALL * RECORDS_PER_CALL
+    calls = max(megabytes * 1_000_000 // RECORD_BYTES // RECORDS_PER_CALL // 2, 1)
     for batch_bytes in (1_000_000, 16_384):
         topic = target.new_topic()
-        produce(target.bootstrap, topic, max(records // 2, RECORDS_PER_CALL), batch_bytes)
-        consume(target.bootstrap, topic, max(records // 2, RECORDS_PER_CALL))
+        produce(target.bootstrap, topic, calls * RECORDS_PER_CALL, batch_bytes)
+        consume(target.bootstrap, topic, calls * RECORDS_PER_CALL)
         target.delete(topic)
-    latencies_us(target.bootstrap, target.new_topic(), 3000)
+    topic = target.new_topic()
+    latencies_us(target.bootstrap, topic, 3000)
+    list_offsets(target.bootstrap, topic, 3000)
+    target.delete(topic)
 
 
 def pid_listening_on(bootstrap: str) -> int | None:
@@ -225,7 +256,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--peer", help="another broker; without addresses an Apache Kafka")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--records", type=int, default=1_000_000, help="of 1 KiB, a workload")
-    parser.add_argument("--latency-records", type=int, default=5000)
+    parser.add_argument("--requests", type=int, default=10_000, help="for latency, ListOffsets")
     parser.add_argument("--warm-up-mb", type=int, default=3000, help="for the peer")
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
     return parser.parse_args(arguments)
@@ -247,7 +278,7 @@ def main(arguments: list[str]) -> int:
         for number in range(options.rounds):
             print(f"round {number + 1} of {options.rounds}", file=sys.stderr)
             for target in targets:
-                run_round(target, options.records, options.latency_records)
+                run_round(target, options.records, options.requests)
     over = ratios(*targets) if len(targets) == 2 else {}
     print(table(targets, over))
     if options.json:

@@ -1,0 +1,116 @@
+"""How long does a broker take to its first acknowledged record, and what does it hold then?
+
+    python -m benchmarks.start [--rounds 7] [--json]
+
+Three figures, each the median over fresh processes. `process`: from starting `odradek start`
+on an empty directory to the acknowledgement of a first record, which creates its topic; the
+producer (librdkafka) is loaded before and told where the broker is as soon as that says so.
+`in_process`: from `odradek.Broker()` to the same, in a process that has imported both.
+`idle_mb`: what the broker's process keeps resident a second after that.
+"""
+
+import argparse
+import contextlib
+import json
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from confluent_kafka import Producer
+
+IDLE_SECONDS = 1.0
+
+IN_PROCESS = """
+import sys, time
+start = time.perf_counter()
+from odradek import Broker
+imported = time.perf_counter()
+from benchmarks.start import first_record
+begin = time.perf_counter()
+with Broker() as broker:
+    ready = time.perf_counter()
+    first_record(broker.bootstrap_servers)
+    end = time.perf_counter()
+    print(imported - start, ready - begin, end - begin)
+"""
+
+
+def first_record(bootstrap: str) -> None:
+    """Sends one record to a topic that is not there yet and waits for its acknowledgement."""
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "log_level": 3})
+    errors: list[object] = []
+    producer.produce("first", b"record", on_delivery=lambda error, _: errors.append(error))
+    while not errors:
+        producer.poll(0.1)
+    assert errors == [None], f"the first record was refused: {errors}"
+
+
+def process_round() -> dict[str, float]:
+    """One broker process from its start to its first record, and its memory afterwards."""
+    with tempfile.TemporaryDirectory(prefix="odradek-start-") as folder:
+        begin = time.perf_counter()
+        command = [sys.executable, "-m", "odradek", "start", "--data-dir", folder]
+        process = subprocess.Popen(
+            [*command, "--listener", "PLAINTEXT://127.0.0.1:0"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert process.stdout is not None
+        with contextlib.ExitStack() as stack:
+            stack.callback(process.stdout.close)
+            stack.callback(process.wait, 30)
+            stack.callback(process.terminate)
+            address = re.findall(r"bootstrap=(\S+)", process.stdout.readline())[0]
+            ready = time.perf_counter()
+            first_record(address)
+            end = time.perf_counter()
+            time.sleep(IDLE_SECONDS)
+            idle_mb = resident_mb(process.pid)
+    return {
+        "process_ready_ms": (ready - begin) * 1000,
+        "process_first_record_ms": (end - begin) * 1000,
+        "idle_mb": idle_mb,
+    }
+
+
+def resident_mb(pid: int) -> float:
+    """The resident memory of a process."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    return int(re.findall(r"VmRSS:\s+(\d+) kB", status)[0]) / 1024
+
+
+def in_process_round() -> dict[str, float]:
+    """One in-process broker, in an interpreter of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", IN_PROCESS], capture_output=True, text=True, check=True, timeout=60
+    )
+    imported, ready, end = (float(each) * 1000 for each in done.stdout.split())
+    return {
+        "import_ms": imported,
+        "in_process_ready_ms": ready,
+        "in_process_first_record_ms": end,
+    }
+
+
+def main(arguments: list[str]) -> int:
+    """Runs the rounds and prints the medians."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.start", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+    options = parser.parse_args(arguments)
+    rounds = [process_round() | in_process_round() for _ in range(options.rounds)]
+    medians = {name: statistics.median(each[name] for each in rounds) for name in rounds[0]}
+    for name, value in medians.items():
+        print(f"{name:28}{value:10.1f}")
+    if options.json:
+        print(json.dumps({name: round(value, 2) for name, value in medians.items()}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
