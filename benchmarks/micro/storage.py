@@ -129,6 +129,24 @@ def recovery_rate(directory: str) -> float:
     return size_bytes / took / 1e6
 
 
+def compaction_rate(directory: str, count: int) -> float:
+    """Thousands of 100-byte records that compaction takes in per second, one in ten kept."""
+    manager = manager_over(directory)
+    settings = {"cleanup.policy": ("compact",), "segment.bytes": 64 * MIB}
+    log = manager.get_or_create(PARTITION, UUID(int=1), LogConfig(settings))
+    now_ms = SystemClock().wall_ms()
+    for first in range(0, count, 100):
+        builder = RecordBatchBuilder(0)
+        for number in range(first, first + 100):
+            builder.append(now_ms, b"key-%08d" % (number * 7919 % (count // 10)), b"v" * 80, [])
+        log.append_as_leader([memoryview(bytearray(builder.build()))], 0)
+    log.roll()
+    log.update_high_watermark(log.log_end_offset)
+    took = seconds(manager.cleaner.look)
+    manager.shutdown()
+    return count / took / 1e3
+
+
 def many_logs(directory: str, count: int) -> tuple[float, float]:
     """Milliseconds to make a log, and to open it again after an orderly end."""
     manager = manager_over(directory)
@@ -181,6 +199,8 @@ def measure(root: str, total_bytes: int, log_count: int) -> dict[str, float]:
     log = small.get_or_create(PARTITION, UUID(int=1), LogConfig())
     figures["append_tiny_by_32_us"] = len(tiny) / append_rate(log, tiny, 20_000 * len(tiny), 32)
     small.shutdown()
+    compacted = compaction_rate(os.path.join(root, "compacted"), 1_000_000)
+    figures["compaction_k_records_per_s"] = compacted
     create_ms, open_ms = many_logs(os.path.join(root, "many"), log_count)
     figures["create_log_ms"], figures["open_log_ms"] = create_ms, open_ms
     return {name: round(figure, 3) for name, figure in figures.items()}

@@ -12,7 +12,6 @@ holds all of it. If it does not (retention or a truncation was quicker), the rou
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import Final
 
 from odradek.model import UNKNOWN_OFFSET
 from odradek.storage.batch_cleaner import BatchCleaner, LastRecord, Retention
@@ -26,10 +25,6 @@ from odradek.storage.transaction_index import AbortedEntry
 
 # Work for another thread; gives the bytes that were read and written.
 Step = Callable[[], int]
-
-# No record takes fewer bytes, so a map for so many keys is large enough.
-_RECORD_BYTES: Final = 8
-_MIN_SLOTS: Final = 1024
 
 
 class CleanerLimits:
@@ -55,9 +50,11 @@ class Cleaning:
         self._cleanable = cleanable
         self._now_ms = now_ms
         self._limits = limits
-        slots_bytes = (cleanable.cleanable_bytes // _RECORD_BYTES + _MIN_SLOTS) * ENTRY_BYTES
+        # There are no more keys than offsets.
+        most_keys = cleanable.first_uncleanable_offset - self.end_offset
+        wanted_bytes = (int(most_keys / limits.load_factor) + 2) * ENTRY_BYTES
         self._offsets = OffsetMap(
-            min(limits.memory_bytes, slots_bytes), limits.load_factor, self.end_offset
+            min(limits.memory_bytes, wanted_bytes), limits.load_factor, self.end_offset
         )
         self._aborted = self._aborted_entries()
         self._retention = Retention(
@@ -116,7 +113,15 @@ class Cleaning:
         transactions = CleanedTransactions(self._aborted)
         cleaner = BatchCleaner(self._offsets, transactions, self._retention)
         doomed = [s for s in self.log.segments.all() if s.base_offset < end_offset]
-        for group in group_segments(doomed, self.log.config.segment_bytes, self._index_bytes):
+        behind = self.log.segments.following(doomed[-1])
+        config = self.log.config
+        groups = group_segments(
+            doomed,
+            behind.base_offset if behind is not None else self.log.log_end_offset,
+            config.segment_bytes,
+            config.segment_index_bytes,
+        )
+        for group in groups:
             if not self._holds(group):
                 return
             target = self._begin(group, cleaner, transactions)
@@ -169,10 +174,6 @@ class Cleaning:
             self.is_committing = False
         self._unfinished = None
 
-    @property
-    def _index_bytes(self) -> int:
-        return self.log.config.segment_index_bytes
-
     def _holds(self, group: list[LogSegment]) -> bool:
         return all(self.log.segments.holds(segment) for segment in group)
 
@@ -205,30 +206,32 @@ class Cleaning:
 
 
 def group_segments(
-    segments: list[LogSegment], max_bytes: int, max_index_bytes: int
+    segments: list[LogSegment], end_offset: int, max_bytes: int, max_index_bytes: int
 ) -> list[list[LogSegment]]:
-    """Neighbours that fit into one segment of `max_bytes`, with both of its indexes."""
+    """Neighbours that fit into one segment of `max_bytes`, with both of its indexes.
+
+    `end_offset` is where the last of them ends. An index has 31 bits for the distance of an
+    offset from the base, so a group does not reach further either.
+    """
     groups: list[list[LogSegment]] = []
-    sizes = (0, 0, 0)
-    for segment in segments:
-        own = (
-            segment.size_bytes,
-            segment.offset_index.used_bytes,
-            segment.time_index.used_bytes,
-        )
-        joined = tuple(a + b for a, b in zip(sizes, own, strict=True))
-        fits = joined[0] <= max_bytes and max(joined[1:]) <= max_index_bytes
-        # The segment's last offset is not known without reading it; its distance is bounded
-        # by where the next one begins, which is looked at when that one comes.
-        near = bool(groups) and segment.base_offset - groups[-1][0].base_offset <= (
-            MAX_RELATIVE_OFFSET >> 1
-        )
-        if groups and fits and near:
+    ends = [*(segment.base_offset for segment in segments[1:]), end_offset]
+    size_bytes = offset_index_bytes = time_index_bytes = 0
+    for segment, end in zip(segments, ends, strict=True):
+        size_bytes += segment.size_bytes
+        offset_index_bytes += segment.offset_index.used_bytes
+        time_index_bytes += segment.time_index.used_bytes
+        if (
+            groups
+            and size_bytes <= max_bytes
+            and max(offset_index_bytes, time_index_bytes) <= max_index_bytes
+            and end - 1 - groups[-1][0].base_offset <= MAX_RELATIVE_OFFSET
+        ):
             groups[-1].append(segment)
-            sizes = (joined[0], joined[1], joined[2])
-        else:
-            groups.append([segment])
-            sizes = own
+            continue
+        groups.append([segment])
+        size_bytes = segment.size_bytes
+        offset_index_bytes = segment.offset_index.used_bytes
+        time_index_bytes = segment.time_index.used_bytes
     return groups
 
 

@@ -14,6 +14,7 @@ from odradek.records.reader import iter_records
 from odradek.storage.batch_cleaner import BatchCleaner, Retention
 from odradek.storage.cleanable import assess
 from odradek.storage.cleaned_transactions import CleanedTransactions
+from odradek.storage.cleaning import group_segments
 from odradek.storage.offset_map import OffsetMap
 from odradek.testing.faulty_files import Crashed, FaultyFileSystem
 
@@ -452,3 +453,15 @@ def test_a_crash_or_failure_at_every_operation_of_a_round(world, kind):
         if done:
             break
     assert number > 30
+
+
+def test_groups_stay_within_what_an_index_can_say(world):
+    """A cleaned segment would hold offsets that its index cannot name."""
+    log = world.log(**COMPACT)
+    for n in range(12):
+        append(world, log, (b"k", b"%d" % n))
+    segments = log.segments.all()[:2]
+    first = segments[0].base_offset
+    assert len(group_segments(segments, first + 2**31, 10_000, 10_000)) == 1
+    assert len(group_segments(segments, first + 2**31 + 1, 10_000, 10_000)) == 2
+    assert len(group_segments(segments, 12, 500, 10_000)) == 2
