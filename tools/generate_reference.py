@@ -22,6 +22,7 @@ from odradek.config import (  # noqa: E402 - the sources are found by the line a
 )
 from odradek.config.group import GROUP_SYNONYMS  # noqa: E402
 from odradek.config.topic import BROKER_SYNONYMS  # noqa: E402
+from odradek.coordinator.states import STATE_TEXTS, TRANSITIONS  # noqa: E402
 from odradek.errors import ErrorCode  # noqa: E402
 
 _GENERATED = "<!-- Written by tools/generate_reference.py from the tables in the code. -->"
@@ -80,10 +81,27 @@ def error_codes() -> str:
     )
 
 
+def group_states() -> str:
+    """The page of the states of a classic group, with their diagram."""
+    states = [f"| {state} | {text} |" for state, text in STATE_TEXTS.items()]
+    edges = [
+        f"    {before} --> {after} : {event}" for (before, event), after in TRANSITIONS.items()
+    ]
+    rows = [f"| {before} | {event} | {after} |" for (before, event), after in TRANSITIONS.items()]
+    return _page(
+        "States of a classic group",
+        "Every transition that there is; anything else is a mistake and stops with an error.",
+        "\n".join(["```mermaid", "stateDiagram-v2", "    [*] --> Empty", *edges, "```"]),
+        "\n".join(["| state | meaning |", "|---|---|", *states]),
+        "\n".join(["| state | what happens | next state |", "|---|---|---|", *rows]),
+    )
+
+
 PAGES = {
     "broker-settings.md": broker_settings,
     "topic-settings.md": topic_settings,
     "error-codes.md": error_codes,
+    "group-states.md": group_states,
 }
 
 

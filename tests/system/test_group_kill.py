@@ -1,0 +1,125 @@
+"""`kill -9` of the broker under group load: no acknowledged commit goes back.
+
+Two members of a group read and commit, synchronously and one record at a time, while the broker
+is killed and started again on the same port and directory. After every start the committed
+offsets are compared with what was acknowledged before. The rounds are 50;
+`ODRADEK_KILL_ROUNDS` changes that.
+"""
+
+import os
+import random
+import threading
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.system.processes import BrokerProcess
+from tests.system.test_kill import free_port
+
+ROUNDS = int(os.environ.get("ODRADEK_KILL_ROUNDS", "50"))
+PARTITIONS = 4
+TOPIC = "orders"
+GROUP = "billing"
+NO_DELAY = ("--set", "group.initial.rebalance.delay.ms=0")
+
+
+class Acknowledged:
+    """The highest offset that a member was told is committed, by partition."""
+
+    def __init__(self) -> None:
+        self.offsets: dict[int, int] = {}
+        self.count = 0
+
+    def note(self, partition: int, offset: int) -> None:
+        self.offsets[partition] = max(offset, self.offsets.get(partition, 0))
+        self.count += 1
+
+
+class MemberThread(threading.Thread):
+    """Reads and commits until it is stopped; errors of a dying broker are borne."""
+
+    def __init__(self, bootstrap_servers: str, acknowledged: Acknowledged) -> None:
+        super().__init__(daemon=True)
+        self.bootstrap_servers = bootstrap_servers
+        self.acknowledged = acknowledged
+        self.stopping = threading.Event()
+
+    def run(self) -> None:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap_servers,
+                "group.id": GROUP,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "session.timeout.ms": 6_000,
+                "heartbeat.interval.ms": 300,
+                "reconnect.backoff.max.ms": 200,
+                "log_level": 0,
+            }
+        )
+        consumer.subscribe([TOPIC])
+        while not self.stopping.is_set():
+            message = consumer.poll(0.1)
+            if message is None or message.error() is not None:
+                continue
+            try:
+                for done in consumer.commit(message, asynchronous=False):
+                    if done.error is None:
+                        self.acknowledged.note(done.partition, done.offset)
+            except KafkaException:
+                continue
+        consumer.close()
+
+
+def committed(bootstrap_servers: str) -> dict[int, int]:
+    """What the group has committed, by partition, as anybody may ask."""
+    asking = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": GROUP})
+    wanted = [TopicPartition(TOPIC, index) for index in range(PARTITIONS)]
+    found = {each.partition: each.offset for each in asking.committed(wanted, timeout=30)}
+    asking.close()
+    return found
+
+
+@pytest.mark.slow
+def test_no_acknowledged_commit_goes_back(tmp_path: Path) -> None:
+    """Fails when a commit is acknowledged before it is in the log, or lost in loading."""
+    dice = random.Random(6)
+    port = free_port()
+    acknowledged = Acknowledged()
+    members: list[MemberThread] = []
+    for round_ in range(ROUNDS):
+        with BrokerProcess(tmp_path, port, *NO_DELAY) as broker:
+            if round_ == 0:
+                fill(broker.bootstrap_servers)
+                members = [MemberThread(broker.bootstrap_servers, acknowledged) for _ in range(2)]
+                for member in members:
+                    member.start()
+            before = dict(acknowledged.offsets)
+            found = committed(broker.bootstrap_servers)
+            for partition, offset in before.items():
+                assert found[partition] >= offset, f"round {round_}: {partition} went back"
+            threading.Event().wait(dice.uniform(0.2, 1.5))
+            broker.kill()
+    for member in members:
+        member.stopping.set()
+    with BrokerProcess(tmp_path, port, *NO_DELAY) as broker:
+        for member in members:
+            member.join(60)
+            assert not member.is_alive(), "a member does not stop"
+        found = committed(broker.bootstrap_servers)
+        for partition, offset in acknowledged.offsets.items():
+            assert found[partition] >= offset, f"at the end: {partition} went back"
+    assert acknowledged.count > ROUNDS, "hardly anything was committed"
+
+
+def fill(bootstrap_servers: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result()
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 5})
+    for number in range(200_000):
+        producer.produce(TOPIC, b"%d" % number, partition=number % PARTITIONS)
+        if number % 10_000 == 0:
+            producer.poll(0)
+            producer.flush(30)
+    assert producer.flush(60) == 0
