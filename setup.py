@@ -13,6 +13,7 @@ from setuptools.command.build_ext import build_ext
 
 # The walk of a request, floor by floor: what runs once a frame, a batch, a record or a timer.
 NATIVE_MODULES = [
+    "src/odradek/clock.py",
     "src/odradek/handlers/dispatcher.py",
     "src/odradek/handlers/fetch.py",
     "src/odradek/handlers/fetch_sessions.py",
