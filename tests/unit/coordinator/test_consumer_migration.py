@@ -148,6 +148,19 @@ def test_a_classic_member_that_does_not_join_again_is_out_in_time(world: Consume
     assert new.has == {"t": [0, 1, 2, 3]}
 
 
+def test_a_static_process_is_restarted_with_the_new_protocol(world: ConsumerWorld) -> None:
+    """It takes its own place, with its partitions; nothing moves."""
+    old = ClassicConsumer(world, "old", instance_id="one")
+    old.rejoin()
+    whole = encode_assignment(1, {world.topic_id("t"): frozenset(range(4))}, world.metadata.image)
+    old.sync({old.member_id: whole})
+    new = Consumer(world, "new", instance_id="one")
+    new.join()
+    assert (new.error, new.has) == (None, {"t": [0, 1, 2, 3]})
+    assert set(world.group().members) == {"new"}
+    assert old.beat() is ErrorCode.FENCED_INSTANCE_ID
+
+
 def test_members_that_wait_in_a_rebalance_are_called_back(world: ConsumerWorld) -> None:
     old, other = classic_group(world, "old", "other")
     other.rejoin()

@@ -213,7 +213,8 @@ class ConsumerGroups:
     def _replace_static(
         self, change: GroupChange, holder: ConsumerMember, member_id: str
     ) -> ConsumerMember:
-        if holder.member_epoch != STATIC_LEAVE_EPOCH:
+        # A classic static member never says that it will be back; its next process just comes.
+        if not holder.is_classic and holder.member_epoch != STATIC_LEAVE_EPOCH:
             raise BrokerError(
                 ErrorCode.UNRELEASED_INSTANCE_ID,
                 f"Static member {member_id} with instance id {holder.instance_id} cannot join "
