@@ -1,0 +1,140 @@
+"""Pipelines as processes: killed in the middle, run for long, told to stop.
+
+If these fail, an archive has lost or doubled records after a crash, or a pipeline that was
+stopped leaves a JVM behind.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow.dataset as parquet
+import pytest
+from confluent_kafka import Producer
+
+import odradek
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
+
+PATIENCE_S = 180
+POLL_S = 0.05
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[odradek.Broker]:
+    with odradek.Broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def topic(broker: odradek.Broker, request: pytest.FixtureRequest) -> str:
+    name = request.node.originalname.replace("_", "-")
+    broker.create_topic(name, partitions=3, config={})
+    return name
+
+
+def produce(broker: odradek.Broker, topic: str, first: int, count: int) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for number in range(first, first + count):
+        producer.produce(topic, key=b"%d" % number, value=b"v" * 50, partition=number % 3)
+    assert producer.flush(30) == 0
+
+
+def start(broker: odradek.Broker, name: str, topic: str, *more: str) -> "subprocess.Popen[bytes]":
+    where = ["--bootstrap-server", broker.bootstrap_servers, "--topic", topic]
+    command = [sys.executable, "-m", "odradek", "pipeline", name, *where, "--master", "local[2]"]
+    return subprocess.Popen([*command, *more])
+
+
+def finish(process: "subprocess.Popen[bytes]") -> int:
+    """Waits for the end of a process; kills it and its JVM rather than leave them behind."""
+    try:
+        return process.wait(PATIENCE_S)
+    finally:
+        if process.poll() is None:
+            kill(process)
+
+
+def kill(process: "subprocess.Popen[bytes]") -> None:
+    """The power goes: first the JVM, so that it cannot clean up, then its parent."""
+    for child in children(process.pid):
+        os.kill(child, signal.SIGKILL)
+    process.kill()
+    process.wait()
+
+
+def children(pid: int) -> list[int]:
+    path = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(word) for word in path.read_text().split()]
+
+
+def wait_for(condition: Callable[[], bool], process: "subprocess.Popen[bytes]") -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert process.poll() is None, "the pipeline ended too early"
+        assert time.monotonic() < deadline
+        time.sleep(POLL_S)
+
+
+def archived_keys(target: Path) -> list[int]:
+    table = parquet.dataset(target, format="parquet").to_table(columns=["key"])
+    return [int(key) for key in table["key"].to_pylist()]
+
+
+def test_an_archive_that_is_killed_loses_nothing_and_doubles_nothing(
+    broker: odradek.Broker, topic: str, tmp_path: Path
+) -> None:
+    count = 40_000
+    produce(broker, topic, 0, count)
+    flags = ("--to", str(tmp_path), "--once", "--max-records", "4000")
+    # Once while a batch is being written, once when it is complete and Spark does not know yet.
+    for landmark in ("batch=1", "batch=4/_SUCCESS"):
+        process = start(broker, "archive", topic, *flags)
+        try:
+            wait_for(lambda landmark=landmark: (tmp_path / landmark).exists(), process)
+        finally:
+            kill(process)
+    assert finish(start(broker, "archive", topic, *flags)) == 0
+    assert sorted(archived_keys(tmp_path)) == list(range(count))
+
+
+def test_a_pipeline_that_goes_on_takes_what_comes_and_stops_when_told(
+    broker: odradek.Broker, topic: str, tmp_path: Path
+) -> None:
+    produce(broker, topic, 0, 300)
+    process = start(broker, "archive", topic, "--to", str(tmp_path), "--every", "1s")
+    try:
+        wait_for((tmp_path / "_checkpoint/commits/0").exists, process)
+        produce(broker, topic, 300, 300)
+        wait_for((tmp_path / "_checkpoint/commits/1").exists, process)
+        [jvm] = children(process.pid)
+        process.terminate()
+    except BaseException:
+        kill(process)
+        raise
+    assert finish(process) == 0
+    assert not Path(f"/proc/{jvm}").exists()
+    assert sorted(archived_keys(tmp_path)) == list(range(600))
+
+
+def test_volume_shows_its_table_and_needs_no_directory(broker: odradek.Broker, topic: str) -> None:
+    produce(broker, topic, 0, 300)
+    where = ["--bootstrap-server", broker.bootstrap_servers, "--topic", topic]
+    command = [sys.executable, "-m", "odradek", "pipeline", "volume", *where]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+    records = [int(line.split("|")[3]) for line in shown.stdout.splitlines() if line[:3] == "|20"]
+    assert sum(records) == 300
+
+
+def test_an_archive_without_its_checkpoint_is_refused(
+    broker: odradek.Broker, topic: str, tmp_path: Path
+) -> None:
+    (tmp_path / "batch=0").mkdir()
+    produce(broker, topic, 0, 3)
+    process = start(broker, "archive", topic, "--to", str(tmp_path), "--once")
+    assert finish(process) == 1
+    assert list((tmp_path / "batch=0").iterdir()) == []

@@ -1,0 +1,55 @@
+"""If these fail, `odradek pipeline` misreads its flags or hides what went wrong."""
+
+import argparse
+
+import pytest
+
+from odradek.cli import pipeline
+
+WHERE = ["--bootstrap-server", "h:1", "--topic", "t"]
+
+
+def parse(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    pipeline.add_arguments(parser)
+    return parser.parse_args(words)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("30s", "30 seconds"), ("5m", "5 minutes"), ("1h", "1 hours")]
+)
+def test_an_interval_is_put_into_sparks_words(text: str, words: str) -> None:
+    assert parse("archive", *WHERE, "--every", text).every == words
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [["--every", "0s"], ["--every", "fast"], ["--once", "--every", "1s"], ["--max-records", "0"]],
+)
+def test_wrong_usage_ends_with_2(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parse("archive", *WHERE, *flags)
+    assert caught.value.code == 2
+    assert flags[0] in capsys.readouterr().err
+
+
+def test_an_unknown_pipeline_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert pipeline.run(parse("archiv", *WHERE)) == 2
+    assert "only archive, volume" in capsys.readouterr().err
+
+
+def test_a_failure_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from pyspark_odradek import GatewayError, pipelines
+
+    def fail(*_: object, **__: object) -> None:
+        raise GatewayError("no Java here")
+
+    monkeypatch.setattr(pipelines, "run_pipeline", fail)
+    assert pipeline.run(parse("archive", *WHERE, "--to", "d")) == 1
+    assert capsys.readouterr().err == "odradek pipeline: no Java here\n"
+
+
+def test_help_lists_the_pipelines() -> None:
+    assert "archive   keep every record" in pipeline.epilog()
