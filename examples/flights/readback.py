@@ -1,8 +1,8 @@
-"""Reads everything back with a client that is not ours, by assignment, and times single records.
+"""Reads everything back with a client that is not ours, in a group, and times single records.
 
-`read_back` counts what a consumer sees. `probe` sends records one at a time to a consumer that
-is already waiting: the fetch of such a consumer lies in the broker's purgatory until the
-record wakes it, or until its time is over.
+`read_back` counts what a subscribed consumer sees and commits where it ended. `probe` sends
+records one at a time to a consumer that is already waiting: the fetch of such a consumer lies
+in the broker's purgatory until the record wakes it, or until its time is over.
 """
 
 import json
@@ -45,7 +45,7 @@ class Probe:
 
 
 def read_back(bootstrap_servers: str, expected: int) -> Readback:
-    """Consumes all partitions from their beginning to their end.
+    """Consumes all partitions from their beginning to their end, as a group of one.
 
     Raises:
         KafkaException: the broker refuses, or nothing comes for a minute.
@@ -55,7 +55,8 @@ def read_back(bootstrap_servers: str, expected: int) -> Readback:
     bar = Bar("read back", expected)
     started = time.monotonic()
     try:
-        unfinished = _assign(consumer, PARTITIONS)
+        consumer.subscribe(list(PARTITIONS))
+        unfinished = {(topic, i) for topic, count in PARTITIONS.items() for i in range(count)}
         last_arrival = started
         while unfinished:
             messages = consumer.consume(_BATCH, _POLL_S)
@@ -66,6 +67,7 @@ def read_back(bootstrap_servers: str, expected: int) -> Readback:
             for message in messages:
                 _note(seen, message, unfinished)
             bar.show(seen.count)
+        consumer.commit(asynchronous=False)
     finally:
         consumer.close()
     seen.seconds = time.monotonic() - started
@@ -83,7 +85,7 @@ def probe(bootstrap_servers: str) -> Probe:
     producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 0})
     result = Probe()
     try:
-        _assign(consumer, {PROBE: 1})
+        consumer.assign([TopicPartition(PROBE, 0, 0)])
         # Nothing comes for a while: the waiting fetches run into their time-outs.
         consumer.poll(_QUIET_S)
         for number in range(PROBES):
@@ -112,19 +114,12 @@ def _consumer(bootstrap_servers: str, more: dict[str, object]) -> Consumer:
         {
             "bootstrap.servers": bootstrap_servers,
             "client.id": "read-back",
-            # Required by the client, not used: partitions are assigned, nothing is committed.
             "group.id": "flights",
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
             **more,
         }
     )
-
-
-def _assign(consumer: Consumer, partitions: dict[str, int]) -> set[tuple[str, int]]:
-    everything = {(topic, index) for topic, count in partitions.items() for index in range(count)}
-    consumer.assign([TopicPartition(topic, index, 0) for topic, index in sorted(everything)])
-    return everything
 
 
 def _note(seen: Readback, message: Message, unfinished: set[tuple[str, int]]) -> None:
