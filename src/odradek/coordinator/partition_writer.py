@@ -8,6 +8,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import NamedTuple
 
+from mypy_extensions import mypyc_attr
+
 from odradek.errors import BrokerError
 
 OnCommitted = Callable[[BrokerError | None], None]
@@ -20,6 +22,7 @@ class LogBounds(NamedTuple):
     end_offset: int
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class PartitionWriter(ABC):
     """The partitions of one internal topic."""
 

@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from typing import NamedTuple
 
+from mypy_extensions import mypyc_attr
+
 
 class CoordinatorRecord(NamedTuple):
     """One change of durable state."""
@@ -19,6 +21,7 @@ class RecordError(ValueError):
     """The bytes of a key or a value are not what their version says."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class RecordCodec(ABC):
     """The formats of one internal topic."""
 

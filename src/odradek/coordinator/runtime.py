@@ -24,6 +24,8 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import Enum, auto
 from typing import Final, Generic, NamedTuple, TypeVar
 
+from mypy_extensions import mypyc_attr
+
 from odradek.clock import Clock
 from odradek.coordinator.partition_writer import OnCommitted, PartitionWriter
 from odradek.coordinator.partitioning import partition_for
@@ -42,6 +44,7 @@ Append = Callable[[Sequence[CoordinatorRecord], OnCommitted], None]
 """How a shard writes of its own accord, when a time-out and not a request is the reason."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class CoordinatorShard(ABC):
     """The state of one partition. Called on the broker's loop only."""
 
