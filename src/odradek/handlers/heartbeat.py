@@ -9,20 +9,17 @@ Version notes: 3 adds static members, 4 is flexible.
 from odradek.errors import ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
+from odradek.protocol.heartbeat import decode_heartbeat_request, encode_heartbeat_response
 
 
 def handle(context: HandlerContext, request: Request) -> None:
     """Answers at once."""
-    body = request.body()
-    code = context.groups.heartbeat(
-        body.group_id,
-        body.member_id,
-        getattr(body, "group_instance_id", None),
-        body.generation_id,
+    group_id, generation_id, member_id, instance_id = decode_heartbeat_request(
+        request.exchange.frame, request.api_version, request.body_position
     )
-    request.answer(error_code=code)
+    fail(request, context.groups.heartbeat(group_id, member_id, instance_id, generation_id))
 
 
 def fail(request: Request, code: ErrorCode) -> None:
-    """Answers with an error."""
-    request.answer(error_code=code)
+    """Answers with a code, which may be NONE."""
+    request.respond([encode_heartbeat_response(code, request.api_version, request.correlation_id)])

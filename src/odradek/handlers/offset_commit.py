@@ -7,12 +7,9 @@ Version notes: 2 to 4 bring a retention time, 6 a leader epoch, 7 static members
 9 brings the member epoch of the newer protocol, 10 names topics by id.
 """
 
-from collections.abc import Sequence
-from typing import Any, Final
-from uuid import UUID
+from typing import Final
 
 from odradek.coordinator.offsets import (
-    NO_RETENTION,
     CommittedPartition,
     CommittedTopic,
     OffsetCommitRequest,
@@ -22,19 +19,20 @@ from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
 from odradek.metadata.image import MetadataImage, TopicImage
-from odradek.model import NO_LEADER_EPOCH
-from odradek.protocol.messages import milliseconds
+from odradek.protocol.offset_commit import (
+    TOPIC_ID_VERSION,
+    OffsetCommitMessage,
+    OffsetCommitTopic,
+    decode_offset_commit_request,
+    encode_offset_commit_response,
+)
 
-TOPIC_ID_VERSION: Final = 10
 GROUP_ID_NOT_FOUND_VERSION: Final = 9
-
-_TopicCodes = list[tuple[str | UUID | None, list[tuple[int, ErrorCode]]]]
 
 
 def handle(context: HandlerContext, request: Request) -> None:
     """Answers when the offsets are committed."""
-    body = request.body()
-    commit = _Commit(request, body, context.metadata.image)
+    commit = _Commit(request, _decode(request), context.metadata.image)
     request.exchange.batched = True
     context.groups.commit_offsets(
         commit.to_request(), request.guard(commit.on_committed), linger=True
@@ -43,94 +41,78 @@ def handle(context: HandlerContext, request: Request) -> None:
 
 def fail(request: Request, code: ErrorCode) -> None:
     """Answers every partition with an error."""
-    body = request.body()
-    _answer(
-        request,
-        [
-            (_identity(request, topic), [(each.partition_index, code) for each in topic.partitions])
-            for topic in body.topics
-        ],
+    _answer_all(request, _decode(request), code)
+
+
+def _decode(request: Request) -> OffsetCommitMessage:
+    return decode_offset_commit_request(
+        request.exchange.frame, request.api_version, request.body_position
     )
 
 
 class _Commit:
-    """One request: what of it can be committed, and what is refused for its topic's sake."""
+    """One request: what of it can be committed, and what is refused for its topic's sake.
 
-    def __init__(self, request: Request, body: Any, image: MetadataImage) -> None:
+    `_codes` are the answer, by topic and partition in the request's order; `_places` says
+    where in it the outcomes belong, in the order in which they were sent to the coordinator.
+    """
+
+    def __init__(
+        self, request: Request, message: OffsetCommitMessage, image: MetadataImage
+    ) -> None:
         self._request = request
-        self._body = body
+        self._message = message
         self._topics: list[CommittedTopic] = []
-        self._refused: dict[tuple[str | UUID | None, int], ErrorCode] = {}
-        self._identities: dict[str, str | UUID | None] = {}
-        for topic in body.topics:
+        self._codes: list[list[int]] = []
+        self._places: list[tuple[list[int], int]] = []
+        for topic in message.topics:
             self._add(topic, _find(request, topic, image))
 
-    def _add(self, topic: Any, found: TopicImage | None) -> None:
-        identity = _identity(self._request, topic)
+    def _add(self, topic: OffsetCommitTopic, found: TopicImage | None) -> None:
+        codes: list[int] = []
         accepted: list[CommittedPartition] = []
-        for each in topic.partitions:
-            if found is not None and 0 <= each.partition_index < len(found.partitions):
-                accepted.append(
-                    CommittedPartition(
-                        each.partition_index,
-                        each.committed_offset,
-                        getattr(each, "committed_leader_epoch", NO_LEADER_EPOCH),
-                        each.committed_metadata or "",
-                    )
-                )
-            else:
-                self._refused[identity, each.partition_index] = _unknown(self._request, found)
+        for place, each in enumerate(topic.partitions):
+            if found is None or not 0 <= each.index < len(found.partitions):
+                codes.append(_unknown(self._request, found))
+                continue
+            codes.append(ErrorCode.NONE)
+            self._places.append((codes, place))
+            accepted.append(
+                CommittedPartition(each.index, each.offset, each.leader_epoch, each.metadata)
+            )
+        self._codes.append(codes)
         if found is not None and accepted:
-            self._identities[found.name] = identity
             self._topics.append(CommittedTopic(found.name, found.topic_id, accepted))
 
     def to_request(self) -> OffsetCommitRequest:
         """What the coordinator is asked."""
-        body = self._body
-        retention = getattr(body, "retention_time", None)
+        message = self._message
         return OffsetCommitRequest(
-            body.group_id,
-            body.member_id,
-            getattr(body, "group_instance_id", None),
-            body.generation_id_or_member_epoch,
-            NO_RETENTION if retention is None else milliseconds(retention),
+            message.group_id,
+            message.member_id,
+            message.group_instance_id,
+            message.generation_or_epoch,
+            message.retention_ms,
             self._topics,
             self._request.api_version,
         )
 
     def on_committed(self, outcome: TopicErrors | BrokerError) -> None:
-        """Answers, in the order of the request."""
+        """Answers, in the order of the request. The frame may be gone by now."""
+        request = self._request
         if isinstance(outcome, BrokerError):
-            fail(self._request, _known_code(self._request, outcome.code))
+            _answer_all(request, self._message, _known_code(request, outcome.code))
             return
-        codes = {
-            (self._identities[name], partition): code
-            for name, partitions in outcome
-            for partition, code in partitions
-        }
-        codes.update(self._refused)
-        answer: _TopicCodes = []
-        for topic in self._body.topics:
-            identity = _identity(self._request, topic)
-            partitions = [
-                (each.partition_index, codes[identity, each.partition_index])
-                for each in topic.partitions
-            ]
-            answer.append((identity, partitions))
-        _answer(self._request, answer)
+        outcomes = [code for _, partitions in outcome for _, code in partitions]
+        for (codes, place), code in zip(self._places, outcomes, strict=True):
+            codes[place] = code
+        _answer(request, self._message, self._codes)
 
 
-def _find(request: Request, topic: Any, image: MetadataImage) -> TopicImage | None:
+def _find(request: Request, topic: OffsetCommitTopic, image: MetadataImage) -> TopicImage | None:
     if request.api_version >= TOPIC_ID_VERSION:
         return None if topic.topic_id is None else image.topic_by_id(topic.topic_id)
     return image.topic(topic.name)
-
-
-def _identity(request: Request, topic: Any) -> str | UUID | None:
-    identity: str | UUID | None = (
-        topic.topic_id if request.api_version >= TOPIC_ID_VERSION else topic.name
-    )
-    return identity
 
 
 def _unknown(request: Request, found: TopicImage | None) -> ErrorCode:
@@ -147,20 +129,11 @@ def _known_code(request: Request, code: ErrorCode) -> ErrorCode:
     return code
 
 
-def _answer(
-    request: Request,
-    topics: Sequence[tuple[str | UUID | None, Sequence[tuple[int, ErrorCode]]]],
-) -> None:
-    name = "topic_id" if request.api_version >= TOPIC_ID_VERSION else "name"
-    request.answer(
-        topics=[
-            {
-                name: identity,
-                "partitions": [
-                    {"partition_index": partition, "error_code": code}
-                    for partition, code in partitions
-                ],
-            }
-            for identity, partitions in topics
-        ]
+def _answer_all(request: Request, message: OffsetCommitMessage, code: ErrorCode) -> None:
+    _answer(request, message, [[code] * len(topic.partitions) for topic in message.topics])
+
+
+def _answer(request: Request, message: OffsetCommitMessage, codes: list[list[int]]) -> None:
+    request.respond(
+        [encode_offset_commit_response(message, codes, request.api_version, request.correlation_id)]
     )
