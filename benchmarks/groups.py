@@ -166,7 +166,7 @@ def fill(log: MemoryLog, records: Iterator[CoordinatorRecord]) -> None:
 
 
 def measure_reload(offsets: int) -> dict[str, float]:
-    """Seconds to replay that many committed offsets, and the longest turn without the loop."""
+    """Seconds to replay that many committed offsets, by the clock and of the CPU."""
     log = MemoryLog()
     value = OffsetAndMetadata(123_456, 7, "", 1_700_000_000_000)
     fill(
@@ -176,9 +176,12 @@ def measure_reload(offsets: int) -> dict[str, float]:
             for n in range(offsets)
         ),
     )
-    began = time.perf_counter()
+    began, cpu = time.perf_counter(), time.process_time()
     Coordinator(log)
-    return {"reload_s": round(time.perf_counter() - began, 2)}
+    return {
+        "reload_s": round(time.perf_counter() - began, 2),
+        "reload_cpu_s": round(time.process_time() - cpu, 2),
+    }
 
 
 def measure_heartbeats(members: int, groups: int) -> dict[str, float]:
