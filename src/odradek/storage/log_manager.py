@@ -226,14 +226,15 @@ class LogManager:
     ) -> Log:
         """The log of a partition, made when there is none, with these settings.
 
-        A log of an earlier topic of the same name is deleted first.
+        A log of another topic of the same name is set aside first: it may be an earlier topic's,
+        or this one's with a damaged `partition.metadata`, so it is not for us to delete.
 
         Raises:
             BrokerError: KAFKA_STORAGE_ERROR, the directory has failed or is full.
         """
         log = self._logs.get(topic_partition)
         if log is not None and log.topic_id not in (topic_id, NO_TOPIC_ID):
-            self.delete(topic_partition)
+            self._set_aside(log, topic_id)
             log = None
         if log is None:
             return self._create(topic_partition, topic_id, config)
@@ -251,21 +252,38 @@ class LogManager:
         Raises:
             BrokerError: KAFKA_STORAGE_ERROR; the log is out of use all the same.
         """
-        log = self._logs.pop(topic_partition, None)
+        log = self._logs.get(topic_partition)
         if log is None:
             return
+        directory = log.log_directory
+        target = directory.file_path(names.deleted_directory(topic_partition, uuid4()))
+        if self._take_away(log, target):
+            directory.delete_later([target], log.config.file_delete_delay_ms)
+
+    def _set_aside(self, log: Log, topic_id: UUID) -> None:
+        topic_partition = log.topic_partition
+        directory = log.log_directory
+        target = directory.file_path(names.stray_directory(topic_partition, uuid4()))
+        if self._take_away(log, target):
+            logger.warning(
+                "%s belongs to a topic with the id %s, not %s; set aside as %s",
+                *(topic_partition, log.topic_id, topic_id, target),
+            )
+
+    def _take_away(self, log: Log, target: str) -> bool:
+        """Takes a log out of use and renames its directory; False where the disk has failed."""
+        del self._logs[log.topic_partition]
         log.abandon()
         directory = log.log_directory
         if directory.failure is not None:
-            return
-        target = directory.file_path(names.deleted_directory(topic_partition, uuid4()))
+            return False
         try:
             self._file_system.rename(log.path, target)
         except OSError as error:
-            raise directory.storage_error(error, f"deleting {log.path}") from error
+            raise directory.storage_error(error, f"renaming {log.path}") from error
         log.moved(target)
-        directory.delete_later([target], log.config.file_delete_delay_ms)
         self._write_checkpoints(directory)
+        return True
 
     def log_dir_of(self, topic_partition: TopicPartition) -> str | None:
         """The directory of `log.dirs` that holds the partition."""

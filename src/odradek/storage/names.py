@@ -66,6 +66,12 @@ def deleted_directory(topic_partition: TopicPartition, unique: UUID) -> str:
     return partition_directory(topic_partition)[: _NAME_MAX - len(ending)] + ending
 
 
+def stray_directory(topic_partition: TopicPartition, unique: UUID) -> str:
+    """The name of a directory that was set aside for a person to look at; never removed."""
+    ending = f".{unique.hex}-stray"
+    return partition_directory(topic_partition)[: _NAME_MAX - len(ending)] + ending
+
+
 def is_deleted_directory(name: str) -> bool:
     """Whether the directory waits for its removal."""
     return _DELETED_DIRECTORY.match(name) is not None

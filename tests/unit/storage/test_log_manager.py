@@ -111,6 +111,22 @@ def test_delete_renames_now_and_removes_later(world, batches):
     manager.delete(TopicPartition("unknown", 0))
 
 
+def test_a_log_with_another_topics_id_is_set_aside_not_deleted(world, batches):
+    """One flipped bit in `partition.metadata` would cost every record of the partition."""
+    manager = world.start()
+    log = world.log(manager, file_delete_delay_ms="1")
+    fill(log, batches, 3)
+    other = manager.get_or_create(world.orders, UUID(int=99), LogConfig())
+    assert (other.topic_id, other.log_end_offset) == (UUID(int=99), 0)
+    world.advance(10)
+    (path,) = world.directories
+    (stray,) = [name for name in os.listdir(path) if name.endswith("-stray")]
+    assert stray.startswith("orders-0.")
+    assert os.path.getsize(f"{path}/{stray}/{0:020d}.log") > 0
+    world.crash(manager)
+    assert [each.topic_partition for each in world.start().logs()] == [world.orders]
+
+
 def test_a_deletion_that_a_crash_interrupted_is_finished(world, batches):
     """Deleted topics would keep their space for ever."""
     manager = world.start()
