@@ -40,7 +40,7 @@ from odradek.coordinator.offset_records import OffsetAndMetadata, OffsetCommitKe
 from odradek.coordinator.partition_writer import LogBounds, OnCommitted, PartitionWriter
 from odradek.coordinator.record_codec import GroupRecordCodec
 from odradek.coordinator.records import CoordinatorRecord
-from odradek.coordinator.runtime import CoordinatorRuntime
+from odradek.coordinator.runtime import CoordinatorRuntime, RuntimeSettings
 from odradek.coordinator.services import GroupServices, ShardServices
 from odradek.handlers import heartbeat, join_group, sync_group
 from odradek.handlers.context import Api
@@ -114,7 +114,8 @@ class Coordinator:
             self.deferred.append,
             lambda: 1,
             lambda partition, append: GroupShard(partition, ShardServices(services, append)),
-            lambda: 1_000_000,
+            RuntimeSettings(lambda: 1_000_000),
+            DelayedOperationPurgatory("GroupWrite", self.timer),
         )
         context: Any = SimpleNamespace(
             apis=APIS, observer=None, groups=GroupCoordinator(self.runtime, clock)

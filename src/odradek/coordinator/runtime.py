@@ -15,6 +15,10 @@ calls at the end of a socket read. Every other command is appended at once, behi
 gathered before. `exclusive` commands of one key run one after another: the next looks at the
 state only when the records of the one before are replayed. With one replica an append is
 committed when it returns, and nothing ever waits.
+
+What is appended cannot be taken back, so a write itself has no time-out. The answer to a request
+has one: when the replicas are slow, `DelayedWrite` answers REQUEST_TIMED_OUT for it, and what
+was written is replayed all the same once it is committed.
 """
 
 import logging
@@ -27,10 +31,12 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from mypy_extensions import mypyc_attr
 
 from odradek.clock import Clock
+from odradek.coordinator.delayed import DelayedWrite, WriteKey
 from odradek.coordinator.partition_writer import OnCommitted, PartitionWriter
 from odradek.coordinator.partitioning import partition_for
 from odradek.coordinator.records import CoordinatorRecord, RecordCodec, RecordError
 from odradek.errors import BrokerError, ErrorCode
+from odradek.purgatory import DelayedOperationPurgatory
 from odradek.records.batch import split_batches
 from odradek.records.builder import RecordBatchBuilder
 from odradek.records.reader import read_batch
@@ -78,19 +84,56 @@ class _State(Enum):
     FAILED = auto()
 
 
+class RuntimeSettings(NamedTuple):
+    """How a runtime deals with its log.
+
+    `max_batch_bytes` bounds a batch, which is compressed with `compression` (Kafka's number);
+    `load_slice_bytes` are replayed before the loop turns; a request that writes is answered
+    after `write_timeout_ms` at the latest.
+    """
+
+    max_batch_bytes: Callable[[], int]
+    compression: int = 0
+    load_slice_bytes: int = LOAD_SLICE_BYTES
+    write_timeout_ms: int = 5_000
+
+
+class _Answer(Generic[R]):
+    """The answer to a request, given once: by the commit, a failure, or the time-out."""
+
+    def __init__(self, response: R, on_done: Callable[[R | BrokerError], None]) -> None:
+        self._response = response
+        self._on_done: Callable[[R | BrokerError], None] | None = on_done
+
+    def on_committed(self, error: BrokerError | None) -> None:
+        self._give(self._response if error is None else error)
+
+    def on_late(self) -> None:
+        self._give(BrokerError(ErrorCode.REQUEST_TIMED_OUT))
+
+    def _give(self, outcome: R | BrokerError) -> None:
+        on_done, self._on_done = self._on_done, None
+        if on_done is not None:
+            on_done(outcome)
+
+
 class _Write(NamedTuple):
     """One command's records in a batch."""
 
     records: Sequence[CoordinatorRecord]
     on_committed: OnCommitted
+    on_late: Callable[[], None]
 
 
-class _OpenBatch:
-    """Writes that will be appended together."""
+class _Batch:
+    """Writes that are appended together."""
 
-    def __init__(self) -> None:
-        self.builder = RecordBatchBuilder()
+    def __init__(self, compression: int) -> None:
+        self.builder = RecordBatchBuilder(compression)
         self.writes: list[_Write] = []
+        self.is_done = False
+        self.delayed: DelayedWrite | None = None
+        self.key: WriteKey | None = None
 
 
 class _Context(Generic[S]):
@@ -103,7 +146,7 @@ class _Context(Generic[S]):
         self.shard: S | None = None
         self.next_offset = 0
         self.end_offset = 0
-        self.open_batch: _OpenBatch | None = None
+        self.open_batch: _Batch | None = None
         self.busy: dict[str, deque[Callable[[], None]]] = {}
         """Keys with uncommitted exclusive records, and the commands that wait for them."""
 
@@ -112,7 +155,7 @@ class CoordinatorRuntime(Generic[S]):
     """Loads, finds and unloads shards, and carries their commands out.
 
     `partition_count` is the topic's number of partitions, None while there is no topic;
-    `defer` runs something at the loop's next turn; `max_batch_bytes` bounds a batch.
+    `defer` runs something at the loop's next turn; answers wait for replicas in `writes`.
     """
 
     def __init__(
@@ -123,7 +166,8 @@ class CoordinatorRuntime(Generic[S]):
         defer: Callable[[Callable[[], None]], None],
         partition_count: Callable[[], int | None],
         make_shard: Callable[[int, Append], S],
-        max_batch_bytes: Callable[[], int],
+        settings: RuntimeSettings,
+        writes: DelayedOperationPurgatory,
     ) -> None:
         self._writer = writer
         self._codec = codec
@@ -131,7 +175,9 @@ class CoordinatorRuntime(Generic[S]):
         self._defer = defer
         self._partition_count = partition_count
         self._make_shard = make_shard
-        self._max_batch_bytes = max_batch_bytes
+        self._settings = settings
+        self._writes = writes
+        self._write_number = 0
         self._contexts: dict[int, _Context[S]] = {}
         self._lingering: dict[int, _Context[S]] = {}
 
@@ -193,7 +239,9 @@ class CoordinatorRuntime(Generic[S]):
         context.shard.on_loaded()
 
     def _replay_slice(self, context: _Context[S]) -> None:
-        data = self._writer.read(context.partition, context.next_offset, LOAD_SLICE_BYTES)
+        data = self._writer.read(
+            context.partition, context.next_offset, self._settings.load_slice_bytes
+        )
         headers = split_batches(data, drop_partial_tail=True)
         if not headers:
             context.next_offset = context.end_offset
@@ -277,7 +325,8 @@ class CoordinatorRuntime(Generic[S]):
         exclusive: bool = False,
     ) -> None:
         """Runs a command on the shard of `key`; `on_done` gets its response when its records
-        are committed, or a BrokerError that the command raised or the append met.
+        are committed, or a BrokerError: raised by the command, met by the append, or
+        REQUEST_TIMED_OUT when it is not known in time whether they are.
 
         A command that may `linger` waits for `flush`; see the module for `exclusive`.
         """
@@ -301,15 +350,17 @@ class CoordinatorRuntime(Generic[S]):
         if not records:
             on_done(response)
             return
+        answer = _Answer(response, on_done)
+        if not exclusive:
+            self._append(context, records, answer.on_committed, linger, answer.on_late)
+            return
 
         def on_committed(error: BrokerError | None) -> None:
-            on_done(response if error is None else error)
-            if exclusive:
-                self._release(context, key)
+            answer.on_committed(error)
+            self._release(context, key)
 
-        if exclusive:
-            context.busy[key] = deque()
-        self._append(context, records, on_committed, linger)
+        context.busy[key] = deque()
+        self._append(context, records, on_committed, linger, answer.on_late)
 
     def _release(self, context: _Context[S], key: str) -> None:
         """Runs what waited for the key, until one of it writes again."""
@@ -333,6 +384,7 @@ class CoordinatorRuntime(Generic[S]):
         records: Sequence[CoordinatorRecord],
         on_committed: OnCommitted,
         linger: bool = False,
+        on_late: Callable[[], None] | None = None,
     ) -> None:
         if self._contexts.get(context.partition) is not context:
             on_committed(not_coordinator())
@@ -342,20 +394,22 @@ class CoordinatorRuntime(Generic[S]):
         except ValueError as error:
             on_committed(BrokerError(ErrorCode.INVALID_REQUEST, str(error)))
             return
-        limit = self._max_batch_bytes()
+        limit = self._settings.max_batch_bytes()
         if context.open_batch is None:
-            context.open_batch = _OpenBatch()
+            context.open_batch = _Batch(self._settings.compression)
         first = 0
         for index, (key, value) in enumerate(encoded):
             size = len(key) + len(value or b"") + _RECORD_OVERHEAD_BYTES
             batch = context.open_batch
             if batch.builder.record_count and batch.builder.size_bytes + size > limit:
-                batch.writes.append(_Write(records[first:index], _ignore))
+                batch.writes.append(_Write(records[first:index], _ignore, _nobody_waits))
                 first = index
                 self._flush(context)
-                context.open_batch = batch = _OpenBatch()
+                context.open_batch = batch = _Batch(self._settings.compression)
             batch.builder.append(self._clock.wall_ms(), key, value)
-        context.open_batch.writes.append(_Write(records[first:], on_committed))
+        context.open_batch.writes.append(
+            _Write(records[first:], on_committed, on_late or _nobody_waits)
+        )
         if linger:
             self._lingering[context.partition] = context
         else:
@@ -368,15 +422,31 @@ class CoordinatorRuntime(Generic[S]):
         self._writer.append(
             context.partition,
             bytearray(batch.builder.build()),
-            lambda error: self._on_committed(context, batch.writes, error),
+            lambda error: self._on_committed(context, batch, error),
         )
+        if not batch.is_done:
+            self._limit_answers(context.partition, batch)
 
-    def _on_committed(
-        self, context: _Context[S], writes: list[_Write], error: BrokerError | None
-    ) -> None:
+    def _limit_answers(self, partition: int, batch: _Batch) -> None:
+        """The replicas take their time: those who wait for the batch do not wait for ever."""
+
+        def on_late() -> None:
+            for write in batch.writes:
+                write.on_late()
+
+        self._write_number += 1
+        batch.key = WriteKey(partition, self._write_number)
+        batch.delayed = DelayedWrite(self._settings.write_timeout_ms, on_late)
+        self._writes.try_complete_else_watch(batch.delayed, [batch.key])
+
+    def _on_committed(self, context: _Context[S], batch: _Batch, error: BrokerError | None) -> None:
+        batch.is_done = True
+        if batch.delayed is not None and batch.key is not None:
+            batch.delayed.is_written = True
+            self._writes.check_and_complete(batch.key, "committed")
         if error is None and self._contexts.get(context.partition) is not context:
             error = not_coordinator()
-        for write in writes:
+        for write in batch.writes:
             if error is None:
                 assert context.shard is not None
                 for record in write.records:
@@ -392,3 +462,7 @@ def not_coordinator() -> BrokerError:
 def _ignore(_error: BrokerError | None) -> None:
     """The outcome of the first part of a write that takes several batches: its last part's
     outcome is the whole's, since a later batch is never committed without the earlier."""
+
+
+def _nobody_waits() -> None:
+    """A shard's own write is late: nobody is told, since what it says happens all the same."""

@@ -16,7 +16,11 @@ from odradek.coordinator.group_coordinator import GroupCoordinator
 from odradek.coordinator.group_shard import GroupShard
 from odradek.coordinator.partition_writer import LogBounds, OnCommitted, PartitionWriter
 from odradek.coordinator.record_codec import GroupRecordCodec
-from odradek.coordinator.runtime import CoordinatorRuntime
+from odradek.coordinator.runtime import (
+    LOAD_SLICE_BYTES,
+    CoordinatorRuntime,
+    RuntimeSettings,
+)
 from odradek.coordinator.services import GroupServices, ShardServices
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.cache import MetadataCache
@@ -83,6 +87,7 @@ class GroupCoordination:
         self._metadata = metadata
         self.rebalances = DelayedOperationPurgatory("Rebalance", timer, self._broker_id)
         self.heartbeats = DelayedOperationPurgatory("Heartbeat", timer, self._broker_id)
+        self.writes = DelayedOperationPurgatory("GroupWrite", timer, self._broker_id)
         services = GroupServices(
             config, clock, self.rebalances, self.heartbeats, uuid4, TopicMetadata(metadata)
         )
@@ -95,7 +100,8 @@ class GroupCoordination:
             lambda partition, append: GroupShard(
                 partition, ShardServices(services, append), self._execute
             ),
-            lambda: int(config["message.max.bytes"]),
+            _runtime_settings(config),
+            self.writes,
         )
         self.coordinator = GroupCoordinator(self._runtime, clock)
         self._expiry = PeriodicTask(
@@ -124,6 +130,7 @@ class GroupCoordination:
         self._runtime.shutdown()
         self.rebalances.shutdown()
         self.heartbeats.shutdown()
+        self.writes.shutdown()
 
     def _execute(self, group_id: str, command: Command) -> None:
         """What a time-out demands of a group; an append that fails is not tried again, since
@@ -135,3 +142,12 @@ class GroupCoordination:
     def _partition_count(self) -> int | None:
         topic = self._metadata.image.topic(GROUP_METADATA_TOPIC)
         return None if topic is None else len(topic.partitions)
+
+
+def _runtime_settings(config: BrokerConfig) -> RuntimeSettings:
+    return RuntimeSettings(
+        lambda: int(config["message.max.bytes"]),
+        config["offsets.topic.compression.codec"],
+        min(config["offsets.load.buffer.size"], LOAD_SLICE_BYTES),
+        config["offsets.commit.timeout.ms"],
+    )

@@ -25,7 +25,11 @@ from odradek.coordinator.offsets import (
 )
 from odradek.coordinator.partition_writer import LogBounds, OnCommitted, PartitionWriter
 from odradek.coordinator.record_codec import GroupRecordCodec
-from odradek.coordinator.runtime import CoordinatorRuntime
+from odradek.coordinator.runtime import (
+    LOAD_SLICE_BYTES,
+    CoordinatorRuntime,
+    RuntimeSettings,
+)
 from odradek.coordinator.services import GroupServices, ShardServices
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.cache import MetadataCache
@@ -98,12 +102,14 @@ class World:
         self.log = ListLog()
         self.metadata = MetadataCache()
         self.partitions = partitions
+        self.load_slice_bytes = LOAD_SLICE_BYTES
         self._uuids = itertools.count(1)
         self._build()
 
     def _build(self) -> None:
         self.rebalances = DelayedOperationPurgatory("Rebalance", self.timer)
         self.heartbeats = DelayedOperationPurgatory("Heartbeat", self.timer)
+        self.writes = DelayedOperationPurgatory("GroupWrite", self.timer)
         services = GroupServices(
             self.config,
             self.clock,
@@ -120,7 +126,12 @@ class World:
             self.deferred.append,
             lambda: self.partitions,
             lambda partition, append: GroupShard(partition, ShardServices(services, append)),
-            lambda: 1_000_000,
+            RuntimeSettings(
+                lambda: 1_000_000,
+                load_slice_bytes=self.load_slice_bytes,
+                write_timeout_ms=self.config["offsets.commit.timeout.ms"],
+            ),
+            self.writes,
         )
         self.groups = GroupCoordinator(self.runtime, self.clock)
         self.elect()
@@ -138,6 +149,7 @@ class World:
         self.log.held.clear()
         self.rebalances.shutdown()
         self.heartbeats.shutdown()
+        self.writes.shutdown()
         self._build()
         self.run_deferred()
 

@@ -3,7 +3,6 @@
 import pytest
 from tests.unit.coordinator.fakes import Member, World, settle
 
-from odradek.coordinator import runtime as runtime_module
 from odradek.coordinator.offsets import (
     CommittedPartition,
     CommittedTopic,
@@ -67,13 +66,13 @@ def commit_of(offset):
     return [CommittedTopic("t", None, [CommittedPartition(0, offset, -1, "")])]
 
 
-def test_loading_is_sliced_and_answered_meanwhile(monkeypatch):
+def test_loading_is_sliced_and_answered_meanwhile():
     """Fails when loading would hold the loop up, or a half-loaded partition would answer."""
     world = World()
     for number in range(50):
         world.commit("g", {("t", number % 7): number})
     before = world.committed("g")
-    monkeypatch.setattr(runtime_module, "LOAD_SLICE_BYTES", 200)
+    world.load_slice_bytes = 200
     world._build()
     assert len(world.deferred) == 1
     with pytest.raises(BrokerError) as refusal:
@@ -145,3 +144,51 @@ def test_names_that_do_not_fit_are_refused_without_harm():
     assert world.commit("g", {("t", 0): 6}) == OK
     world.restart()
     assert world.committed("g") == {("t", 0): 6}
+
+
+def test_a_commit_that_the_replicas_do_not_take_in_time_is_refused_in_time():
+    """Fails when clients hang on slow replicas, or a commit that came through late is lost."""
+    world = World(offsets_commit_timeout_ms=700)
+    world.log.holds = True
+    answers = []
+    for linger in (False, True):
+        request = OffsetCommitRequest("g", "", None, -1, -1, commit_of(5), 9)
+        world.groups.commit_offsets(request, answers.append, linger=linger)
+    world.groups.flush()
+    world.advance(699)
+    assert answers == []
+    world.advance(1)
+    assert [answer.code for answer in answers] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
+    assert world.committed("g") == {}
+    world.log.commit()
+    assert world.committed("g") == {("t", 0): 5}
+    assert len(answers) == 2
+    assert world.writes.delayed == 0
+
+
+def test_a_commit_that_comes_through_has_no_time_out_left():
+    """Fails when the timer keeps what was answered long ago."""
+    world = World()
+    world.log.holds = True
+    outcomes = []
+    request = OffsetCommitRequest("g", "", None, -1, -1, commit_of(5), 9)
+    world.groups.commit_offsets(request, outcomes.append)
+    (waiting,) = world.writes.waiting()
+    assert (waiting.kind, waiting.missing) == ("DelayedWrite", "replicas of the internal topic")
+    world.log.commit()
+    assert outcomes == [OK]
+    assert (world.writes.delayed, world.timer.size) == (0, 0)
+
+
+def test_a_late_answer_does_not_let_the_next_command_look_too_early():
+    """Fails when a command decides on a state that a late write is still about to change."""
+    world = World()
+    world.commit("g", {("t", 0): 5})
+    world.log.holds = True
+    outcomes = []
+    world.groups.delete_group("g", outcomes.append)
+    world.groups.delete_group("g", outcomes.append)
+    world.advance(5_000)
+    assert [outcome.code for outcome in outcomes] == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    world.log.commit()
+    assert [outcome.code for outcome in outcomes[1:]] == [ErrorCode.GROUP_ID_NOT_FOUND]

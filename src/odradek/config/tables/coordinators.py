@@ -56,14 +56,15 @@ COORDINATOR_SETTINGS: Final = [
         "group.coordinator.append.linger.ms",
         INT,
         -1,
-        "How long the coordinator gathers records before it appends them; -1 adapts.",
+        "Accepted for the sake of existing files; without effect, the commits of one read "
+        "from the network are appended together and everything else at once.",
         at_least=-1,
     ),
     Setting(
         "group.coordinator.cached.buffer.max.bytes",
         INT,
         1_048_588,
-        "The largest buffer that the coordinator keeps for reuse.",
+        "Accepted for the sake of existing files; without effect, buffers are not kept.",
         at_least=524_288,
         dynamic=CLUSTER_WIDE,
     ),
@@ -322,7 +323,8 @@ COORDINATOR_SETTINGS: Final = [
         "offsets.load.buffer.size",
         INT,
         5_242_880,
-        "How much is read at a time when offsets are loaded.",
+        "How much is read at a time when groups and offsets are loaded; never more than "
+        "256 KiB, so that other clients are served meanwhile.",
         at_least=1,
     ),
     Setting(
@@ -372,7 +374,8 @@ COORDINATOR_SETTINGS: Final = [
         "offsets.commit.timeout.ms",
         INT,
         5_000,
-        "How long a commit waits for the offsets topic's replicas.",
+        "How long a commit, or another request to the group coordinator, waits for the "
+        "offsets topic's replicas.",
         at_least=1,
     ),
     Setting(
