@@ -63,8 +63,10 @@ class AsyncioDriver:
     def _advance(self) -> None:
         if self._loop is None:
             return
-        self._timer.advance(0, self._slice_tasks)
-        self._arm()
+        try:
+            self._timer.advance(0, self._slice_tasks)
+        finally:  # an interrupt ends the turn, not the timer
+            self._arm()
 
     def _arm(self) -> None:
         """Sets the loop's alarm for the next due moment, if it is not set for that already."""

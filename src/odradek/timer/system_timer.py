@@ -186,15 +186,17 @@ class SystemTimer(Timer):
         until_ms = self._now_ms + timeout_ms
         clock = self.clock
         moved = clock.subscribe(self._wakeup.set) if isinstance(clock, ManualClock) else None
-        while not self._something_due() and self._now_ms < until_ms and not self._closed:
+        woken = True
+        while woken and not self._closed:
             self._wakeup.clear()
-            sleep_ms = min(until_ms, self._queue.first_due_ms) - self._now_ms
-            # What was handed over before the flag was cleared must not be slept over.
-            woken = bool(self._handed_over) or self._wakeup.wait(min(sleep_ms, ONE_DAY_MS) / 1000)
+            # What came before the flag was cleared must not be slept over.
             self._take_handed_over()
             self._read_clock()
-            if not woken:
+            sleep_ms = min(until_ms, self._queue.first_due_ms) - self._now_ms
+            if sleep_ms <= 0 or self._something_due():
                 break
+            woken = self._wakeup.wait(min(sleep_ms, ONE_DAY_MS) / 1000)
+        self._read_clock()
         if moved is not None:
             moved()
 
@@ -214,8 +216,10 @@ class SystemTimer(Timer):
                 if entry is None:
                     self._in_hand = None
                     continue
-                if not self.wheel.add(entry) and not entry.cancelled:
+                if not self.wheel.add(entry):
                     self._run(cast(TimerTask, entry))
+                elif entry.cancelled:  # by another thread, on its way down
+                    entry.remove()
             else:
                 entry = self._ready.poll()
                 if entry is None:
@@ -236,6 +240,8 @@ class SystemTimer(Timer):
         return bucket
 
     def _run(self, task: TimerTask) -> None:
+        if task.cancelled:  # by another thread, since it was found to be due
+            return
         self._running = True
         try:
             task.run()

@@ -1,25 +1,25 @@
 """ThreadDriver: a thread that owns a timer, for programs without an event loop.
 
-The thread sleeps until the next bucket is due, 200 ms at most, and runs the tasks. Everybody
-else hands over: `Timer.add_threadsafe`, `Timer.call_threadsafe`, `TimerTask.cancel`.
+The thread sleeps until the next bucket is due and runs the tasks; with nothing pending it is
+never woken. Everybody else hands over: `Timer.add_threadsafe`, `Timer.call_threadsafe`,
+`TimerTask.cancel`.
 """
 
 from __future__ import annotations
 
 import threading
 
-from odradek.timer.timer import Timer
-
-LONGEST_WAIT_MS = 200
+from odradek.timer.system_timer import ONE_DAY_MS, UNLIMITED, SystemTimer
 
 
 class ThreadDriver:
     """Advances `timer` on a thread of its own, from `start` to `stop`; once only.
 
-    Also a context manager. The thread is a daemon: it does not keep a program alive.
+    Also a context manager. The thread is a daemon: it does not keep a program alive. It ends
+    by itself when a task closes the timer.
     """
 
-    def __init__(self, timer: Timer, name: str = "timer") -> None:
+    def __init__(self, timer: SystemTimer, name: str = "timer") -> None:
         self._timer = timer
         self._stopping = False
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
@@ -40,8 +40,8 @@ class ThreadDriver:
         self._stopping = True
 
     def _work(self) -> None:
-        while not self._stopping:
-            self._timer.advance_clock(LONGEST_WAIT_MS)
+        while not self._stopping and not self._timer.closed:
+            self._timer.advance(ONE_DAY_MS, UNLIMITED)
 
     def __enter__(self) -> ThreadDriver:
         self.start()

@@ -90,12 +90,14 @@ def test_other_threads_hand_over_to_the_loop() -> None:
 
 
 class CountingLoopTimer(SystemTimer):
-    """Counts how often its owner was woken."""
+    """Counts how often its owner was woken, and for how long it offered to sleep."""
 
     wakes = 0
+    shortest_sleep_ms = 86_400_000
 
     def advance(self, timeout_ms: int, max_tasks: int) -> bool:
         self.wakes += 1
+        self.shortest_sleep_ms = min(self.shortest_sleep_ms, timeout_ms)
         return super().advance(timeout_ms, max_tasks)
 
 
@@ -143,6 +145,58 @@ def test_a_stopped_driver_leaves_the_timer_alone() -> None:
     asyncio.run(story())
 
 
+def test_an_interrupt_ends_a_turn_of_the_loop_and_not_the_timer() -> None:
+    """A loop that survives it would else never be woken for a time-out again."""
+
+    class Interrupt(BaseException):
+        """Like KeyboardInterrupt, which would end the test's own loop."""
+
+    async def story() -> None:
+        told: list[object] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _loop, context: told.append(context["exception"]))
+        timer = SystemTimer(SystemClock())
+        driver = AsyncioDriver(timer)
+        driver.start()
+        done = asyncio.Event()
+
+        def interrupt() -> None:
+            raise Interrupt
+
+        timer.add(TimerTask(1, interrupt))
+        timer.add(TimerTask(1, done.set))
+        await asyncio.wait_for(done.wait(), 60)
+        driver.stop()
+        assert [type(error) for error in told] == [Interrupt]
+
+    asyncio.run(story())
+
+
+def test_hand_overs_of_many_threads_wake_the_loop_once() -> None:
+    """Each wake-up is a system call, and the loop's turn."""
+
+    async def story(clock: ManualClock, timer: SystemTimer) -> None:
+        await turns()
+        wakes: list[int] = []
+        wake = timer.on_handed_over
+        assert wake is not None
+        timer.on_handed_over = lambda: (wakes.append(1), wake())
+        ran: list[int] = []
+        threads = [
+            threading.Thread(target=timer.call_threadsafe, args=(lambda i=i: ran.append(i),))
+            for i in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        await turns()
+        assert sorted(ran) == list(range(8))
+        assert len(wakes) == 1
+
+    run_on_loop(story)
+
+
 def test_a_driver_needs_a_running_loop() -> None:
     """The loop is the owner; without one nothing would ever run."""
     with pytest.raises(RuntimeError):
@@ -172,3 +226,39 @@ def test_stopping_a_thread_leaves_what_is_pending() -> None:
         timer.add_threadsafe(TimerTask(3_600_000))
     assert timer.size == 1
     timer.close()
+
+
+def test_an_idle_thread_is_not_woken() -> None:
+    """A thread that looks five times a second is a process that never sleeps."""
+    timer = CountingLoopTimer(SystemClock())
+    done = threading.Event()
+    with ThreadDriver(timer):
+        timer.add_threadsafe(TimerTask(3_600_000))
+        timer.call_threadsafe(done.set)
+        assert done.wait(60)
+    assert timer.shortest_sleep_ms == 86_400_000
+    timer.close()
+
+
+def test_a_thread_follows_a_clock_that_a_test_moves() -> None:
+    """With a manual clock the thread sleeps until the clock is moved, not until time goes by."""
+    clock = ManualClock()
+    timer = SystemTimer(clock)
+    armed, done = threading.Event(), threading.Event()
+    with ThreadDriver(timer):
+        timer.add_threadsafe(TimerTask(5_000, done.set))
+        timer.call_threadsafe(armed.set)
+        assert armed.wait(60)
+        clock.advance(5_000)
+        assert done.wait(60)
+    timer.close()
+
+
+def test_a_timer_closed_by_its_task_ends_the_thread() -> None:
+    """`stop` would wait for ever for a thread that nothing can be handed over to."""
+    timer = SystemTimer(SystemClock())
+    driver = ThreadDriver(timer)
+    driver.start()
+    timer.call_threadsafe(timer.close)
+    driver.stop()
+    assert timer.closed

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -407,6 +408,49 @@ def test_a_task_cancelled_between_hand_over_and_taking_does_not_run() -> None:
     timer.advance_clock(0)
     assert ran == []
     assert timer.size == 0
+
+
+class MeddlingClock:
+    """A clock during whose reading another thread does something."""
+
+    def __init__(self) -> None:
+        self.meanwhile: Callable[[], object] = int
+
+    def monotonic_ms(self) -> int:
+        self.meanwhile()
+        return 0
+
+    def wall_ms(self) -> int:
+        return 0
+
+
+@pytest.mark.parametrize("delay_ms", [0, 50])
+def test_a_task_cancelled_by_another_thread_while_it_is_added_does_not_run(delay_ms: int) -> None:
+    """It is neither due nor wanted; running it would answer a request that was given up."""
+    clock = MeddlingClock()
+    timer = SystemTimer(clock)
+    ran: list[str] = []
+    task = TimerTask(delay_ms, lambda: ran.append("cancelled"))
+    clock.meanwhile = task.cancel
+    timer.add(task)
+    assert ran == []
+    assert timer.size == 0
+
+
+def test_a_hook_that_fails_itself_leaves_the_timer_whole() -> None:
+    """Its exception is its caller's; what was due beside the failed task is still due."""
+
+    def hook(task: TimerTask, error: Exception) -> None:
+        raise RuntimeError("nobody listens") from error
+
+    timer = MockTimer(on_error=hook)
+    ran: list[str] = []
+    timer.add(TimerTask(5, lambda: 1 // 0))
+    timer.add(TimerTask(5, lambda: ran.append("next")))
+    with pytest.raises(RuntimeError, match="nobody listens"):
+        timer.advance_clock(5)
+    timer.advance_clock(0)
+    assert ran == ["next"]
 
 
 def test_a_closed_timer_takes_no_hand_over() -> None:
