@@ -7,10 +7,12 @@ succeeded, and many of them leave later, from a purgatory.
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from odradek.errors import ErrorCode
+from odradek.errors import BrokerError, ErrorCode
 
 NO_MEMBER_ID: Final = ""
 NO_GENERATION: Final = -1
+MAX_NAME_BYTES: Final = 32_767 - 37
+"""What fits a string of the log, less what a member's id has besides its client's."""
 
 Protocols = tuple[tuple[str, bytes], ...]
 """The protocols of a member, its favourite first, each with its metadata."""
@@ -110,3 +112,20 @@ class GroupDescription(NamedTuple):
 
 OnJoined = Callable[[JoinResult], None]
 OnSynced = Callable[[SyncResult], None]
+
+
+def check_names(request: JoinRequest) -> None:
+    """Checks that what is stored of a member fits the log: one that does not would keep the
+    whole group from ever storing a generation.
+
+    Raises:
+        BrokerError: INVALID_REQUEST.
+    """
+    names = [name for name, _ in request.protocols]
+    names += (request.group_id, request.client_id, request.protocol_type)
+    names.append(request.group_instance_id or "")
+    longest = max(len(name.encode()) for name in names)
+    if longest > MAX_NAME_BYTES:
+        raise BrokerError(
+            ErrorCode.INVALID_REQUEST, f"a name of {longest} bytes, at most {MAX_NAME_BYTES} fit"
+        )

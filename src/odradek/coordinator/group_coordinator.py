@@ -6,6 +6,7 @@ goes wrong with an append is told as the loss of the coordinator, since a client
 else about it than look for one again.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeVar
 
@@ -19,6 +20,7 @@ from odradek.coordinator.classic_requests import (
     OnSynced,
     SyncRequest,
     SyncResult,
+    check_names,
 )
 from odradek.coordinator.consumer.requests import (
     DescribedGroup,
@@ -31,6 +33,8 @@ from odradek.coordinator.offset_records import OffsetAndMetadata
 from odradek.coordinator.offsets import OffsetCommitRequest, TopicErrors
 from odradek.coordinator.runtime import CoordinatorResult, CoordinatorRuntime
 from odradek.errors import BrokerError, ErrorCode
+
+logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
@@ -73,16 +77,19 @@ class GroupCoordinator:
 
         try:
             shard = self._named_shard(request.group_id)
+            check_names(request)
             if shard.consumer.has_members(request.group_id):
                 self._join_consumer_group(request, on_joined)
                 return
             shard.classic.join(request, on_done)
         except BrokerError as error:
+            _log_refusal("JoinGroup", request.group_id, _joiner(request), error)
             on_joined(JoinResult(error.code, request.member_id))
 
     def _join_consumer_group(self, request: JoinRequest, on_joined: OnJoined) -> None:
         def on_done(outcome: JoinResult | BrokerError) -> None:
             if isinstance(outcome, BrokerError):
+                _log_refusal("JoinGroup", request.group_id, _joiner(request), outcome)
                 outcome = JoinResult(outcome.code, request.member_id)
             on_joined(outcome)
 
@@ -106,6 +113,7 @@ class GroupCoordinator:
                 return
             shard.classic.sync(request, on_done)
         except BrokerError as error:
+            _log_refusal("SyncGroup", request.group_id, request.member_id, error)
             on_synced(SyncResult(error.code))
 
     def heartbeat(
@@ -119,6 +127,7 @@ class GroupCoordinator:
             )
             members.heartbeat(group_id, member_id, group_instance_id, generation_id)
         except BrokerError as error:
+            _log_refusal("Heartbeat", group_id, member_id, error)
             return error.code
         return ErrorCode.NONE
 
@@ -129,9 +138,13 @@ class GroupCoordinator:
             BrokerError: this broker cannot answer for the group.
         """
         shard = self._named_shard(group_id)
-        if shard.consumer.has_members(group_id):
-            return shard.classic_members.leave(group_id, members)
-        return shard.classic.leave(group_id, members)
+        kind = shard.classic_members if shard.consumer.has_members(group_id) else shard.classic
+        codes = kind.leave(group_id, members)
+        for member, code in zip(members, codes, strict=True):
+            if code is not ErrorCode.NONE:
+                who = member.member_id or f"instance {member.group_instance_id}"
+                _log_refusal("LeaveGroup", group_id, who, BrokerError(code))
+        return codes
 
     # Members of consumer groups
 
@@ -142,10 +155,17 @@ class GroupCoordinator:
         on_done: Callable[[HeartbeatResult | BrokerError], None],
     ) -> None:
         """ConsumerGroupHeartbeat; answered when what it changed is committed."""
+
+        def on_answered(outcome: HeartbeatResult | BrokerError) -> None:
+            if isinstance(outcome, BrokerError):
+                who = f"{request.member_id} (client {request.client_id} at {request.client_host})"
+                _log_refusal("ConsumerGroupHeartbeat", request.group_id, who, outcome)
+            on_done(outcome)
+
         self._execute(
             request.group_id,
             lambda shard: shard.consumer.heartbeat(request, api_version),
-            on_done,
+            on_answered,
             exclusive=True,
         )
 
@@ -172,7 +192,10 @@ class GroupCoordinator:
         def on_written(outcome: TopicErrors | BrokerError) -> None:
             if isinstance(outcome, BrokerError) and outcome.code in _TOO_LARGE:
                 outcome = BrokerError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, outcome.message)
-            on_done(_retold(outcome))
+            outcome = _retold(outcome)
+            if isinstance(outcome, BrokerError):
+                _log_refusal("OffsetCommit", request.group_id, request.member_id, outcome)
+            on_done(outcome)
 
         self.runtime.execute(
             request.group_id,
@@ -286,3 +309,24 @@ def _retold(outcome: R | BrokerError) -> R | BrokerError:
     if isinstance(outcome, BrokerError):
         return BrokerError(told(outcome.code), outcome.message)
     return outcome
+
+
+_EXPECTED: Final = frozenset(
+    {
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    }
+)
+
+
+def _log_refusal(request: str, group_id: str, member: str, error: BrokerError) -> None:
+    """Says who was refused and why; what belongs to every rebalance or move is left out."""
+    if error.code not in _EXPECTED:
+        who = f"member {member}" if member else "one who is no member"
+        logger.info("group %s: %s of %s is refused: %s", group_id, request, who, error)
+
+
+def _joiner(request: JoinRequest) -> str:
+    return f"{request.member_id or 'to be'} (client {request.client_id} at {request.client_host})"

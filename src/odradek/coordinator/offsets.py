@@ -5,6 +5,7 @@ committed. An offset that was acknowledged is therefore in the log, and one that
 is never given back for an older one.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -15,6 +16,8 @@ from odradek.coordinator.offset_records import NO_EXPIRY, OffsetAndMetadata, Off
 from odradek.coordinator.records import CoordinatorRecord
 from odradek.coordinator.runtime import CoordinatorResult
 from odradek.errors import BrokerError, ErrorCode
+
+logger = logging.getLogger(__name__)
 
 NO_RETENTION: Final = -1
 MS_PER_MINUTE: Final = 60_000
@@ -142,6 +145,7 @@ class OffsetCommands:
             errors: list[tuple[int, ErrorCode]] = []
             for partition, offset, leader_epoch, metadata in partitions:
                 if len(metadata) > longest:
+                    _log_metadata(request, name, partition, len(metadata))
                     errors.append((partition, ErrorCode.OFFSET_METADATA_TOO_LARGE))
                     continue
                 errors.append((partition, ErrorCode.NONE))
@@ -247,3 +251,14 @@ def _missing_group(api_version: int) -> ErrorCode:
     if api_version >= _KNOWS_GROUP_ID_NOT_FOUND:
         return ErrorCode.GROUP_ID_NOT_FOUND
     return ErrorCode.ILLEGAL_GENERATION
+
+
+def _log_metadata(request: OffsetCommitRequest, topic: str, partition: int, size: int) -> None:
+    logger.info(
+        "group %s: member %s commits %s-%d with metadata of %d characters, which is too much",
+        request.group_id,
+        request.member_id,
+        topic,
+        partition,
+        size,
+    )

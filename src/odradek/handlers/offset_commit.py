@@ -7,6 +7,7 @@ Version notes: 2 to 4 bring a retention time, 6 a leader epoch, 7 static members
 9 brings the member epoch of the newer protocol, 10 names topics by id.
 """
 
+import logging
 from typing import Final
 
 from odradek.coordinator.offsets import (
@@ -26,6 +27,8 @@ from odradek.protocol.offset_commit import (
     decode_offset_commit_request,
     encode_offset_commit_response,
 )
+
+_LOG = logging.getLogger(__name__)
 
 GROUP_ID_NOT_FOUND_VERSION: Final = 9
 
@@ -73,7 +76,7 @@ class _Commit:
         accepted: list[CommittedPartition] = []
         for place, each in enumerate(topic.partitions):
             if found is None or not 0 <= each.index < len(found.partitions):
-                codes.append(_unknown(self._request, found))
+                codes.append(self._refuse(topic, each.index, found))
                 continue
             codes.append(ErrorCode.NONE)
             self._places.append((codes, place))
@@ -83,6 +86,18 @@ class _Commit:
         self._codes.append(codes)
         if found is not None and accepted:
             self._topics.append(CommittedTopic(found.name, found.topic_id, accepted))
+
+    def _refuse(self, topic: OffsetCommitTopic, index: int, found: TopicImage | None) -> ErrorCode:
+        code = _unknown(self._request, found)
+        _LOG.info(
+            "group %s: member %s commits for partition %d of %s: %s",
+            self._message.group_id,
+            self._message.member_id,
+            index,
+            topic.topic_id or topic.name,
+            code.name,
+        )
+        return code
 
     def to_request(self) -> OffsetCommitRequest:
         """What the coordinator is asked."""

@@ -35,7 +35,7 @@ class ClassicConsumer(Member):
 
     world: ConsumerWorld
 
-    def __init__(self, world: ConsumerWorld, name: str, **more: str) -> None:
+    def __init__(self, world: ConsumerWorld, name: str, **more: object) -> None:
         super().__init__(world, name, protocols=(("coop", b""),), **more)
         self.owned: dict[str, list[int]] = {}
 
@@ -49,7 +49,7 @@ class ClassicConsumer(Member):
         code = self.synced[-1].error_code
         assert code is ErrorCode.NONE, code
         assigned = decode_assignment(self.synced[-1].assignment)
-        self.owned = {topic: sorted(indexes) for topic, indexes in assigned.items()}
+        self.owned = {topic: sorted(indexes) for topic, indexes in assigned.partitions.items()}
 
     def follow(self) -> None:
         """Heartbeats, and joins again as long as it is asked to."""
@@ -192,6 +192,128 @@ def test_the_policy_can_forbid_the_downgrade(policy: str) -> None:
     new.leave()
     old.follow()
     assert (world.group().type, old.owned) == ("consumer", {"t": [0, 1, 2, 3]})
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_static_process_is_restarted_with_the_old_protocol(
+    world: ConsumerWorld, others: int
+) -> None:
+    """It takes the place of the last member of the new protocol: the group is a classic one."""
+    new = Consumer(world, "new", instance_id="one")
+    new.join()
+    staying = [ClassicConsumer(world, f"old-{number}") for number in range(others)]
+    for member in staying:
+        member.rejoin()
+        member.take()
+    settle(new)
+    world.commit("g", {("t", 0): 7}, staying[0] if staying else None)
+    back = ClassicConsumer(world, "back", instance_id="one")
+    back.rejoin()
+    assert back.joined[-1].error_code is ErrorCode.NONE
+    (listed,) = world.groups.list_groups([], [])
+    assert listed.type == "classic"
+    assert refused_epoch(new) is ErrorCode.GROUP_ID_NOT_FOUND
+    back.sync()
+    assert back.synced[-1].error_code is ErrorCode.REBALANCE_IN_PROGRESS
+    for member in (*staying, back):
+        member.rejoin()
+    everybody = [*staying, back]
+    shares = {member.member_id: member.name.encode() for member in everybody}
+    for member in everybody:
+        member.sync(shares if member.leads else None)
+    assert [member.synced[-1].assignment for member in everybody] == [
+        member.name.encode() for member in everybody
+    ]
+    world.restart()
+    assert [member.beat() for member in everybody] == [ErrorCode.NONE] * len(everybody)
+
+
+def refused_epoch(consumer: Consumer) -> ErrorCode:
+    consumer.beat()
+    assert consumer.error is not None
+    return consumer.error.code
+
+
+def test_a_static_replacement_among_others_of_the_new_protocol_stays_mixed(
+    world: ConsumerWorld,
+) -> None:
+    new, other = Consumer(world, "new", instance_id="one"), Consumer(world, "other")
+    new.join()
+    other.join()
+    settle(new, other)
+    had = new.has
+    back = ClassicConsumer(world, "back", instance_id="one")
+    back.rejoin()
+    back.take()
+    assert (world.group().type, back.owned) == ("consumer", had)
+
+
+def test_the_last_new_member_that_goes_silent_makes_the_group_classic(
+    world: ConsumerWorld,
+) -> None:
+    """Fails when a group whose new members all crashed stays where its old ones cannot follow."""
+    new = Consumer(world, "new")
+    new.join()
+    old = ClassicConsumer(world, "old", session_timeout_ms=60_000)
+    old.rejoin()
+    old.take()
+    world.advance(45_000)
+    (listed,) = world.groups.list_groups([], [])
+    assert (listed.type, listed.state) == ("classic", "PreparingRebalance")
+    assert old.beat() is ErrorCode.REBALANCE_IN_PROGRESS
+    old.rejoin()
+    assert old.leads
+
+
+def test_a_group_too_large_for_the_classic_protocol_is_not_downgraded() -> None:
+    world = ConsumerWorld(group_max_size=1)
+    new = Consumer(world, "new")
+    new.join()
+    for name in ("one", "two"):
+        ClassicConsumer(world, name).rejoin()
+    new.leave()
+    assert (world.group().type, len(world.group().members)) == ("consumer", 2)
+
+
+def ineligible(world: ConsumerWorld, what: str) -> None:
+    """A stable classic group that cannot become a consumer group."""
+    metadata, assignment = subscription(["t"], {}), b""
+    if what == "malformed subscription":
+        metadata = b"\0\1\0\0\0\5"
+    elif what == "malformed assignment":
+        assignment = b"\0\1\0"
+    elif what == "assignor with data of its own":
+        assignment = b"\0\1" + b"\0\0\0\0" + b"\0\0\0\3abc"
+    kind = "connect" if what == "other protocol type" else "consumer"
+    member = Member(world, "old", protocols=(("x", metadata),), protocol_type=kind)
+    member.join()
+    world.advance(0)
+    member.sync({member.member_id: assignment})
+    assert member.synced[-1].error_code is ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "malformed subscription",
+        "malformed assignment",
+        "assignor with data of its own",
+        "other protocol type",
+        "full",
+    ],
+)
+def test_what_cannot_be_carried_over_is_not_upgraded(what: str) -> None:
+    """Fails when an upgrade would lose what a classic group depends on, or break it half-way."""
+    world = ConsumerWorld(group_consumer_max_size=1 if what == "full" else 10)
+    ineligible(world, what)
+    appends = world.log.appends
+    new = Consumer(world, "new")
+    new.join()
+    assert new.error is not None
+    assert new.error.code is ErrorCode.GROUP_ID_NOT_FOUND
+    assert world.log.appends == appends
+    (listed,) = world.groups.list_groups([], [])
+    assert (listed.type, listed.state) == ("classic", "Stable")
 
 
 def test_wrong_claims_of_classic_members_are_refused(world: ConsumerWorld) -> None:

@@ -23,6 +23,7 @@ from odradek.coordinator.consumer.client_protocol import (
     encode_assignment,
 )
 from odradek.coordinator.consumer.consumer_groups import ConsumerGroups
+from odradek.coordinator.consumer.conversion import common_protocol
 from odradek.coordinator.consumer.group import ConsumerGroup
 from odradek.coordinator.consumer.group_change import GroupChange
 from odradek.coordinator.consumer.member import ConsumerMember, MemberState
@@ -71,17 +72,16 @@ class ClassicMembers:
         )
         if updated != change.member(member_id):
             change.put(updated)
+        members = change.members()
+        if self._groups.maybe_downgrade(change, members):
+            # Its SyncGroup finds the classic group's rebalance.
+            result = _joined(member_id, group.epoch, common_protocol(members))
+            return CoordinatorResult(change.records, result)
         owned = by_topic_id(subscription.owned, self._groups.image)
         reconciled = self._groups.go_on(change, updated, owned)
         self._groups.end_revocation(group.group_id, member_id)
         self._groups.start_session(group.group_id, member_id, request.session_timeout_ms)
-        result = JoinResult(
-            ErrorCode.NONE,
-            member_id,
-            reconciled.member_epoch,
-            CONSUMER_PROTOCOL_TYPE,
-            request.protocols[0][0],
-        )
+        result = _joined(member_id, reconciled.member_epoch, request.protocols[0][0])
         return CoordinatorResult(change.records, result)
 
     def _find(self, change: GroupChange, member_id: str, request: JoinRequest) -> ConsumerMember:
@@ -170,6 +170,10 @@ class ClassicMembers:
         """Asks a member to join again, within its rebalance time-out."""
         self._groups.await_rejoin(group.group_id, member)
         raise BrokerError(ErrorCode.REBALANCE_IN_PROGRESS)
+
+
+def _joined(member_id: str, epoch: int, protocol_name: str) -> JoinResult:
+    return JoinResult(ErrorCode.NONE, member_id, epoch, CONSUMER_PROTOCOL_TYPE, protocol_name)
 
 
 def _gives_back(member: ConsumerMember) -> bool:

@@ -46,18 +46,26 @@ def decode_subscription(data: bytes) -> Subscription:
     return Subscription(version, topics, owned, rack_id)
 
 
-def decode_assignment(data: bytes) -> dict[str, frozenset[int]]:
+class Assignment(NamedTuple):
+    """What a member was given; `user_data` is between its assignor's two halves."""
+
+    partitions: dict[str, frozenset[int]]
+    user_data: bytes
+
+
+def decode_assignment(data: bytes) -> Assignment:
     """Reads an assignment; an empty one is nothing.
 
     Raises:
         BrokerError: INCONSISTENT_GROUP_PROTOCOL, it is not one.
     """
     if not data:
-        return {}
+        return Assignment({}, b"")
     reader = Reader(memoryview(data))
     try:
         reader.int16()
-        return _read_partitions(reader)
+        partitions = _read_partitions(reader)
+        return Assignment(partitions, bytes(reader.nullable_bytes(False) or b""))
     except ProtocolError as error:
         raise _malformed("assignment", error) from error
 

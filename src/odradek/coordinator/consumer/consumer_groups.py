@@ -297,20 +297,24 @@ class ConsumerGroups:
     def _drop(self, change: GroupChange, member: ConsumerMember) -> None:
         self.end_deadlines(change.group.group_id, member.member_id)
         others = [each for each in change.members() if each.member_id != member.member_id]
-        if may_downgrade(others, self.services.config):
-            self._downgrade(change, others)
+        if self.maybe_downgrade(change, others):
             return
         change.remove(member)
         change.check_metadata()
         change.bump_epoch()
 
-    def _downgrade(self, change: GroupChange, members: list[ConsumerMember]) -> None:
+    def maybe_downgrade(self, change: GroupChange, members: list[ConsumerMember]) -> bool:
+        """Makes a classic group of those who are left, if they are all classic; whatever else
+        the change decided about the consumer group is moot then."""
+        if not may_downgrade(members, self.services.config):
+            return False
         group = change.group
         logger.info("group %s, with classic members only, becomes a classic group", group.group_id)
         for member in members:
             self.end_deadlines(group.group_id, member.member_id)
         now_ms = self.services.clock.wall_ms()
-        change.records.extend(downgrade_records(group, members, self.image, now_ms))
+        change.records[:] = downgrade_records(group, members, self.image, now_ms)
+        return True
 
     # Deadlines
 

@@ -2,8 +2,9 @@
 
 Upgrade: a member of the consumer protocol joins a classic group of consumers. The generation
 becomes the epoch, assignments are taken over, and the members go on with their protocol in a
-consumer group (`classic_members`). Downgrade: the last member of the consumer protocol goes;
-the others become a classic group in a generation of the group's epoch, and rebalance.
+consumer group (`classic_members`). Downgrade: the last member of the consumer protocol goes, or
+a classic process takes its place; those that are left become a classic group in a generation of
+the group's epoch, and rebalance.
 """
 
 from odradek.config.broker import BrokerConfig
@@ -37,7 +38,7 @@ from odradek.coordinator.group_records import (
     MemberMetadataValue,
 )
 from odradek.coordinator.records import CoordinatorRecord
-from odradek.errors import ErrorCode
+from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.image import MetadataImage
 
 
@@ -64,7 +65,8 @@ def upgrade_records(group: ClassicGroup, image: MetadataImage) -> list[Coordinat
     """The records that make a consumer group of a classic one.
 
     Raises:
-        BrokerError: INCONSISTENT_GROUP_PROTOCOL, a subscription or assignment is malformed.
+        BrokerError: INCONSISTENT_GROUP_PROTOCOL, a subscription or assignment is malformed, or
+            an assignor is in use whose own data would be lost.
     """
     group_id, epoch = group.group_id, group.generation_id
     members = [_consumer_member(group, each, image) for each in group.members.values()]
@@ -94,6 +96,13 @@ def _consumer_member(
 ) -> ConsumerMember:
     protocol_name = group.protocol_name or member.protocols[0][0]
     subscription = decode_subscription(member.metadata(protocol_name))
+    assignment = decode_assignment(member.assignment)
+    if assignment.user_data:
+        raise BrokerError(
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+            f"The assignor {protocol_name} of group {group.group_id} keeps data of its own in "
+            "assignments, which a consumer group would lose; use one that does not, then upgrade.",
+        )
     return ConsumerMember(
         member.member_id,
         member.group_instance_id,
@@ -107,7 +116,7 @@ def _consumer_member(
         ClassicMemberMetadata(member.session_timeout_ms, member.protocols),
         group.generation_id,
         group.generation_id,
-        assigned=by_topic_id(decode_assignment(member.assignment), image),
+        assigned=by_topic_id(assignment.partitions, image),
     )
 
 
@@ -122,7 +131,7 @@ def downgrade_records(
     group: ConsumerGroup, members: list[ConsumerMember], image: MetadataImage, now_ms: int
 ) -> list[CoordinatorRecord]:
     """The records that make a classic group of a consumer group, with these members."""
-    name = _common_protocol(members)
+    name = common_protocol(members)
     value = GroupMetadataValue(
         CONSUMER_PROTOCOL_TYPE,
         group.epoch,
@@ -134,7 +143,7 @@ def downgrade_records(
     return [*group.tombstones(), CoordinatorRecord(GroupMetadataKey(group.group_id), value)]
 
 
-def _common_protocol(members: list[ConsumerMember]) -> str:
+def common_protocol(members: list[ConsumerMember]) -> str:
     """A protocol that all speak; joins see to it that there is one."""
     spoken = [dict(each.classic.supported_protocols) for each in members if each.classic]
     return next(name for name in spoken[0] if all(name in each for each in spoken))
