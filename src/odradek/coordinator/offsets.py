@@ -255,10 +255,10 @@ def _missing_group(api_version: int) -> ErrorCode:
 
 def _log_metadata(request: OffsetCommitRequest, topic: str, partition: int, size: int) -> None:
     logger.info(
-        "group %s: member %s commits %s-%d with metadata of %d characters, which is too much",
+        "group %s: metadata of %d characters beside %s-%d is too much (member %s)",
         request.group_id,
-        request.member_id,
+        size,
         topic,
         partition,
-        size,
+        request.member_id or "none",
     )

@@ -90,12 +90,12 @@ class _Commit:
     def _refuse(self, topic: OffsetCommitTopic, index: int, found: TopicImage | None) -> ErrorCode:
         code = _unknown(self._request, found)
         _LOG.info(
-            "group %s: member %s commits for partition %d of %s: %s",
+            "group %s: commit for partition %d of topic %s is refused: %s (member %s)",
             self._message.group_id,
-            self._message.member_id,
             index,
             topic.topic_id or topic.name,
             code.name,
+            self._message.member_id or "none",
         )
         return code
 
