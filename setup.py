@@ -64,6 +64,7 @@ NATIVE_MODULES = [
     "src/odradek/replication/replica_manager.py",
     "src/odradek/replication/replica_states.py",
     "src/odradek/storage/batch_cleaner.py",
+    "src/odradek/storage/batch_scanner.py",
     "src/odradek/storage/cleaned_transactions.py",
     "src/odradek/storage/files.py",
     "src/odradek/storage/index_file.py",

@@ -1,5 +1,7 @@
 """What only this floor has to tell apart. Interpreted, so that compiled modules can raise it."""
 
+import errno
+
 from odradek.records.errors import CorruptRecords
 
 
@@ -9,3 +11,19 @@ class OffsetWentBack(CorruptRecords):
     def __init__(self, offset: int, expected: int) -> None:
         super().__init__(f"offset {offset} where {expected} is due")
         self.offset = offset
+
+
+class MisleadingIndex(CorruptRecords):
+    """An index that contradicts the records of its segment."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}")
+
+
+def half_done(path: str, cause: OSError) -> OSError:
+    """The failure of a change that could neither be finished nor taken back.
+
+    It is EIO whatever the cause was: even if only room was missing, what the files hold is not
+    what the log believes any more, so their directory has to go offline.
+    """
+    return OSError(errno.EIO, f"a change stopped half-way ({cause.strerror})", path)

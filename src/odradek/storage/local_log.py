@@ -16,6 +16,8 @@ from odradek.model import NO_TIMESTAMP, TopicPartition
 from odradek.records.batch import BatchHeader, parse_header
 from odradek.records.reader import read_batch
 from odradek.storage import names
+from odradek.storage.batch_scanner import BatchPlace
+from odradek.storage.errors import half_done
 from odradek.storage.files import File
 from odradek.storage.log_directory import LogDirectory
 from odradek.storage.offset_metadata import (
@@ -24,7 +26,7 @@ from odradek.storage.offset_metadata import (
     LogReadInfo,
     TimestampOffset,
 )
-from odradek.storage.segment import BatchPlace, LogSegment
+from odradek.storage.segment import LogSegment
 from odradek.storage.segments import LogSegments
 
 # How many batches the log remembers the positions of, for readers at its end.
@@ -208,17 +210,35 @@ class LocalLog:
         return segment
 
     def _new_segment(self, base_offset: int) -> LogSegment:
-        return LogSegment(
-            self.log_directory.file_system,
-            self.path,
-            base_offset,
-            self.config.index_interval_bytes,
-            self.config.segment_index_bytes,
-            self.log_directory.clock.wall_ms(),
-            create=True,
-        )
+        try:
+            return LogSegment(
+                self.log_directory.file_system,
+                self.path,
+                base_offset,
+                self.config.index_interval_bytes,
+                self.config.segment_index_bytes,
+                self.log_directory.clock.wall_ms(),
+                create=True,
+            )
+        except OSError as error:
+            self._remove_new_segment(base_offset, error)
+            raise
+
+    def _remove_new_segment(self, base_offset: int, cause: OSError) -> None:
+        """An empty file with this name would pass for the log's end at the next start."""
+        try:
+            for suffix in names.SEGMENT_SUFFIXES:
+                path = names.segment_file(self.path, base_offset, suffix)
+                self.log_directory.file_system.remove(path)
+        except OSError:
+            raise half_done(self.path, cause) from cause
 
     # Flushing.
+
+    @property
+    def needs_flush(self) -> bool:
+        """Whether there are records that are not on the disk for certain."""
+        return self.recovery_point < self.log_end_offset
 
     def prepare_flush(self) -> tuple[int, Callable[[], None]]:
         """What to sync, as work for another thread, and the offset that it makes durable.
@@ -262,7 +282,7 @@ class LocalLog:
         Raises:
             BrokerError: KAFKA_STORAGE_ERROR.
         """
-        if self.recovery_point >= self.log_end_offset:
+        if not self.needs_flush:
             return
         self.log_directory.check()
         try:
@@ -280,17 +300,21 @@ class LocalLog:
         """Takes segments out of the log and their files out of the way.
 
         Raises:
-            OSError: a file could not be renamed; the segments are out of the log.
+            OSError: EIO, a file could not be renamed; the segments are out of the log, and the
+                next start may find some of them.
         """
         paths: list[str] = []
         for segment in doomed:
             self.segments.remove(segment)
-        for segment in doomed:
-            segment.release()
-            segment.rename_files(names.DELETED_SUFFIX)
-            paths.extend(segment.paths())
-            snapshot = names.segment_file(self.path, segment.base_offset, names.SNAPSHOT_SUFFIX)
-            self.log_directory.file_system.remove(snapshot)
+        try:
+            for segment in doomed:
+                segment.release()
+                segment.rename_files(names.DELETED_SUFFIX)
+                paths.extend(segment.paths())
+                snapshot = names.segment_file(self.path, segment.base_offset, names.SNAPSHOT_SUFFIX)
+                self.log_directory.file_system.remove(snapshot)
+        except OSError as error:
+            raise half_done(self.path, error) from error
         self.log_directory.delete_later(paths, self.config.file_delete_delay_ms)
 
     def replace_segments(self, old: list[LogSegment]) -> None:
@@ -338,7 +362,10 @@ class LocalLog:
         place = active.locate(offset)
         if place is not None:
             offset = min(offset, place.base_offset)
-            active.cut(place.position, offset)
+            try:
+                active.cut(place.position, offset)
+            except OSError as error:
+                raise half_done(active.file.path, error) from error
         self.log_end_offset = offset
         self.recovery_point = min(self.recovery_point, offset)
         self._recent.clear()
@@ -350,7 +377,10 @@ class LocalLog:
             OSError: the disk refused.
         """
         self.remove_segments(self.segments.all())
-        self.segments.add(self._new_segment(offset))
+        try:
+            self.segments.add(self._new_segment(offset))
+        except OSError as error:
+            raise half_done(self.path, error) from error
         self.log_end_offset = offset
         self.recovery_point = offset
         self._recent.clear()
@@ -360,6 +390,11 @@ class LocalLog:
         self.path = path
         for segment in self.segments.all():
             segment.moved(path)
+
+    def release_files(self) -> None:
+        """Gives all descriptors back; the next use takes new ones."""
+        for segment in self.segments.all():
+            segment.release()
 
     def close_segments(self) -> None:
         """Leaves the files of all segments as a reader expects them."""

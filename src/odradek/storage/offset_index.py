@@ -36,7 +36,7 @@ class OffsetIndex(IndexFile):
 
     def lookup(self, target_offset: int) -> tuple[int, int]:
         """The last entry not above the target; the segment's start when there is none."""
-        index = self._index_of(target_offset)
+        index = self.index_of(target_offset)
         return self.entry(index) if index >= 0 else (self.base_offset, 0)
 
     def append(self, offset: int, position: int) -> None:
@@ -55,7 +55,7 @@ class OffsetIndex(IndexFile):
 
     def truncate_to(self, offset: int) -> None:
         """Drops the entries of `offset` and above."""
-        self.entry_count = self._index_of(offset - 1) + 1 if offset > self.base_offset else 0
+        self.entry_count = self.index_of(offset - 1) + 1 if offset > self.base_offset else 0
         self.last_offset = self.base_offset
         if self.entry_count > 0:
             self.last_offset = self.entry(self.entry_count - 1)[0]
@@ -72,9 +72,9 @@ class OffsetIndex(IndexFile):
         if self.entry_count == 0:
             return True
         offset, position = self.entry(self.entry_count - 1)
-        return offset >= self.base_offset and 0 <= position < segment_bytes
+        return offset >= self.base_offset and 0 < position < segment_bytes
 
-    def _index_of(self, target_offset: int) -> int:
+    def index_of(self, target_offset: int) -> int:
         """The index of the last entry not above the target, -1 when there is none."""
         if self.entry_count == 0:
             return -1

@@ -6,9 +6,11 @@ with ten thousand logs touches only what is read.
 
 Appending writes the file first and the indexes after it: an index never names what is not
 there. If either fails, both are taken back, so that an append is in the segment or is not.
+
+An index is a hint. Every entry that a look-up uses is compared with the batch that it names; one
+that does not fit has both indexes made anew from the records, unless these are damaged.
 """
 
-import struct
 from collections.abc import Sequence
 from typing import Final
 
@@ -16,86 +18,17 @@ from odradek.model import NO_TIMESTAMP
 from odradek.records.batch import BatchHeader
 from odradek.records.errors import CorruptRecords
 from odradek.storage import names
-from odradek.storage.files import Buffer, File, FileSystem
+from odradek.storage.batch_scanner import BatchPlace, BatchScanner
+from odradek.storage.errors import MisleadingIndex, half_done
+from odradek.storage.files import Buffer, FileSystem
 from odradek.storage.offset_index import OffsetIndex
 from odradek.storage.time_index import TimeIndex
-from odradek.storage.transaction_index import TransactionIndex
+from odradek.storage.transaction_index import AbortedEntry, TransactionIndex
 
 # What an offset index entry can say: the distance from the base offset has 31 bits.
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 # Positions have 31 bits too.
 MAX_SEGMENT_BYTES: Final = 2**31 - 1
-
-_HEADER_BYTES: Final = 61
-_LOG_OVERHEAD_BYTES: Final = 12
-_MAGIC_POSITION: Final = 16
-_SCAN_BYTES: Final = 8192
-_OFFSET_AND_LENGTH: Final = struct.Struct(">qi")
-_LAST_OFFSET_DELTA: Final = struct.Struct(">i")
-_TIMESTAMP: Final = struct.Struct(">q")
-_MIN_BATCH_BYTES: Final = 26
-
-
-class BatchPlace:
-    """Where a batch lies in its segment; `last_offset` is the offset of its last record."""
-
-    def __init__(
-        self,
-        position: int,
-        size_bytes: int,
-        base_offset: int,
-        last_offset: int,
-        max_timestamp: int,
-    ) -> None:
-        self.position = position
-        self.size_bytes = size_bytes
-        self.base_offset = base_offset
-        self.last_offset = last_offset
-        self.max_timestamp = max_timestamp
-
-
-class BatchScanner:
-    """Walks the batches of a file from a position on, reading headers only."""
-
-    def __init__(self, file: File, position: int) -> None:
-        self._file = file
-        self._position = position
-        self._window = b""
-        self._window_position = position
-
-    def next(self) -> BatchPlace | None:
-        """The next batch, None at the end of the file or where it is cut off.
-
-        Raises:
-            CorruptRecords: what lies there is no batch.
-        """
-        position = self._position
-        at = position - self._window_position
-        if at + _HEADER_BYTES > len(self._window):
-            at = 0
-            self._window_position = position
-            self._window = self._file.read(position, _SCAN_BYTES)
-        if at + _MIN_BATCH_BYTES > len(self._window):
-            return None
-        place = self._parse(at, position)
-        self._position = position + place.size_bytes
-        return place if self._position <= self._file.size else None
-
-    def _parse(self, at: int, position: int) -> BatchPlace:
-        window = self._window
-        base_offset, length = _OFFSET_AND_LENGTH.unpack_from(window, at)
-        magic = window[at + _MAGIC_POSITION]
-        size_bytes = length + _LOG_OVERHEAD_BYTES
-        if magic > 2 or size_bytes < (_HEADER_BYTES if magic == 2 else _MIN_BATCH_BYTES):
-            raise CorruptRecords(f"{self._file.path}: there is no batch at position {position}")
-        last_offset = base_offset
-        max_timestamp = NO_TIMESTAMP
-        if magic == 2 and at + _HEADER_BYTES <= len(window):
-            last_offset += _LAST_OFFSET_DELTA.unpack_from(window, at + 23)[0]
-            max_timestamp = _TIMESTAMP.unpack_from(window, at + 35)[0]
-        elif magic == 1:
-            max_timestamp = _TIMESTAMP.unpack_from(window, at + 18)[0]
-        return BatchPlace(position, size_bytes, base_offset, last_offset, max_timestamp)
 
 
 class LogSegment:
@@ -227,9 +160,15 @@ class LogSegment:
         return self._waited_ms(max_timestamp, now_ms) > segment_ms
 
     def append(
-        self, buffers: Sequence[Buffer], headers: Sequence[BatchHeader], size_bytes: int
+        self,
+        buffers: Sequence[Buffer],
+        headers: Sequence[BatchHeader],
+        size_bytes: int,
+        aborted: Sequence[AbortedEntry] = (),
     ) -> None:
         """Writes `buffers`, which hold the batches of `headers`, and indexes them.
+
+        `aborted` are the transactions whose markers are among them.
 
         Raises:
             OSError: nothing was appended.
@@ -244,8 +183,10 @@ class LogSegment:
                     position, header.size_bytes, header.last_offset, header.max_timestamp
                 )
                 position += header.size_bytes
-        except OSError:
-            self._take_back(start, headers[0].base_offset)
+            for entry in aborted:
+                self.transactions.append(entry)
+        except OSError as error:
+            self._undo_append(start, headers[0].base_offset, error)
             raise
         assert position == self.file.size, (
             f"{self.file.path}: batches end at {position}, the file at {self.file.size}"
@@ -273,9 +214,8 @@ class LogSegment:
         """
         try:
             return self._locate(offset)
-        except CorruptRecords:
-            # Either the index misleads, which can be mended, or the records are damaged.
-            self.rebuild_indexes()
+        except MisleadingIndex:
+            self._mend_indexes()
             return self._locate(offset)
 
     def locate_timestamp(self, timestamp: int, from_offset: int) -> BatchPlace | None:
@@ -286,24 +226,26 @@ class LogSegment:
         """
         try:
             return self._locate_timestamp(timestamp, from_offset)
-        except CorruptRecords:
-            self.rebuild_indexes()
+        except MisleadingIndex:
+            self._mend_indexes()
             return self._locate_timestamp(timestamp, from_offset)
 
     def scan(self, position: int = 0) -> BatchScanner:
         """Walks the batches from `position` on, where one begins."""
-        return BatchScanner(self.file, position)
+        return BatchScanner(self.file, position, self.base_offset)
 
     def read(self, position: int, size_bytes: int) -> bytes:
         """The bytes from `position`, up to the end of the segment."""
         return self.file.read(position, min(size_bytes, self.file.size - position))
 
     def next_offset(self) -> int:
-        """The offset after the last record; the base offset when the segment is empty."""
-        if self.file.size == 0:
-            return self.base_offset
-        index = self.offset_index
-        scanner = self.scan(index.entry(index.entry_count - 1)[1] if index.entry_count else 0)
+        """The offset after the last record; the base offset when the segment is empty.
+
+        Raises:
+            CorruptRecords: the segment does not end with a whole batch.
+        """
+        last = self.locate(self.offset_index.last_offset)
+        scanner = self.scan(0 if last is None else last.position)
         last_offset = self.base_offset - 1
         place = scanner.next()
         while place is not None:
@@ -409,6 +351,12 @@ class LogSegment:
         if not self.time_index.is_nearly_full:
             self.time_index.maybe_append(self._max_timestamp, self._offset_of_max_timestamp)
 
+    def _undo_append(self, start: int, next_offset: int, cause: OSError) -> None:
+        try:
+            self._take_back(start, next_offset)
+        except OSError:
+            raise half_done(self.file.path, cause) from cause
+
     def _take_back(self, position: int, next_offset: int) -> None:
         self.file.truncate(position)
         self.offset_index.truncate_to(next_offset)
@@ -424,38 +372,75 @@ class LogSegment:
         self._timestamps_loaded = False
 
     def _locate(self, offset: int) -> BatchPlace | None:
-        indexed_offset, position = self.offset_index.lookup(offset)
-        scanner = BatchScanner(self.file, position)
-        place = scanner.next()
-        if position > 0 and (place is None or place.last_offset != indexed_offset):
-            raise CorruptRecords(
-                f"{self.offset_index.path}: offset {indexed_offset} is not at {position}"
-            )
+        """As `locate`, but raises MisleadingIndex where the index has to be mended first."""
+        place: BatchPlace | None
+        index = self.offset_index.index_of(offset)
+        if index < 0:
+            scanner = self.scan()
+            place = scanner.next()
+        else:
+            scanner, place = self._follow_entry(index)
         while place is not None and place.last_offset < offset:
             place = scanner.next()
         return place
 
+    def _follow_entry(self, index: int) -> tuple[BatchScanner, BatchPlace]:
+        """The batch that an entry of the offset index names, and who reads on behind it."""
+        offset, position = self.offset_index.entry(index)
+        # No entry is written for the first batch.
+        if not 0 < position < self.file.size:
+            raise MisleadingIndex(self.offset_index.path, f"there is no batch at {position}")
+        scanner = self.scan(position)
+        try:
+            place = scanner.next()
+        except CorruptRecords as error:
+            raise MisleadingIndex(self.offset_index.path, error.message) from error
+        if place is None or place.last_offset != offset:
+            raise MisleadingIndex(self.offset_index.path, f"offset {offset} is not at {position}")
+        return scanner, place
+
     def _locate_timestamp(self, timestamp: int, from_offset: int) -> BatchPlace | None:
         if self.max_timestamp < timestamp:
             return None
-        indexed_timestamp, indexed_offset = self.time_index.lookup(timestamp)
-        place = self._locate(max(indexed_offset, from_offset))
+        place = self._last_not_newer(timestamp, from_offset)
         if place is None:
             return None
-        if indexed_offset >= from_offset and indexed_timestamp >= 0:
-            self._check_time_entry(place, indexed_timestamp, indexed_offset)
-        scanner = BatchScanner(self.file, place.position)
+        scanner = self.scan(place.position)
         found = scanner.next()
         while found is not None and found.max_timestamp < timestamp:
             found = scanner.next()
         return found
 
-    def _check_time_entry(self, place: BatchPlace, timestamp: int, offset: int) -> None:
-        if place.last_offset != offset or place.max_timestamp != timestamp:
-            raise CorruptRecords(
-                f"{self.time_index.path}: the batch of offset {offset} does not have the "
-                f"timestamp {timestamp}"
+    def _last_not_newer(self, timestamp: int, from_offset: int) -> BatchPlace | None:
+        """Where to look for `timestamp`: nothing between `from_offset` and there is as new."""
+        index = self.time_index.index_of(timestamp)
+        if index >= 0:
+            indexed_timestamp, indexed_offset = self.time_index.entry(index)
+            if indexed_offset > from_offset:
+                return self._indexed_place(indexed_timestamp, indexed_offset)
+        return self._locate(from_offset)
+
+    def _indexed_place(self, timestamp: int, offset: int) -> BatchPlace:
+        """The batch that an entry of the time index names, if it says the same."""
+        place = self._locate(offset)
+        if place is None or place.last_offset != offset or place.max_timestamp != timestamp:
+            raise MisleadingIndex(
+                self.time_index.path,
+                f"the batch of offset {offset} does not have the timestamp {timestamp}",
             )
+        return place
+
+    def _mend_indexes(self) -> None:
+        """Makes the indexes anew from the records, which are found to be whole before.
+
+        Raises:
+            CorruptRecords: the records are damaged; the indexes are as they were.
+        """
+        scanner = self.scan()
+        while scanner.next() is not None:
+            pass
+        self.rebuild_indexes()
+        self._trim()
 
     def _load_timestamps(self) -> None:
         """What appends keep up to date, read back from the files after a reopening."""
@@ -463,22 +448,20 @@ class LogSegment:
             return
         try:
             self._read_timestamps()
-        except CorruptRecords:
-            self.rebuild_indexes()
+        except MisleadingIndex:
+            self._mend_indexes()
 
     def _read_timestamps(self) -> None:
         first = self.scan().next()
         if first is not None:
-            self._first_timestamp = first.max_timestamp
             index = self.time_index
-            place = self._locate(index.last_offset)
+            position = 0
             if index.entry_count > 0:
-                if place is None:
-                    raise CorruptRecords(f"{index.path}: {index.last_offset} is beyond the end")
-                self._check_time_entry(place, index.last_timestamp, index.last_offset)
+                position = self._indexed_place(index.last_timestamp, index.last_offset).position
                 self._max_timestamp = index.last_timestamp
                 self._offset_of_max_timestamp = index.last_offset
-            self._catch_up(0 if place is None else place.position)
+            self._catch_up(position)
+            self._first_timestamp = first.max_timestamp
         self._timestamps_loaded = True
 
     def _catch_up(self, position: int) -> None:

@@ -36,6 +36,11 @@ class TimeIndex(IndexFile):
 
     def lookup(self, target_timestamp: int) -> tuple[int, int]:
         """The last entry whose timestamp is not above the target, else (-1, base offset)."""
+        index = self.index_of(target_timestamp)
+        return self.entry(index) if index >= 0 else (NO_TIMESTAMP, self.base_offset)
+
+    def index_of(self, target_timestamp: int) -> int:
+        """The index of the last entry not above the target, -1 when there is none."""
         low = -1
         high = self.entry_count - 1
         while low < high:
@@ -44,7 +49,7 @@ class TimeIndex(IndexFile):
                 low = middle
             else:
                 high = middle - 1
-        return self.entry(low) if low >= 0 else (NO_TIMESTAMP, self.base_offset)
+        return low
 
     @property
     def is_nearly_full(self) -> bool:
