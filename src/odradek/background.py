@@ -4,9 +4,12 @@ The broker's rules run on one event loop, and what blocks for milliseconds must 
 there. A floor that has such work is handed a `Background` and gets the outcome by callback
 on the loop again, so it needs no lock. `InlineBackground` does the work at once: it is what
 unit tests and offline tools use, and it keeps them deterministic.
+
+`Workers` are for the start and the end of a broker, when the loop itself has nothing else to do:
+they do many independent pieces of work side by side, and the caller waits for the results.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
@@ -41,3 +44,31 @@ class InlineBackground:
             on_error(error)
             return
         on_done(result)
+
+
+# A piece of work; what it hands to its argument comes out at the caller's, in that order.
+Work = Callable[[Callable[[T], None]], None]
+
+
+class Workers(Protocol):
+    """Does independent pieces of blocking work side by side."""
+
+    def run(self, rows: Sequence[Sequence[Work[T]]], threads: int) -> Iterator[T]:
+        """What the work hands over, as it comes; the iterator ends when all of it is done.
+
+        Up to `threads` pieces of each row are under way at once, rows do not wait for each
+        other. What a piece raises is raised here, and no further one is begun.
+        """
+        ...
+
+
+class InlineWorkers:
+    """Does one piece after the other, on the caller's thread."""
+
+    def run(self, rows: Sequence[Sequence[Work[T]]], threads: int) -> Iterator[T]:  # noqa: ARG002
+        """Results of a piece come when it is done."""
+        for row in rows:
+            for work in row:
+                results: list[T] = []
+                work(results.append)
+                yield from results

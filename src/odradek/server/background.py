@@ -1,4 +1,4 @@
-"""`Background` on threads: fsync, metadata commits and the removal of large files.
+"""`Background` and `Workers` on threads: fsync, metadata commits, removal of large files, loading.
 
 Work runs on a small pool; its outcome comes back to the loop, one wake-up for each. The
 pool's threads start when there is something to do, so an idle broker has none.
@@ -9,10 +9,14 @@ loop, where the loop's exception handler logs it.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
+from queue import SimpleQueue
 from typing import TypeVar
+
+from odradek.background import Work
 
 T = TypeVar("T")
 
@@ -74,3 +78,31 @@ class ThreadPoolBackground:
             self._pending -= 1
             if self._pending == 0:
                 self._drained.set()
+
+
+class ThreadWorkers:
+    """`Workers` with a pool of threads for each row, which lives as long as the call."""
+
+    def run(self, rows: Sequence[Sequence[Work[T]]], threads: int) -> Iterator[T]:
+        """Yields on the caller's thread; an iterator that is let go of begins no further work."""
+        # A piece's results, and then its future.
+        handed_over: SimpleQueue[tuple[T] | Future[None]] = SimpleQueue()
+
+        def hand_over(result: T) -> None:
+            handed_over.put((result,))
+
+        with ExitStack() as pools:
+            for row in rows:
+                pool = ThreadPoolExecutor(threads, thread_name_prefix="odradek-worker")
+                pools.callback(pool.shutdown, cancel_futures=True)
+                for work in row:
+                    future = pool.submit(work, hand_over)
+                    future.add_done_callback(handed_over.put)
+            unfinished = sum(len(row) for row in rows)
+            while unfinished:
+                item = handed_over.get()
+                if isinstance(item, Future):
+                    item.result()
+                    unfinished -= 1
+                else:
+                    yield item[0]

@@ -15,6 +15,7 @@ from contextlib import AsyncExitStack
 from secrets import randbelow
 from typing import Final, TypeVar
 
+from odradek.background import InlineWorkers
 from odradek.clock import Clock
 from odradek.config import BrokerConfig
 from odradek.controller import Controller, CreatableTopic, CreateTopicResult, ProducerIdManager
@@ -32,10 +33,11 @@ from odradek.metadata.store import MetadataStore, MetadataStoreError, OnDone
 from odradek.network import ListenerError, SocketServer, format_host_port
 from odradek.purgatory import DelayedOperationPurgatory
 from odradek.replication.replica_manager import ReplicaManager
-from odradek.server.background import ThreadPoolBackground
+from odradek.server.background import ThreadPoolBackground, ThreadWorkers
 from odradek.server.errors import StartError
 from odradek.server.group_coordination import GroupCoordination
 from odradek.server.lifecycle import BrokerEvent, Lifecycle
+from odradek.server.loading_report import LoadingReport
 from odradek.server.network_settings import advertised_endpoints, network_limits
 from odradek.server.statistics import write_statistics
 from odradek.storage.files import OsFileSystem
@@ -143,6 +145,7 @@ class BrokerServer:
             self.background,
             on_log_dir_failure=self._on_log_dir_failure,
             file_system=OsFileSystem(durable=not self._ephemeral),
+            workers=InlineWorkers() if self._ephemeral else ThreadWorkers(),
         )
 
     def _build_rules(self) -> None:
@@ -195,7 +198,11 @@ class BrokerServer:
         self._resources.callback(self._shut_down_logs)
         self._resources.push_async_callback(self.background.drain)
         try:
-            self.logs.start(cluster_id=image.cluster_id, node_id=self.config.broker_id)
+            self.logs.start(
+                LoadingReport(self._clock),
+                cluster_id=image.cluster_id,
+                node_id=self.config.broker_id,
+            )
         except ValueError as error:
             raise StartError(str(error)) from error
         self._resources.callback(self._shut_down_rules)

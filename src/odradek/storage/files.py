@@ -17,7 +17,8 @@ import mmap
 import os
 import resource
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from mypy_extensions import mypyc_attr
@@ -43,10 +44,15 @@ class Handle:
 
 
 class HandlePool:
-    """The handles that hold a descriptor now, the longest held first (second chance)."""
+    """The handles that hold a descriptor now, the longest held first (second chance).
+
+    While several threads use files of the pool `may_evict` has to be false: closing what
+    another thread is about to read is the one thing that is not safe.
+    """
 
     def __init__(self, max_open_files: int) -> None:
         self.max_open_files = max_open_files
+        self.may_evict = True
         self._held: dict[Handle, None] = {}
 
     def __len__(self) -> int:
@@ -55,7 +61,7 @@ class HandlePool:
     def add(self, handle: Handle) -> None:
         """Notes that `handle` holds a descriptor; makes room when there are too many."""
         self._held[handle] = None
-        while len(self._held) > self.max_open_files:
+        while self.may_evict and len(self._held) > self.max_open_files:
             self._release_one(handle)
 
     def discard(self, handle: Handle) -> None:
@@ -74,6 +80,16 @@ class HandlePool:
                 continue
             oldest.release()
             return
+
+
+@contextmanager
+def shared(pool: HandlePool) -> Iterator[None]:
+    """Lets several threads use files of the pool; each has to let go of what it has opened."""
+    pool.may_evict = False
+    try:
+        yield
+    finally:
+        pool.may_evict = True
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

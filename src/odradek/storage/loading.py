@@ -268,6 +268,7 @@ class _Loader:
                 segment.rebuild_indexes()
                 if segment is not segments.active:
                     segment.seal()
+                segment.release()
 
     def _recover(self, segments: LogSegments) -> int:
         """Checks what may not have reached the disk; cuts the log where it stops being valid."""
@@ -290,6 +291,7 @@ class _Loader:
                 break
             if index + 1 < len(unchecked):
                 segment.seal()
+                segment.release()
         return max(next_offset, segments.active.base_offset)
 
     def _drop(self, segments: LogSegments, doomed: list[LogSegment]) -> None:
@@ -310,6 +312,7 @@ class _Loader:
         self._seen_epochs = []
         for segment in segments.all():
             walk_segment(segment, self._note_epoch, check=False)
+            segment.release()
 
     def _read_epochs(self, file: str, log_end_offset: int) -> list[tuple[int, int]]:
         if self._file_system.size(file) < 0:

@@ -566,19 +566,19 @@ class Log(LocalLog):
         if self.is_closed:
             return
         self.is_closed = True
+        # First, since it opens files.
+        self.flush()
         try:
             self.write_snapshot()
             self.leader_epochs.flush_if_changed()
             self.close_segments()
         except OSError as error:
             raise self.log_directory.storage_error(error, f"closing {self.path}") from error
-        self.flush()
 
     def abandon(self) -> None:
         """Lets go of all files as they are: the log is being deleted or its disk has failed."""
         self.is_closed = True
-        for segment in self.segments.all():
-            segment.release()
+        self.release_files()
 
     def _rebuild_producers(self) -> None:
         self._snapshot_offset = replay_producers(

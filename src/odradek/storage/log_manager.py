@@ -11,43 +11,31 @@ alone: its logs answer KAFKA_STORAGE_ERROR, the others live on.
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 from uuid import UUID, uuid4
 
-from odradek.background import Background
+from odradek.background import Background, InlineWorkers, Workers
 from odradek.clock import Clock
 from odradek.config.broker import BrokerConfig
 from odradek.config.topic import LogConfig
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TopicPartition
-from odradek.records.errors import CorruptRecords
 from odradek.storage import names
 from odradek.storage.checkpoint_writer import CheckpointWriter
-from odradek.storage.files import FileSystem, OsFileSystem
-from odradek.storage.loading import Opening, create_log, open_log, read_topic_id, write_topic_id
+from odradek.storage.files import FileSystem, OsFileSystem, shared
+from odradek.storage.loading import create_log, write_topic_id
 from odradek.storage.log import Log
 from odradek.storage.log_cleaner import LogCleaner
 from odradek.storage.log_directory import LogDirectory
+from odradek.storage.logs_loader import NO_TOPIC_ID, FoundLogs, LogsLoader, OnProgress
 from odradek.timer.timer import Timer
 from odradek.timer.timer_task import TimerTask
 
 logger = logging.getLogger(__name__)
 
-NO_TOPIC_ID: Final = UUID(int=0)
 # Kafka has an undocumented setting for it.
 _EXPIRATION_CHECK_MS: Final = 600_000
-
-
-class LoadingProgress:
-    """How far the start is: logs opened of how many, and bytes that recovery has checked."""
-
-    def __init__(self, total_logs: int) -> None:
-        self.total_logs = total_logs
-        self.loaded_logs = 0
-        self.checked_bytes = 0
-
-
-OnProgress = Callable[[LoadingProgress], None]
 
 
 class LogManager:
@@ -63,11 +51,13 @@ class LogManager:
         *,
         on_log_dir_failure: Callable[[str], None],
         file_system: FileSystem | None = None,
+        workers: Workers | None = None,
     ) -> None:
         self._config = broker_config
         self._clock = clock
         self._timer = timer
         self._background = background
+        self._workers: Workers = workers if workers is not None else InlineWorkers()
         self._on_log_dir_failure = on_log_dir_failure
         self._file_system = file_system if file_system is not None else OsFileSystem()
         self.directories = [
@@ -96,6 +86,8 @@ class LogManager:
         """Opens the directories and all logs in them, and begins the housekeeping. Blocks.
 
         With `cluster_id` given, `meta.properties` is checked, or written where it is missing.
+        `on_progress` is called on the caller's thread, after each log and, in recovery, each
+        segment.
 
         Raises:
             BlockingIOError: another broker uses one of the directories.
@@ -105,10 +97,12 @@ class LogManager:
         for directory in self.directories:
             self._open_directory(directory, cluster_id, node_id)
         self._check_any_online()
-        found = [(directory, self._logs_in(directory)) for directory in self._online()]
-        progress = LoadingProgress(sum(len(partitions) for _, partitions in found))
-        for directory, partitions in found:
-            self._load_directory(directory, partitions, progress, on_progress)
+        found = [
+            FoundLogs(directory, self._logs_in(directory), self._clean[directory.path])
+            for directory in self._online()
+        ]
+        loader = LogsLoader(self._config, self._file_system, self._workers, self._adopt)
+        loader.load(found, on_progress)
         self._check_any_online()
         self._begin_housekeeping()
 
@@ -143,66 +137,6 @@ class LogManager:
             if topic_partition is not None and self._file_system.is_directory(path):
                 partitions.append(topic_partition)
         return partitions
-
-    def _load_directory(
-        self,
-        directory: LogDirectory,
-        partitions: list[TopicPartition],
-        progress: LoadingProgress,
-        on_progress: OnProgress | None,
-    ) -> None:
-        recovery_points = directory.read_offsets(names.RECOVERY_POINT_CHECKPOINT)
-        log_starts = directory.read_offsets(names.LOG_START_OFFSET_CHECKPOINT)
-        high_watermarks = directory.read_offsets(names.HIGH_WATERMARK_CHECKPOINT)
-        cleaned = directory.read_offsets(names.CLEANER_CHECKPOINT)
-
-        def on_bytes(size_bytes: int) -> None:
-            progress.checked_bytes += size_bytes
-            if on_progress is not None:
-                on_progress(progress)
-
-        for topic_partition in partitions:
-            opening = Opening(
-                log_start_offset=log_starts.get(topic_partition, 0),
-                recovery_point=recovery_points.get(topic_partition, 0),
-                high_watermark=high_watermarks.get(topic_partition, 0),
-                cleaned_offset=cleaned.get(topic_partition, 0),
-                was_clean=self._clean[directory.path],
-                on_finding=logger.warning,
-                on_bytes=on_bytes,
-            )
-            if not self._load(directory, topic_partition, opening):
-                return
-            progress.loaded_logs += 1
-            if on_progress is not None:
-                on_progress(progress)
-
-    def _load(
-        self, directory: LogDirectory, topic_partition: TopicPartition, opening: Opening
-    ) -> bool:
-        """Opens one log; returns whether the directory still works."""
-        if topic_partition in self._logs:
-            raise ValueError(
-                f"{topic_partition} lies in both {directory.path} and "
-                f"{self._logs[topic_partition].log_directory.path}"
-            )
-        path = directory.file_path(names.partition_directory(topic_partition))
-        try:
-            topic_id = read_topic_id(directory, path) or NO_TOPIC_ID
-            config = self._config.log_defaults
-            try:
-                log = open_log(directory, topic_partition, topic_id, config, opening)
-            except CorruptRecords as error:
-                # Closed in order and damaged since: what a crash would have left is no worse.
-                logger.warning("%s: %s; recovering", path, error)
-                opening.was_clean = False
-                opening.recovery_point = 0
-                log = open_log(directory, topic_partition, topic_id, config, opening)
-        except OSError as error:
-            directory.fail(error)
-            return False
-        self._adopt(log)
-        return True
 
     def _adopt(self, log: Log) -> None:
         log.on_flush_due = self.flush_in_background
@@ -432,10 +366,25 @@ class LogManager:
         self._cleaner.stop()
         for task in self._tasks:
             task.cancel()
+        self._flush_all()
         for directory in self.directories:
             if directory.failure is None:
                 self._close_directory(directory, broker_epoch)
             directory.release_lock()
+
+    def _flush_all(self) -> None:
+        """Has everything on the disks, several logs at a time."""
+        rows = [
+            [partial(_flush, log) for log in self._logs_of(directory) if log.needs_flush]
+            for directory in self._online()
+        ]
+        threads = self._config["num.recovery.threads.per.data.dir"]
+        with shared(self._file_system.pool):
+            for log, outcome in self._workers.run(rows, threads):
+                if isinstance(outcome, OSError):
+                    log.log_directory.fail(outcome)
+                else:
+                    log.on_flushed(outcome)
 
     def _close_directory(self, directory: LogDirectory, broker_epoch: int) -> None:
         logs = self._logs_of(directory)
@@ -471,6 +420,19 @@ class LogManager:
 
     def _working_logs(self) -> list[Log]:
         return [log for log in self._logs.values() if log.log_directory.failure is None]
+
+
+def _flush(log: Log, hand_over: Callable[[tuple[Log, int | OSError]], None]) -> None:
+    """Syncs a log on any thread; hands over the offset up to which it is on the disk."""
+    try:
+        target, work = log.prepare_flush()
+        work()
+    except OSError as error:
+        hand_over((log, error))
+    else:
+        hand_over((log, target))
+    finally:
+        log.release_files()
 
 
 def _cleaned_offsets(logs: Sequence[Log]) -> dict[TopicPartition, int]:

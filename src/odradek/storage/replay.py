@@ -52,6 +52,7 @@ def replay_producers(
                     next_offset=place.base_offset,
                     check=False,
                 )
+            segment.release()
     producers.commit()
     producers.map_end_offset = log_end_offset
     return start_offset

@@ -2,10 +2,12 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 
-from odradek.server.background import ThreadPoolBackground
+from odradek.server.background import ThreadPoolBackground, ThreadWorkers
 
 
 def test_outcomes_come_back_to_the_loops_thread() -> None:
@@ -55,3 +57,49 @@ def test_our_own_mistakes_reach_the_loops_exception_handler() -> None:
         assert isinstance(caught[0]["exception"], AssertionError)
 
     asyncio.run(main())
+
+
+def test_workers_hand_over_on_the_callers_thread() -> None:
+    """The logs of a broker would be changed by several threads at once."""
+    callers: list[int] = []
+    names: list[str] = []
+
+    def work(number: int, hand_over: Callable[[int], None]) -> None:
+        names.append(threading.current_thread().name)
+        hand_over(number)
+        hand_over(number + 100)
+
+    rows = [[partial(work, n) for n in range(5)], [partial(work, n) for n in range(5, 8)], []]
+    results = []
+    for result in ThreadWorkers().run(rows, 2):
+        callers.append(threading.get_ident())
+        results.append(result)
+    assert sorted(results) == [*range(8), *range(100, 108)]
+    assert all(results.index(n) < results.index(n + 100) for n in range(8))
+    assert set(callers) == {threading.get_ident()}
+    assert all(name.startswith("odradek-worker") for name in names)
+
+
+def test_rows_do_not_wait_for_each_other() -> None:
+    """A slow disk would hold up the logs of the others."""
+    other_row_done = threading.Event()
+
+    def slow(hand_over: Callable[[str], None]) -> None:
+        assert other_row_done.wait(30)
+        hand_over("slow")
+
+    def quick(hand_over: Callable[[str], None]) -> None:
+        hand_over("quick")
+        other_row_done.set()
+
+    assert list(ThreadWorkers().run([[slow], [quick]], 1)) == ["quick", "slow"]
+
+
+def test_what_work_raises_ends_the_run() -> None:
+    """A mistake of ours would be swallowed, and the broker start without some of its logs."""
+
+    def broken(_: Callable[[int], None]) -> None:
+        raise AssertionError("a mistake")
+
+    with pytest.raises(AssertionError, match="a mistake"):
+        list(ThreadWorkers().run([[broken]], 2))

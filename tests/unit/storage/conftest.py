@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from odradek.background import InlineBackground
+from odradek.background import InlineBackground, Workers
 from odradek.clock import ManualClock
 from odradek.config.broker import BrokerConfig
 from odradek.config.topic import LogConfig, parse_topic_settings
@@ -14,6 +14,7 @@ from odradek.records.builder import RecordBatchBuilder
 from odradek.records.reader import iter_records
 from odradek.records.record import Record
 from odradek.storage import FileSystem, Log, LogManager, OsFileSystem
+from odradek.storage.logs_loader import OnProgress
 from odradek.timer import MockTimer
 
 ORDERS = TopicPartition("orders", 0)
@@ -32,7 +33,11 @@ class World:
         self.orders = ORDERS
 
     def start(
-        self, file_system: FileSystem | None = None, properties: dict[str, str] | None = None
+        self,
+        file_system: FileSystem | None = None,
+        properties: dict[str, str] | None = None,
+        workers: Workers | None = None,
+        on_progress: OnProgress | None = None,
     ) -> LogManager:
         """A manager over the directories, as a broker that starts would have it."""
         manager = LogManager(
@@ -43,9 +48,10 @@ class World:
             InlineBackground(),
             on_log_dir_failure=self.failed.append,
             file_system=file_system or OsFileSystem(64, durable=False),
+            workers=workers,
         )
         self.managers.append(manager)
-        manager.start(cluster_id="cluster", node_id=1)
+        manager.start(on_progress, cluster_id="cluster", node_id=1)
         return manager
 
     def crash(self, manager: LogManager) -> None:

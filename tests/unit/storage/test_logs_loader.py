@@ -1,0 +1,160 @@
+"""Opening many logs at once: in any order, on threads, with logs and disks that fail."""
+
+import errno
+import os
+import random
+from collections.abc import Callable, Iterator, Sequence
+from uuid import UUID
+
+import pytest
+
+from odradek.background import T, Work
+from odradek.config.topic import LogConfig, parse_topic_settings
+from odradek.model import TopicPartition
+from odradek.server.background import ThreadWorkers
+from odradek.storage import File, LogManager, OsFileSystem
+
+COUNT = 6
+SMALL = LogConfig(parse_topic_settings({"segment.bytes": "300", "index.interval.bytes": "100"}))
+FOUR_THREADS = {"num.recovery.threads.per.data.dir": "4"}
+
+
+class ShuffledWorkers:
+    """Does all pieces of all rows in an order of its own."""
+
+    def __init__(self, seed: int) -> None:
+        self._dice = random.Random(seed)
+
+    def run(self, rows: Sequence[Sequence[Work[T]]], threads: int) -> Iterator[T]:
+        pieces = [work for row in rows for work in row]
+        self._dice.shuffle(pieces)
+        for work in pieces:
+            results: list[T] = []
+            work(results.append)
+            yield from results
+
+
+def partition(number: int) -> TopicPartition:
+    return TopicPartition("many", number)
+
+
+def write_logs(world, batches) -> dict[TopicPartition, list[bytes]]:
+    """Logs of several segments in every directory, left behind by a crash."""
+    manager = world.start()
+    written = {}
+    for number in range(COUNT):
+        log = manager.get_or_create(partition(number), UUID(int=1), SMALL)
+        texts = [b"%d-%03d" % (number, n) for n in range(9)]
+        for text in texts:
+            log.append_as_leader([batches(text)], 0)
+        written[log.topic_partition] = texts
+    world.crash(manager)
+    return written
+
+
+def held(manager: LogManager, values) -> dict[TopicPartition, list[bytes]]:
+    return {log.topic_partition: values(log) for log in manager.logs()}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_order_in_which_logs_are_recovered_does_not_matter(world, batches, values, seed):
+    """A log would get another one's records, offsets or directory, depending on luck."""
+    world.directories.append(world.directories[0] + "2")
+    written = write_logs(world, batches)
+    seen = []
+    manager = world.start(
+        workers=ShuffledWorkers(seed),
+        on_progress=lambda p: seen.append((p.loaded_logs, p.total_logs, p.checked_bytes)),
+    )
+    assert held(manager, values) == written
+    assert seen == sorted(seen)
+    assert seen[-1] == (COUNT, COUNT, sum(log.size_bytes for log in manager.logs()))
+    homes = [log.log_directory.path for log in manager.logs()]
+    assert sorted(homes) == sorted(world.directories * (COUNT // 2))
+
+
+def test_logs_are_recovered_on_threads(world, batches, values):
+    """A start after a crash would use one core, or one thread would close another's files."""
+    world.directories.append(world.directories[0] + "2")
+    written = write_logs(world, batches)
+    files = OsFileSystem(2, durable=False)
+    before = len(os.listdir("/proc/self/fd"))
+    manager = world.start(files, FOUR_THREADS, ThreadWorkers())
+    # What is open is the locks, and nothing of the logs.
+    assert len(files.pool) == 0
+    assert len(os.listdir("/proc/self/fd")) == before + len(world.directories)
+    assert held(manager, values) == written
+    assert len(files.pool) <= 2
+
+
+def test_logs_are_flushed_on_threads_at_the_end(world, batches, values):
+    """An orderly end would take as long as all disks one after the other."""
+    world.directories.append(world.directories[0] + "2")
+    written = write_logs(world, batches)
+    files = OsFileSystem(2, durable=True)
+    manager = world.start(files, FOUR_THREADS, ThreadWorkers())
+    for log in manager.logs():
+        log.append_as_leader([batches(b"last")], 0)
+        written[log.topic_partition].append(b"last")
+    before = len(os.listdir("/proc/self/fd"))
+    manager.shutdown()
+    assert len(files.pool) == 0
+    assert len(os.listdir("/proc/self/fd")) < before
+    for path in world.directories:
+        assert os.path.exists(f"{path}/.kafka_cleanshutdown")
+    assert held(world.start(), values) == written
+
+
+def test_a_log_that_cannot_be_read_does_not_stop_the_others(world, batches, values, caplog):
+    """One damaged log would keep the broker from starting, and all other logs with it."""
+    written = write_logs(world, batches)
+    broken = partition(1)
+    # Compaction was about to put this in place; what it replaces may be gone.
+    swap = f"{world.directories[0]}/many-1/{0:020d}.log.swap"
+    with open(swap, "wb") as file:
+        file.write(b"\xff" * 100)
+    manager = world.start(workers=ThreadWorkers())
+    assert held(manager, values) == {tp: texts for tp, texts in written.items() if tp != broken}
+    assert world.failed == []
+    (said,) = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
+    assert "many-1 cannot be opened" in said
+    assert swap in said
+
+
+class HalfBrokenFileSystem(OsFileSystem):
+    """Cannot read what lies below one directory."""
+
+    def __init__(self, broken: str) -> None:
+        super().__init__(64, durable=False)
+        self._broken = broken
+        self.refusals = 0
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        if path.startswith(self._broken + "/"):
+            self.refusals += 1
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return super().open(path, create=create)
+
+
+@pytest.mark.parametrize("workers", [lambda: ShuffledWorkers(3), ThreadWorkers])
+def test_a_disk_that_fails_while_logs_are_opened_goes_alone(
+    world, batches, values, workers: Callable[[], ShuffledWorkers | ThreadWorkers]
+):
+    """The broker would not start, or would serve half of a broken disk."""
+    world.directories.append(world.directories[0] + "2")
+    written = write_logs(world, batches)
+    files = HalfBrokenFileSystem(world.directories[1])
+    manager = world.start(files, {"num.recovery.threads.per.data.dir": "1"}, workers())
+    assert world.failed == manager.offline_dirs == [world.directories[1]]
+    assert held(manager, values) == {partition(n): written[partition(n)] for n in (0, 2, 4)}
+    assert files.refusals >= 1
+
+
+def test_a_log_in_two_directories_is_refused_before_anything_is_opened(world, batches):
+    """One of the two would win by luck, and the other's records would be lost without a word."""
+    write_logs(world, batches)
+    world.directories.append(world.directories[0] + "2")
+    os.makedirs(f"{world.directories[1]}/many-1")
+    with pytest.raises(ValueError, match="many-1 lies in both"):
+        world.start()
+    assert os.listdir(f"{world.directories[1]}/many-1") == []
