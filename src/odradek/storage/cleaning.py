@@ -164,6 +164,7 @@ class Cleaning:
         if len(group) == 1 and group[0].size_bytes > 0 and not target.has_changed:
             yield target.discard
         else:
+            yield target.seal
             self.is_committing = True
             yield partial(target.finish, group[-1].modified_ms)
             if self.is_over or not self._holds(group):

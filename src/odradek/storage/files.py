@@ -23,6 +23,8 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
+from odradek.storage.errors import half_done
+
 Buffer = bytes | bytearray | memoryview
 
 # The kernel takes at most this many buffers in one vectored write (IOV_MAX on Linux).
@@ -102,7 +104,11 @@ class File(Handle):
         self.size = 0
 
     def append(self, buffers: Sequence[Buffer], size_bytes: int) -> None:
-        """Writes `buffers`, `size_bytes` in all, at the end: all of it, or none and OSError."""
+        """Writes `buffers`, `size_bytes` in all, at the end.
+
+        Raises:
+            OSError: nothing was written; or EIO, half of it stays until recovery cuts it off.
+        """
         raise NotImplementedError
 
     def read(self, position: int, size_bytes: int) -> bytes:
@@ -254,8 +260,11 @@ class OsFile(File):
         start = self.size
         try:
             self._write_all(self._opened(), buffers, start, size_bytes)
-        except OSError:
-            self._undo_append(start)
+        except OSError as error:
+            try:
+                self._undo_append(start)
+            except OSError:
+                raise half_done(self.path, error) from error
             raise
         self.size = start + size_bytes
 
@@ -318,7 +327,6 @@ class OsFile(File):
                 rest = rest[written:]
 
     def _undo_append(self, start: int) -> None:
-        """Nothing half written stays; when even that fails, recovery cuts it off."""
         if self._descriptor >= 0:
             os.ftruncate(self._descriptor, start)
 

@@ -44,7 +44,6 @@ from odradek.storage.recovery import check_batch
 from odradek.storage.replay import replay_producers
 from odradek.storage.retention import segments_to_delete
 from odradek.storage.roll_rules import segment_ms
-from odradek.storage.segment import LogSegment
 from odradek.storage.segments import LogSegments
 from odradek.storage.staging import Staged
 from odradek.storage.transaction_index import AbortedEntry
@@ -323,7 +322,9 @@ class Log(LocalLog):
         segment = self.segments.active
         position = segment.size_bytes
         try:
-            segment.append(staged.buffers, staged.headers, staged.size_bytes)
+            segment.append(
+                staged.buffers, staged.headers, staged.size_bytes, self._aborted_entries(staged)
+            )
         except OSError as error:
             self.producers.rollback()
             failure = self.log_directory.storage_error(error, f"appending to {segment.file.path}")
@@ -337,7 +338,6 @@ class Log(LocalLog):
         self._is_virgin = False
         self._remember(staged.headers, position)
         self._note_epochs(staged.headers)
-        self._note_aborted(segment, staged)
         self._note_unflushed(staged.record_count, now_ms)
         staged.clear(self.log_end_offset)
 
@@ -346,19 +346,16 @@ class Log(LocalLog):
             if header.partition_leader_epoch > self.leader_epochs.latest_epoch:
                 self.assign_epoch(header.partition_leader_epoch, header.base_offset)
 
-    def _note_aborted(self, segment: LogSegment, staged: Staged) -> None:
-        for transaction in staged.aborted:
-            entry = AbortedEntry(
+    def _aborted_entries(self, staged: Staged) -> list[AbortedEntry]:
+        return [
+            AbortedEntry(
                 transaction.producer_id,
                 transaction.first_offset,
                 transaction.last_offset,
                 self.producers.last_stable_offset(transaction),
             )
-            try:
-                segment.transactions.append(entry)
-            except OSError as error:
-                # Without the entry readers would be given aborted records.
-                self.log_directory.fail(error)
+            for transaction in staged.aborted
+        ]
 
     def _note_unflushed(self, record_count: int, now_ms: int) -> None:
         if self.unflushed_records == 0:

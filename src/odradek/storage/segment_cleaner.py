@@ -148,6 +148,15 @@ class SegmentCleaner:
             self._clean_window(segment, source)
         return source.position - read_from + segment.size_bytes - written_from
 
+    def seal(self) -> int:
+        """Closes the cleaned segment, nothing more will be written; returns 0.
+
+        Raises:
+            OSError: the disk failed, or is full.
+        """
+        self._opened().seal()
+        return 0
+
     def finish(self, modified_ms: int) -> int:
         """Has all of it on the disk, as old as the newest of the group says; returns 0.
 
@@ -155,7 +164,6 @@ class SegmentCleaner:
             OSError: the disk failed.
         """
         segment = self._opened()
-        segment.seal()
         segment.file.sync()
         paths = [path for path in segment.paths()[1:] if self._file_system.size(path) > 0]
         for path in paths:

@@ -4,7 +4,8 @@
 A test lets the operation number n fail (`fail_at`, with an errno), or ends the world after it
 (`crash_at`): from then on every operation raises `Crashed`, as if the process were gone, and
 the test opens the directory again with a file system of its own. `is_full` refuses to write
-a byte, as a full disk does, and lets everything else pass.
+a byte, as a full disk does, and lets everything else pass; `full_at` begins that at an
+operation. Reads are counted by themselves (`fail_read_at`).
 """
 
 import errno
@@ -22,7 +23,8 @@ class Crashed(Exception):
 class FaultyFileSystem(OsFileSystem):
     """Counts changes in `operations`, and fails or crashes at the one that the test names.
 
-    `half_write` makes the failing append leave half of its bytes, as a torn write does.
+    `fail_count` operations fail from `fail_at` on. `half_write` makes the failing append leave
+    half of its bytes, as a torn write does.
     """
 
     def __init__(self, max_open_files: int = 64) -> None:
@@ -30,9 +32,13 @@ class FaultyFileSystem(OsFileSystem):
         self.operations = 0
         self.log: list[str] = []
         self.fail_at: int | None = None
+        self.fail_count = 1
         self.errno = errno.EIO
         self.crash_at: int | None = None
+        self.full_at: int | None = None
         self.is_full = False
+        self.reads = 0
+        self.fail_read_at: int | None = None
         self.sync_fails = False
         self.read_fails = False
         self.half_write = False
@@ -41,11 +47,12 @@ class FaultyFileSystem(OsFileSystem):
     def change(self, what: str, path: str, *, writes: bool = False) -> None:
         """Counts one change; raises what the test has asked for."""
         self.alive()
+        self.is_full = self.is_full or self.operations + 1 == self.full_at
         if self.is_full and writes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
         self.operations += 1
         self.log.append(f"{what} {os.path.basename(path)}")
-        if self.operations == self.fail_at:
+        if self.fail_at is not None and 0 <= self.operations - self.fail_at < self.fail_count:
             raise OSError(self.errno, os.strerror(self.errno), path)
         if self.operations == self.crash_at:
             self.has_crashed = True
@@ -79,7 +86,8 @@ class FaultyFileSystem(OsFileSystem):
     def reading(self, path: str) -> None:
         """Raises what a read of `path` meets."""
         self.alive()
-        if self.read_fails:
+        self.reads += 1
+        if self.read_fails or self.reads == self.fail_read_at:
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
     def replace(self, path: str, data: bytes, *, sync: bool) -> None:
@@ -151,15 +159,22 @@ class FaultyFile(OsFile):
         super().__init__(path, file_system.pool, size_bytes, False)
         self._faults = file_system
 
-    def append(self, buffers: Sequence[Buffer], size_bytes: int) -> None:
+    def _write_all(
+        self, descriptor: int, buffers: Sequence[Buffer], position: int, size_bytes: int
+    ) -> None:
         """Writes all, or half and fails, or nothing and fails."""
         try:
             self._faults.change("append", self.path, writes=True)
-        except Crashed:
+        except (Crashed, OSError):
             if self._faults.half_write:
-                super().append([b"".join(buffers)[: size_bytes // 2]], size_bytes // 2)
+                os.pwrite(descriptor, b"".join(buffers)[: size_bytes // 2], position)
             raise
-        super().append(buffers, size_bytes)
+        super()._write_all(descriptor, buffers, position, size_bytes)
+
+    def _undo_append(self, start: int) -> None:
+        """Counts."""
+        self._faults.change("undo", self.path)
+        super()._undo_append(start)
 
     def read(self, position: int, size_bytes: int) -> bytes:
         """Reads, unless reading fails."""
