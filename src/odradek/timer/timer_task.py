@@ -100,7 +100,10 @@ class TimerTask(TimerTaskEntry):
             self.callback()
 
     def cancel(self) -> None:
-        """Makes sure that the task does not run, unless it is added again. O(1), any thread."""
+        """Makes sure that the task does not run, unless it is added again. O(1), any thread.
+
+        A run that has begun on the owner's thread goes on.
+        """
         self.cancelled = True
         self.remove()
 
