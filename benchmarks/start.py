@@ -1,26 +1,33 @@
 """How long does a broker take to its first acknowledged record, and what does it hold then?
 
-    python -m benchmarks.start [--rounds 7] [--json]
+    python -m benchmarks.start [--rounds 7] [--partitions 10000] [--json]
 
 Three figures, each the median over fresh processes. `process`: from starting `odradek start`
 on an empty directory to the acknowledgement of a first record, which creates its topic; the
 producer (librdkafka) is loaded before and told where the broker is as soon as that says so.
 `in_process`: from `odradek.Broker()` to the same, in a process that has imported both.
 `idle_mb`: what the broker's process keeps resident a second after that.
+
+With `--partitions` the start of a broker that has so many is measured instead, each with a
+record, closed in order: seconds and CPU seconds until it is ready, what is resident then, and
+how many descriptors it holds; and the same after a kill, when the logs are read again.
 """
 
 import argparse
 import contextlib
 import json
+import os
 import re
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 IDLE_SECONDS = 1.0
 
@@ -49,23 +56,29 @@ def first_record(bootstrap: str) -> None:
     assert errors == [None], f"the first record was refused: {errors}"
 
 
+@contextlib.contextmanager
+def broker(folder: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A broker's process over `folder` that is ready, and its address; ended in order."""
+    command = [sys.executable, "-m", "odradek", "start", "--data-dir", folder]
+    process = subprocess.Popen(
+        [*command, "--listener", "PLAINTEXT://127.0.0.1:0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stdout is not None
+    with contextlib.ExitStack() as stack:
+        stack.callback(process.stdout.close)
+        stack.callback(process.wait, 120)
+        stack.callback(process.terminate)
+        yield process, re.findall(r"bootstrap=(\S+)", process.stdout.readline())[0]
+
+
 def process_round() -> dict[str, float]:
     """One broker process from its start to its first record, and its memory afterwards."""
     with tempfile.TemporaryDirectory(prefix="odradek-start-") as folder:
         begin = time.perf_counter()
-        command = [sys.executable, "-m", "odradek", "start", "--data-dir", folder]
-        process = subprocess.Popen(
-            [*command, "--listener", "PLAINTEXT://127.0.0.1:0"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        assert process.stdout is not None
-        with contextlib.ExitStack() as stack:
-            stack.callback(process.stdout.close)
-            stack.callback(process.wait, 30)
-            stack.callback(process.terminate)
-            address = re.findall(r"bootstrap=(\S+)", process.stdout.readline())[0]
+        with broker(folder) as (process, address):
             ready = time.perf_counter()
             first_record(address)
             end = time.perf_counter()
@@ -76,6 +89,50 @@ def process_round() -> dict[str, float]:
         "process_first_record_ms": (end - begin) * 1000,
         "idle_mb": idle_mb,
     }
+
+
+def fill_partitions(address: str, count: int) -> None:
+    """Makes topics of up to a thousand partitions and puts a record into each."""
+    admin = AdminClient({"bootstrap.servers": address, "log_level": 3})
+    sizes = {f"many-{n}": min(1000, count - n) for n in range(0, count, 1000)}
+    topics = [NewTopic(name, size, 1) for name, size in sizes.items()]
+    for created in admin.create_topics(topics, request_timeout=300).values():
+        created.result()
+    producer = Producer({"bootstrap.servers": address, "log_level": 3})
+    errors: list[object] = []
+    for name, size in sizes.items():
+        for partition in range(size):
+            producer.produce(
+                name, b"x" * 100, partition=partition, on_delivery=lambda e, _: errors.append(e)
+            )
+    producer.flush(300)
+    assert errors == [None] * count, f"{count} records, {len(errors)} answers: {set(errors)}"
+
+
+def partitions_round(folder: str) -> dict[str, float]:
+    """One start over the partitions that lie in `folder`."""
+    begin = time.perf_counter()
+    with broker(folder) as (process, _):
+        return {
+            "ready_s": time.perf_counter() - begin,
+            "ready_cpu_s": cpu_seconds(process.pid),
+            "resident_mb": resident_mb(process.pid),
+            "descriptors": len(list(Path(f"/proc/{process.pid}/fd").iterdir())),
+        }
+
+
+def recovery_round(folder: str) -> dict[str, float]:
+    """One start over the partitions after a kill."""
+    with broker(folder) as (process, _):
+        process.kill()
+    measured = partitions_round(folder)
+    return {f"after_kill_{name}": value for name, value in measured.items()}
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process has used so far, its own code and the kernel for it."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def resident_mb(pid: int) -> float:
@@ -101,9 +158,18 @@ def main(arguments: list[str]) -> int:
     """Runs the rounds and prints the medians."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.start", description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--partitions", type=int, help="measure a broker that has so many")
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
     options = parser.parse_args(arguments)
-    rounds = [process_round() | in_process_round() for _ in range(options.rounds)]
+    if options.partitions is None:
+        rounds = [process_round() | in_process_round() for _ in range(options.rounds)]
+    else:
+        with tempfile.TemporaryDirectory(prefix="odradek-start-") as folder:
+            with broker(folder) as (_, address):
+                fill_partitions(address, options.partitions)
+            rounds = [
+                partitions_round(folder) | recovery_round(folder) for _ in range(options.rounds)
+            ]
     medians = {name: statistics.median(each[name] for each in rounds) for name in rounds[0]}
     for name, value in medians.items():
         print(f"{name:28}{value:10.1f}")
