@@ -1,0 +1,720 @@
+"""The APIs of groups and offsets in every version, over a real coordinator.
+
+A request of each version is written as a client writes it, handed to the dispatcher, and the
+answer is read as a client reads it. What the coordinator decides is tested with it; here it is
+what of that reaches the wire, and how.
+"""
+
+from uuid import UUID
+
+import pytest
+from tests.unit.coordinator.consumers import ConsumerWorld
+from tests.unit.coordinator.test_consumer_migration import subscription
+
+from odradek.coordinator.classic_group import ClassicGroup
+from odradek.errors import ErrorCode
+from odradek.handlers.table import API_TABLE
+from odradek.protocol import messages
+
+COMMIT, FETCH, FIND, JOIN, HEARTBEAT, LEAVE, SYNC, DESCRIBE, LIST = range(8, 17)
+DELETE, OFFSET_DELETE, CONSUMER_HEARTBEAT = 42, 47, 68
+METADATA = subscription(["t"], {})
+RANGES = {
+    COMMIT: (2, 10),
+    FETCH: (1, 10),
+    FIND: (0, 6),
+    JOIN: (0, 9),
+    HEARTBEAT: (0, 4),
+    LEAVE: (0, 5),
+    SYNC: (0, 5),
+    DESCRIBE: (0, 6),
+    LIST: (0, 5),
+    DELETE: (0, 2),
+    OFFSET_DELETE: (0, 0),
+    CONSUMER_HEARTBEAT: (0, 1),
+    69: (0, 1),
+}
+
+
+def every(api_key, since=0):
+    """A test for each version of an API, from one on."""
+    first, last = RANGES[api_key]
+    return pytest.mark.parametrize("version", range(max(first, since), last + 1))
+
+
+def test_the_versions_are_those_of_kafka_4_3():
+    """Fails when a version is advertised that is not tested here, or not advertised at all."""
+    assert {
+        key: (API_TABLE[key].min_version, API_TABLE[key].max_version) for key in RANGES
+    } == RANGES
+
+
+class Groups:
+    """A coordinator behind the dispatcher, and a client."""
+
+    def __init__(self, cluster, world):
+        self.cluster = cluster
+        self.world = world
+        cluster.replace(groups=world.groups, metadata=world.metadata)
+
+    def send(self, api_key, version, **fields):
+        """Sends a request; the exchange, which may not be answered yet."""
+        body = messages.encode_request(api_key, version, fields)
+        exchange = self.cluster.exchange(api_key, version, body)
+        self.cluster.dispatcher().handle_frame(exchange)
+        self.world.groups.flush()
+        return exchange
+
+    def ask(self, api_key, version, **fields):
+        """Sends a request; the answer, which comes once the clock has been looked at."""
+        exchange = self.send(api_key, version, **fields)
+        self.world.advance(0)
+        return self.cluster.answer(exchange, api_key, version)
+
+    def send_join(self, version, member_id="", **more):
+        fields = {
+            "group_id": "g",
+            "session_timeout_ms": 10_000,
+            "rebalance_timeout_ms": 60_000,
+            "member_id": member_id,
+            "protocol_type": "consumer",
+            "protocols": ({"name": "range", "metadata": METADATA},),
+        }
+        return self.send(JOIN, version, **{**fields, **more})
+
+    def join(self, version=9, member_id="", **more):
+        """One JoinGroup."""
+        exchange = self.send_join(version, member_id, **more)
+        self.world.advance(0)
+        return self.cluster.answer(exchange, JOIN, version)
+
+    def member(self, version=9, **more):
+        """Joins as a library does, and returns the answer that made it a member."""
+        joined = self.join(version, **more)
+        if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            joined = self.join(version, joined.member_id, **more)
+        assert joined.error_code == 0
+        return joined
+
+    def sync(self, joined, version=5, assignment=b"share", **more):
+        fields = {
+            "group_id": "g",
+            "generation_id": joined.generation_id,
+            "member_id": joined.member_id,
+            "assignments": ({"member_id": joined.member_id, "assignment": assignment},),
+        }
+        return self.ask(SYNC, version, **{**fields, **more})
+
+    def stable(self, **more):
+        """A stable group of one member; its JoinGroup's answer."""
+        joined = self.member(**more)
+        instance = {key: more[key] for key in more if key == "group_instance_id"}
+        assert self.sync(joined, **instance).error_code == 0
+        return joined
+
+    def commit(self, version=9, partitions=None, topic="t", **more):
+        topic_fields = {
+            "name": topic,
+            "topic_id": self.world.topic_id(topic) if topic in ("t", "u") else UUID(int=99),
+            "partitions": [
+                {"partition_index": index, "committed_offset": offset, "committed_metadata": "m"}
+                for index, offset in (partitions or {0: 5}).items()
+            ],
+        }
+        fields = {"group_id": "g", "generation_id_or_member_epoch": -1, "topics": [topic_fields]}
+        return self.ask(COMMIT, version, **{**fields, **more})
+
+    def group(self) -> ClassicGroup:
+        group = self.world.runtime.shard("g").registry.get("g")
+        assert isinstance(group, ClassicGroup)
+        return group
+
+
+@pytest.fixture
+def world():
+    return ConsumerWorld({"t": 2, "u": 1})
+
+
+@pytest.fixture
+def groups(cluster, world):
+    return Groups(cluster, world)
+
+
+def codes(response):
+    return [int(each.error_code) for topic in response.topics for each in topic.partitions]
+
+
+# JoinGroup
+
+
+@every(JOIN)
+def test_a_first_member_joins(groups, version):
+    """Fails when a client of that version cannot become a member."""
+    joined = groups.join(version)
+    if version >= 4:
+        assert joined.error_code == ErrorCode.MEMBER_ID_REQUIRED
+        assert (joined.generation_id, joined.leader, joined.members) == (-1, "", ())
+        assert joined.protocol_name == (None if version >= 7 else "")
+        joined = groups.join(version, joined.member_id)
+    assert joined.error_code == 0
+    assert joined.member_id == joined.leader
+    assert joined.member_id.startswith("test-")
+    assert (joined.generation_id, joined.protocol_name) == (1, "range")
+    (member,) = joined.members
+    assert (member.member_id, member.metadata) == (joined.member_id, METADATA)
+    if version >= 7:
+        assert joined.protocol_type == "consumer"
+    if version >= 9:
+        assert joined.skip_assignment is False
+    (known,) = groups.group().members.values()
+    assert known.rebalance_timeout_ms == (60_000 if version >= 1 else 10_000)
+    assert (known.client_id, known.client_host) == ("test", "/192.0.2.7")
+
+
+@every(JOIN)
+def test_a_join_waits_for_the_others(groups, world, version):
+    """Fails when a rebalance does not wait, or followers are told what only leaders are."""
+    leader = groups.stable()
+    first = groups.send_join(version)
+    if version >= 4:
+        answer = groups.cluster.answer(first, JOIN, version)
+        first = groups.send_join(version, answer.member_id)
+    assert first.sent is None
+    groups.join(9, leader.member_id)
+    joined = groups.cluster.answer(first, JOIN, version)
+    assert (joined.error_code, joined.generation_id, joined.members) == (0, 2, ())
+    assert joined.leader == leader.member_id
+
+
+@every(JOIN, since=5)
+def test_a_static_member_joins_and_is_replaced(groups, version):
+    """Fails when a static process has to go through a rebalance, or cannot be told apart."""
+    joined = groups.stable(version=version, group_instance_id="i")
+    assert joined.member_id.startswith("i-")
+    assert joined.members[0].group_instance_id == "i"
+    again = groups.join(version, group_instance_id="i")
+    assert (again.error_code, again.generation_id) == (0, 1)
+    assert again.member_id != joined.member_id
+    if version >= 9:
+        assert (again.skip_assignment, again.leader) == (True, again.member_id)
+    else:
+        assert (again.leader, again.members) == (joined.member_id, ())
+    fenced = groups.join(version, joined.member_id, group_instance_id="i")
+    assert fenced.error_code == ErrorCode.FENCED_INSTANCE_ID
+
+
+@every(JOIN, since=8)
+def test_a_reason_to_join_is_shown(groups, version, caplog):
+    """Fails when nobody can find out why a group rebalances (KIP-800)."""
+    caplog.set_level("INFO")
+    groups.member(version, reason="deployed anew")
+    assert "(deployed anew)" in groups.group().rebalance_reason
+    assert "(deployed anew)" in caplog.text
+
+
+@every(JOIN)
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"group_id": ""}, ErrorCode.INVALID_GROUP_ID),
+        ({"session_timeout_ms": 1}, ErrorCode.INVALID_SESSION_TIMEOUT),
+        ({"member_id": "stranger"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"protocols": ()}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+    ],
+)
+def test_refused_joins(groups, version, fields, code):
+    """Fails when a client of that version cannot read why it was refused."""
+    refused = groups.join(version, **fields)
+    assert (refused.error_code, refused.generation_id, refused.members) == (code, -1, ())
+    assert refused.member_id == fields.get("member_id", "")
+
+
+# SyncGroup, Heartbeat, LeaveGroup
+
+
+@every(SYNC)
+def test_an_assignment_is_fetched(groups, version):
+    """Fails when a client of that version does not get its assignment."""
+    joined = groups.member()
+    named = {"protocol_type": "consumer", "protocol_name": "range"}
+    synced = groups.sync(joined, version, **named)
+    assert (synced.error_code, synced.assignment) == (0, b"share")
+    if version >= 5:
+        assert (synced.protocol_type, synced.protocol_name) == ("consumer", "range")
+        other = groups.sync(joined, version, protocol_name="roundrobin", protocol_type="consumer")
+        assert other.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    old = groups.sync(joined, version, generation_id=9, **named)
+    assert (old.error_code, old.assignment) == (ErrorCode.ILLEGAL_GENERATION, b"")
+    if version >= 3:
+        ghost = groups.sync(joined, version, group_instance_id="ghost", **named)
+        assert ghost.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@every(HEARTBEAT)
+def test_heartbeats(groups, version):
+    """Fails when a client of that version does not learn that it has to join again."""
+    joined = groups.stable(group_instance_id="i")
+    who = {"group_id": "g", "member_id": joined.member_id, "generation_id": 1}
+    assert groups.ask(HEARTBEAT, version, **who).error_code == 0
+    assert groups.ask(HEARTBEAT, version, **{**who, "generation_id": 2}).error_code == (
+        ErrorCode.ILLEGAL_GENERATION
+    )
+    assert groups.ask(HEARTBEAT, version, **{**who, "group_id": ""}).error_code == (
+        ErrorCode.INVALID_GROUP_ID
+    )
+    if version >= 3:
+        named = groups.ask(HEARTBEAT, version, **who, group_instance_id="i")
+        assert named.error_code == 0
+        groups.join(9, group_instance_id="i")
+        fenced = groups.ask(HEARTBEAT, version, **who, group_instance_id="i")
+        assert fenced.error_code == ErrorCode.FENCED_INSTANCE_ID
+    else:
+        groups.send_join(3)
+        called = groups.ask(HEARTBEAT, version, **who)
+        assert called.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+@every(LEAVE)
+def test_members_leave(groups, version, caplog):
+    """Fails when a member that closes has to be waited for, or a batch is answered as one."""
+    caplog.set_level("INFO")
+    joined = groups.stable()
+    one = {"member_id": joined.member_id, "reason": "closed"}
+    stranger = {"member_id": "stranger"}
+    left = groups.ask(LEAVE, version, group_id="g", members=(one, stranger), **one_of(one))
+    assert left.error_code == 0
+    if version >= 3:
+        assert [(each.member_id, each.error_code) for each in left.members] == [
+            (joined.member_id, 0),
+            ("stranger", ErrorCode.UNKNOWN_MEMBER_ID),
+        ]
+    if version >= 5:
+        assert "it left (closed)" in caplog.text
+    assert groups.group().is_empty
+    again = groups.ask(LEAVE, version, group_id="g", members=(one,), **one_of(one))
+    code = again.members[0].error_code if version >= 3 else again.error_code
+    assert code == ErrorCode.UNKNOWN_MEMBER_ID
+    nameless = groups.ask(LEAVE, version, group_id="", members=(one,), **one_of(one))
+    assert nameless.error_code == ErrorCode.INVALID_GROUP_ID
+
+
+def one_of(member):
+    return {"member_id": member["member_id"]}
+
+
+@every(LEAVE, since=3)
+def test_a_static_member_is_made_to_leave_by_its_instance(groups, version):
+    """Fails when an administrator cannot remove a process that will not come back."""
+    groups.stable(group_instance_id="i")
+    wrong = {"member_id": "other", "group_instance_id": "i"}
+    refused = groups.ask(LEAVE, version, group_id="g", members=(wrong,))
+    assert refused.members[0].error_code == ErrorCode.FENCED_INSTANCE_ID
+    named = {"member_id": "", "group_instance_id": "i"}
+    left = groups.ask(LEAVE, version, group_id="g", members=(named,))
+    assert (left.members[0].error_code, left.members[0].group_instance_id) == (0, "i")
+    assert groups.group().is_empty
+
+
+# OffsetCommit, OffsetFetch, OffsetDelete
+
+
+@every(COMMIT)
+def test_offsets_are_committed(groups, world, version):
+    """Fails when a client of that version cannot commit, or what it says is lost."""
+    assert codes(groups.commit(version, {0: 5, 1: 6})) == [0, 0]
+    assert world.committed("g") == {("t", 0): 5, ("t", 1): 6}
+    stored = world.groups.fetch_offsets("g", None, -1)["t"][0]
+    assert (stored.metadata, stored.topic_id) == ("m", world.topic_id("t"))
+
+
+@every(COMMIT)
+def test_members_commit_in_their_generation(groups, world, version):
+    """Fails when a member's commit is refused, or one of an earlier generation is not."""
+    joined = groups.stable()
+    who = {"member_id": joined.member_id, "generation_id_or_member_epoch": 1}
+    assert codes(groups.commit(version, **who)) == [0]
+    old = {**who, "generation_id_or_member_epoch": 0}
+    assert codes(groups.commit(version, {0: 1, 1: 1}, **old)) == [ErrorCode.ILLEGAL_GENERATION] * 2
+    gone = {**who, "group_id": "none"}
+    missing = ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION
+    assert codes(groups.commit(version, **gone)) == [missing]
+    assert world.committed("g") == {("t", 0): 5}
+
+
+@every(COMMIT, since=6)
+def test_the_leader_epoch_is_kept(groups, world, version):
+    """Fails when a consumer cannot notice that what it read was truncated (KIP-320)."""
+    partition = {"partition_index": 0, "committed_offset": 5, "committed_leader_epoch": 7}
+    topic = {"name": "t", "topic_id": world.topic_id("t"), "partitions": (partition,)}
+    answer = groups.ask(
+        COMMIT, version, group_id="g", generation_id_or_member_epoch=-1, topics=(topic,)
+    )
+    assert codes(answer) == [0]
+    assert world.groups.fetch_offsets("g", None, -1)["t"][0].leader_epoch == 7
+
+
+@pytest.mark.parametrize("version", [2, 3, 4])
+def test_the_retention_of_old_clients_is_kept(groups, world, version):
+    """Fails when a retention that a client asked for is not what it gets."""
+    groups.commit(version, retention_time_ms=1_000)
+    stored = world.groups.fetch_offsets("g", None, -1)["t"][0]
+    assert stored.expire_timestamp_ms == stored.commit_timestamp_ms + 1_000
+
+
+@every(COMMIT)
+def test_offsets_of_topics_that_are_not_there_are_refused_one_by_one(
+    groups, world, version, caplog
+):
+    """Fails when offsets of deleted topics are stored, or cost the others their commit."""
+    caplog.set_level("INFO")
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert codes(groups.commit(version, {0: 5, 2: 6, -1: 7})) == [0, unknown, unknown]
+    missing = ErrorCode.UNKNOWN_TOPIC_ID if version >= 10 else unknown
+    assert codes(groups.commit(version, topic="none")) == [missing]
+    world.set_topics(u=1)
+    deleted = groups.ask(
+        COMMIT,
+        version,
+        group_id="g",
+        generation_id_or_member_epoch=-1,
+        topics=({"name": "t", "topic_id": UUID(int=1), "partitions": ({"partition_index": 0},)},),
+    )
+    assert codes(deleted) == [missing]
+    assert world.committed("g") == {("t", 0): 5}
+    assert "group g: commit for partition 2 of topic" in caplog.text
+    assert missing.name in caplog.text
+
+
+def identity(world, version, topic):
+    return {"topic_id": world.topic_id(topic)} if version >= 10 else {"name": topic}
+
+
+def fetch(groups, version, topics, group_id="g", **more):
+    """OffsetFetch of one group: its error, and what it says of partitions."""
+    asked = None
+    if topics is not None:
+        asked = [
+            {**identity(groups.world, version, name), "partition_indexes": indexes}
+            for name, indexes in topics.items()
+        ]
+    one = {"group_id": group_id, "topics": asked, **more}
+    fields = {"groups": (one,), "require_stable": True} if version >= 8 else one
+    answer = groups.ask(FETCH, version, **fields)
+    answered = answer.groups[0] if version >= 8 else answer
+    code = answered.error_code if version >= 2 else 0
+    named = {groups.world.topic_id(name): name for name in ("t", "u")}
+    found = {}
+    for topic in answered.topics:
+        name = named[topic.topic_id] if version >= 10 else topic.name
+        for each in topic.partitions:
+            assert each.error_code == 0 or version < 2
+            found[name, each.partition_index] = each
+    return int(code), found
+
+
+@every(FETCH)
+def test_committed_offsets_are_fetched(groups, world, version):
+    """Fails when a client of that version does not find its place again."""
+    groups.commit(9, {0: 5})
+    code, found = fetch(groups, version, {"t": [0, 1], "u": [0]})
+    assert code == 0
+    assert {key: each.committed_offset for key, each in found.items()} == {
+        ("t", 0): 5,
+        ("t", 1): -1,
+        ("u", 0): -1,
+    }
+    assert (found["t", 0].metadata, found["t", 1].metadata) == ("m", "")
+    if version >= 5:
+        assert found["t", 0].committed_leader_epoch == -1
+    code, found = fetch(groups, version, {"t": [0]}, "none")
+    assert (code, found["t", 0].committed_offset) == (0, -1)
+
+
+@every(FETCH, since=2)
+def test_all_topics_of_a_group_are_fetched(groups, version):
+    """Fails when tools cannot ask for everything that a group has committed."""
+    groups.commit(9, {0: 5, 1: 6})
+    groups.commit(9, {0: 7}, topic="u")
+    code, found = fetch(groups, version, None)
+    assert code == 0
+    assert {key: each.committed_offset for key, each in found.items()} == {
+        ("t", 0): 5,
+        ("t", 1): 6,
+        ("u", 0): 7,
+    }
+    assert fetch(groups, version, {}) == (0, {})
+
+
+@every(FETCH, since=8)
+def test_many_groups_are_fetched_at_once(groups, version):
+    """Fails when a tool that looks at all groups has to ask for each (KIP-709)."""
+    groups.commit(9, {0: 5})
+    groups.commit(9, {0: 7}, topic="u", group_id="h")
+    asked = tuple({"group_id": each, "topics": None} for each in ("h", "none", "g"))
+    answer = groups.ask(FETCH, version, groups=asked)
+    assert [(each.group_id, each.error_code, len(each.topics)) for each in answer.groups] == [
+        ("h", 0, 1),
+        ("none", 0, 0),
+        ("g", 0, 1),
+    ]
+
+
+@every(FETCH, since=9)
+def test_members_of_the_newer_protocol_fetch_in_their_epoch(groups, version):
+    """Fails when a member that was fenced goes on from the place of its heirs."""
+    join = {
+        "group_id": "g",
+        "member_id": "m",
+        "member_epoch": 0,
+        "rebalance_timeout_ms": 60_000,
+        "subscribed_topic_names": ("t",),
+        "topic_partitions": (),
+    }
+    groups.ask(CONSUMER_HEARTBEAT, 1, **join)
+    assert fetch(groups, version, {"t": [0]}, member_id="m", member_epoch=1)[0] == 0
+    assert fetch(groups, version, {"t": [0]})[0] == 0
+    stale = fetch(groups, version, {"t": [0]}, member_id="m", member_epoch=2)
+    assert stale == (ErrorCode.STALE_MEMBER_EPOCH, {})
+    stranger = fetch(groups, version, {"t": [0]}, member_id="x", member_epoch=1)
+    assert stranger == (ErrorCode.UNKNOWN_MEMBER_ID, {})
+
+
+@every(FETCH)
+def test_a_coordinator_that_has_moved_says_so_where_the_version_can(groups, world, version):
+    """Fails when a client takes a broker that cannot know for one that knows of no offsets."""
+    groups.commit(9, {0: 5})
+    world.runtime.on_resigned(0)
+    code, found = fetch(groups, version, {"t": [0, 1]})
+    if version >= 2:
+        assert (code, found) == (ErrorCode.NOT_COORDINATOR, {})
+    else:
+        assert [each.error_code for each in found.values()] == [ErrorCode.NOT_COORDINATOR] * 2
+        assert [each.committed_offset for each in found.values()] == [-1, -1]
+
+
+def test_fetching_by_an_unknown_topic_id(groups, world):
+    """Fails when offsets of a topic that was deleted look like none committed."""
+    topic = {"topic_id": UUID(int=99), "partition_indexes": (0,)}
+    answer = groups.ask(FETCH, 10, groups=({"group_id": "g", "topics": (topic,)},))
+    (answered,) = answer.groups[0].topics
+    assert answered.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_offsets_are_deleted(groups, world):
+    """Fails when one topic's refusal is told for another, or unknown partitions pass."""
+    groups.stable()
+    groups.world.commit("h", {("t", 0): 5, ("u", 0): 6})
+
+    def delete(group_id, **topics):
+        asked = [
+            {"name": name, "partitions": [{"partition_index": each} for each in indexes]}
+            for name, indexes in topics.items()
+        ]
+        return groups.ask(OFFSET_DELETE, 0, group_id=group_id, topics=asked)
+
+    subscribed = delete("g", t=[0], u=[0, 5], none=[0])
+    assert subscribed.error_code == 0
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert codes(subscribed) == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, 0, unknown, unknown]
+    assert codes(delete("h", t=[0])) == [0]
+    assert world.committed("h") == {("u", 0): 6}
+    missing = delete("none", t=[0])
+    assert (missing.error_code, missing.topics) == (ErrorCode.GROUP_ID_NOT_FOUND, ())
+
+
+# DescribeGroups, ListGroups, DeleteGroups
+
+
+@every(DESCRIBE)
+def test_groups_are_described(groups, version):
+    """Fails when an administrator cannot see who is in a group, and with what."""
+    joined = groups.stable(group_instance_id="i")
+    found, missing = groups.ask(DESCRIBE, version, groups=("g", "none")).groups
+    assert (found.error_code, found.group_id, found.group_state) == (0, "g", "Stable")
+    assert (found.protocol_type, found.protocol_data) == ("consumer", "range")
+    (member,) = found.members
+    assert (member.member_id, member.client_id) == (joined.member_id, "test")
+    assert member.client_host == "/192.0.2.7"
+    assert (member.member_metadata, member.member_assignment) == (METADATA, b"share")
+    if version >= 3:
+        assert found.authorized_operations == -(2**31)
+    if version >= 4:
+        assert member.group_instance_id == "i"
+    assert (missing.group_state, missing.members) == ("Dead", ())
+    assert missing.error_code == (ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else 0)
+    if version >= 6:
+        assert missing.error_message == "Group none not found."
+
+
+@every(DESCRIBE)
+def test_a_group_of_the_newer_protocol_is_not_described_as_a_classic_one(groups, version):
+    """Fails when old tools show a consumer group as something that it is not."""
+    join = {
+        "group_id": "g",
+        "member_id": "m",
+        "rebalance_timeout_ms": 60_000,
+        "subscribed_topic_names": ("t",),
+        "topic_partitions": (),
+    }
+    groups.ask(CONSUMER_HEARTBEAT, 1, **join)
+    (found,) = groups.ask(DESCRIBE, version, groups=("g",)).groups
+    assert (found.group_state, found.members) == ("Dead", ())
+
+
+@pytest.fixture
+def listed(groups):
+    """A stable classic group, one that only stores offsets, and a consumer group."""
+    groups.stable()
+    groups.commit(9, group_id="stores")
+    join = {
+        "group_id": "new",
+        "member_id": "m",
+        "rebalance_timeout_ms": 60_000,
+        "subscribed_topic_names": ("t",),
+        "topic_partitions": (),
+    }
+    groups.ask(CONSUMER_HEARTBEAT, 1, **join)
+    return groups
+
+
+@every(LIST)
+def test_groups_are_listed(listed, version):
+    """Fails when a group is missing from the list, or is shown as something else."""
+    answer = listed.ask(LIST, version)
+    found = {each.group_id: each for each in answer.groups}
+    assert (answer.error_code, set(found)) == (0, {"g", "new", "stores"})
+    types = {name: each.protocol_type for name, each in found.items()}
+    assert types == {"g": "consumer", "new": "consumer", "stores": ""}
+    if version >= 4:
+        states = {name: each.group_state for name, each in found.items()}
+        assert states == {"g": "Stable", "new": "Stable", "stores": "Empty"}
+    if version >= 5:
+        kinds = {name: each.group_type for name, each in found.items()}
+        assert kinds == {"g": "classic", "new": "consumer", "stores": "classic"}
+
+
+@pytest.mark.parametrize(
+    ("version", "states", "types", "expected"),
+    [
+        (4, ("Stable",), (), {"g", "new"}),
+        (4, ("stable", "EMPTY"), (), {"g", "new", "stores"}),
+        (4, ("PreparingRebalance",), (), set()),
+        (5, ("Empty",), (), {"stores"}),
+        (5, ("nonsense",), (), set()),
+        (5, (), ("classic",), {"g", "stores"}),
+        (5, (), ("Consumer",), {"new"}),
+        (5, (), ("share",), set()),
+        (5, ("Empty",), ("classic",), {"stores"}),
+        (5, ("Empty",), ("consumer",), set()),
+    ],
+)
+def test_the_list_is_filtered(listed, version, states, types, expected):
+    """Fails when a filter is passed over."""
+    answer = listed.ask(LIST, version, states_filter=states, types_filter=types)
+    assert {each.group_id for each in answer.groups} == expected
+
+
+@every(LIST)
+def test_a_list_that_would_not_be_whole_is_not_given(listed, world, version):
+    """Fails when a tool takes groups that are still being loaded for deleted."""
+    world.load_slice_bytes = 1
+    world._build()
+    listed.cluster.replace(groups=world.groups)
+    answer = listed.ask(LIST, version)
+    assert (answer.error_code, answer.groups) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ())
+
+
+@every(DELETE)
+def test_groups_are_deleted(groups, world, version):
+    """Fails when one group's refusal keeps the others, or a live group goes."""
+    groups.stable()
+    groups.commit(9, group_id="stores")
+    asked = ("g", "stores", "none", "stores")
+    results = groups.ask(DELETE, version, groups_names=asked).results
+    assert {each.group_id: each.error_code for each in results} == {
+        "g": ErrorCode.NON_EMPTY_GROUP,
+        "stores": 0,
+        "none": ErrorCode.GROUP_ID_NOT_FOUND,
+    }
+    assert groups.ask(DELETE, version, groups_names=()).results == ()
+
+
+# FindCoordinator
+
+
+@pytest.fixture
+def finder(cluster_with):
+    return cluster_with({"offsets.topic.replication.factor": "1"})
+
+
+@every(FIND)
+def test_a_coordinator_is_found(finder, version):
+    """Fails when a client of that version does not find its coordinator at its first try."""
+    for _ in range(2):
+        answer = finder.ask(
+            FIND, version, key="my-group", coordinator_keys=("my-group", "billing"), key_type=0
+        )
+        found = answer.coordinators if version >= 4 else (answer,)
+        for each in found:
+            assert (each.error_code, each.node_id) == (0, 1)
+            assert (each.host, each.port) == ("127.0.0.1", 9092)
+        if version >= 4:
+            assert [each.key for each in found] == ["my-group", "billing"]
+    topic = finder.cache.image.topic("__consumer_offsets")
+    assert len(topic.partitions) == 50
+
+
+@every(FIND, since=1)
+@pytest.mark.parametrize("kind", [1, 2, 9])
+def test_coordinators_of_other_kinds_are_not_here(finder, version, kind):
+    """Fails when clients look for ever for a coordinator that there is not."""
+    answer = finder.ask(FIND, version, key="x", coordinator_keys=("x",), key_type=kind)
+    found = answer.coordinators[0] if version >= 4 else answer
+    known = kind == 1 or (kind == 2 and version >= 6)
+    code = ErrorCode.UNSUPPORTED_VERSION if known else ErrorCode.INVALID_REQUEST
+    assert (found.error_code, found.node_id, found.host, found.port) == (code, -1, "", -1)
+
+
+@every(FIND)
+def test_without_replicas_for_the_topic_there_is_no_coordinator(cluster, version):
+    """Fails when a broker that cannot make the topic leaves clients without an answer."""
+    answer = cluster.ask(FIND, version, key="g", coordinator_keys=("g",))
+    found = answer.coordinators[0] if version >= 4 else answer
+    assert (found.error_code, found.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
+
+
+# What is everybody's
+
+
+APIS = sorted(key for key in RANGES if key not in (FIND, CONSUMER_HEARTBEAT, 69))
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version"),
+    [(key, version) for key in APIS for version in range(RANGES[key][0], RANGES[key][1] + 1)],
+)
+def test_a_failing_handler_is_answered_in_shape(cluster, api_key, version):
+    """Fails when a mistake of ours costs a client its connection. Here is no coordinator."""
+    name = {} if api_key == FETCH and version >= 10 else {"name": "t"}
+    committed = {"name": "t", "partitions": ({"partition_index": 0},)}
+    one = {"group_id": "g", "topics": ({**name, "partition_indexes": (0,)},)}
+    fields = {
+        COMMIT: {"group_id": "g", "topics": (committed,)},
+        FETCH: {"groups": (one,)} if version >= 8 else one,
+        DESCRIBE: {"groups": ("g",)},
+        DELETE: {"groups_names": ("g",)},
+        LIST: {},
+        OFFSET_DELETE: {"group_id": "g"},
+    }.get(api_key, {"group_id": "g"})
+    answer = cluster.ask(api_key, version, **fields)
+    assert ErrorCode.UNKNOWN_SERVER_ERROR in set(found_codes(answer))
+
+
+def found_codes(answer):
+    """All error codes of an answer, wherever they stand."""
+    for name in getattr(answer, "__dataclass_fields__", ()):
+        value = getattr(answer, name)
+        if name == "error_code":
+            yield int(value)
+        for each in value if isinstance(value, tuple) else ():
+            yield from found_codes(each)
