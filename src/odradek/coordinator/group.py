@@ -122,6 +122,10 @@ class GroupRegistry:
     def __iter__(self) -> Iterator[Group]:
         return iter(list(self._groups.values()))
 
+    def group_ids(self) -> list[str]:
+        """The ids of all groups."""
+        return list(self._groups)
+
     def get(self, group_id: str) -> Group | None:
         """The group of that id, of whatever kind."""
         return self._groups.get(group_id)

@@ -232,14 +232,14 @@ class GroupCoordinator:
         self._execute(group_id, lambda shard: shard.offsets.delete(group_id, topics), on_done)
 
     def expire_offsets(self) -> None:
-        """Removes expired offsets and groups; called from time to time."""
-        for shard in self.runtime.shards():
-            shard.expire_offsets()
+        """Removes expired offsets and groups, in slices; called from time to time."""
+        now_ms = self._clock.wall_ms()
+        self.runtime.sweep(lambda shard: shard.offsets.expire(now_ms))
 
     def on_topics_deleted(self, topics: frozenset[str]) -> None:
-        """Removes the offsets of topics that are gone."""
-        for shard in self.runtime.shards():
-            shard.on_topics_deleted(topics)
+        """Removes the offsets of topics that are gone, in slices."""
+        now_ms = self._clock.wall_ms()
+        self.runtime.sweep(lambda shard: shard.offsets.delete_topics(topics, now_ms))
 
     # Administration
 

@@ -60,18 +60,6 @@ class GroupShard(CoordinatorShard):
         if records:
             self.services.append(records, lambda _error: None)
 
-    def expire_offsets(self) -> None:
-        """Removes what has expired from the log, and then from here."""
-        records = self.offsets.expire(self.services.clock.wall_ms())
-        if records:
-            self.services.append(records, lambda _error: None)
-
-    def on_topics_deleted(self, topics: frozenset[str]) -> None:
-        """Removes the offsets of topics that are gone."""
-        records = self.offsets.delete_topics(topics)
-        if records:
-            self.services.append(records, lambda _error: None)
-
     def on_loaded(self) -> None:
         """See `CoordinatorShard`."""
         self.classic.on_loaded()

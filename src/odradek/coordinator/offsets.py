@@ -6,12 +6,12 @@ is never given back for an older one.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from odradek.config.broker import BrokerConfig
-from odradek.coordinator.group import Group, GroupRegistry
+from odradek.coordinator.group import GroupRegistry
 from odradek.coordinator.offset_records import NO_EXPIRY, OffsetAndMetadata, OffsetCommitKey
 from odradek.coordinator.records import CoordinatorRecord
 from odradek.coordinator.runtime import CoordinatorResult
@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 NO_RETENTION: Final = -1
 MS_PER_MINUTE: Final = 60_000
+SLICE_OFFSETS: Final = 500
+"""How many offsets are looked at, and maybe removed, before others get their turn."""
 _KNOWS_GROUP_ID_NOT_FOUND: Final = 9
 
 TopicOffsets = dict[int, OffsetAndMetadata]
@@ -100,12 +102,24 @@ class OffsetStore:
         """The groups that have offsets."""
         return list(self._groups)
 
-    def keys(self, group_id: str, topic: str | None = None) -> Iterator[OffsetCommitKey]:
-        """The keys of a group's offsets, of one topic or of all."""
-        for name, partitions in self.of_group(group_id).items():
-            if topic is None or name == topic:
-                for partition in partitions:
-                    yield OffsetCommitKey(group_id, name, partition)
+    def keys(self, group_id: str) -> Iterator[OffsetCommitKey]:
+        """The keys of a group's offsets."""
+        for topic, partitions in self.of_group(group_id).items():
+            for partition in partitions:
+                yield OffsetCommitKey(group_id, topic, partition)
+
+    def key_slices(
+        self, group_id: str, topics: Collection[str] | None = None
+    ) -> Iterator[list[OffsetCommitKey]]:
+        """The keys of a group's offsets, of some topics or of all, `SLICE_OFFSETS` at a time at
+        most; the last slice is empty. Offsets may come and go between two slices.
+        """
+        for topic in [name for name in self.of_group(group_id) if topics is None or name in topics]:
+            partitions = list(self.of_group(group_id).get(topic, ()))
+            for first in range(0, len(partitions), SLICE_OFFSETS):
+                some = partitions[first : first + SLICE_OFFSETS]
+                yield [OffsetCommitKey(group_id, topic, partition) for partition in some]
+        yield []
 
 
 class OffsetCommands:
@@ -199,41 +213,65 @@ class OffsetCommands:
         records = [tombstone(key) for key in self._store.keys(group_id)]
         return CoordinatorResult([*records, *group.tombstones()], None)
 
-    def delete_topics(self, topics: frozenset[str]) -> list[CoordinatorRecord]:
-        """The records that remove the offsets of topics that were deleted."""
-        return [
-            tombstone(key)
-            for group_id in self._store.group_ids()
-            for topic in topics & self._store.of_group(group_id).keys()
-            for key in self._store.keys(group_id, topic)
-        ]
+    def delete_topics(
+        self, topics: frozenset[str], deleted_ms: int
+    ) -> Iterator[list[CoordinatorRecord]]:
+        """The records that remove the offsets of topics that were deleted, slice by slice.
+
+        Offsets that were committed later belong to a new topic of the same name.
+        """
+        records: list[CoordinatorRecord] = []
+        looked_at = 0
+        for group_id in self._store.group_ids():
+            for keys in self._store.key_slices(group_id, topics):
+                records += [tombstone(key) for key in keys if self._is_older(key, deleted_ms)]
+                looked_at += len(keys) + 1
+                if looked_at >= SLICE_OFFSETS:
+                    yield records
+                    records, looked_at = [], 0
+        yield records
+
+    def _is_older(self, key: OffsetCommitKey, moment_ms: int) -> bool:
+        value = self._store.get(*key)
+        return value is not None and value.commit_timestamp_ms <= moment_ms
 
     # Expiry
 
-    def expire(self, now_ms: int) -> list[CoordinatorRecord]:
-        """The records that remove expired offsets, and groups with nothing left.
+    def expire(self, now_ms: int) -> Iterator[list[CoordinatorRecord]]:
+        """The records that remove expired offsets, and groups with nothing left, slice by slice.
 
         Raises nothing; what goes is only gone when the records are committed.
         """
         retention_ms = self._config["offsets.retention.minutes"] * MS_PER_MINUTE
         records: list[CoordinatorRecord] = []
-        for group in self._registry:
-            expired = [
-                tombstone(key)
-                for key in self._store.keys(group.group_id)
-                if self._is_expired(group, key, now_ms, retention_ms)
-            ]
-            records += expired
-            total = sum(map(len, self._store.of_group(group.group_id).values()))
-            if group.is_empty and len(expired) == total:
-                records += group.tombstones()
-        return records
+        looked_at = 0
+        for group_id in self._registry.group_ids():
+            first = len(records)
+            for keys in self._store.key_slices(group_id):
+                records += [
+                    tombstone(key) for key in keys if self._is_expired(key, now_ms, retention_ms)
+                ]
+                if not keys:
+                    records += self._maybe_remove(group_id, len(records) - first)
+                looked_at += len(keys) + 1
+                if looked_at >= SLICE_OFFSETS:
+                    yield records
+                    records, looked_at, first = [], 0, 0
+        yield records
 
-    def _is_expired(
-        self, group: Group, key: OffsetCommitKey, now_ms: int, retention_ms: int
-    ) -> bool:
+    def _maybe_remove(self, group_id: str, leaving: int) -> Sequence[CoordinatorRecord]:
+        """What removes a group that has nobody and no offsets but those that are `leaving`."""
+        group = self._registry.get(group_id)
+        left = sum(map(len, self._store.of_group(group_id).values())) - leaving
+        if group is None or left or not group.is_empty:
+            return ()
+        return group.tombstones()
+
+    def _is_expired(self, key: OffsetCommitKey, now_ms: int, retention_ms: int) -> bool:
         value = self._store.get(*key)
-        assert value is not None, f"{key} vanished while it was looked at"
+        group = self._registry.get(key.group_id)
+        if value is None or group is None:
+            return False
         base_ms = group.offset_expiry_base_ms(key.topic, value.commit_timestamp_ms)
         if base_ms is None:
             return False

@@ -1,10 +1,11 @@
 """`GroupRecordCodec`: the formats of `__consumer_offsets`, chosen by the number in the key.
 
 The first two bytes of a key say what the record is; kinds that are not known here (share and
-streams groups, future ones) are passed over, as a Kafka broker passes over what is newer
-than itself.
+streams groups, future ones) are passed over with one word in the log, as a Kafka broker passes
+over what is newer than itself.
 """
 
+import logging
 from typing import Final, cast
 
 from odradek.coordinator import consumer_group_records
@@ -28,11 +29,16 @@ from odradek.coordinator.offset_records import (
 )
 from odradek.coordinator.records import CoordinatorRecord, RecordCodec, RecordError
 
+logger = logging.getLogger(__name__)
+
 _NUMBER_BYTES: Final = 2
 
 
 class GroupRecordCodec(RecordCodec):
     """Kafka's keys and values; see the modules of each kind for the versions."""
+
+    def __init__(self) -> None:
+        self._passed_over: set[int] = set()
 
     def encode(self, record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
         """See `RecordCodec`."""
@@ -61,4 +67,10 @@ class GroupRecordCodec(RecordCodec):
         if number in consumer_group_records.KEY_TYPES:
             other = None if value is None else consumer_group_records.decode_value(number, value)
             return CoordinatorRecord(consumer_group_records.decode_key(number, key), other)
+        self._pass_over(number)
         return None
+
+    def _pass_over(self, number: int) -> None:
+        if number not in self._passed_over:
+            self._passed_over.add(number)
+            logger.warning("records of kind %d are not known here and passed over", number)

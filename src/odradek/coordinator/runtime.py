@@ -6,9 +6,10 @@
     response leaves
 
 A partition that this broker comes to lead gets a shard, which is loaded by replaying the log:
-in slices, so that the event loop goes on serving. Until then its commands are answered with
-COORDINATOR_LOAD_IN_PROGRESS; where this broker does not lead, with NOT_COORDINATOR. When the
-leadership is lost the shard is dropped, whatever it knew: the log knows it too.
+in slices, one in a turn of the event loop however many partitions wait, so that it goes on
+serving. Until then its commands are answered with COORDINATOR_LOAD_IN_PROGRESS; where this
+broker does not lead, with NOT_COORDINATOR. When the leadership is lost the shard is dropped,
+whatever it knew: the log knows it too. Upkeep that looks at everything (`sweep`) is sliced too.
 
 Commands that may linger (offset commits) gather in one batch until `flush`, which the server
 calls at the end of a socket read. Every other command is appended at once, behind what has
@@ -44,6 +45,7 @@ from odradek.records.reader import read_batch
 logger = logging.getLogger(__name__)
 
 LOAD_SLICE_BYTES: Final = 256 * 1024
+FIRST_SLICE_BYTES: Final = 16 * 1024
 _RECORD_OVERHEAD_BYTES: Final = 32
 
 Append = Callable[[Sequence[CoordinatorRecord], OnCommitted], None]
@@ -180,11 +182,15 @@ class CoordinatorRuntime(Generic[S]):
         self._write_number = 0
         self._contexts: dict[int, _Context[S]] = {}
         self._lingering: dict[int, _Context[S]] = {}
+        self._loading: deque[_Context[S]] = deque()
 
     # Leadership
 
     def on_elected(self, partition: int, leader_epoch: int) -> None:
-        """This broker leads the partition in that epoch: loads it, unless it has already."""
+        """This broker leads the partition in that epoch: loads it, unless it has already.
+
+        A small partition is loaded when this returns.
+        """
         context = self._contexts.get(partition)
         if context is not None:
             if context.leader_epoch >= leader_epoch:
@@ -197,8 +203,12 @@ class CoordinatorRuntime(Generic[S]):
             context.next_offset, context.end_offset = self._writer.bounds(partition)
         except BrokerError as error:
             self._fail_load(context, error)
-        else:
-            self._load_slice(context)
+            return
+        slice_bytes = min(FIRST_SLICE_BYTES, self._settings.load_slice_bytes)
+        if not self._load_slice(context, slice_bytes):
+            self._loading.append(context)
+            if len(self._loading) == 1:
+                self._defer(self._load_next)
 
     def on_resigned(self, partition: int) -> None:
         """This broker does not lead the partition any more."""
@@ -221,27 +231,34 @@ class CoordinatorRuntime(Generic[S]):
         for partition in list(self._contexts):
             self.on_resigned(partition)
 
-    def _load_slice(self, context: _Context[S]) -> None:
-        """Replays a part of the log, and lets the loop turn before the next."""
-        if self._contexts.get(context.partition) is not context:
-            return
+    def _load_next(self) -> None:
+        """Replays one slice of the partition whose turn it is; then the loop turns."""
+        context = self._loading.popleft()
+        if self._leads(context) and not self._load_slice(context, self._settings.load_slice_bytes):
+            self._loading.append(context)
+        if self._loading:
+            self._defer(self._load_next)
+
+    def _leads(self, context: _Context[S]) -> bool:
+        return self._contexts.get(context.partition) is context
+
+    def _load_slice(self, context: _Context[S], max_bytes: int) -> bool:
+        """Replays a part of the log; whether loading is over."""
         if context.next_offset < context.end_offset:
             try:
-                self._replay_slice(context)
+                self._replay_slice(context, max_bytes)
             except BrokerError as error:
                 self._fail_load(context, error)
-                return
+                return True
         if context.next_offset < context.end_offset:
-            self._defer(lambda: self._load_slice(context))
-            return
+            return False
         context.state = _State.ACTIVE
         assert context.shard is not None
         context.shard.on_loaded()
+        return True
 
-    def _replay_slice(self, context: _Context[S]) -> None:
-        data = self._writer.read(
-            context.partition, context.next_offset, self._settings.load_slice_bytes
-        )
+    def _replay_slice(self, context: _Context[S], max_bytes: int) -> None:
+        data = self._writer.read(context.partition, context.next_offset, max_bytes)
         headers = split_batches(data, drop_partial_tail=True)
         if not headers:
             context.next_offset = context.end_offset
@@ -293,6 +310,32 @@ class CoordinatorRuntime(Generic[S]):
         shard = self._active(key).shard
         assert shard is not None
         return shard
+
+    def sweep(self, work: Callable[[S], Iterator[Sequence[CoordinatorRecord]]]) -> None:
+        """Runs long work over the shards in charge, letting the loop turn between two slices.
+
+        `work` yields what each slice wants to write. That is appended before the next slice is
+        asked for, which may find the shard changed by others; a lost shard is asked no more.
+        """
+        self._sweep_slice(self._sweep_slices(work))
+
+    def _sweep_slice(self, slices: Iterator[None]) -> None:
+        for _ in slices:
+            self._defer(lambda: self._sweep_slice(slices))
+            return
+
+    def _sweep_slices(
+        self, work: Callable[[S], Iterator[Sequence[CoordinatorRecord]]]
+    ) -> Iterator[None]:
+        for context in list(self._contexts.values()):
+            if context.state is not _State.ACTIVE or context.shard is None:
+                continue
+            for records in work(context.shard):
+                if records:
+                    self._append(context, records, _ignore)
+                yield
+                if not self._leads(context):
+                    break
 
     def shards(self) -> Iterator[S]:
         """The shards that are in charge."""
@@ -386,7 +429,7 @@ class CoordinatorRuntime(Generic[S]):
         linger: bool = False,
         on_late: Callable[[], None] | None = None,
     ) -> None:
-        if self._contexts.get(context.partition) is not context:
+        if not self._leads(context):
             on_committed(not_coordinator())
             return
         try:
@@ -444,7 +487,7 @@ class CoordinatorRuntime(Generic[S]):
         if batch.delayed is not None and batch.key is not None:
             batch.delayed.is_written = True
             self._writes.check_and_complete(batch.key, "committed")
-        if error is None and self._contexts.get(context.partition) is not context:
+        if error is None and not self._leads(context):
             error = not_coordinator()
         for write in batch.writes:
             if error is None:
@@ -460,8 +503,9 @@ def not_coordinator() -> BrokerError:
 
 
 def _ignore(_error: BrokerError | None) -> None:
-    """The outcome of the first part of a write that takes several batches: its last part's
-    outcome is the whole's, since a later batch is never committed without the earlier."""
+    """The outcome of upkeep, which looks again, and of the first part of a write that takes
+    several batches: its last part's outcome is the whole's, since a later batch is never
+    committed without the earlier."""
 
 
 def _nobody_waits() -> None:

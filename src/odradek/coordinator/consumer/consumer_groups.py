@@ -90,7 +90,7 @@ class ConsumerGroups:
 
     def _assignor_names(self) -> list[str]:
         """The assignors that are switched on, the default first."""
-        names: list[str] = self.services.config["group.consumer.assignors"]
+        names: tuple[str, ...] = self.services.config["group.consumer.assignors"]
         return [name for name in names if name in ASSIGNORS] or list(ASSIGNORS)
 
     def describe(self, group_id: str) -> DescribedGroup:
