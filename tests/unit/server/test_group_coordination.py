@@ -1,0 +1,133 @@
+"""The group coordinator in a broker: its topic, its log and its upkeep, by their settings."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource
+
+import odradek
+from odradek.clock import ManualClock
+
+TIMEOUT_S = 30
+MINUTE_MS = 60_000
+INTERNAL = "__consumer_offsets"
+
+
+def commit(broker: odradek.Broker, group_id: str, topic: str, offset: int) -> None:
+    """What a consumer that only assigns itself partitions does."""
+    settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": group_id}
+    consumer = Consumer({**settings, "enable.auto.commit": False})
+    consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+    consumer.close()
+
+
+def offsets(broker: odradek.Broker, group_id: str) -> dict[str, int]:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group_id)])
+    found = asked[group_id].result(TIMEOUT_S).topic_partitions
+    return {each.topic: each.offset for each in found}
+
+
+def test_offsets_expire_when_the_clock_says_so() -> None:
+    """Fails when nobody looks for expired offsets, or looks at other times than was set."""
+    clock = ManualClock()
+    config = {
+        "offsets.retention.minutes": 10,
+        "offsets.retention.check.interval.ms": 4 * MINUTE_MS,
+    }
+    with odradek.Broker(clock=clock, config=config) as broker:
+        broker.create_topic("t")
+        commit(broker, "g", "t", 5)
+        clock.advance(8 * MINUTE_MS)
+        assert offsets(broker, "g") == {"t": 5}
+        clock.advance(4 * MINUTE_MS - 1)  # expired, but nobody has looked
+        assert offsets(broker, "g") == {"t": 5}
+        clock.advance(1)
+        assert offsets(broker, "g") == {}
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        assert admin.list_consumer_groups().result(TIMEOUT_S).valid == []
+
+
+def test_the_internal_topic_is_made_as_it_was_set() -> None:
+    """Fails when the topic that everybody's offsets are in is not compacted, or of another size."""
+    config = {"offsets.topic.num.partitions": 7, "offsets.topic.segment.bytes": 1_000_000}
+    with odradek.Broker(config=config) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        assert INTERNAL not in admin.list_topics(timeout=TIMEOUT_S).topics
+        broker.create_topic("t")
+        commit(broker, "g", "t", 5)
+        topic = admin.list_topics(timeout=TIMEOUT_S).topics[INTERNAL]
+        assert (len(topic.partitions), len(topic.partitions[0].replicas)) == (7, 1)
+        resource = ConfigResource(ConfigResource.Type.TOPIC, INTERNAL)
+        described = admin.describe_configs([resource])[resource].result(TIMEOUT_S)
+        assert described["cleanup.policy"].value == "compact"
+        assert described["compression.type"].value == "producer"
+        assert described["segment.bytes"].value == "1000000"
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_the_internal_log_is_compressed_as_it_was_set(codec: int, tmp_path: Path) -> None:
+    """Fails when `offsets.topic.compression.codec` is passed over, or cannot be read back."""
+    config = {"offsets.topic.compression.codec": codec, "offsets.topic.num.partitions": 1}
+    with odradek.Broker(str(tmp_path), config=config) as broker:
+        broker.create_topic("t")
+        commit(broker, "g", "t", 5)
+        consumer = Consumer(
+            {
+                "bootstrap.servers": broker.bootstrap_servers,
+                "group.id": "looks",
+                "enable.auto.commit": False,
+                "check.crcs": True,
+            }
+        )
+        consumer.assign([TopicPartition(INTERNAL, 0, 0)])
+        message = consumer.poll(TIMEOUT_S)
+        assert message is not None
+        assert message.key() == b"\0\1" + b"\0\1g" + b"\0\1t" + b"\0\0\0\0"
+        consumer.close()
+    attributes = batch_attributes(tmp_path)
+    assert attributes & 7 == codec
+    with odradek.Broker(str(tmp_path), config=config) as broker:
+        assert offsets(broker, "g") == {"t": 5}
+
+
+def batch_attributes(data_dir: Path) -> int:
+    """The attributes of the first batch of the internal topic."""
+    path = data_dir / f"{INTERNAL}-0" / f"{0:020d}.log"
+    with path.open("rb") as log:
+        header = log.read(23)
+    return int.from_bytes(header[21:23], "big")
+
+
+@pytest.mark.parametrize("how", ["delete", "again"])
+def test_offsets_of_deleted_topics_go(how: str) -> None:
+    """Fails when a topic that is made anew inherits the offsets of the one before."""
+    with odradek.Broker() as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        for name in ("t", "u"):
+            broker.create_topic(name)
+            commit(broker, "g", name, 5)
+        admin.delete_topics(["t"])["t"].result(TIMEOUT_S)
+        if how == "again":
+            broker.create_topic("t")
+        assert offsets(broker, "g") == {"u": 5}
+
+
+def test_a_group_outlives_its_broker(tmp_path: Path) -> None:
+    """Fails when a restart forgets offsets, or the groups that stored them."""
+
+    def groups(broker: odradek.Broker) -> list[str]:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        listed = admin.list_consumer_groups().result(TIMEOUT_S)
+        return sorted(each.group_id for each in listed.valid)
+
+    looks: list[Callable[[odradek.Broker], object]] = [groups, lambda each: offsets(each, "g")]
+    with odradek.Broker(str(tmp_path)) as broker:
+        broker.create_topic("t")
+        commit(broker, "g", "t", 5)
+        commit(broker, "h", "t", 6)
+        before = [look(broker) for look in looks]
+    with odradek.Broker(str(tmp_path)) as broker:
+        assert [look(broker) for look in looks] == before == [["g", "h"], {"t": 5}]
