@@ -23,6 +23,7 @@ from odradek.storage.checkpoints import (
     parse_epochs,
     parse_partition_metadata,
 )
+from odradek.storage.epoch_check import contradiction
 from odradek.storage.leader_epochs import LeaderEpochCache
 from odradek.storage.log import Log
 from odradek.storage.log_directory import LogDirectory
@@ -32,6 +33,7 @@ from odradek.storage.replay import replay_producers, snapshot_offsets
 from odradek.storage.segment import LogSegment
 from odradek.storage.segments import LogSegments
 from odradek.storage.swap import finish_replacements
+from odradek.storage.transaction_check import find_damage, rebuild
 
 _LITTER: Final = (names.DELETED_SUFFIX, ".tmp")
 
@@ -132,6 +134,7 @@ def open_log(
         log_end_offset,
         loader.recovered_from,
     )
+    loader.mend_transaction_indexes(segments, log_end_offset)
     loader.remove_stray_snapshots(segments, log_end_offset)
     recovery_point = min(opening.recovery_point, log_end_offset)
     log = Log(
@@ -169,6 +172,7 @@ class _Loader:
         self._seen_epochs: list[tuple[int, int]] = []
         # The base offset of the first segment that was recovered, -1 for none.
         self.recovered_from = UNKNOWN_OFFSET
+        self._present: set[str] = set()
 
     def load_segments(self) -> LogSegments:
         """The segments as the files say; an empty one when there are none."""
@@ -193,7 +197,8 @@ class _Loader:
         if not offsets:
             return LogSegments([self._segment(self._opening.log_start_offset, create=True)])
         segments = LogSegments([self._segment(offset) for offset in sorted(offsets)])
-        self._mend_missing_indexes(segments, set(present))
+        self._present = set(present)
+        self._mend_missing_indexes(segments)
         return segments
 
     def find_log_end(self, segments: LogSegments) -> int:
@@ -203,7 +208,13 @@ class _Loader:
             if not active.indexes_are_sane():
                 self._opening.report(f"{active.file.path}: the indexes are damaged, rebuilding")
                 active.rebuild_indexes()
-            return active.next_offset()
+            log_end_offset = active.next_offset()
+            if log_end_offset < self._opening.recovery_point:
+                self._opening.report(
+                    f"{active.file.path}: it ends at offset {log_end_offset}, the log was closed "
+                    f"at {self._opening.recovery_point}: records are missing"
+                )
+            return log_end_offset
         return self._recover(segments)
 
     def load_epochs(self, segments: LogSegments, log_end_offset: int) -> LeaderEpochCache:
@@ -211,7 +222,7 @@ class _Loader:
         file = f"{self._path}/{names.LEADER_EPOCH_CHECKPOINT}"
         cache = LeaderEpochCache(self._file_system, file, lambda: log_end_offset)
         try:
-            cache.restore(self._read_epochs(file, log_end_offset))
+            cache.restore(self._read_epochs(file, segments, log_end_offset))
         except CorruptCheckpoint as error:
             self._opening.report(f"{file}: {error}, rebuilding it from the log")
             self._collect_epochs(segments)
@@ -223,6 +234,21 @@ class _Loader:
                 cache.note(epoch, start_offset)
         cache.flush_if_changed()
         return cache
+
+    def mend_transaction_indexes(self, segments: LogSegments, log_end_offset: int) -> None:
+        """Makes those anew that are not what the records say; recovery has done so already."""
+        for segment in segments.all():
+            stem = f"{segment.base_offset:020d}"
+            files = {stem + names.TXN_INDEX_SUFFIX, stem + names.TXN_CHECK_SUFFIX}
+            if not files & self._present or 0 <= self.recovered_from <= segment.base_offset:
+                continue
+            following = segments.following(segment)
+            end_offset = log_end_offset if following is None else following.base_offset
+            problem = find_damage(segment, end_offset)
+            if problem is not None:
+                path = segment.transactions.path
+                self._opening.report(f"{path}: {problem}, rebuilding it from the log")
+                rebuild(self._file_system, segments, segment, end_offset)
 
     def remove_stray_snapshots(self, segments: LogSegments, log_end_offset: int) -> None:
         """Keeps the snapshots at segments' beginnings and the newest one."""
@@ -251,17 +277,21 @@ class _Loader:
             if offset not in with_log:
                 self._file_system.remove(names.segment_file(self._path, offset, suffix))
 
-    def _mend_missing_indexes(self, segments: LogSegments, present: set[str]) -> None:
+    def _mend_missing_indexes(self, segments: LogSegments) -> None:
         """Rebuilds the indexes of old segments where a file is missing.
 
         Those of the others are looked at when they are used: a wrong one is noticed then.
+        Recovery makes its own.
         """
-        for segment in segments.all():
+        old = segments.all()
+        if not self._opening.was_clean:
+            old = old[: max(segments.index_of(self._opening.recovery_point), 0)]
+        for segment in old:
             stem = f"{segment.base_offset:020d}"
             missing = [
                 suffix
                 for suffix in (names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX)
-                if stem + suffix not in present
+                if stem + suffix not in self._present
             ]
             if missing:
                 self._opening.report(f"{segment.file.path}: {missing} missing, rebuilding")
@@ -314,9 +344,15 @@ class _Loader:
             walk_segment(segment, self._note_epoch, check=False)
             segment.release()
 
-    def _read_epochs(self, file: str, log_end_offset: int) -> list[tuple[int, int]]:
+    def _read_epochs(
+        self, file: str, segments: LogSegments, log_end_offset: int
+    ) -> list[tuple[int, int]]:
         if self._file_system.size(file) < 0:
             if log_end_offset > 0:
                 raise CorruptCheckpoint("it is missing")
             return []
-        return parse_epochs(self._file_system.read_bytes(file))
+        epochs = parse_epochs(self._file_system.read_bytes(file))
+        problem = contradiction(epochs, segments, log_end_offset)
+        if problem is not None:
+            raise CorruptCheckpoint(problem)
+        return epochs

@@ -1,14 +1,19 @@
 """Rebuilding the producer state of a log from a snapshot and the records behind it."""
 
+from collections.abc import Sequence
 from functools import partial
 
 from odradek.model import UNKNOWN_OFFSET
-from odradek.records.batch import BatchHeader, Buffer
+from odradek.records.batch import BatchHeader, Buffer, parse_header
 from odradek.storage import names
 from odradek.storage.end_marker import parse_end_marker
 from odradek.storage.files import FileSystem
 from odradek.storage.producer_snapshot import CorruptSnapshot, decode_snapshot
-from odradek.storage.producer_state import CompletedTransaction, ProducerStateManager
+from odradek.storage.producer_state import (
+    CompletedTransaction,
+    ProducerState,
+    ProducerStateManager,
+)
 from odradek.storage.recovery import walk_segment
 from odradek.storage.segments import LogSegments
 from odradek.storage.transaction_index import AbortedEntry, TransactionIndex
@@ -36,7 +41,7 @@ def replay_producers(
         newest = min(newest, recovered_from)
         for segment in segments.between(recovered_from, log_end_offset):
             segment.transactions.clear()
-    load_snapshot(file_system, directory, producers, newest)
+    load_snapshot(file_system, directory, segments, producers, newest)
     start_offset = producers.map_end_offset
     if start_offset < log_end_offset:
         for segment in segments.between(start_offset, log_end_offset):
@@ -47,7 +52,7 @@ def replay_producers(
                     indexed = segment.transactions
                 walk_segment(
                     segment,
-                    partial(_replay, producers, indexed),
+                    partial(replay_into, producers, indexed),
                     from_position=place.position,
                     next_offset=place.base_offset,
                     check=False,
@@ -59,20 +64,46 @@ def replay_producers(
 
 
 def load_snapshot(
-    file_system: FileSystem, directory: str, producers: ProducerStateManager, log_end_offset: int
+    file_system: FileSystem,
+    directory: str,
+    segments: LogSegments,
+    producers: ProducerStateManager,
+    log_end_offset: int,
 ) -> None:
     """Loads the newest usable snapshot; without one the state is empty, at offset 0."""
     for offset in sorted(snapshot_offsets(file_system, directory), reverse=True):
         path = names.segment_file(directory, offset, names.SNAPSHOT_SUFFIX)
         if offset <= log_end_offset:
             try:
-                producers.load(decode_snapshot(file_system.read_bytes(path)), offset)
+                states = decode_snapshot(file_system.read_bytes(path))
+                _check_origin(states, offset, segments)
+                producers.load(states, offset)
                 return
             except CorruptSnapshot:
                 # An older one, or the records themselves, say the same.
                 pass
         file_system.remove(path)
     producers.load([], 0)
+
+
+def _check_origin(states: Sequence[ProducerState], offset: int, segments: LogSegments) -> None:
+    """Asks the log for the newest batch of a snapshot.
+
+    Raises:
+        CorruptSnapshot: it is another log's.
+    """
+    newest = max(states, key=lambda state: state.last_offset, default=None)
+    if newest is None or newest.last_offset < segments.first.base_offset:
+        return
+    if newest.last_offset >= offset:
+        raise CorruptSnapshot(f"it knows offset {newest.last_offset}")
+    segment = segments.floor(newest.last_offset)
+    place = segment.locate(newest.last_offset) if segment is not None else None
+    if segment is None or place is None or place.base_offset > newest.last_offset:
+        return
+    header = parse_header(segment.read(place.position, place.size_bytes))
+    if header.producer_id != newest.producer_id:
+        raise CorruptSnapshot(f"offset {newest.last_offset} has another producer")
 
 
 def snapshot_offsets(file_system: FileSystem, directory: str) -> list[int]:
@@ -85,12 +116,13 @@ def snapshot_offsets(file_system: FileSystem, directory: str) -> list[int]:
     return offsets
 
 
-def _replay(
+def replay_into(
     producers: ProducerStateManager,
     index: TransactionIndex | None,
     header: BatchHeader,
     batch: Buffer,
 ) -> None:
+    """Takes in one batch; the transaction that it aborts is added to `index`, if that is given."""
     completed = replay_batch(producers, header, batch)
     if index is not None and completed is not None and completed.is_aborted:
         index.append(

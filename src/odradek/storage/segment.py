@@ -60,7 +60,9 @@ class LogSegment:
         self._bytes_since_last_entry = 0
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
-        self.transactions = TransactionIndex(file_system, self._path(names.TXN_INDEX_SUFFIX))
+        self.transactions = TransactionIndex(
+            file_system, self._path(names.TXN_INDEX_SUFFIX), self._path(names.TXN_CHECK_SUFFIX)
+        )
         self._max_timestamp = NO_TIMESTAMP
         self._offset_of_max_timestamp = base_offset
         self._timestamps_loaded = create
@@ -293,16 +295,17 @@ class LogSegment:
     def seal(self) -> None:
         """Writes the closing time entry and cuts the indexes to size: no append follows."""
         self._load_timestamps()
-        if self._max_timestamp > NO_TIMESTAMP:
-            self.time_index.maybe_append(self._max_timestamp, self._offset_of_max_timestamp)
-        self._trim()
+        self._close_indexes()
+        self.transactions.seal(sync=False)
 
     def close(self) -> None:
         """Leaves the files as a reader expects them and lets go of them."""
         if self._timestamps_loaded and self.file.size > 0:
-            self.seal()
+            self._close_indexes()
         else:
             self._trim()
+        # The only file besides the log that the next start cannot do without.
+        self.transactions.seal(sync=True)
         self.release()
 
     def release(self) -> None:
@@ -338,7 +341,9 @@ class LogSegment:
 
     def _note_paths(self) -> None:
         self.file.renamed(self._path(names.LOG_SUFFIX))
-        self.transactions.renamed(self._path(names.TXN_INDEX_SUFFIX))
+        self.transactions.renamed(
+            self._path(names.TXN_INDEX_SUFFIX), self._path(names.TXN_CHECK_SUFFIX)
+        )
         if self._offset_index is not None:
             self._offset_index.renamed(self._path(names.INDEX_SUFFIX))
         if self._time_index is not None:
@@ -481,6 +486,11 @@ class LogSegment:
         if self._first_timestamp >= 0 and max_timestamp >= 0:
             return max_timestamp - self._first_timestamp
         return now_ms - self.created_ms
+
+    def _close_indexes(self) -> None:
+        if self._max_timestamp > NO_TIMESTAMP:
+            self.time_index.maybe_append(self._max_timestamp, self._offset_of_max_timestamp)
+        self._trim()
 
     def _trim(self) -> None:
         if self._offset_index is not None:
