@@ -13,24 +13,20 @@ what they caused. Commands:
     wait ms=N              the clock is moved; what is due happens
     restart                the broker is killed and comes back with its log
     show                   the group         waiting   what waits, and until when
-
-`ODRADEK_REWRITE=1` writes the outcomes into the files: read the difference before keeping it.
 """
 
-import os
 from pathlib import Path
 
 import pytest
+from tests.scenario.golden import Story, check, stories
 from tests.unit.coordinator.consumers import Consumer, ConsumerWorld, Named
 
-STORIES = sorted((Path(__file__).parent / "testdata" / "consumer_groups").glob("*.txt"))
 
-
-class Story:
+class GroupStory(Story):
     """A coordinator, its members, and what happened since the last block."""
 
     def __init__(self) -> None:
-        self.lines: list[str] = []
+        super().__init__()
         self.counts: dict[str, int] = {}
         self.rest("0")
 
@@ -132,12 +128,6 @@ class Story:
         assigned = text_of(self.world.named(consumer.assigned))
         self.lines.append(f"{name} {does}: epoch={consumer.epoch} {assigned}")
 
-    def do(self, command: str) -> None:
-        verb, *words = command.split()
-        names = [word for word in words if "=" not in word]
-        values = dict(word.split("=", 1) for word in words if "=" in word)
-        getattr(self, verb)(*names, **values)
-
 
 def text_of(partitions: Named) -> str:
     """Partitions in a few letters: "t-0,1 u-3"; "nothing"."""
@@ -145,30 +135,7 @@ def text_of(partitions: Named) -> str:
     return " ".join(parts) or "nothing"
 
 
-@pytest.mark.parametrize("path", STORIES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", stories(__file__, "consumer_groups"), ids=lambda path: path.stem)
 def test_story(path: Path) -> None:
     """Fails when a member is told something else, or something happens at another time."""
-    told = tell(path.read_text(encoding="utf-8"))
-    if os.environ.get("ODRADEK_REWRITE"):
-        path.write_text(told, encoding="utf-8")
-    assert told == path.read_text(encoding="utf-8")
-
-
-def tell(text: str) -> str:
-    """The file's text with the outcomes that it has today."""
-    story = Story()
-    told: list[str] = []
-    in_outcome = False
-    for line in text.rstrip("\n").split("\n"):
-        if line == "----":
-            told += ["----", *story.lines]
-            story.lines = []
-            in_outcome = True
-        elif not line:
-            told.append("")
-            in_outcome = False
-        elif not in_outcome:
-            told.append(line)
-            if not line.startswith("#"):
-                story.do(line)
-    return "\n".join(told) + "\n"
+    check(path, GroupStory())

@@ -12,28 +12,24 @@ they caused. Commands:
     wait ms=N        the clock is moved; what is due happens
     restart          the broker is killed and comes back with its log
     show             the group            waiting   what waits, and until when
-
-`ODRADEK_REWRITE=1` writes the outcomes into the files: read the difference before keeping it.
 """
 
-import os
 from pathlib import Path
 
 import pytest
+from tests.scenario.golden import Story, check, stories
 from tests.unit.coordinator.fakes import Member, World
 
 from odradek.coordinator.classic_group import ClassicGroup
 from odradek.coordinator.classic_requests import JoinResult, SyncResult
 from odradek.errors import BrokerError, ErrorCode
 
-STORIES = sorted((Path(__file__).parent / "testdata" / "rebalances").glob("*.txt"))
 
-
-class Story:
+class GroupStory(Story):
     """A coordinator, its members, and what happened since the last block."""
 
     def __init__(self) -> None:
-        self.lines: list[str] = []
+        super().__init__()
         self.group()
 
     def group(self, initial_delay_ms: str = "0", max_size: str = "1000") -> None:
@@ -90,7 +86,7 @@ class Story:
 
     def commit(self, name: str, **offsets: str) -> None:
         ((partition, offset),) = offsets.items()
-        key = ("t", int(partition[1:]))
+        key = ("t", int(partition))
         outcome = self.world.commit("g", {key: int(offset)}, self.members[name])
         code = outcome.code if isinstance(outcome, BrokerError) else ErrorCode.NONE
         self.lines.append(f"{name} commits: {code.name}")
@@ -134,19 +130,11 @@ class Story:
         assert group is None or isinstance(group, ClassicGroup)
         return group
 
-    def do(self, command: str) -> None:
-        verb, *words = command.split()
-        names = [word for word in words if "=" not in word]
-        values = dict(word.split("=") for word in words if "=" in word)
-        if verb == "commit":
-            values = {f"p{key}": value for key, value in values.items()}
-        getattr(self, verb)(*names, **values)
-
 
 class Teller(Member):
     """A member that tells the story what it is answered."""
 
-    def __init__(self, story: Story, name: str, **parts: object) -> None:
+    def __init__(self, story: GroupStory, name: str, **parts: object) -> None:
         super().__init__(story.world, name, **parts)  # type: ignore[arg-type]
         self.story = story
 
@@ -181,30 +169,7 @@ class _Telling(list[SyncResult]):
         self.member.story.lines.append(line)
 
 
-@pytest.mark.parametrize("path", STORIES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", stories(__file__, "rebalances"), ids=lambda path: path.stem)
 def test_story(path: Path) -> None:
     """Fails when a member is told something else, or something happens at another time."""
-    told = tell(path.read_text(encoding="utf-8"))
-    if os.environ.get("ODRADEK_REWRITE"):
-        path.write_text(told, encoding="utf-8")
-    assert told == path.read_text(encoding="utf-8")
-
-
-def tell(text: str) -> str:
-    """The file's text with the outcomes that it has today."""
-    story = Story()
-    told: list[str] = []
-    in_outcome = False
-    for line in text.rstrip("\n").split("\n"):
-        if line == "----":
-            told += ["----", *story.lines]
-            story.lines = []
-            in_outcome = True
-        elif not line:
-            told.append("")
-            in_outcome = False
-        elif not in_outcome:
-            told.append(line)
-            if not line.startswith("#"):
-                story.do(line)
-    return "\n".join(told) + "\n"
+    check(path, GroupStory())
