@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from odradek.config.topic import LogConfig
+from odradek.errors import BrokerError
 from odradek.model import NO_TIMESTAMP, TopicPartition
 from odradek.records.batch import BatchHeader, parse_header
 from odradek.records.reader import read_batch
@@ -102,20 +103,68 @@ class LocalLog:
         try:
             return self._read_below(fetch_offset, max_bytes, upper_offset, min_one_message)
         except OSError as error:
-            raise self.log_directory.storage_error(error, f"reading {self.path}") from error
+            raise self._read_failed(error) from error
 
     def aborted_transactions(
         self, fetch_offset: int, upper_offset: int
     ) -> list[AbortedTransaction]:
-        """The aborted transactions with records in [fetch offset, upper offset)."""
+        """The aborted transactions with records in [fetch offset, upper offset).
+
+        Raises:
+            BrokerError: KAFKA_STORAGE_ERROR.
+        """
         found: list[AbortedTransaction] = []
-        for index in range(max(self.segments.index_of(fetch_offset), 0), len(self.segments)):
-            if self.segments.at(index).transactions.collect(fetch_offset, upper_offset, found):
-                break
+        try:
+            for segment in self.segments.all()[max(self.segments.index_of(fetch_offset), 0) :]:
+                if segment.transactions.collect(fetch_offset, upper_offset, found):
+                    break
+        except OSError as error:
+            raise self._read_failed(error) from error
         return found
 
-    def place_of(self, offset: int) -> LogOffsetMetadata | None:
-        """Where the batch that holds `offset` or the next one begins, None at the end."""
+    def place_in_segments(self, offset: int) -> LogOffsetMetadata | None:
+        """Where the batch that holds `offset` or the next one begins, None at the end.
+
+        Raises:
+            BrokerError: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
+        """
+        try:
+            return self._place_of(offset)
+        except OSError as error:
+            raise self._read_failed(error) from error
+
+    def find_timestamp(self, timestamp: int, from_offset: int) -> TimestampOffset | None:
+        """The first record from `from_offset` on that is not older than `timestamp`.
+
+        Raises:
+            BrokerError: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
+        """
+        try:
+            for segment in self.segments.all()[max(self.segments.index_of(from_offset), 0) :]:
+                place = segment.locate_timestamp(timestamp, from_offset)
+                if place is not None:
+                    found = _first_not_older(segment, place, timestamp, from_offset)
+                    if found is not None:
+                        return found
+        except OSError as error:
+            raise self._read_failed(error) from error
+        return None
+
+    def find_max_timestamp(self, from_offset: int) -> TimestampOffset | None:
+        """The first of the records with the largest timestamp, None without timestamps.
+
+        Raises:
+            BrokerError: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
+        """
+        try:
+            return self._find_max_timestamp(from_offset)
+        except OSError as error:
+            raise self._read_failed(error) from error
+
+    def _read_failed(self, error: OSError) -> BrokerError:
+        return self.log_directory.storage_error(error, f"reading {self.path}")
+
+    def _place_of(self, offset: int) -> LogOffsetMetadata | None:
         index = max(self.segments.index_of(offset), 0)
         while index < len(self.segments):
             segment = self.segments.at(index)
@@ -126,18 +175,7 @@ class LocalLog:
             index += 1
         return None
 
-    def find_timestamp(self, timestamp: int, from_offset: int) -> TimestampOffset | None:
-        """The first record from `from_offset` on that is not older than `timestamp`."""
-        for segment in self.segments.all()[max(self.segments.index_of(from_offset), 0) :]:
-            place = segment.locate_timestamp(timestamp, from_offset)
-            if place is not None:
-                found = _first_not_older(segment, place, timestamp, from_offset)
-                if found is not None:
-                    return found
-        return None
-
-    def find_max_timestamp(self, from_offset: int) -> TimestampOffset | None:
-        """The first of the records with the largest timestamp, None without timestamps."""
+    def _find_max_timestamp(self, from_offset: int) -> TimestampOffset | None:
         best: LogSegment | None = None
         for segment in self.segments.all():
             if best is None or segment.max_timestamp > best.max_timestamp:
@@ -152,7 +190,7 @@ class LocalLog:
     def _read_below(
         self, fetch_offset: int, max_bytes: int, upper_offset: int, min_one_message: bool
     ) -> LogReadInfo:
-        place = self.place_of(fetch_offset)
+        place = self._place_of(fetch_offset)
         if place is None:
             return LogReadInfo(LogOffsetMetadata(fetch_offset), [], 0)
         index = self.segments.index_of(place.segment_base_offset)

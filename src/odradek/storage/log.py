@@ -253,16 +253,18 @@ class Log(LocalLog):
     def _should_roll(
         self, staged: Staged, header: BatchHeader, size_bytes: int, now_ms: int
     ) -> bool:
-        config = self.config
-        return self.segments.active.should_roll(
-            staged.size_bytes,
-            size_bytes,
-            staged.end_offset + header.last_offset_delta,
-            header.max_timestamp,
-            now_ms,
-            config.segment_bytes,
-            self._segment_ms,
-        )
+        try:
+            return self.segments.active.should_roll(
+                staged.size_bytes,
+                size_bytes,
+                staged.end_offset + header.last_offset_delta,
+                header.max_timestamp,
+                now_ms,
+                self.config.segment_bytes,
+                self._segment_ms,
+            )
+        except OSError as error:
+            raise self.log_directory.storage_error(error, f"appending to {self.path}") from error
 
     def _stage(
         self, staged: Staged, valid: ValidRecords, leader_epoch: int, result: int
@@ -300,7 +302,13 @@ class Log(LocalLog):
         if marker is not None:
             completed = self.producers.complete(header, marker.is_commit, marker.coordinator_epoch)
             if completed is not None and completed.is_aborted:
-                staged.aborted.append(completed)
+                # Asked now: what follows in the row may decide or begin other transactions.
+                stable = self.producers.last_stable_offset(completed)
+                staged.aborted.append(
+                    AbortedEntry(
+                        completed.producer_id, completed.first_offset, completed.last_offset, stable
+                    )
+                )
 
     def _replicated_headers(self, records: memoryview) -> list[BatchHeader]:
         headers = split_batches(records, drop_partial_tail=True)
@@ -322,9 +330,7 @@ class Log(LocalLog):
         segment = self.segments.active
         position = segment.size_bytes
         try:
-            segment.append(
-                staged.buffers, staged.headers, staged.size_bytes, self._aborted_entries(staged)
-            )
+            segment.append(staged.buffers, staged.headers, staged.size_bytes, staged.aborted)
         except OSError as error:
             self.producers.rollback()
             failure = self.log_directory.storage_error(error, f"appending to {segment.file.path}")
@@ -345,17 +351,6 @@ class Log(LocalLog):
         for header in headers:
             if header.partition_leader_epoch > self.leader_epochs.latest_epoch:
                 self.assign_epoch(header.partition_leader_epoch, header.base_offset)
-
-    def _aborted_entries(self, staged: Staged) -> list[AbortedEntry]:
-        return [
-            AbortedEntry(
-                transaction.producer_id,
-                transaction.first_offset,
-                transaction.last_offset,
-                self.producers.last_stable_offset(transaction),
-            )
-            for transaction in staged.aborted
-        ]
 
     def _note_unflushed(self, record_count: int, now_ms: int) -> None:
         if self.unflushed_records == 0:
@@ -402,7 +397,7 @@ class Log(LocalLog):
             return self.log_end_offset_metadata
         if offset > self.log_end_offset or offset < self.log_start_offset:
             return None
-        return self.place_of(offset)
+        return self.place_in_segments(offset)
 
     def fetch_offset_by_timestamp(self, timestamp: int, upper: int) -> TimestampOffset | None:
         """The first record below `upper` whose timestamp is not older, None when there is none.
@@ -525,10 +520,10 @@ class Log(LocalLog):
         Raises:
             BrokerError: KAFKA_STORAGE_ERROR.
         """
-        doomed = segments_to_delete(self, now_ms)
-        if not doomed:
-            return 0
         try:
+            doomed = segments_to_delete(self, now_ms)
+            if not doomed:
+                return 0
             if len(doomed) == len(self.segments):
                 # The active one goes too: its successor has to be there first.
                 self.roll_segment()

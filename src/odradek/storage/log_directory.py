@@ -81,7 +81,8 @@ class LogDirectory:
         """Checks `meta.properties` against the broker, or writes it into a new directory.
 
         Raises:
-            ValueError: the directory belongs to another cluster or broker.
+            ValueError: the directory belongs to another cluster or broker, or the file, which
+                is named, is damaged.
         """
         path = self.file_path(names.META_PROPERTIES)
         if self.file_system.size(path) < 0:
@@ -89,15 +90,20 @@ class LogDirectory:
             data = checkpoints.encode_meta_properties(cluster_id, node_id, new_id)
             self.file_system.replace(path, data, sync=True)
             return
-        found = checkpoints.parse_meta_properties(self.file_system.read_bytes(path))
+        try:
+            found = checkpoints.parse_meta_properties(self.file_system.read_bytes(path))
+            if "directory.id" in found:
+                self.directory_id = checkpoints.decode_uuid(found["directory.id"])
+        except checkpoints.CorruptCheckpoint as error:
+            raise ValueError(f"{path}: {error}") from error
         held = (found.get("cluster.id"), found.get("node.id", found.get("broker.id")))
+        if found.get("version") not in ("0", "1") or None in held:
+            raise ValueError(f"{path}: it does not name, in version 0 or 1, its cluster and broker")
         if held != (cluster_id, str(node_id)):
             raise ValueError(
                 f"{path} belongs to broker {held[1]} of cluster {held[0]}, "
                 f"this is broker {node_id} of cluster {cluster_id}"
             )
-        if "directory.id" in found:
-            self.directory_id = checkpoints.decode_uuid(found["directory.id"])
 
     def file_path(self, name: str) -> str:
         """The path of a file of this directory."""

@@ -2,7 +2,7 @@
 
 from odradek.records.batch import BatchHeader
 from odradek.storage.files import Buffer
-from odradek.storage.producer_state import CompletedTransaction
+from odradek.storage.transaction_index import AbortedEntry
 
 
 class Staged:
@@ -19,7 +19,7 @@ class Staged:
         self.buffers: list[Buffer] = []
         self.headers: list[BatchHeader] = []
         self.results: list[int] = []
-        self.aborted: list[CompletedTransaction] = []
+        self.aborted: list[AbortedEntry] = []
 
     def add(self, header: BatchHeader) -> None:
         """Adds a batch; its bytes come by `add_buffer`, with those of its neighbours."""
