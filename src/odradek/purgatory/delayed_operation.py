@@ -21,17 +21,17 @@ from odradek.timer.timer_task import TimerTask
 class OperationCounts:
     """What one purgatory counts about its operations, kept by the operations themselves."""
 
-    __slots__ = ("completed", "expired", "pending", "pending_watches")
+    __slots__ = ("completed", "expired", "pending_watches", "watched")
 
     def __init__(self) -> None:
-        self.pending: i64 = 0
-        """Operations that wait: watched, in the timer, not complete."""
-        self.pending_watches: i64 = 0
-        """Under how many keys those are watched, together."""
+        self.watched: i64 = 0
+        """Operations that had to wait; those that still do are this less `completed`."""
         self.completed: i64 = 0
         """Operations that waited and were completed, by their time-out or before it."""
         self.expired: i64 = 0
         """How many of those by their time-out."""
+        self.pending_watches: i64 = 0
+        """Under how many keys those that still wait are watched, together."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True, acyclic=True)
@@ -78,18 +78,13 @@ class DelayedOperation(TimerTask):
         if self._completed:
             return False
         self._completed = True
-        self._leave_counts()
+        counts = self._counts
+        if counts is not None:
+            counts.completed += 1
+            counts.pending_watches -= self._watches
         self.cancel()
         self.on_complete()
         return True
-
-    def _leave_counts(self) -> None:
-        counts = self._counts
-        if counts is not None:
-            self._counts = None
-            counts.pending -= 1
-            counts.pending_watches -= self._watches
-            counts.completed += 1
 
     def safe_try_complete(self) -> bool:
         """`try_complete`, on any thread; True when this call completed the operation.
@@ -103,21 +98,19 @@ class DelayedOperation(TimerTask):
             self._check_again = True
             return False
         self._checking = True
-        while True:
-            self._check_again = False
-            try:
+        try:
+            completed = self.try_complete()
+            while self._check_again and not self._completed:
+                self._check_again = False
                 completed = self.try_complete()
-            except BaseException:
-                self._checking = False
-                raise
-            if completed or self._completed or not self._check_again:
-                self._checking = False
-                return completed
+        finally:
+            self._checking = False
+        return completed
 
     def run(self) -> None:
         """The time is over: completes the operation, unless somebody was earlier."""
-        counts = self._counts
         if self.force_complete():
+            counts = self._counts
             if counts is not None:
                 counts.expired += 1
             self.on_expiration()

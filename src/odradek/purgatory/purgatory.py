@@ -85,9 +85,8 @@ class DelayedOperationPurgatory:
         self._watchers: dict[Hashable, Watchers] = {}
         self._counts = OperationCounts()
         self._watched: i64 = 0
-        self._estimated_total: i64 = 0
-        self._watched_total: i64 = 0
         self._completed_at_once: i64 = 0
+        self._completed_at_purge: i64 = 0
         self._completed_by_check: dict[str, int] = {}
 
     @property
@@ -98,7 +97,7 @@ class DelayedOperationPurgatory:
     @property
     def delayed(self) -> int:
         """Operations of this purgatory that are pending in the timer."""
-        return self._counts.pending
+        return self._counts.watched - self._counts.completed
 
     def try_complete_else_watch(
         self, operation: DelayedOperation, keys: Sequence[Hashable]
@@ -116,45 +115,37 @@ class DelayedOperationPurgatory:
         if operation.safe_try_complete():
             self._completed_at_once += 1
             return True
-        if self._watch_and_try(operation, keys):
+        if self._watch(operation, keys) and operation.safe_try_complete():
             return True
         if not operation.is_completed:
-            self._start_time_out(operation)
+            self.timer.add(operation)
+            if operation._completed:  # meanwhile, so what completed it came before the timer
+                operation.cancel()
         if self.reaper_enabled:
             self.maybe_purge()
         return False
 
-    def _start_time_out(self, operation: DelayedOperation) -> None:
-        self.timer.add(operation)
-        if operation.is_completed:  # meanwhile, so what completed it came before the timer
-            operation.cancel()
-
-    def _watch_and_try(self, operation: DelayedOperation, keys: Sequence[Hashable]) -> bool:
-        if operation._completed:
+    def _watch(self, operation: DelayedOperation, keys: Sequence[Hashable]) -> bool:
+        """Puts the operation into the lists of its keys; False when it completes on the way."""
+        watches: i64 = len(keys)
+        if operation.is_completed:
             return False
+        # No call up to the last sum: whoever completes it takes all of this back, or nothing.
         counts = self._counts
         operation._counts = counts
-        counts.pending += 1
-        self._estimated_total += 1
-        self._watched_total += 1
+        operation._watches = watches
+        counts.watched += 1
+        counts.pending_watches += watches
+        lists = self._watchers
         for key in keys:
-            if operation.is_completed:
+            if operation._completed:
                 return False
-            self._watch(operation, key)
-        return operation.safe_try_complete()
-
-    def _watch(self, operation: DelayedOperation, key: Hashable) -> None:
-        watchers = self._watchers.get(key)
-        if watchers is None:
-            watchers = Watchers()
-            self._watchers[key] = watchers
-        watchers.operations.append(operation)
-        self._watched += 1
-        # Completing takes its watches back and leaves the counts; what comes later, does not.
-        counts = operation._counts
-        if counts is not None:
-            operation._watches += 1
-            counts.pending_watches += 1
+            watchers = lists.get(key)
+            if watchers is None:
+                watchers = lists[key] = Watchers()
+            watchers.operations.append(operation)
+            self._watched += 1
+        return True
 
     def check_and_complete(self, key: Hashable, reason: str = "check") -> int:
         """Tries what waits under `key`, in the order of watching; how many this call completed.
@@ -181,18 +172,19 @@ class DelayedOperationPurgatory:
 
     def maybe_purge(self) -> bool:
         """Purges if enough completed operations are still watched; says whether it did."""
-        pending_watches = self._counts.pending_watches
+        counts = self._counts
         if self.amortised_purge:
-            due = self._watched - pending_watches > max(self.purge_interval, pending_watches)
+            completed = self._watched - counts.pending_watches
+            due = completed > self.purge_interval and completed > counts.pending_watches
         else:
-            due = self._estimated_total - self._counts.pending > self.purge_interval
+            due = counts.completed - self._completed_at_purge > self.purge_interval
         if due:
             self.purge()
         return due
 
     def purge(self) -> None:
         """Drops completed operations from all lists, and the keys whose lists become empty."""
-        self._estimated_total = self._counts.pending
+        self._completed_at_purge = self._counts.completed
         for key, watchers in list(self._watchers.items()):
             self._drop_completed(key, watchers)
 
@@ -219,7 +211,7 @@ class DelayedOperationPurgatory:
     def stats(self) -> PurgatoryStats:
         """The counts so far."""
         return PurgatoryStats(
-            watched=self._watched_total,
+            watched=self._counts.watched,
             completed_at_once=self._completed_at_once,
             completed_by_check=dict(self._completed_by_check),
             completed=self._counts.completed,
@@ -233,7 +225,11 @@ class DelayedOperationPurgatory:
                 one.cancel()
         self._watchers.clear()
         self._watched = 0
+        # What is forgotten counts no more, and if it completes yet, with the old counts.
+        forgotten = self._counts
         self._counts = OperationCounts()
+        self._counts.watched = self._counts.completed = forgotten.completed
+        self._counts.expired = forgotten.expired
 
 
 def since(waiting: WaitingOperation) -> int:

@@ -117,12 +117,12 @@ class SystemTimer(Timer):
         if task.bucket is not None:
             task.remove()
         task.expiration_ms = expiration_ms
-        first_due_ms = self._queue.first_due_ms
+        wheel, now_ms, first_due_ms = self.wheel, self._now_ms, self._queue.first_due_ms
         # An idle wheel lags behind the clock, and from there near deadlines look far.
-        if self._now_ms < first_due_ms and self._in_hand is None:
-            self.wheel.advance_clock(self._now_ms)
+        if wheel.current_time_ms < now_ms < first_due_ms and self._in_hand is None:
+            wheel.advance_clock(now_ms)
         # With a backlog the hands lag as well; what is due by the clock runs at once all the same.
-        if expiration_ms <= self._now_ms or not self.wheel.add(task):
+        if expiration_ms <= now_ms or not wheel.add(task):
             self._ready.add(task)
             return False
         if self._queue.first_due_ms < first_due_ms:
