@@ -36,6 +36,7 @@ logger = logging.getLogger(__name__)
 
 # Kafka has an undocumented setting for it.
 _EXPIRATION_CHECK_MS: Final = 600_000
+_BITS_OF_A_BYTE: Final = 8
 
 
 class LogManager:
@@ -160,14 +161,14 @@ class LogManager:
     ) -> Log:
         """The log of a partition, made when there is none, with these settings.
 
-        A log of another topic of the same name is set aside first: it may be an earlier topic's,
-        or this one's with a damaged `partition.metadata`, so it is not for us to delete.
+        A log of another topic of the same name is set aside first: whatever its
+        `partition.metadata` came to be, it is not for us to delete.
 
         Raises:
             BrokerError: KAFKA_STORAGE_ERROR, the directory has failed or is full.
         """
         log = self._logs.get(topic_partition)
-        if log is not None and log.topic_id not in (topic_id, NO_TOPIC_ID):
+        if log is not None and not _is_same_topic(log.topic_id, topic_id):
             self._set_aside(log, topic_id)
             log = None
         if log is None:
@@ -433,6 +434,14 @@ def _flush(log: Log, hand_over: Callable[[tuple[Log, int | OSError]], None]) -> 
         hand_over((log, target))
     finally:
         log.release_files()
+
+
+def _is_same_topic(found: UUID, topic_id: UUID) -> bool:
+    """Whether a log's id is the topic's, unknown, or the topic's with a damaged byte.
+
+    Ids are drawn by chance: those of two topics differ in many more bits.
+    """
+    return found == NO_TOPIC_ID or (found.int ^ topic_id.int).bit_count() <= _BITS_OF_A_BYTE
 
 
 def _cleaned_offsets(logs: Sequence[Log]) -> dict[TopicPartition, int]:

@@ -14,6 +14,7 @@ from odradek.storage import LogManager
 from odradek.testing.faulty_files import FaultyFileSystem
 
 SMALL = {"segment_bytes": "300", "index_interval_bytes": "100"}
+OTHER_ID = UUID("bf2ad2cb-8a7e-4a55-a4d1-3c2f0d1de6a8")
 
 
 def files_of(log) -> list[str]:
@@ -89,9 +90,25 @@ def test_an_older_topic_of_the_name_goes(world, batches, values):
     fill(world.log(manager), batches, 3)
     manager.shutdown()
     manager = world.start()
-    log = manager.get_or_create(world.orders, UUID(int=8), LogConfig())
+    log = manager.get_or_create(world.orders, OTHER_ID, LogConfig())
     assert values(log) == []
-    assert log.topic_id == UUID(int=8)
+    assert log.topic_id == OTHER_ID
+
+
+def test_a_topic_id_with_a_damaged_byte_is_still_the_topics(world, batches, values):
+    """A flipped bit in `partition.metadata` would take a partition's records out of use."""
+    manager = world.start()
+    fill(world.log(manager), batches, 3)
+    manager.shutdown()
+    path = f"{world.directories[0]}/orders-0/partition.metadata"
+    with open(path) as file:
+        kept = file.read()
+    with open(path, "w") as file:
+        file.write(kept.replace("topic_id: A", "topic_id: _"))
+    manager = world.start()
+    assert values(world.log(manager)) == [b"000", b"001", b"002"]
+    with open(path) as file:
+        assert file.read() == kept
 
 
 def test_delete_renames_now_and_removes_later(world, batches):
@@ -116,8 +133,8 @@ def test_a_log_with_another_topics_id_is_set_aside_not_deleted(world, batches):
     manager = world.start()
     log = world.log(manager, file_delete_delay_ms="1")
     fill(log, batches, 3)
-    other = manager.get_or_create(world.orders, UUID(int=99), LogConfig())
-    assert (other.topic_id, other.log_end_offset) == (UUID(int=99), 0)
+    other = manager.get_or_create(world.orders, OTHER_ID, LogConfig())
+    assert (other.topic_id, other.log_end_offset) == (OTHER_ID, 0)
     world.advance(10)
     (path,) = world.directories
     (stray,) = [name for name in os.listdir(path) if name.endswith("-stray")]
