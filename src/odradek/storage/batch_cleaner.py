@@ -158,7 +158,7 @@ class BatchCleaner:
             return True
         if record.key is None or (record.value is None and drop_tombstones):
             return False
-        return record.offset >= self._offsets.get(bytes(record.key))
+        return self._offsets.is_newest(bytes(record.key), record.offset)
 
     def _emptied(self, header: BatchHeader) -> bytes | None:
         """The batch without its records, where somebody needs to know that it was there."""

@@ -69,6 +69,8 @@ class Cleaning:
 
     def steps(self) -> Generator[Step, None, None]:
         """The work, step by step; a step has to be done before the next one is asked for."""
+        while not self._offsets.is_clear:
+            yield self._clear_map
         yield from self._collect_keys()
         end_offset = self._offsets.latest_offset + 1
         if end_offset > self._cleanable.first_dirty_offset:
@@ -78,6 +80,10 @@ class Cleaning:
         """What is left to do when the round ends early."""
         unfinished, self._unfinished = self._unfinished, None
         return unfinished.discard if unfinished is not None else None
+
+    def _clear_map(self) -> int:
+        self._offsets.clear_some()
+        return 0
 
     def _collect_keys(self) -> Generator[Step, None, None]:
         start = self._cleanable.first_dirty_offset

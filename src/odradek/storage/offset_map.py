@@ -7,12 +7,13 @@ length. Two keys are held to be one only when 88 bits agree: among five million 
 happens once in 10^13 times, and since Python's hash of bytes is keyed with a secret of the
 process, nobody outside can look for such a pair.
 
-Entries are never removed.
+Entries are never removed. The table is a `vec` of machine words: compiled code reads and writes
+it without making a number of each word.
 """
 
-from array import array
 from typing import Final
 
+from librt.vecs import append, vec
 from mypy_extensions import i64
 
 ENTRY_BYTES: Final = 16
@@ -21,12 +22,15 @@ _OFFSET_BITS: Final = 40
 _OFFSET_MASK: Final = (1 << 40) - 1
 # Makes the second hash another one than the first.
 _SALT: Final = b"\xa5second"
+# How much of the table is cleared at once: half a millisecond's worth.
+_CLEARED_WORDS: Final = 1 << 17
 
 
 class OffsetMap:
     """Keys to offsets, in `memory_bytes` of which the share `load_factor` is used at most.
 
-    `first_offset` is the smallest that will be noted.
+    `first_offset` is the smallest that will be noted. The memory is reserved at once, but has
+    to be cleared before the first key comes, which takes long where it is large: `clear_some`.
     """
 
     def __init__(self, memory_bytes: int, load_factor: float, first_offset: int) -> None:
@@ -38,12 +42,20 @@ class OffsetMap:
         self.size = 0
         # The offset up to which, inclusive, the map knows all keys.
         self.latest_offset = first_offset - 1
-        self._table = array("q", (0,)) * (2 * slots)
+        self._table = vec[i64](capacity=2 * slots)
 
     @property
-    def is_full(self) -> bool:
-        """Whether no further key has room."""
-        return self.size >= self.capacity
+    def is_clear(self) -> bool:
+        """Whether the memory is ready for keys."""
+        return len(self._table) == 2 * self._slots
+
+    def clear_some(self) -> None:
+        """Clears another part of the memory."""
+        table = self._table
+        end: i64 = min(len(table) + _CLEARED_WORDS, 2 * self._slots)
+        while len(table) < end:
+            table = append(table, 0)
+        self._table = table
 
     def put(self, key: bytes, offset: i64) -> bool:
         """Notes that `key` was written at `offset`, above all before; false if there is no room."""
@@ -76,9 +88,10 @@ class OffsetMap:
         self.size += 1
         return True
 
-    def get(self, key: bytes) -> i64:
-        """The newest offset of `key`, -1 when it is not among the dirty records."""
+    def is_newest(self, key: bytes, offset: i64) -> bool:
+        """Whether the map knows of no newer record of `key` than the one at `offset`."""
         table = self._table
+        relative = offset - self._first_offset
         first: i64 = hash(key)
         if first == 0:
             first = 1
@@ -86,12 +99,16 @@ class OffsetMap:
         while True:
             held: i64 = table[at]
             if held == 0:
-                return -1
+                return True
             if held == first:
                 entry: i64 = table[at + 1]
+                newest = entry & _OFFSET_MASK
+                # No two records have one offset: the entry is this record's own.
+                if newest == relative:
+                    return True
                 second: i64 = hash(_SALT + key)
                 if (second & _POSITIVE ^ entry) >> _OFFSET_BITS == 0:
-                    return self._first_offset + (entry & _OFFSET_MASK)
+                    return relative > newest
             at += 2
             if at == 2 * self._slots:
                 at = 0

@@ -135,7 +135,7 @@ class RecordFilter:
                 if not has_key or (is_tombstone and drop_tombstones):
                     stays = False
                 else:
-                    stays = offset >= offsets.get(data[key_start:position])
+                    stays = offsets.is_newest(data[key_start:position], offset)
             if stays:
                 if kept_count == 0 or timestamp_delta > largest:
                     largest = timestamp_delta
