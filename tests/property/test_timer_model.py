@@ -15,6 +15,8 @@ DELAYS = st.one_of(
     st.integers(380, 420),
     st.integers(0, 9000),
     st.integers(0, 10**9),
+    # Beyond every level that the tasks before have made, and back under it.
+    st.integers(10**9, 2**45),
 )
 STEPS = st.lists(
     st.one_of(
@@ -120,3 +122,38 @@ def test_a_mock_timer_shows_each_task_its_own_deadline(steps: list[tuple[int, in
         timer.advance_clock(step_ms)
     assert all(deadline_ms == at_ms for deadline_ms, at_ms in seen)
     assert len(seen) + timer.size == len(steps)
+
+
+class WildClock:
+    """A clock that jumps to wherever the test says."""
+
+    def __init__(self) -> None:
+        self.at_ms = 10**6
+
+    def monotonic_ms(self) -> int:
+        return self.at_ms
+
+    def wall_ms(self) -> int:
+        return self.at_ms
+
+
+@given(st.lists(st.tuples(DELAYS, st.integers(-1000, 1000)), max_size=40))
+def test_a_clock_that_jumps_to_and_fro_loses_and_hurries_nothing(
+    steps: list[tuple[int, int]],
+) -> None:
+    """Time is the latest moment that the timer has seen; a clock that goes back stands still."""
+    clock = WildClock()
+    timer = SystemTimer(clock)
+    latest_ms = clock.at_ms
+    pending: list[int] = []
+    ran: list[int] = []
+    for delay_ms, jump_ms in steps:
+        deadline_ms = latest_ms + delay_ms
+        timer.add(TimerTask(delay_ms, lambda d=deadline_ms: ran.append(d)))
+        pending.append(deadline_ms)
+        clock.at_ms += jump_ms
+        latest_ms = max(latest_ms, clock.at_ms)
+        timer.advance_clock(0)
+        assert timer.now_ms == latest_ms
+        assert sorted(ran) == sorted(d for d in pending if d <= latest_ms)
+        assert timer.size == len(pending) - len(ran)

@@ -1,5 +1,7 @@
 """Delayed operations and the purgatory: exactly one completion, none lost (R3, R4)."""
 
+import gc
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -397,6 +399,65 @@ def test_shutting_down_forgets_without_completing(hall: Hall) -> None:
     assert (hall.purgatory.watched, hall.purgatory.delayed, hall.timer.size) == (0, 0, 0)
     hall.timer.advance_clock(10)
     assert operation.events == []
+
+
+def test_operations_that_nobody_completes_are_let_go_with_the_purgatory() -> None:
+    """Clients that went away without a word, time-outs of years: nothing may keep them then."""
+    hall = Hall()
+    request = Request()
+    alive = weakref.ref(request)
+    for i in range(100):
+        operation = Waiting(10**12)
+        operation.on_try = request.look
+        hall.purgatory.try_complete_else_watch(operation, ["a", i])
+    del operation, request
+    hall.timer.advance_clock(10**9)
+    assert (hall.purgatory.delayed, hall.timer.size) == (100, 100)
+    gc.disable()
+    try:
+        hall.purgatory.shutdown()
+        assert hall.timer.size == 0
+        assert alive() is None
+    finally:
+        gc.enable()
+
+
+class Request:
+    """What an operation refers to, and whose end can be watched."""
+
+    def look(self) -> None: ...
+
+
+def test_an_exception_on_completion_by_time_out_is_told_once_and_the_rest_goes_on() -> None:
+    """One bad answer would hold up every other time-out of its moment."""
+    told: list[Exception] = []
+    timer = MockTimer(on_error=lambda task, error: told.append(error))
+    purgatory = DelayedOperationPurgatory("test", timer)
+
+    class Bad(Waiting):
+        def on_complete(self) -> None:
+            raise OSError("the connection has gone")
+
+    bad, good = Bad(5), Waiting(5)
+    purgatory.try_complete_else_watch(bad, ["a"])
+    purgatory.try_complete_else_watch(good, ["a"])
+    timer.advance_clock(100)
+    assert [type(error) for error in told] == [OSError]
+    assert bad.is_completed
+    assert good.events == ["complete", "expired"]
+    assert (purgatory.delayed, timer.size) == (0, 0)
+
+
+def test_completing_another_operation_from_on_complete(hall: Hall) -> None:
+    """One answer may settle others, under the same key and elsewhere, before it returns."""
+    first, second, third = hall.watch("a"), hall.watch("a"), hall.watch("b", delay_ms=5)
+    first.on_complete = lambda: (second.force_complete(), third.force_complete())  # type: ignore[method-assign]
+    first.ready = True
+    assert hall.purgatory.check_and_complete("a") == 1
+    assert (second.events, third.events) == (["complete"], ["complete"])
+    hall.timer.advance_clock(5000)
+    hall.purgatory.purge()
+    assert (hall.purgatory.watched, hall.purgatory.delayed, hall.timer.size) == (0, 0, 0)
 
 
 def test_an_operation_must_say_what_it_does() -> None:

@@ -64,6 +64,24 @@ def test_any_delay_is_kept_to_the_millisecond(recorder: Recorder, delay_ms: int)
     assert recorder.ran == [("a", 123_457 + delay_ms)]
 
 
+@pytest.mark.parametrize("delay_ms", [2**53, 2**63, 10**30])
+def test_a_delay_beyond_all_counting_is_kept_and_can_be_cancelled(
+    recorder: Recorder, delay_ms: int
+) -> None:
+    """Callers say "for ever" with a very large figure; it must neither fire nor overflow."""
+    recorder.timer.advance_clock(10**6)
+    task = recorder.add("a", delay_ms)
+    recorder.add("b", 5)
+    recorder.timer.advance_clock(1000 * YEAR_MS)
+    assert recorder.ran == [("b", 10**6 + 5)]
+    assert recorder.timer.size == 1
+    due_ms = recorder.timer.next_due_ms()
+    assert due_ms is not None
+    assert recorder.timer.now_ms < due_ms <= task.expiration_ms
+    task.cancel()
+    assert recorder.timer.size == 0
+
+
 def test_a_cancelled_task_does_not_run(recorder: Recorder) -> None:
     """Nearly all time-outs are cancelled; one that ran would answer a request twice."""
     task = recorder.add("a", 10)
@@ -324,6 +342,33 @@ def test_a_clock_that_goes_back_or_stands_still_loses_nothing() -> None:
     clock.now_ms = 1010
     timer.advance_clock(0)
     assert ran == ["before", "during"]
+
+
+def test_a_clock_that_jumps_ahead_by_years_runs_everything_once() -> None:
+    """A machine that slept over a weekend: all that was due is late, and none is lost."""
+    clock = StubbornClock()
+    timer = SystemTimer(clock)
+    ran: list[int] = []
+    for delay_ms in (YEAR_MS, 5, 450, 9000):
+        timer.add(TimerTask(delay_ms, lambda d=delay_ms: ran.append(d)))
+    clock.now_ms += 30 * YEAR_MS
+    timer.advance_clock(0)
+    assert ran == [5, 450, 9000, YEAR_MS]
+    timer.add(TimerTask(5, lambda: ran.append(0)))
+    assert timer.next_due_ms() == clock.now_ms + 5
+
+
+def test_a_task_that_is_added_while_another_fires_keeps_its_own_time() -> None:
+    """Into the bucket in hand it must never go: it would run with this turn."""
+    for delay_ms in (1, 19, 20, 21, 400):
+        timer = MockTimer()
+        ran: list[int] = []
+        inner = TimerTask(delay_ms, lambda ran=ran, timer=timer: ran.append(timer.now_ms))
+        timer.add(TimerTask(40, lambda timer=timer, inner=inner: timer.add(inner)))
+        timer.advance_clock(40)
+        assert ran == []
+        timer.advance_clock(delay_ms)
+        assert ran == [40 + delay_ms]
 
 
 def test_closing_discards_and_refuses() -> None:
