@@ -52,8 +52,8 @@ MUTATIONS = {
     ),
     "the condition is not tried again after watching": Mutation(
         "purgatory/purgatory.py",
-        "            self._watch(operation, key)\n        return operation.safe_try_complete()",
-        "            self._watch(operation, key)\n        return False",
+        "self._watch(operation, keys) and operation.safe_try_complete()",
+        "self._watch(operation, keys) and False",
     ),
     "everybody who completes an operation wins": Mutation(
         "purgatory/delayed_operation.py",
