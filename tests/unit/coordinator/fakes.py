@@ -14,6 +14,7 @@ from odradek.coordinator.classic_requests import (
     SyncRequest,
     SyncResult,
 )
+from odradek.coordinator.consumer.consumer_groups import Command
 from odradek.coordinator.consumer.topic_metadata import TopicMetadata
 from odradek.coordinator.group_coordinator import GroupCoordinator
 from odradek.coordinator.group_shard import GroupShard
@@ -49,7 +50,7 @@ class ListLog(PartitionWriter):
         self.ends: dict[int, int] = {}
         self.holds = False
         self.refusal: ErrorCode | None = None
-        self.held: list[OnCommitted] = []
+        self.held: list[tuple[int, OnCommitted]] = []
         self.appends = 0
 
     def append(self, partition: int, batch: bytearray, on_committed: OnCommitted) -> None:
@@ -63,20 +64,27 @@ class ListLog(PartitionWriter):
         self.ends[partition] = header.last_offset + 1
         self.appends += 1
         if self.holds:
-            self.held.append(on_committed)
+            self.held.append((partition, on_committed))
         else:
+            self.commit()  # a log is committed in its order
             on_committed(None)
 
     def commit(self) -> None:
         held, self.held = self.held, []
-        for on_committed in held:
+        for _, on_committed in held:
             on_committed(None)
 
     def lose(self) -> None:
         """The leadership is lost before anything held was committed."""
         held, self.held = self.held, []
-        for on_committed in held:
+        for _, on_committed in held:
             on_committed(BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+
+    def cut(self) -> None:
+        """The tail that was not committed is gone: another replica has become the leader."""
+        held, self.held = self.held, []
+        for partition, _ in reversed(held):
+            self.ends[partition], _ = self.batches[partition].pop()
 
     def bounds(self, partition: int) -> LogBounds:
         return LogBounds(0, self.ends.get(partition, 0))
@@ -84,8 +92,11 @@ class ListLog(PartitionWriter):
     def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
         found = b""
         for base_offset, batch in self.batches.get(partition, []):
-            if base_offset >= offset and (not found or len(found) + len(batch) <= max_bytes):
-                found += batch
+            if base_offset < offset:
+                continue
+            if found and len(found) + len(batch) > max_bytes:
+                break
+            found += batch
         return found
 
 
@@ -125,7 +136,9 @@ class World:
             self.clock,
             self.deferred.append,
             lambda: self.partitions,
-            lambda partition, append: GroupShard(partition, ShardServices(services, append)),
+            lambda partition, append: GroupShard(
+                partition, ShardServices(services, append), self._execute
+            ),
             RuntimeSettings(
                 lambda: 1_000_000,
                 load_slice_bytes=self.load_slice_bytes,
@@ -136,6 +149,11 @@ class World:
         self.groups = GroupCoordinator(self.runtime, self.clock)
         self.elect()
 
+    def _execute(self, group_id: str, command: Command) -> None:
+        self.runtime.execute(
+            group_id, lambda _shard: command(), lambda _outcome: None, exclusive=True
+        )
+
     def elect(self, epoch: int = 0) -> None:
         for partition in range(self.partitions):
             self.runtime.on_elected(partition, epoch)
@@ -144,8 +162,11 @@ class World:
         while self.deferred:
             self.deferred.pop(0)()
 
-    def restart(self) -> None:
-        """The broker is killed and starts again: only the log is left."""
+    def restart(self, *, loses_tail: bool = False) -> None:
+        """The broker is killed and starts again: only the log is left, perhaps without what
+        was not committed."""
+        if loses_tail:
+            self.log.cut()
         self.log.held.clear()
         self.rebalances.shutdown()
         self.heartbeats.shutdown()
