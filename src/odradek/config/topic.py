@@ -370,6 +370,7 @@ class LogConfig:
         self.delete_retention_ms: int = v["delete.retention.ms"]
         self.file_delete_delay_ms: int = v["file.delete.delay.ms"]
         self.preallocate: bool = v["preallocate"]
+        self.initial_file_bytes: int = self.segment_bytes if self.preallocate else 0
         self.unclean_leader_election_enable: bool = v["unclean.leader.election.enable"]
         self.leader_throttled_replicas: tuple[str, ...] = v["leader.replication.throttled.replicas"]
         self.follower_throttled_replicas: tuple[str, ...] = v[

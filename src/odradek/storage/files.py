@@ -96,12 +96,17 @@ def shared(pool: HandlePool) -> Iterator[None]:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class File(Handle):
-    """One file, appended to at its end and read anywhere. `size` is always the true length."""
+    """One file, appended to at its end and read anywhere.
+
+    `size` is always the true length, but for a file with reserved room: its end is zeros then,
+    which nobody gets to read.
+    """
 
     def __init__(self, path: str) -> None:
         super().__init__()
         self.path = path
         self.size = 0
+        self.is_reserved = False
 
     def append(self, buffers: Sequence[Buffer], size_bytes: int) -> None:
         """Writes `buffers`, `size_bytes` in all, at the end.
@@ -117,6 +122,10 @@ class File(Handle):
 
     def truncate(self, size_bytes: int) -> None:
         """Cuts the file to `size_bytes`."""
+        raise NotImplementedError
+
+    def reserve(self, size_bytes: int) -> None:
+        """Makes the file so long on the disk; appends go where they did. `truncate` ends it."""
         raise NotImplementedError
 
     def sync(self) -> None:
@@ -272,12 +281,20 @@ class OsFile(File):
         """See the port."""
         descriptor = self._descriptor if self._descriptor >= 0 else self._opened()
         self.recently_used = True
+        if self.is_reserved:
+            size_bytes = max(min(size_bytes, self.size - position), 0)
         return os.pread(descriptor, size_bytes, position)
 
     def truncate(self, size_bytes: int) -> None:
         """See the port."""
         os.ftruncate(self._opened(), size_bytes)
         self.size = size_bytes
+        self.is_reserved = False
+
+    def reserve(self, size_bytes: int) -> None:
+        """See the port."""
+        os.ftruncate(self._opened(), max(size_bytes, self.size))
+        self.is_reserved = True
 
     def sync(self) -> None:
         """See the port."""
@@ -287,6 +304,7 @@ class OsFile(File):
     def duplicate(self) -> File:
         """See the port."""
         twin = OsFile(self.path, HandlePool(1), self.size, self._durable)
+        twin.is_reserved = self.is_reserved
         twin._descriptor = os.dup(self._opened())
         return twin
 

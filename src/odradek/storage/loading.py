@@ -269,6 +269,7 @@ class _Loader:
             self._config.segment_index_bytes,
             self._directory.clock.wall_ms() if create else -1,
             create=create,
+            initial_file_bytes=self._config.initial_file_bytes,
         )
 
     def _remove_orphans(self, offsets: list[int], others: list[tuple[int, str]]) -> None:

@@ -257,6 +257,7 @@ class LocalLog:
                 self.config.segment_index_bytes,
                 self.log_directory.clock.wall_ms(),
                 create=True,
+                initial_file_bytes=self.config.initial_file_bytes,
             )
         except OSError as error:
             self._remove_new_segment(base_offset, error)

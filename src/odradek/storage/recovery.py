@@ -17,6 +17,8 @@ from odradek.storage.errors import OffsetWentBack
 from odradek.storage.segment import LogSegment
 
 _SLICE_BYTES: Final = 4 * 1024 * 1024
+# No batch of any format begins with so many zeros.
+_MIN_BATCH_BYTES: Final = 26
 
 OnBatch = Callable[[BatchHeader, Buffer], None]
 
@@ -66,7 +68,8 @@ def walk_segment(
                     return SegmentEnd(jumped_position, jumped_expected, str(error))
                 return SegmentEnd(position + at, expected, str(error))
             except BrokerError as error:
-                return SegmentEnd(position + at, expected, f"at {position + at}: {error}")
+                why = str(error) if any(window[at : at + _MIN_BATCH_BYTES]) else "zeros follow"
+                return SegmentEnd(position + at, expected, f"at {position + at}: {why}")
             if header.base_offset > expected:
                 jumped_position = position + at
                 jumped_expected = expected

@@ -48,6 +48,7 @@ class LogSegment:
         created_ms: int,
         create: bool = False,
         suffix: str = "",
+        initial_file_bytes: int = 0,
     ) -> None:
         self.base_offset = base_offset
         self._created_ms = created_ms
@@ -68,6 +69,8 @@ class LogSegment:
         self._timestamps_loaded = create
         self._first_timestamp = NO_TIMESTAMP
         if create:
+            if initial_file_bytes > 0:
+                self.file.reserve(initial_file_bytes)
             self.offset_index.create()
             self.time_index.create()
 
@@ -293,7 +296,7 @@ class LogSegment:
         return self.offset_index.is_sane(self.file.size) and self.time_index.is_sane()
 
     def seal(self) -> None:
-        """Writes the closing time entry and cuts the indexes to size: no append follows."""
+        """Writes the closing time entry and cuts all files to size: no append follows."""
         self._load_timestamps()
         self._close_indexes()
         self.transactions.seal(sync=False)
@@ -493,6 +496,8 @@ class LogSegment:
         self._trim()
 
     def _trim(self) -> None:
+        if self.file.is_reserved:
+            self.file.truncate(self.file.size)
         if self._offset_index is not None:
             self._offset_index.trim()
         if self._time_index is not None:

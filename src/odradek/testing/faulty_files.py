@@ -186,6 +186,11 @@ class FaultyFile(OsFile):
         self._faults.change("truncate", self.path)
         super().truncate(size_bytes)
 
+    def reserve(self, size_bytes: int) -> None:
+        """Counts."""
+        self._faults.change("reserve", self.path, writes=True)
+        super().reserve(size_bytes)
+
     def sync(self) -> None:
         """Counts; fails when the test says so."""
         self._faults.syncing(self.path)
