@@ -2,7 +2,7 @@
 
 Whatever a broker would stumble over, mend in silence or lose is a `Finding`: a file, where in
 it, what is wrong, and what the next start of a broker does about it, if it does. The log itself
-is walked once, batch by batch; its indexes are compared on the way. What a clean stop leaves
+is walked once, batch by batch; what hangs on it is compared on the way. What a clean stop leaves
 behind on purpose (files that wait for their deletion) is none.
 """
 
@@ -18,6 +18,7 @@ from odradek.records.legacy import first_offset
 from odradek.records.reader import read_batch
 from odradek.storage import checkpoints, names
 from odradek.storage.checkpoints import CorruptCheckpoint
+from odradek.storage.epoch_check import EpochCheck
 from odradek.storage.index_check import OffsetIndexCheck, TimeIndexCheck
 from odradek.storage.inspection import (
     FoundBatch,
@@ -30,6 +31,9 @@ from odradek.storage.inspection import (
     read_time_index,
     read_transaction_index,
 )
+from odradek.storage.producer_check import ProducerCheck
+from odradek.storage.transaction_check import malformed
+from odradek.storage.transaction_index import encode_check
 
 _CLEANER_CHECKPOINT: Final = "cleaner-offset-checkpoint"
 _OFFSET_CHECKPOINTS: Final = (
@@ -49,14 +53,18 @@ _OTHER_FILES: Final = frozenset(
         "lost+found",
     }
 )
+# Nobody reads what is in them.
+_EMPTY_FILES: Final = frozenset({names.LOCK_FILE, names.CLEAN_SHUTDOWN_FILE})
 # What the floors above keep beside the logs.
 _OWN_PREFIX: Final = "odradek-"
 _LEFTOVERS: Final = (names.CLEANED_SUFFIX, names.SWAP_SUFFIX, ".tmp")
+_NO_ID: Final = checkpoints.encode_uuid(UUID(int=0))
 _QUORUM_FILES: Final = frozenset({"quorum-state"})
 
 CUT: Final = "the next start after a crash cuts the log there"
 REBUILT: Final = "the next start rebuilds it"
 REMOVED: Final = "the next start removes it"
+SWAPPED: Final = "the next start puts it in the place of what it replaces"
 REPLACED: Final = "the next start does without and writes a new one"
 
 
@@ -118,6 +126,7 @@ class DirectoryCheck:
             raise UnreadableFile(self.path, explain(error)) from error
         partitions = [name for name in present if self._is_partition(name)]
         self._check_properties(has_logs=bool(partitions))
+        is_closed = names.CLEAN_SHUTDOWN_FILE in present
         for name in partitions:
             topic_partition = names.parse_partition_directory(name)
             assert topic_partition is not None, "the name was parsed a moment ago"
@@ -126,6 +135,7 @@ class DirectoryCheck:
                 None if self._known is None else self._known.get(topic_partition),
                 self._on_finding,
                 deep=self._is_deep,
+                is_closed=is_closed,
             )
             self.logs[topic_partition] = check.run()
             if self._known is not None and topic_partition not in self._known:
@@ -164,6 +174,10 @@ class DirectoryCheck:
             self._find(names.META_PROPERTIES, "it does not name the cluster")
         if not node_id.removeprefix("-").isdecimal():
             self._find(names.META_PROPERTIES, "it does not name the broker")
+        try:
+            checkpoints.decode_uuid(self.properties.get("directory.id", _NO_ID))
+        except CorruptCheckpoint as error:
+            self._find(names.META_PROPERTIES, f"directory.id: {error}")
 
     def _check_offsets(self, name: str) -> None:
         try:
@@ -186,9 +200,14 @@ class DirectoryCheck:
     def _check_names(self, present: Sequence[str]) -> None:
         for name in present:
             is_directory = os.path.isdir(os.path.join(self.path, name))
+            if is_directory and name in _EMPTY_FILES:
+                self._find(name, "there is a directory in its place")
             if name in (*_OFFSET_CHECKPOINTS, *_OTHER_FILES) or name.startswith(_OWN_PREFIX):
                 continue
             if is_directory and (self._is_partition(name) or names.is_deleted_directory(name)):
+                continue
+            if is_directory and names.is_stray_directory(name):
+                self._find(name, "a log that was set aside, since its topic id was not the topic's")
                 continue
             if name.endswith(_LEFTOVERS):
                 self._find(name, "a write that a crash interrupted", "it is overwritten in time")
@@ -207,11 +226,20 @@ class PartitionCheck:
         on_finding: OnFinding,
         *,
         deep: bool = False,
+        is_closed: bool = False,
     ) -> None:
         self._path: Final = path
         self._known: Final = known
         self._on_finding: Final = on_finding
         self._is_deep: Final = deep
+        # Whether the directory was closed in order: a crash leaves the last indexes longer.
+        self._is_closed: Final = is_closed
+        self._is_complete: Final = known is not None and not known.is_compacted
+        self._producers = ProducerCheck(0, is_complete=False)
+        self._epochs = EpochCheck(is_complete=False)
+        # Those that the walk of the log has not reached.
+        self._snapshots: list[int] = []
+        self._is_damaged = False
 
     def run(self) -> CheckedLog:
         """Checks every file of the partition."""
@@ -222,13 +250,18 @@ class PartitionCheck:
             return CheckedLog(0, 0, 0)
         files = [parsed for name in present if (parsed := names.parse_segment_file(name))]
         bases = [base for base, suffix in files if suffix == names.LOG_SUFFIX]
+        self._snapshots = [base for base, suffix in files if suffix == names.SNAPSHOT_SUFFIX]
+        self._producers = ProducerCheck(min(bases, default=0), is_complete=self._is_complete)
+        self._epochs = EpochCheck(is_complete=self._is_complete)
         log = self._check_segments(bases, set(present))
         self._check_topic_id(names.PARTITION_METADATA in present)
         self._check_epochs(names.LEADER_EPOCH_CHECKPOINT in present, log)
+        self._check_snapshots(log.end_offset)
+        for offset in self._snapshots:
+            problem = f"it speaks of offset {offset}, the log ends at {log.end_offset}"
+            self._find(f"{offset:020d}{names.SNAPSHOT_SUFFIX}", problem, remedy=REMOVED)
         for base, suffix in files:
-            if suffix == names.SNAPSHOT_SUFFIX:
-                self._check_snapshot(base, log)
-            elif suffix != names.LOG_SUFFIX and base not in bases:
+            if suffix not in (names.LOG_SUFFIX, names.SNAPSHOT_SUFFIX) and base not in bases:
                 self._find(f"{base:020d}{suffix}", "there is no log beside it", remedy=REMOVED)
         self._check_names(present)
         return log
@@ -270,20 +303,27 @@ class PartitionCheck:
     def _check_segment(self, base: int, present: set[str], *, is_last: bool) -> tuple[int, int]:
         """Walks a segment; returns the offset and the position where its valid part ends."""
         name = f"{base:020d}{names.LOG_SUFFIX}"
-        offset_index = OffsetIndexCheck(self._index(base, names.INDEX_SUFFIX, present))
-        time_index = TimeIndexCheck(self._time_index(base, present))
+        is_trimmed = self._is_closed or not is_last
+        offset_index = OffsetIndexCheck(self._index(base, present, is_trimmed=is_trimmed))
+        time_index = TimeIndexCheck(self._time_index(base, present, is_trimmed=is_trimmed))
+        self._producers.begin_segment()
         expected, position = base, 0
         try:
             with LogFile(os.path.join(self._path, name)) as log:
                 for batch in log.batches():
                     if not self._check_batch(name, batch, base, expected):
+                        self._is_damaged = True
                         return expected, position
+                    self._check_snapshots(batch.header.base_offset)
+                    self._producers.see(batch)
+                    self._epochs.see(batch.header)
                     expected = batch.header.last_offset + 1
                     position = batch.position + batch.header.size_bytes
                     offset_index.see(batch)
                     time_index.see(batch)
                 self._check_tail(name, log.size_bytes, position, expected, is_last=is_last)
         except UnreadableFile as error:
+            self._is_damaged = True
             self._find(name, error.problem, error.position, expected, CUT)
             return expected, position
         offset_index.end(position)
@@ -294,8 +334,7 @@ class PartitionCheck:
         ):
             for problem in problems:
                 self._find(f"{base:020d}{suffix}", problem.text, problem.position, problem.offset)
-        if f"{base:020d}{names.TXN_INDEX_SUFFIX}" in present:
-            self._check_aborted(base, expected)
+        self._check_aborted(base, expected, present)
         return expected, position
 
     def _check_batch(self, name: str, batch: FoundBatch, base: int, expected: int) -> bool:
@@ -334,57 +373,75 @@ class PartitionCheck:
     ) -> None:
         torn = size_bytes - position
         if torn > 0:
+            self._is_damaged = True
             problem = f"{torn} bytes at the end are no whole batch"
             remedy = CUT if is_last else f"{CUT} and drops the segments behind it"
             self._find(name, problem, position, expected, remedy)
 
     # What lies beside the records.
 
-    def _index(self, base: int, suffix: str, present: set[str]) -> list[tuple[int, int]]:
-        name = f"{base:020d}{suffix}"
+    def _index(self, base: int, present: set[str], *, is_trimmed: bool) -> list[tuple[int, int]]:
+        name = f"{base:020d}{names.INDEX_SUFFIX}"
         if name not in present:
             return []
         try:
-            return read_offset_index(os.path.join(self._path, name))
+            return read_offset_index(os.path.join(self._path, name), is_trimmed=is_trimmed)
         except UnreadableFile as error:
             self._find(name, error.problem, error.position, remedy=REBUILT)
             return []
 
-    def _time_index(self, base: int, present: set[str]) -> list[tuple[int, int]]:
+    def _time_index(
+        self, base: int, present: set[str], *, is_trimmed: bool
+    ) -> list[tuple[int, int]]:
         name = f"{base:020d}{names.TIME_INDEX_SUFFIX}"
         if name not in present:
             return []
         try:
-            return read_time_index(os.path.join(self._path, name))
+            return read_time_index(os.path.join(self._path, name), is_trimmed=is_trimmed)
         except UnreadableFile as error:
             self._find(name, error.problem, error.position, remedy=REBUILT)
             return []
 
-    def _check_aborted(self, base: int, end_offset: int) -> None:
+    def _check_aborted(self, base: int, end_offset: int, present: set[str]) -> None:
         name = f"{base:020d}{names.TXN_INDEX_SUFFIX}"
+        check_name = f"{base:020d}{names.TXN_CHECK_SUFFIX}"
+        path = os.path.join(self._path, name)
         try:
-            entries = read_transaction_index(os.path.join(self._path, name))
+            data = read_bytes(path) if name in present else b""
+            entries = [entry for _, entry in read_transaction_index(path)] if data else []
         except UnreadableFile as error:
-            self._find(name, error.problem, error.position)
+            self._find(name, error.problem, error.position, remedy=REBUILT)
             return
-        for _, entry in entries:
-            if not (base <= entry.last_offset < end_offset and entry.first_offset >= 0):
-                problem = (
-                    f"a transaction of producer {entry.producer_id} ends at "
-                    f"{entry.last_offset}, the segment has {base} to {end_offset - 1}"
-                )
-                self._find(name, problem, offset=entry.last_offset)
+        problem = malformed(data, base, end_offset)
+        if problem is not None:
+            self._find(name, problem, remedy=REBUILT)
+            return
+        problems = [] if self._is_damaged else self._producers.compare_aborted(entries)
+        for offset, text in problems:
+            self._find(name, text, offset=offset, remedy=REBUILT)
+        if check_name in present and not problems:
+            self._check_check(check_name, data)
 
-    def _check_snapshot(self, offset: int, log: CheckedLog) -> None:
-        name = f"{offset:020d}{names.SNAPSHOT_SUFFIX}"
+    def _check_check(self, name: str, data: bytes) -> None:
         try:
-            read_producer_snapshot(os.path.join(self._path, name))
+            if read_bytes(os.path.join(self._path, name)) != encode_check(data):
+                self._find(name, "it is not what the transaction index holds", remedy=REBUILT)
         except UnreadableFile as error:
-            self._find(name, error.problem, remedy=REBUILT)
-            return
-        if offset > log.end_offset:
-            problem = f"it speaks of offset {offset}, the log ends at {log.end_offset}"
-            self._find(name, problem, remedy=REMOVED)
+            self._find(name, error.problem)
+
+    def _check_snapshots(self, offset: int) -> None:
+        """Checks those that are due before the batch that begins at `offset`."""
+        while self._snapshots and self._snapshots[0] <= offset:
+            due = self._snapshots.pop(0)
+            name = f"{due:020d}{names.SNAPSHOT_SUFFIX}"
+            try:
+                states = read_producer_snapshot(os.path.join(self._path, name))
+            except UnreadableFile as error:
+                self._find(name, error.problem, remedy=REBUILT)
+                continue
+            problem = None if self._is_damaged else self._producers.compare_snapshot(due, states)
+            if problem is not None:
+                self._find(name, problem, remedy=REBUILT)
 
     def _check_topic_id(self, is_present: bool) -> None:
         name = names.PARTITION_METADATA
@@ -424,22 +481,31 @@ class PartitionCheck:
         except CorruptCheckpoint as error:
             self._find(name, str(error), remedy=REBUILT)
             return
-        for epoch, start_offset in epochs:
-            if start_offset > log.end_offset:
-                problem = f"epoch {epoch} begins at {start_offset}, behind the log's end"
-                self._find(name, problem, offset=start_offset)
+        if self._is_damaged:
+            return
+        for offset, problem in self._epochs.compare(epochs, log.end_offset):
+            self._find(name, problem, offset=offset, remedy=REBUILT)
 
     def _check_names(self, present: Sequence[str]) -> None:
         whole = {names.PARTITION_METADATA, names.LEADER_EPOCH_CHECKPOINT, *_QUORUM_FILES}
+        undone = _first_undone(present)
         for name in present:
             if name in whole or names.parse_segment_file(name) is not None:
                 continue
             if name.endswith((names.DELETED_SUFFIX, ".checkpoint", ".checkpoint.deleted")):
                 continue
-            if name.endswith(_LEFTOVERS):
+            if name.endswith(names.SWAP_SUFFIX) and names.leading_offset(name) < undone:
+                self._find(name, "work that a crash interrupted", remedy=SWAPPED)
+            elif name.endswith(_LEFTOVERS):
                 self._find(name, "work that a crash interrupted", remedy=REMOVED)
             else:
                 self._find(name, "this file does not belong to a partition")
+
+
+def _first_undone(present: Sequence[str]) -> int:
+    """The offset from which on compaction's work goes, as `swap` has it."""
+    cleaned = [name for name in present if name.endswith(names.CLEANED_SUFFIX)]
+    return min([names.leading_offset(name) for name in cleaned], default=1 << 63)
 
 
 def _read_problem(batch: FoundBatch) -> str | None:

@@ -1,8 +1,8 @@
 """Whether a leader epoch checkpoint, which has no checksum, is what the batches say.
 
-An epoch begins with a batch that has it, behind one of an earlier epoch. Only the latest epochs
-are looked at, which are the ones that followers and consumers ask for: a log with many of
-them opens as quickly as one with few.
+An epoch begins with a batch that has it, behind one of an earlier epoch. The start of a broker
+looks at the latest epochs only (`contradiction`), which are those that followers and consumers
+ask for: a log with many opens as quickly as one with few. A check looks at all (`EpochCheck`).
 """
 
 from collections.abc import Sequence
@@ -50,3 +50,47 @@ def _batch_at(segments: LogSegments, offset: int, log_end_offset: int) -> BatchH
         return None
     header = parse_header(segment.read(place.position, place.size_bytes))
     return header if header.partition_leader_epoch > NO_LEADER_EPOCH else None
+
+
+class EpochCheck:
+    """All epochs of a log, whose batches come one by one; `is_complete`: none is missing."""
+
+    def __init__(self, *, is_complete: bool) -> None:
+        self._is_complete: Final = is_complete
+        # (epoch, first offset) as the batches say.
+        self._seen: list[tuple[int, int]] = []
+
+    def see(self, header: BatchHeader) -> None:
+        """The next batch."""
+        epoch = header.partition_leader_epoch
+        if epoch > NO_LEADER_EPOCH and (not self._seen or epoch != self._seen[-1][0]):
+            self._seen.append((epoch, header.base_offset))
+
+    def compare(
+        self, epochs: Sequence[tuple[int, int]], log_end_offset: int
+    ) -> list[tuple[int, str]]:
+        """What is wrong with a checkpoint: offsets, and what."""
+        problems = []
+        starts = dict(self._seen)
+        for index, (epoch, start_offset) in enumerate(epochs):
+            if start_offset > log_end_offset:
+                problems.append((start_offset, f"epoch {epoch} begins behind the log's end"))
+            elif start_offset < log_end_offset and not self._fits(
+                starts.get(epoch), start_offset, is_first=index == 0
+            ):
+                problems.append((start_offset, f"epoch {epoch} does not begin there"))
+        listed = {epoch for epoch, _ in epochs}
+        first = epochs[0][1] if epochs else 0
+        for epoch, start_offset in self._seen:
+            if epoch not in listed and start_offset >= first:
+                problems.append((start_offset, f"epoch {epoch}, which begins there, is missing"))
+        return problems
+
+    def _fits(self, seen: int | None, start_offset: int, *, is_first: bool) -> bool:
+        """Whether an epoch may begin at `start_offset` when its first batch is at `seen`."""
+        if seen == start_offset or (seen is None and not self._is_complete):
+            return True
+        if seen is None:
+            return False
+        # The log's start may have been raised; compaction may have taken the first batches.
+        return seen < start_offset if is_first else seen > start_offset and not self._is_complete

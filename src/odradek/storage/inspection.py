@@ -165,36 +165,30 @@ def beside(path: str, suffix: str) -> str:
     return os.path.join(os.path.dirname(os.path.abspath(path)), stem + suffix)
 
 
-def read_offset_index(path: str) -> list[tuple[int, int]]:
+def read_offset_index(path: str, *, is_trimmed: bool = False) -> list[tuple[int, int]]:
     """The (offset, position) entries, up to the zeros that a crash leaves at the end.
 
+    One that `is_trimmed` was closed in order and has no such zeros.
+
     Raises:
         UnreadableFile: the file cannot be read or ends within an entry.
     """
     base_offset = base_offset_of(path)
-    data = _whole_entries(path, _OFFSET_ENTRY.size)
-    entries: list[tuple[int, int]] = []
-    for relative, position in _OFFSET_ENTRY.iter_unpack(data):
-        if relative == 0 and entries:
-            break
-        entries.append((base_offset + relative, position))
-    return entries
+    rows = _entries(path, _OFFSET_ENTRY, is_trimmed=is_trimmed)
+    return [(base_offset + relative, position) for relative, position in rows]
 
 
-def read_time_index(path: str) -> list[tuple[int, int]]:
+def read_time_index(path: str, *, is_trimmed: bool = False) -> list[tuple[int, int]]:
     """The (timestamp, offset) entries, up to the zeros that a crash leaves at the end.
 
+    One that `is_trimmed` was closed in order and has no such zeros.
+
     Raises:
         UnreadableFile: the file cannot be read or ends within an entry.
     """
     base_offset = base_offset_of(path)
-    data = _whole_entries(path, _TIME_ENTRY.size)
-    entries: list[tuple[int, int]] = []
-    for timestamp, relative in _TIME_ENTRY.iter_unpack(data):
-        if relative == 0 and entries:
-            break
-        entries.append((timestamp, base_offset + relative))
-    return entries
+    rows = _entries(path, _TIME_ENTRY, is_trimmed=is_trimmed)
+    return [(timestamp, base_offset + relative) for timestamp, relative in rows]
 
 
 def check_offset_index(path: str) -> None:
@@ -253,6 +247,13 @@ def read_producer_snapshot(path: str) -> list[ProducerState]:
         return decode_snapshot(read_bytes(path))
     except CorruptSnapshot as error:
         raise UnreadableFile(path, str(error)) from error
+
+
+def _entries(path: str, entry: struct.Struct, *, is_trimmed: bool) -> list[tuple[int, int]]:
+    rows: list[tuple[int, int]] = list(entry.iter_unpack(_whole_entries(path, entry.size)))
+    while rows and rows[-1] == (0, 0) and not is_trimmed:
+        rows.pop()
+    return rows
 
 
 def _whole_entries(path: str, entry_bytes: int) -> bytes:

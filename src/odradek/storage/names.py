@@ -44,6 +44,7 @@ _SEGMENT_FILE: Final = re.compile(
 )
 _PARTITION_DIRECTORY: Final = re.compile(r"^([A-Za-z0-9._-]{1,249})-(\d{1,10})$")
 _DELETED_DIRECTORY: Final = re.compile(r"^.+\.[0-9a-f]{32}-delete$")
+_STRAY_DIRECTORY: Final = re.compile(r"^.+\.[0-9a-f]{32}-stray$")
 # The file system's limit for a name; a topic's own limit leaves no room for the ending.
 _NAME_MAX: Final = 255
 
@@ -57,6 +58,12 @@ def parse_segment_file(name: str) -> tuple[int, str] | None:
     """The base offset and the suffix, None when the name is not a segment's file."""
     match = _SEGMENT_FILE.match(name)
     return (int(match[1]), match[2]) if match else None
+
+
+def leading_offset(name: str) -> int:
+    """The base offset that a file of a segment is named by, whatever follows; else 0."""
+    digits = name.partition(".")[0]
+    return int(digits) if digits.isdecimal() else 0
 
 
 def partition_directory(topic_partition: TopicPartition) -> str:
@@ -85,3 +92,8 @@ def stray_directory(topic_partition: TopicPartition, unique: UUID) -> str:
 def is_deleted_directory(name: str) -> bool:
     """Whether the directory waits for its removal."""
     return _DELETED_DIRECTORY.match(name) is not None
+
+
+def is_stray_directory(name: str) -> bool:
+    """Whether the directory was set aside."""
+    return _STRAY_DIRECTORY.match(name) is not None

@@ -28,16 +28,16 @@ def finish_replacements(file_system: FileSystem, directory: str, present: list[s
     swaps = [name for name in present if name.endswith(names.SWAP_SUFFIX)]
     if not cleaned and not swaps:
         return False
-    undone = min([_base_offset(name) for name in cleaned], default=1 << 63)
+    undone = min([names.leading_offset(name) for name in cleaned], default=1 << 63)
     for name in cleaned:
         file_system.remove(f"{directory}/{name}")
     for name in swaps:
-        if _base_offset(name) >= undone:
+        if names.leading_offset(name) >= undone:
             file_system.remove(f"{directory}/{name}")
-    valid = [name for name in swaps if _base_offset(name) < undone]
+    valid = [name for name in swaps if names.leading_offset(name) < undone]
     for name in valid:
         if name.endswith(names.LOG_SUFFIX + names.SWAP_SUFFIX):
-            _remove_replaced(file_system, directory, present, _base_offset(name))
+            _remove_replaced(file_system, directory, present, names.leading_offset(name))
     # Logs last, here too: a crash in between finds the swap log again.
     for name in sorted(valid, key=lambda name: names.LOG_SUFFIX in name):
         path = f"{directory}/{name}"
@@ -61,8 +61,3 @@ def _remove_replaced(
             # The log goes last: an index that outlived it would pass for the new one's.
             for suffix in reversed(names.SEGMENT_SUFFIXES):
                 file_system.remove(names.segment_file(directory, parsed[0], suffix))
-
-
-def _base_offset(name: str) -> int:
-    digits = name.partition(".")[0]
-    return int(digits) if digits.isdecimal() else 0
