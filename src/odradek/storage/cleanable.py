@@ -3,10 +3,11 @@
     log start       first dirty offset      first uncleanable offset    log end
         |  cleaned before  |  dirty, cleanable  |  not yet                 |
 
-Not yet: the active segment, what is above the last stable offset, and what is younger than
-`min.compaction.lag.ms`. A log is taken up when its dirty part is large enough against the
-whole (`min.cleanable.dirty.ratio`), or its oldest dirty record waits for longer than
-`max.compaction.lag.ms`. Pure: it looks, `LogCleaner` acts.
+Not yet: the active segment, what is above the last stable offset, what is younger than
+`min.compaction.lag.ms`, and what is not on the disk for certain: a record must not go for the
+sake of a newer one that a power failure would take. A log is taken up when its dirty part is
+large enough against the whole (`min.cleanable.dirty.ratio`), or its oldest dirty record waits
+for longer than `max.compaction.lag.ms`. Pure: it looks, `LogCleaner` acts.
 """
 
 from typing import NamedTuple
@@ -59,7 +60,7 @@ def assess(log: Log, now_ms: int) -> Cleanable:
 
 
 def _first_uncleanable(log: Log, dirty: list[LogSegment], now_ms: int) -> int:
-    limit = min(log.last_stable_offset, log.active_segment_base_offset)
+    limit = min(log.last_stable_offset, log.active_segment_base_offset, log.recovery_point)
     lag_ms = log.config.min_compaction_lag_ms
     if lag_ms > 0:
         for segment in dirty:

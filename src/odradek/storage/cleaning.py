@@ -56,7 +56,7 @@ class Cleaning:
         self._offsets = OffsetMap(
             min(limits.memory_bytes, wanted_bytes), limits.load_factor, self.end_offset
         )
-        self._aborted = self._aborted_entries()
+        self._aborted: list[AbortedEntry] = []
         self._retention = Retention(
             now_ms, self.log.config.delete_retention_ms, self._last_records()
         )
@@ -69,6 +69,7 @@ class Cleaning:
 
     def steps(self) -> Generator[Step, None, None]:
         """The work, step by step; a step has to be done before the next one is asked for."""
+        self._aborted = self._aborted_entries()
         while not self._offsets.is_clear:
             yield self._clear_map
         yield from self._collect_keys()

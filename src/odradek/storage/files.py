@@ -23,6 +23,7 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
+from odradek.storage import names
 from odradek.storage.errors import half_done
 
 Buffer = bytes | bytearray | memoryview
@@ -391,7 +392,7 @@ class OsFileSystem(FileSystem):
 
     def replace(self, path: str, data: bytes, *, sync: bool) -> None:
         """See the port."""
-        temporary = path + ".tmp"
+        temporary = path + names.TEMPORARY_SUFFIX
         with open(temporary, "wb") as stream:
             stream.write(data)
             stream.flush()

@@ -35,7 +35,7 @@ from odradek.storage.segments import LogSegments
 from odradek.storage.swap import finish_replacements
 from odradek.storage.transaction_check import find_damage, rebuild
 
-_LITTER: Final = (names.DELETED_SUFFIX, ".tmp")
+_LITTER: Final = (names.DELETED_SUFFIX, names.TEMPORARY_SUFFIX)
 
 # Called with what was found wrong, as one line for the broker's log.
 OnFinding = Callable[[str], None]

@@ -243,7 +243,8 @@ class Log(LocalLog):
         """Rolls the segment if the records do not belong into it; writes what waits first.
 
         Raises:
-            BrokerError: KAFKA_STORAGE_ERROR, the new segment could not be made.
+            BrokerError: KAFKA_STORAGE_ERROR, the new segment could not be made, or the last
+                one not be read.
         """
         if self._should_roll(staged, header, size_bytes, now_ms):
             self._write(staged, now_ms, results)
@@ -528,10 +529,10 @@ class Log(LocalLog):
                 # The active one goes too: its successor has to be there first.
                 self.roll_segment()
             self.remove_segments(doomed)
-            self.log_start_offset = max(self.log_start_offset, self.segments.first.base_offset)
-            self.leader_epochs.truncate_from_start(self.log_start_offset)
         except OSError as error:
             raise self.log_directory.storage_error(error, f"retention of {self.path}") from error
+        self.log_start_offset = max(self.log_start_offset, self.segments.first.base_offset)
+        self._guarded(lambda: self.leader_epochs.truncate_from_start(self.log_start_offset))
         if self.on_log_start_offset is not None:
             self.on_log_start_offset(self)
         return len(doomed)

@@ -90,10 +90,27 @@ class LogCleaner:
             is_out = tp in self._rounds or tp in self._fruitless or tp in self._uncleanable
             if not log.config.compact or is_out:
                 continue
-            found = assess(log, now_ms)
-            if found.is_due:
+            found = self._assess(log, now_ms)
+            if found is not None and found.is_due:
                 due.append(found)
         return max(due, key=lambda cleanable: cleanable.ratio, default=None)
+
+    def _assess(self, log: Log, now_ms: int) -> Cleanable | None:
+        """None where the log cannot even be looked at."""
+        if log.recovery_point < log.active_segment_base_offset and log.on_flush_due is not None:
+            # Only what is on the disk may be cleaned; after a crash nobody knows of much that is.
+            log.on_flush_due(log)
+        try:
+            return assess(log, now_ms)
+        except BrokerError as error:
+            self._leave_alone(log, error)
+        except OSError as error:
+            log.log_directory.storage_error(error, f"reading {log.path}")
+        return None
+
+    def _leave_alone(self, log: Log, error: BrokerError) -> None:
+        logger.warning("%s is not compacted any more: %s", log.topic_partition, error)
+        self._uncleanable.add(log.topic_partition)
 
     def _begin(self, cleanable: Cleanable, threads: int) -> None:
         limits = CleanerLimits(
@@ -141,8 +158,7 @@ class LogCleaner:
         else:
             self._fruitless.add(log.topic_partition)
         if isinstance(error, BrokerError):
-            logger.warning("%s is not compacted any more: %s", log.topic_partition, error)
-            self._uncleanable.add(log.topic_partition)
+            self._leave_alone(log, error)
         elif isinstance(error, OSError):
             self._on_disk_error(cleaning, error)
         self._begin_rounds()

@@ -51,7 +51,8 @@ class LogDirectory:
     def open(self) -> bool:
         """Makes and locks the directory; returns whether it was closed in order last time.
 
-        The marker of an orderly end is removed: from now on a crash is possible.
+        The marker of an orderly end is removed: from now on a crash is possible. So is what a
+        crash left of a checkpoint that was being written.
 
         Raises:
             BlockingIOError: another broker uses the directory.
@@ -59,6 +60,9 @@ class LogDirectory:
         """
         self.file_system.make_directory(self.path)
         self._lock = self.file_system.lock(self.file_path(names.LOCK_FILE))
+        for name in self.file_system.list_directory(self.path):
+            if name.endswith(names.TEMPORARY_SUFFIX):
+                self.file_system.remove(self.file_path(name))
         marker = self.file_path(names.CLEAN_SHUTDOWN_FILE)
         was_clean = self.file_system.size(marker) >= 0
         if was_clean:

@@ -21,6 +21,7 @@ SNAPSHOT_SUFFIX: Final = ".snapshot"
 DELETED_SUFFIX: Final = ".deleted"
 CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
+TEMPORARY_SUFFIX: Final = ".tmp"
 SEGMENT_SUFFIXES: Final = (
     LOG_SUFFIX,
     INDEX_SUFFIX,

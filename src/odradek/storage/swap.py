@@ -7,9 +7,11 @@ it replaces are renamed to `.deleted` in the order of their offsets, and it gets
 - a `.cleaned` file means that the old segments are all there: it goes, and so does every
   `.swap` file of its offset or above, which belongs to it;
 - a `.swap` log means that the cleaned segment is complete and on the disk: the old segments
-  from its base offset up to its end go, and it takes their place.
+  from its base offset up to its end go, and it takes their place;
+- any other `.swap` file without its log goes: what it belongs to was not complete, or Kafka,
+  which renames the log first, had its log in place already, and the index is made anew.
 
-These are Kafka's rules, so each can start on what the other left.
+Each can start on what the other left.
 """
 
 from odradek.storage import names
@@ -31,13 +33,14 @@ def finish_replacements(file_system: FileSystem, directory: str, present: list[s
     undone = min([names.leading_offset(name) for name in cleaned], default=1 << 63)
     for name in cleaned:
         file_system.remove(f"{directory}/{name}")
+    logs = [name for name in swaps if name.endswith(names.LOG_SUFFIX + names.SWAP_SUFFIX)]
+    complete = {names.leading_offset(name) for name in logs if names.leading_offset(name) < undone}
     for name in swaps:
-        if names.leading_offset(name) >= undone:
+        if names.leading_offset(name) not in complete:
             file_system.remove(f"{directory}/{name}")
-    valid = [name for name in swaps if names.leading_offset(name) < undone]
-    for name in valid:
-        if name.endswith(names.LOG_SUFFIX + names.SWAP_SUFFIX):
-            _remove_replaced(file_system, directory, present, names.leading_offset(name))
+    valid = [name for name in swaps if names.leading_offset(name) in complete]
+    for base_offset in complete:
+        _remove_replaced(file_system, directory, present, base_offset)
     # Logs last, here too: a crash in between finds the swap log again.
     for name in sorted(valid, key=lambda name: names.LOG_SUFFIX in name):
         path = f"{directory}/{name}"
