@@ -129,6 +129,7 @@ class Simulation:
 
         def arrive() -> None:
             if member.attempt == attempt:
+                member.attempt += 1  # what of it is still on its way comes over a closed connection
                 answer()
 
         # Never on the coordinator's stack: an answer crosses a network.
@@ -255,8 +256,12 @@ class Simulation:
         assert len(waiting) == group.joining_count, f"{group.group_id} has lost count"
         if group.state is GroupState.EMPTY:
             assert not group.members, f"{group.group_id} is empty and has members"
-        else:
-            assert group.leader_id in group.members, f"{group.group_id} is led by a stranger"
+        elif group.members:
+            assert group.leader_id in group.members, (
+                f"{group.group_id} is {group.state} and led by {group.leader_id}"
+            )
+        if group.state is GroupState.STABLE:  # the id of a new process has to be stored
+            waiting = [each for each in waiting if not each.is_static]
         if group.state is not GroupState.PREPARING_REBALANCE:
             assert not waiting, f"{group.group_id} is {group.state} and lets joins wait"
         assert group.pending_sync <= group.members.keys()
