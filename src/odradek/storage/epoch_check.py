@@ -93,4 +93,4 @@ class EpochCheck:
         if seen is None:
             return False
         # The log's start may have been raised; compaction may have taken the first batches.
-        return seen < start_offset if is_first else seen > start_offset and not self._is_complete
+        return (is_first and seen < start_offset) or (not self._is_complete and seen > start_offset)

@@ -85,6 +85,13 @@ class IndexFile(Handle):
         """Notes that the file has moved to `path`."""
         self.path = path
 
+    def _keep(self, entry_count: int) -> None:
+        """Drops the entries behind the first ones, so that none shows in the file again."""
+        if entry_count < self.entry_count:
+            start = entry_count * self.entry_bytes
+            self._mapped()[start : self.used_bytes] = bytes(self.used_bytes - start)
+            self.entry_count = entry_count
+
     def _mapped(self) -> mmap.mmap:
         """The mapping, of all that the file holds."""
         self.recently_used = True

@@ -21,6 +21,7 @@ from odradek.storage.transaction_index import AbortedEntry
 
 WHOLE_FILE: Final = 0x7FFFFFFF
 _LENGTH: Final = struct.Struct(">i")
+_PAGE_BYTES: Final = 4096
 _OFFSET_ENTRY: Final = struct.Struct(">ii")
 _TIME_ENTRY: Final = struct.Struct(">qi")
 _ABORTED_ENTRY: Final = struct.Struct(">hqqqq")
@@ -250,14 +251,19 @@ def read_producer_snapshot(path: str) -> list[ProducerState]:
 
 
 def _entries(path: str, entry: struct.Struct, *, is_trimmed: bool) -> list[tuple[int, int]]:
-    rows: list[tuple[int, int]] = list(entry.iter_unpack(_whole_entries(path, entry.size)))
-    while rows and rows[-1] == (0, 0) and not is_trimmed:
-        rows.pop()
-    return rows
+    data = read_bytes(path)
+    # Kafka's have room for a number of entries, ours for a number of pages.
+    if not is_trimmed and 0 in (len(data) % entry.size, len(data) % _PAGE_BYTES):
+        used = len(data.rstrip(b"\0"))
+        data = data[: -(-used // entry.size) * entry.size]
+    return list(entry.iter_unpack(_whole(path, data, entry.size)))
 
 
 def _whole_entries(path: str, entry_bytes: int) -> bytes:
-    data = read_bytes(path)
+    return _whole(path, read_bytes(path), entry_bytes)
+
+
+def _whole(path: str, data: bytes, entry_bytes: int) -> bytes:
     torn = len(data) % entry_bytes
     if torn:
         raise UnreadableFile(

@@ -55,7 +55,7 @@ class OffsetIndex(IndexFile):
 
     def truncate_to(self, offset: int) -> None:
         """Drops the entries of `offset` and above."""
-        self.entry_count = self.index_of(offset - 1) + 1 if offset > self.base_offset else 0
+        self._keep(self.index_of(offset - 1) + 1 if offset > self.base_offset else 0)
         self.last_offset = self.base_offset
         if self.entry_count > 0:
             self.last_offset = self.entry(self.entry_count - 1)[0]

@@ -78,7 +78,7 @@ class TimeIndex(IndexFile):
                 low = middle + 1
             else:
                 high = middle
-        self.entry_count = low
+        self._keep(low)
         self._load_last()
 
     def clear(self) -> None:

@@ -1,5 +1,6 @@
 """A broker's storage without a broker: a directory, a clock, a timer, and the log manager."""
 
+import os
 from collections.abc import Callable, Iterator
 from uuid import UUID
 
@@ -14,6 +15,7 @@ from odradek.records.builder import RecordBatchBuilder
 from odradek.records.reader import iter_records
 from odradek.records.record import Record
 from odradek.storage import FileSystem, Log, LogManager, OsFileSystem
+from odradek.storage.check import DirectoryCheck, Finding, KnownPartition
 from odradek.storage.logs_loader import OnProgress
 from odradek.timer import MockTimer
 
@@ -64,6 +66,17 @@ class World:
         names = {name.replace("_", "."): text for name, text in settings.items()}
         config = LogConfig(parse_topic_settings(names))
         return (manager or self.start()).get_or_create(ORDERS, ORDERS_ID, config)
+
+    def findings(self) -> list[str]:
+        """What `fsck` has to say of the directories."""
+        logs = [log for manager in self.managers for log in manager.logs()]
+        known = {
+            log.topic_partition: KnownPartition(log.topic_id, log.config.compact) for log in logs
+        }
+        found: list[Finding] = []
+        for directory in filter(os.path.isdir, self.directories):
+            DirectoryCheck(directory, known, found.append, deep=True).run()
+        return [str(finding) for finding in found]
 
     def advance(self, duration_ms: int) -> None:
         """Lets time pass, for the clock and for the timer."""
@@ -117,11 +130,14 @@ def values_of(log: Log) -> list[bytes | None]:
 
 
 @pytest.fixture
-def world(tmp_path) -> Iterator[World]:
+def world(tmp_path, request) -> Iterator[World]:
+    """A world; what a test leaves in it has to be sound, unless it is marked `leaves_damage`."""
     world = World([str(tmp_path / "data")])
     yield world
     for manager in world.managers:
         world.crash(manager)
+    if request.node.get_closest_marker("leaves_damage") is None:
+        assert world.findings() == []
 
 
 @pytest.fixture

@@ -313,6 +313,7 @@ def test_old_formats_are_compacted(world):
             assert [r.offset for r in kept] == ([1, 2] if drop else [1, 2, 3]), (magic, codec)
 
 
+@pytest.mark.leaves_damage
 @pytest.mark.parametrize("position", [66, 70])
 def test_a_damaged_batch_stops_the_cleaning_of_its_log(world, caplog, position):
     """The damage would get a valid checksum, and the cleaner would try for ever."""

@@ -372,6 +372,7 @@ def test_a_failing_read_takes_the_directory_offline(world, batches):
     assert world.failed == world.directories
 
 
+@pytest.mark.leaves_damage
 def test_a_damaged_index_is_mended_when_it_is_used(world, batches, values):
     """A flipped bit in an index would hide records."""
     log = world.log(segment_bytes="2000", index_interval_bytes="100")

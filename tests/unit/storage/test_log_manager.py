@@ -84,6 +84,7 @@ def test_a_directory_of_another_broker_is_refused(world):
     world.crash(stranger)
 
 
+@pytest.mark.leaves_damage
 def test_an_older_topic_of_the_name_goes(world, batches, values):
     """A topic made anew would show the records of the one before."""
     manager = world.start()
@@ -128,6 +129,7 @@ def test_delete_renames_now_and_removes_later(world, batches):
     manager.delete(TopicPartition("unknown", 0))
 
 
+@pytest.mark.leaves_damage
 def test_a_log_with_another_topics_id_is_set_aside_not_deleted(world, batches):
     """One flipped bit in `partition.metadata` would cost every record of the partition."""
     manager = world.start()

@@ -105,6 +105,7 @@ def test_logs_are_flushed_on_threads_at_the_end(world, batches, values):
     assert held(world.start(), values) == written
 
 
+@pytest.mark.leaves_damage
 def test_a_log_that_cannot_be_read_does_not_stop_the_others(world, batches, values, caplog):
     """One damaged log would keep the broker from starting, and all other logs with it."""
     written = write_logs(world, batches)
@@ -150,6 +151,7 @@ def test_a_disk_that_fails_while_logs_are_opened_goes_alone(
     assert files.refusals >= 1
 
 
+@pytest.mark.leaves_damage
 def test_a_log_in_two_directories_is_refused_before_anything_is_opened(world, batches):
     """One of the two would win by luck, and the other's records would be lost without a word."""
     write_logs(world, batches)

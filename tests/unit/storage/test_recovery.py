@@ -120,6 +120,7 @@ def test_what_lies_behind_a_damaged_segment_is_dropped(world, batches, values):
     assert values(log) == [*sent[:base_offset], b"new"]
 
 
+@pytest.mark.leaves_damage
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("damage", ["missing", "empty", "torn", "garbage"])
 def test_damaged_indexes_after_a_clean_end(world, batches, values, suffix, damage):
