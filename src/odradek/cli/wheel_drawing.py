@@ -6,6 +6,7 @@ tasks it holds, and the marked bucket is where the level's hand is.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 from xml.sax.saxutils import escape
 
@@ -13,6 +14,7 @@ from odradek.cli.wheel_show import Level, Snapshot
 
 TASKS_SHOWN: Final = 8
 EVENTS_SHOWN: Final = 6
+BUCKET_WIDTH: Final = 4
 
 BOLD: Final = "\x1b[1m"
 DIM: Final = "\x1b[2m"
@@ -58,23 +60,80 @@ def draw_text(snapshot: Snapshot, colour: bool = False) -> str:
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def text_bucket(level: Level, slot: int, colour: bool) -> str:
-    """Four columns for one bucket; brackets where the hand is."""
+def text_bucket(level: Level, slot: int, colour: bool, width: int = BUCKET_WIDTH) -> str:
+    """One bucket in so many columns; brackets where the hand is, an arrow if there is no room."""
     count = level.counts[slot]
-    figure = "." if count == 0 else str(count) if count < 100 else "++"
+    figure = "." if count == 0 else str(count) if count < 10 ** max(1, width - 2) else "+"
     if slot == level.hand_slot:
-        return paint(f"[{figure:^2}]", HAND, colour)
-    return paint(f"{figure:^4}", FILLED, colour and count > 0)
+        marked = f"[{figure:^{width - 2}}]" if width > 2 else f">{figure}"
+        return paint(marked, HAND, colour)
+    return paint(f"{figure:^{width}}", FILLED, colour and count > 0)
 
 
-def text_tasks(snapshot: Snapshot) -> list[str]:
+def draw_frame(
+    snapshot: Snapshot, footer: Sequence[str], columns: int, rows: int, colour: bool
+) -> list[str]:
+    """The wheel in so many columns and rows; what does not fit gives way to what matters more.
+
+    Headline and footer always stay, then the latest events, then the levels from the
+    lowest, then tasks.
+    """
+    bottom = wrapped(footer, columns)[-max(2, rows // 4) :]
+    room = rows - 1 - len(bottom) - 1
+    events = frame_events(snapshot, columns, colour)[-max(1, min(EVENTS_SHOWN, room // 4)) :]
+    levels = frame_levels(snapshot, columns, room - len(events) - 1, colour)
+    room -= len(levels) + len(events)
+    tasks = [line[:columns] for line in text_tasks(snapshot, max(0, min(TASKS_SHOWN, room - 2)))]
+    lines = [paint(headline(snapshot)[:columns], BOLD, colour), *levels, *tasks, *events]
+    return [*lines, *bottom][: rows - 1]
+
+
+def frame_levels(snapshot: Snapshot, columns: int, rows: int, colour: bool) -> list[str]:
+    """The slots' numbers and as many levels as there is room for, the lowest first."""
+    slots = len(snapshot.levels[0].counts)
+    width = min(BUCKET_WIDTH, columns // slots)
+    if width < 2:
+        return [f"{2 * slots} columns are needed for {slots} buckets"[:columns]]
+    numbers = "".join(f"{slot:^{width}}" for slot in range(slots)) if width > 2 else ""
+    lines = [paint(numbers, DIM, colour)]
+    fitting = max(1, (rows - 1) // 2)
+    for position, level in enumerate(snapshot.levels[:fitting], 1):
+        lines.append(level_title(position, level)[:columns])
+        lines.append("".join(text_bucket(level, slot, colour, width) for slot in range(slots)))
+    if len(snapshot.levels) > fitting > 1:
+        lines[-2:] = [f"and {len(snapshot.levels) - fitting + 1} more levels"]
+    return lines
+
+
+def frame_events(snapshot: Snapshot, columns: int, colour: bool) -> list[str]:
+    """What happened, the latest last; what happened just now stands out."""
+    now = f"{snapshot.now_ms} ms: "
+    return [
+        paint(f"  {event}"[:columns], FILLED, colour and event.startswith(now))
+        for event in snapshot.events
+    ]
+
+
+def wrapped(words: Sequence[str], columns: int) -> list[str]:
+    """Words apart by blanks, in as many lines as it takes."""
+    lines = [""]
+    for word in words:
+        longer = f"{lines[-1]}   {word}" if lines[-1] else word
+        if len(longer) <= columns or not lines[-1]:
+            lines[-1] = longer[:columns]
+        else:
+            lines.append(word[:columns])
+    return lines
+
+
+def text_tasks(snapshot: Snapshot, limit: int = TASKS_SHOWN) -> list[str]:
     """A line for each of the next tasks."""
     lines = [
         f"  {one.name:<8} due {one.expiration_ms} ms, {one.expiration_ms - snapshot.now_ms} left:"
-        f" level {one.level}, slot {one.slot}, whose bucket is due at {one.bucket_due_ms} ms"
-        for one in snapshot.tasks[:TASKS_SHOWN]
+        f" level {one.level}, slot {one.slot}, bucket due at {one.bucket_due_ms} ms"
+        for one in snapshot.tasks[:limit]
     ]
-    more = len(snapshot.tasks) - TASKS_SHOWN
+    more = len(snapshot.tasks) - limit
     return [*lines, f"  and {more} more"] if more > 0 else lines
 
 

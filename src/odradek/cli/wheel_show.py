@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from odradek.timer import MockTimer, TimerTask
 
 EVENTS_KEPT: Final = 200
+MOST_DIGITS: Final = 15
 
 
 class CommandError(ValueError):
@@ -128,7 +129,9 @@ class WheelShow:
             for one in self._placed():
                 before = levels_before.get(one.name, one.level)
                 if one.level < before:
-                    self._note(f"{one.name} moves down from level {before} to {one.level}")
+                    left_ms = one.expiration_ms - self.now_ms
+                    place = f"level {before} to {one.level}, slot {one.slot}"
+                    self._note(f"{one.name} moves down from {place}: {left_ms} ms left")
             if self.now_ms >= until_ms:
                 return
 
@@ -174,8 +177,8 @@ def number(text: str) -> int:
     """Reads a number of milliseconds.
 
     Raises:
-        CommandError: it is not a whole number, or it is negative.
+        CommandError: it is not a whole number, it is negative, or beyond what a wheel counts.
     """
-    if not text.isascii() or not text.isdigit():
+    if not text.isascii() or not text.isdigit() or len(text) > MOST_DIGITS:
         raise CommandError(f"not a number of milliseconds: {text!r}")
     return int(text)

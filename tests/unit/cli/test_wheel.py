@@ -1,15 +1,21 @@
 """`odradek wheel`: what it shows is what the wheel does."""
 
+import fcntl
 import json
+import os
+import pty
 import re
+import struct
+import sys
+import termios
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from odradek.cli.main import main
-from odradek.cli.wheel import Screen
 from odradek.cli.wheel_drawing import draw_svg, draw_text, duration
+from odradek.cli.wheel_screen import Screen
 from odradek.cli.wheel_show import CommandError, WheelShow
 
 
@@ -20,8 +26,8 @@ def test_the_demotions_of_the_worked_example_are_noted() -> None:
     show.step(500)
     assert show.snapshot().events == (
         "0 ms: b450 is added with 450 ms",
-        "400 ms: b450 moves down from level 3 to 2",
-        "440 ms: b450 moves down from level 2 to 1",
+        "400 ms: b450 moves down from level 3 to 2, slot 2: 50 ms left",
+        "440 ms: b450 moves down from level 2 to 1, slot 10: 10 ms left",
         "450 ms: b450 fires",
     )
 
@@ -55,7 +61,8 @@ def test_next_goes_from_bucket_to_bucket_and_stops_at_none() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["", "add a", "add a -5", "add a x", "step", "cancel nobody", "jump 5"]
+    "command",
+    ["", "add a", "add a -5", "add a x", "step", "cancel nobody", "jump 5", f"step {10**15}"],
 )
 def test_commands_that_make_no_sense_are_refused(command: str) -> None:
     """A slip of the pen in a script should be told, not skipped."""
@@ -96,20 +103,76 @@ def test_durations_read_well() -> None:
     ]
 
 
+def shown(screen: Screen, columns: int = 100, rows: int = 40) -> str:
+    """A frame without colours."""
+    return "\n".join(screen.frame(columns, rows, colour=False))
+
+
 def test_keys_move_the_wheel() -> None:
     """Every key of the help line does what the line says."""
     screen = Screen(1, 20)
-    for key in ("a", "l", "n", "t", "b", "?"):
-        screen.press(key)
-    assert "pending 1" in screen.frame(colour=False)
-    screen.press("c")
-    screen.press("c")
-    assert "pending 0" in screen.frame(colour=False)
-    screen.press(" ")
-    screen.press("")
-    assert "running" in screen.frame(colour=False)
-    screen.press("r")
-    assert screen.frame(colour=False).startswith("time 0 ms")
+    assert screen.obey("alntb?")
+    assert "pending 1" in shown(screen)
+    assert screen.obey("cc")
+    assert "pending 0" in shown(screen)
+    assert "(paused)" in shown(screen)
+    screen.obey(" ")
+    assert "running" in shown(screen)
+    screen.obey("r")
+    assert shown(screen).startswith("time 0 ms")
+    assert not screen.obey("aq")
+    assert "pending 1" in shown(screen)
+
+
+@pytest.mark.parametrize("wheel_size", [2, 20, 40])
+@pytest.mark.parametrize(("columns", "rows"), [(200, 60), (80, 24), (60, 20), (40, 12), (24, 8)])
+def test_a_frame_fits_its_terminal(wheel_size: int, columns: int, rows: int) -> None:
+    """Lines that wrap, or are scrolled off, are a picture that nobody can read."""
+    screen = Screen(1, wheel_size)
+    screen.obey("lalalalalabn")
+    lines = screen.frame(columns, rows, colour=False)
+    assert len(lines) < rows
+    assert max(map(len, lines)) <= columns
+    assert lines[0].startswith("time ")
+    assert any("q quit" in line for line in lines)
+    assert any("level 1" in line or "columns are needed" in line for line in lines)
+
+
+def test_what_happens_now_stands_out() -> None:
+    """Among a page of events the eye must find the one that a key has caused."""
+    screen = Screen(1, 20)
+    screen.obey("ab")
+    fired = next(line for line in screen.frame(80, 24) if "fires" in line)
+    added = next(line for line in screen.frame(80, 24) if "is added" in line)
+    assert "\x1b[" in fired
+    assert "\x1b[" not in added
+
+
+@pytest.mark.slow
+def test_a_person_can_play_with_it_in_a_terminal() -> None:
+    """The whole command over a real terminal: keys, a new size, and the way out."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(sys.executable, [sys.executable, "-m", "odradek", "wheel"])
+    try:
+        read_until(terminal, "q quit")
+        os.write(terminal, b"l\x1b[Cb")
+        read_until(terminal, "moves down from level 3 to 2")
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 20, 30, 0, 0))
+        read_until(terminal, "40 columns are needed for 20")
+        os.write(terminal, b"q")
+        read_until(terminal, "\x1b[?1049l")
+    finally:
+        _, status = os.waitpid(pid, 0)
+        os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def read_until(terminal: int, words: str) -> None:
+    """Reads what the command shows until the words are there; the end of it is an error."""
+    seen = ""
+    while words not in seen:
+        seen += os.read(terminal, 4096).decode(errors="replace")
 
 
 def test_the_command_plays_the_worked_example_without_a_terminal(
@@ -138,7 +201,14 @@ def test_the_command_writes_pictures(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "flags", [["--wheel-size", "1"], ["--wheel-size", "99"], ["--tick-ms", "0"], ["--do", "hop"]]
+    "flags",
+    [
+        ["--wheel-size", "1"],
+        ["--wheel-size", "99"],
+        ["--tick-ms", "0"],
+        ["--tick-ms", str(10**30)],
+        ["--do", "hop"],
+    ],
 )
 def test_wrong_usage_exits_with_2(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """One clear line, no traceback."""

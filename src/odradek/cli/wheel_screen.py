@@ -1,0 +1,154 @@
+"""The live wheel in a terminal: keys in, frames out.
+
+A frame is made for the terminal as it is, and made anew when its size changes. Nothing is
+drawn while nothing happens: the screen sleeps until a key, a new size, or, while the wheel
+runs, the next frame.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import sys
+import termios
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from odradek.cli.wheel_drawing import draw_frame
+from odradek.cli.wheel_show import WheelShow
+
+FRAME_S: Final = 0.1
+STEP_MS: Final = 10
+
+HELP: Final = (
+    "space run/pause",
+    "n +1 ms",
+    "t +10 ms",
+    "b next bucket",
+    "a add",
+    "l add far",
+    "c cancel",
+    "r restart",
+    "q quit",
+)
+NEAR_MS: Final = (2, 8, 13, 19, 37, 90, 150, 350)
+FAR_MS: Final = (450, 473, 1200, 7900, 9000, 40_000)
+
+QUIT: Final = ("q", "\x04")
+ESCAPE_SEQUENCE: Final = re.compile(r"\x1b(\[[0-9;]*[A-Za-z~]|O.)?")
+
+
+class Screen:
+    """The live wheel. While it runs, a second of it takes ten of ours."""
+
+    def __init__(self, tick_ms: int, wheel_size: int) -> None:
+        self._tick_ms = tick_ms
+        self._wheel_size = wheel_size
+        self._show = WheelShow(tick_ms, wheel_size)
+        self._added = 0
+        self._running = False
+
+    def play(self) -> None:
+        """Draws and obeys until `q` or the end of input."""
+        with keys_without_enter(), size_changes() as resized:
+            self._draw()
+            while self.obey(self._wait_for_keys(resized)):
+                self._draw()
+
+    def _wait_for_keys(self, resized: int) -> str:
+        """What was pressed since; nothing ("") when there is another reason to draw."""
+        keys = sys.stdin.fileno()
+        ready, _, _ = select.select([keys, resized], [], [], FRAME_S if self._running else None)
+        if not ready and self._running:
+            self._show.step(STEP_MS)
+        if resized in ready:
+            os.read(resized, 64)
+        if keys not in ready:
+            return ""
+        pressed = os.read(keys, 64).decode(errors="replace")
+        return ESCAPE_SEQUENCE.sub("", pressed) if pressed else QUIT[0]
+
+    def obey(self, keys: str) -> bool:
+        """Does what each key stands for, in turn; False when one of them ends the show."""
+        for key in keys:
+            if key in QUIT:
+                return False
+            self.press(key)
+        return True
+
+    def press(self, key: str) -> None:
+        """Does what a key stands for; keys without a meaning do nothing."""
+        if key == " ":
+            self._running = not self._running
+        elif key == "n":
+            self._show.step(1)
+        elif key == "t":
+            self._show.step(STEP_MS)
+        elif key == "b":
+            self._show.next_bucket()
+        elif key == "a":
+            self._add(NEAR_MS)
+        elif key == "l":
+            self._add(FAR_MS)
+        elif key == "c" and self._show.names:
+            self._show.cancel(self._show.names[0])
+        elif key == "r":
+            self._show = WheelShow(self._tick_ms, self._wheel_size)
+
+    def _add(self, delays_ms: tuple[int, ...]) -> None:
+        delay_ms = delays_ms[self._added % len(delays_ms)]
+        self._added += 1
+        self._show.add(f"t{self._added}", delay_ms)
+
+    def frame(self, columns: int, rows: int, colour: bool = True) -> list[str]:
+        """The lines that the screen shows now."""
+        state = "running, ten times slower than life" if self._running else "paused"
+        return draw_frame(self._show.snapshot(), (*HELP, f"({state})"), columns, rows, colour)
+
+    def _draw(self) -> None:
+        lines = self.frame(*terminal_size())
+        # Each line clears its rest and the last one what is below: no frame is ever half empty.
+        text = "".join(f"{line}\x1b[K\n" for line in lines)
+        sys.stdout.write(f"\x1b[H{text}\x1b[J")
+        sys.stdout.flush()
+
+
+def terminal_size() -> tuple[int, int]:
+    """Columns and rows; of a terminal that does not know them, the classic ones."""
+    columns, rows = os.get_terminal_size(sys.stdout.fileno())
+    return columns or 80, rows or 24
+
+
+@contextmanager
+def keys_without_enter() -> Iterator[None]:
+    """Lets single keys through while the block runs; the terminal is as before after it."""
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    try:
+        tty.setcbreak(descriptor)
+        sys.stdout.write("\x1b[?1049h\x1b[?25l")
+        yield
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+        sys.stdout.write("\x1b[?25h\x1b[?1049l")
+        sys.stdout.flush()
+
+
+@contextmanager
+def size_changes() -> Iterator[int]:
+    """A descriptor that becomes readable when the terminal has got another size."""
+    readable, writable = os.pipe()
+    os.set_blocking(writable, False)
+    handler = signal.signal(signal.SIGWINCH, lambda _number, _frame: None)
+    wakeup = signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
+    try:
+        yield readable
+    finally:
+        signal.set_wakeup_fd(wakeup)
+        signal.signal(signal.SIGWINCH, handler)
+        os.close(readable)
+        os.close(writable)
