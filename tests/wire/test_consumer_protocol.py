@@ -24,6 +24,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, NewPartitions
+from tests.wire.readers import JavaConsumerReader
 
 import odradek
 
@@ -316,6 +317,29 @@ def test_the_java_console_consumer(broker: odradek.Broker, topic: str, tool: Too
     assert topic in tool(GROUPS, "--list", "--type", "consumer").split()
     described = tool(GROUPS, "--describe", "--group", topic, "--offsets")
     assert described.count(f"{topic} ") >= PARTITIONS
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("jvm")
+def test_two_libraries_share_a_topic(
+    broker: odradek.Broker, topic: str, java: str, kafka_class_path: str
+) -> None:
+    """If this fails, the Java client and librdkafka lose or double records between them."""
+    values = produce(broker, topic, 120)
+    ours = Reader(broker, [topic], topic)
+    theirs = JavaConsumerReader(broker.bootstrap_servers, topic, topic)
+    with reading(ours):
+        until(lambda: len(ours.values) == 120, "the first member reads everything")
+        theirs.start()
+        until(lambda: len(ours.partitions) == 3, "half of it is given back")
+        values += produce(broker, topic, 120)
+        until(lambda: len(ours.values) + len(theirs.read) >= 240, "both read")
+        assert len(theirs.read) >= 60
+        theirs.finish()
+        until(lambda: len(ours.partitions) == PARTITIONS, "the first takes over")
+        values += produce(broker, topic, 120)
+        until(lambda: len(ours.values) + len(theirs.read) >= 360, "the rest is read")
+    assert Counter(ours.values + theirs.read) == Counter(values)
 
 
 @pytest.mark.slow

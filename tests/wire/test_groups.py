@@ -1,22 +1,17 @@
 """Consumer groups with other people's clients, alone and mixed in one group.
 
-Every member reads with manual commits at the end of each batch and gives partitions back only
-after it has committed, so that nothing may be lost or read twice, whatever happens to the group.
+See `readers`: nothing may be lost or read twice, whatever happens to the group.
 """
 
-import asyncio
 import itertools
 import json
 import subprocess
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from aiokafka import AIOKafkaConsumer
-from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from confluent_kafka import (
     Consumer,
     ConsumerGroupTopicPartitions,
@@ -25,12 +20,22 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, NewTopic
-from kafka import KafkaConsumer
+from tests.wire.readers import (
+    DEADLINE_S,
+    AiokafkaReader,
+    ConfluentReader,
+    CooperativeReader,
+    JavaCooperativeReader,
+    JavaReader,
+    KafkajsReader,
+    KafkaPythonReader,
+    Reader,
+)
 from tools import peers
 
 PARTITIONS = 6
 RECORDS = 300
-DEADLINE_S = 60
+SLOW = (pytest.mark.slow, pytest.mark.xdist_group("jvm"))
 
 Names = Callable[[str], str]
 
@@ -54,116 +59,6 @@ def produce(bootstrap: str, topic: str, numbers: range) -> None:
     for number in numbers:
         producer.produce(topic, b"%d" % number, partition=number % PARTITIONS)
     assert producer.flush(30) == 0
-
-
-class Reader(threading.Thread):
-    """A member of a group in a thread of its own; `read` is what it has read and committed."""
-
-    def __init__(self, bootstrap: str, topic: str, group_id: str) -> None:
-        super().__init__(daemon=True)
-        self.bootstrap = bootstrap
-        self.topic = topic
-        self.group_id = group_id
-        self.read: list[bytes] = []
-        self.stopping = threading.Event()
-        self.error: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            self.consume()
-        except BaseException as error:  # noqa: BLE001 - raised again where it is looked at
-            self.error = error
-
-    def consume(self) -> None:
-        raise NotImplementedError
-
-    def finish(self) -> None:
-        self.stopping.set()
-        self.join(DEADLINE_S)
-        assert not self.is_alive(), f"{type(self).__name__} does not stop"
-        if self.error is not None:
-            raise self.error
-
-
-class ConfluentReader(Reader):
-    strategy = "range"
-    instance_id = ""
-
-    def consume(self) -> None:
-        settings = {
-            "bootstrap.servers": self.bootstrap,
-            "group.id": self.group_id,
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-            "partition.assignment.strategy": self.strategy,
-            "session.timeout.ms": 10_000,
-            "heartbeat.interval.ms": 300,
-        }
-        if self.instance_id:
-            settings["group.instance.id"] = self.instance_id
-        consumer = Consumer(settings)
-        consumer.subscribe([self.topic])
-        try:
-            while not self.stopping.is_set():
-                for message in consumer.consume(50, 0.1):
-                    assert not message.error(), message.error()
-                    consumer.commit(message, asynchronous=False)
-                    self.read.append(message.value())
-        finally:
-            consumer.close()
-
-
-class CooperativeReader(ConfluentReader):
-    strategy = "cooperative-sticky"
-
-
-class KafkaPythonReader(Reader):
-    def consume(self) -> None:
-        consumer = KafkaConsumer(
-            self.topic,
-            bootstrap_servers=self.bootstrap,
-            group_id=self.group_id,
-            auto_offset_reset="earliest",
-            enable_auto_commit=False,
-            session_timeout_ms=10_000,
-            heartbeat_interval_ms=300,
-        )
-        try:
-            while not self.stopping.is_set():
-                batches = consumer.poll(timeout_ms=100)
-                if batches:
-                    consumer.commit()
-                    for batch in batches.values():
-                        self.read += [record.value for record in batch]
-        finally:
-            consumer.close(autocommit=False)
-
-
-class AiokafkaReader(Reader):
-    def consume(self) -> None:
-        asyncio.run(self.consume_async())
-
-    async def consume_async(self) -> None:
-        consumer = AIOKafkaConsumer(
-            self.topic,
-            bootstrap_servers=self.bootstrap,
-            group_id=self.group_id,
-            auto_offset_reset="earliest",
-            enable_auto_commit=False,
-            session_timeout_ms=10_000,
-            heartbeat_interval_ms=300,
-            partition_assignment_strategy=[RangePartitionAssignor],
-        )
-        await consumer.start()
-        try:
-            while not self.stopping.is_set():
-                batches = await consumer.getmany(timeout_ms=100)
-                if batches:
-                    await consumer.commit()
-                    for batch in batches.values():
-                        self.read += [record.value for record in batch]
-        finally:
-            await consumer.stop()
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:
@@ -208,11 +103,18 @@ def test_a_member_reads_everything_and_its_heir_nothing(bootstrap, filled, names
         [ConfluentReader, KafkaPythonReader],
         [KafkaPythonReader, AiokafkaReader],
         [AiokafkaReader, ConfluentReader],
+        pytest.param([KafkajsReader, ConfluentReader, AiokafkaReader], marks=SLOW),
+        pytest.param([KafkaPythonReader, KafkajsReader], marks=SLOW),
+        pytest.param([JavaReader, ConfluentReader, KafkaPythonReader], marks=SLOW),
+        pytest.param([CooperativeReader, JavaCooperativeReader], marks=SLOW),
+        pytest.param([KafkajsReader, JavaReader], marks=SLOW),
     ],
     ids=lambda kinds: "+".join(kind.__name__.removesuffix("Reader") for kind in kinds),
 )
-def test_members_of_several_libraries_share_a_topic(bootstrap, topic, names, kinds):
+def test_members_of_several_libraries_share_a_topic(bootstrap, topic, names, kinds, request):
     """Something is lost when members of other libraries join and leave a group."""
+    for fixture in itertools.chain.from_iterable(kind.needs for kind in kinds):
+        request.getfixturevalue(fixture)
     create(bootstrap, topic)
     group_id = names("g")
     readers = [kind(bootstrap, topic, group_id) for kind in kinds]

@@ -1,11 +1,15 @@
 """Kafka's own console consumer and ConsumerGroupCommand, on a JVM, with a group."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+
+import odradek
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jvm")]
 
@@ -71,9 +75,20 @@ def test_the_console_consumer_and_every_way_to_reset(
     plan = tmp_path / "plan.csv"
     plan.write_text(f"{filled},0,4\n{filled},1,6\n", encoding="utf-8")
     assert reset("--from-file", str(plan)) == ["4", "6"]
+    # An export is a plan that --from-file takes: what it says is what it would do, and it does
+    # nothing.
+    latest = ["--reset-offsets", *named, "--topic", filled, "--to-latest"]
+    exported = tool(GROUPS, *latest, "--export", "--dry-run")
+    assert sorted(exported.split()) == [f'"{filled}",0,20', f'"{filled}",1,20']
+    assert reset("--to-current") == ["4", "6"]
+    plan.write_text(exported, encoding="utf-8")
+    assert reset("--from-file", str(plan)) == ["20", "20"]
+    assert reset("--shift-by", "-14") == ["6", "6"]
+    one = ["--topic", f"{filled}:1", "--to-offset", "7", "--execute"]
+    tool(GROUPS, "--reset-offsets", "--all-groups", *one)
     tool(GROUPS, "--delete-offsets", *named, "--topic", f"{filled}:0")
     left = [row for row in rows(tool(GROUPS, "--describe", *named)) if row[0] == group]
-    assert [(row[2], row[3]) for row in left] == [("1", "6")]
+    assert [(row[2], row[3]) for row in left] == [("1", "7")]
     assert "successful" in tool(GROUPS, "--delete", *named)
     assert group not in tool(GROUPS, "--list").split()
 
@@ -105,3 +120,70 @@ def test_members_and_states_of_a_live_group(
         assert group not in tool(GROUPS, "--list", "--state", "empty")
     finally:
         consumer.close()
+
+
+DUMP = "org.apache.kafka.tools.DumpLogSegments"
+
+
+def test_kafkas_decoder_prints_our_internal_topic(tool: Tool, tmp_path: Path) -> None:
+    """Kafka cannot read what we wrote of groups of both kinds and of their offsets."""
+    with odradek.Broker(str(tmp_path), config={"offsets.topic.num.partitions": 1}) as broker:
+        broker.create_topic("t", partitions=2)
+        for protocol in ("classic", "consumer"):
+            consume_one(broker, protocol)
+    (log,) = tmp_path.glob("__consumer_offsets-0/*.log")
+    printed = tool.unbound(DUMP, "--files", str(log), "--offsets-decoder")
+    ours = subprocess.run(
+        [sys.executable, "-m", "odradek", "dump-log", "--files", str(log), "--offsets-decoder"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert printed == ours.stdout
+    keys = [
+        line.split("key: ")[1].split(" payload: ")
+        for line in printed.splitlines()
+        if "key: " in line
+    ]
+    for expected in EXPECTED:
+        assert any(expected in key for key, _ in keys), expected
+    assert not [key for key, _ in keys if "unknown" in key.lower()]
+    values = "".join(value for _, value in keys)
+    assert '"offset":1' in values
+    assert '"protocol":"range"' in values
+    assert '"epoch":1' in values
+
+
+EXPECTED = (
+    '{"type":"1","data":{"group":"classic","topic":"t","partition":',
+    '{"type":"2","data":{"group":"classic"}}',
+    '{"type":"1","data":{"group":"consumer","topic":"t","partition":',
+    '{"type":"3","data":{"groupId":"consumer"}}',
+    '{"type":"5","data":{"groupId":"consumer","memberId":',
+    '{"type":"6","data":{"groupId":"consumer"}}',
+    '{"type":"7","data":{"groupId":"consumer","memberId":',
+    '{"type":"8","data":{"groupId":"consumer","memberId":',
+)
+
+
+def consume_one(broker: odradek.Broker, protocol: str) -> None:
+    """A member of a group that is called like its protocol reads a record and commits."""
+    bootstrap = {"bootstrap.servers": broker.bootstrap_servers}
+    producer = Producer(bootstrap)
+    producer.produce("t", b"value", partition=0)
+    assert producer.flush(30) == 0
+    consumer = Consumer(
+        {
+            **bootstrap,
+            "group.id": protocol,
+            "group.protocol": protocol,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.subscribe(["t"])
+    message = None
+    while message is None or message.error():
+        message = consumer.poll(1)
+    consumer.commit(message, asynchronous=False)
+    consumer.close()
