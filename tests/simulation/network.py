@@ -104,6 +104,7 @@ class Simulation:
         self.epochs: dict[str, int] = {}
         self.acknowledged: dict[tuple[str, int], int] = {}
         self.sent: dict[tuple[str, int], set[int]] = {}
+        self.world.log.holds = seed % 2 == 1
         self.restarts = 0
         self.kinds_seen: set[tuple[str, str]] = set()
 
@@ -169,7 +170,7 @@ class Simulation:
         for request in due:
             request()
         self.check()
-        if self.random.random() < 0.7:
+        if self.random.random() < 0.4 or not self.trouble:
             self.world.log.commit()
             self.check()
 
@@ -177,9 +178,9 @@ class Simulation:
         chance = self.random.random()
         if chance < self.trouble * 0.1:
             self.kill()
-        elif chance < self.trouble * 0.3:
-            self.world.log.holds = not self.world.log.holds
         elif chance < self.trouble * 0.5:
+            self.world.log.holds = not self.world.log.holds
+        elif chance < self.trouble * 0.7:
             self.vanish_or_return(self.random.choice(self.members))
 
     def kill(self) -> None:
