@@ -1,34 +1,38 @@
 """What do groups cost a broker: settling, heartbeats, commits, and the reload of offsets?
 
-    python -m benchmarks.groups                          # all figures, commits over a socket
-    python -m benchmarks.groups --peer HOST:PORT         # commits also to that broker, e.g. Kafka
+    python -m benchmarks.groups                          # all figures
+    python -m benchmarks.groups --kafka                  # commits also to an Apache Kafka
+    python -m benchmarks.groups --peer HOST:PORT --only-commits
     python -m benchmarks.groups --members 100000 --groups 1000 --offsets 1000000 --json
 
-Commits are pipelined over one connection to a broker process, one partition each; with a peer,
-rounds alternate. The other three are measured in this process, from the request's frame to the
-answer's bytes, without sockets: heartbeats as the part of a core that all members take at one
-heartbeat each 3 s, settling from the last JoinGroup to the last answer of a SyncGroup, reloading
-from the bytes of the log. The last line is one JSON object.
+Commits go to a broker process, see `benchmarks.commits`. The others are measured in this process
+and without sockets: heartbeats as the part of a core that all members take at one heartbeat each
+3 s, settling from the last JoinGroup to the last answer of a SyncGroup, reloading and expiry from
+the bytes of the log, with the longest turn that the loop was held up. Members of the newer
+protocol settle on a clock that is moved: that figure is heartbeat intervals, with the CPU they
+cost beside it. The last line is one JSON object.
 """
 
 import argparse
 import contextlib
+import heapq
 import json
-import os
 import resource
-import socket
-import statistics
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
-from odradek.clock import SystemClock
+from tools import kafka_node
+
+from benchmarks.broker import Target, our_broker, pid_listening_on, ratios
+from benchmarks.commits import frame_of, measure_commits
+from odradek.clock import Clock, ManualClock, SystemClock
 from odradek.config import BrokerConfig
+from odradek.coordinator.assignors import Partitions
+from odradek.coordinator.consumer.requests import HeartbeatRequest, HeartbeatResult
+from odradek.coordinator.consumer.topic_metadata import TopicMetadata
 from odradek.coordinator.group_coordinator import GroupCoordinator
 from odradek.coordinator.group_records import (
     GroupMetadataKey,
@@ -45,9 +49,10 @@ from odradek.coordinator.services import GroupServices, ShardServices
 from odradek.handlers import heartbeat, join_group, sync_group
 from odradek.handlers.context import Api
 from odradek.handlers.dispatcher import Dispatcher
+from odradek.metadata.cache import MetadataCache
+from odradek.metadata.image import MetadataDelta, PartitionImage, TopicImage
 from odradek.protocol import messages
 from odradek.protocol.exchange import Exchange
-from odradek.protocol.header import encode_request_header
 from odradek.purgatory import DelayedOperationPurgatory
 from odradek.records.batch import parse_header, stamp
 from odradek.records.builder import RecordBatchBuilder
@@ -55,9 +60,11 @@ from odradek.timer import SystemTimer
 
 HEARTBEAT_INTERVAL_S = 3.0
 RECORDS_PER_BATCH = 100
-PIPELINED = 64
+CONNECTIONS = (1, 16)
 SETTLING_MEMBERS = 100
 SETTLING_PARTITIONS = 1_000
+SETTLING_INTERVAL_MS = 200
+CONSUMER_RESTS_MS = (0, 1_000)
 APIS = {
     11: Api(11, "JoinGroup", 0, 9, 6, join_group.handle),
     12: Api(12, "Heartbeat", 0, 4, 4, heartbeat.handle),
@@ -95,17 +102,23 @@ class MemoryLog(PartitionWriter):
 class Coordinator:
     """A coordinator of one partition, behind a dispatcher and without sockets."""
 
-    def __init__(self, log: MemoryLog) -> None:
-        clock = SystemClock()
+    def __init__(self, log: MemoryLog, clock: Clock | None = None, **settings: int) -> None:
+        clock = clock or SystemClock()
         self.timer = SystemTimer(clock)
-        config = BrokerConfig({"broker.id": "1", "group.initial.rebalance.delay.ms": "1000"})
+        texts = {name.replace("_", "."): str(value) for name, value in settings.items()}
+        config = BrokerConfig(
+            {"broker.id": "1", "group.initial.rebalance.delay.ms": "1000", **texts}
+        )
+        self.metadata = MetadataCache()
         services = GroupServices(
             config,
             clock,
             DelayedOperationPurgatory("Rebalance", self.timer),
             DelayedOperationPurgatory("Heartbeat", self.timer),
             uuid4,
+            TopicMetadata(self.metadata),
         )
+        self.longest_turn_ms = 0.0
         self.deferred: list[Any] = []
         self.runtime = CoordinatorRuntime[GroupShard](
             log,
@@ -117,13 +130,18 @@ class Coordinator:
             RuntimeSettings(lambda: 1_000_000),
             DelayedOperationPurgatory("GroupWrite", self.timer),
         )
-        context: Any = SimpleNamespace(
-            apis=APIS, observer=None, groups=GroupCoordinator(self.runtime, clock)
-        )
+        self.groups = GroupCoordinator(self.runtime, clock)
+        context: Any = SimpleNamespace(apis=APIS, observer=None, groups=self.groups)
         self.dispatcher = Dispatcher(context, lambda _context: None)
-        self.runtime.on_elected(0, 0)
+        self.turn(lambda: self.runtime.on_elected(0, 0))
+
+    def turn(self, action: Callable[[], object]) -> None:
+        """Runs something and what it defers, and notes the longest of these turns."""
+        self.deferred.append(action)
         while self.deferred:
+            began = time.thread_time()
             self.deferred.pop()()
+            self.longest_turn_ms = max(self.longest_turn_ms, 1000 * (time.thread_time() - began))
 
 
 class Call(Exchange):
@@ -147,13 +165,6 @@ class Call(Exchange):
         self.answer = b"".join(bytes(buffer) for buffer in buffers)
 
 
-def frame_of(api_key: int, version: int, flexible_from: int, **fields: object) -> bytes:
-    """A request's bytes, without the size."""
-    header_version = 2 if version >= flexible_from else 1
-    header = encode_request_header(api_key, version, 1, "bench", header_version)
-    return header + messages.encode_request(api_key, version, fields)
-
-
 def fill(log: MemoryLog, records: Iterator[CoordinatorRecord]) -> None:
     codec = GroupRecordCodec()
     builder = RecordBatchBuilder()
@@ -167,9 +178,10 @@ def fill(log: MemoryLog, records: Iterator[CoordinatorRecord]) -> None:
 
 
 def measure_reload(offsets: int) -> dict[str, float]:
-    """Seconds to replay that many committed offsets, by the clock and of the CPU."""
+    """Seconds to replay that many committed offsets, by the clock and of the CPU, and to expire
+    them all afterwards."""
     log = MemoryLog()
-    value = OffsetAndMetadata(123_456, 7, "", 1_700_000_000_000)
+    value = OffsetAndMetadata(123_456, 7, "", 1_000_000_000_000)
     fill(
         log,
         (
@@ -178,10 +190,19 @@ def measure_reload(offsets: int) -> dict[str, float]:
         ),
     )
     began, cpu = time.perf_counter(), time.process_time()
-    Coordinator(log)
-    return {
+    coordinator = Coordinator(log)
+    figures = {
         "reload_s": round(time.perf_counter() - began, 2),
         "reload_cpu_s": round(time.process_time() - cpu, 2),
+        "reload_longest_turn_ms": round(coordinator.longest_turn_ms, 1),
+    }
+    coordinator.longest_turn_ms = 0.0
+    cpu = time.process_time()
+    coordinator.turn(coordinator.groups.expire_offsets)
+    assert not coordinator.groups.list_groups([], []), "not everything has expired"
+    return figures | {
+        "expiry_cpu_s": round(time.process_time() - cpu, 2),
+        "expiry_longest_turn_ms": round(coordinator.longest_turn_ms, 1),
     }
 
 
@@ -271,6 +292,64 @@ def measure_settling() -> dict[str, float]:
     return {"settle_ms": round(took_ms, 1)}
 
 
+class Consumer:
+    """A member of the newer protocol, which gives back what it has to with its next heartbeat."""
+
+    def __init__(self, coordinator: Coordinator, name: str) -> None:
+        self.coordinator = coordinator
+        self.member_id = name
+        self.epoch = 0
+        self.owned: Partitions = {}
+
+    def beat(self) -> None:
+        """One heartbeat, and what its answer demands."""
+        request = HeartbeatRequest("settling", self.member_id, self.epoch, owned=self.owned)
+        if self.epoch == 0:
+            names = frozenset(["orders"])
+            request = request._replace(subscribed_topic_names=names, rebalance_timeout_ms=60_000)
+        self.coordinator.groups.consumer_heartbeat(request, 1, self._take)
+
+    def _take(self, result: Any) -> None:
+        assert isinstance(result, HeartbeatResult), result
+        self.epoch = result.member_epoch
+        if result.assignment is not None:
+            self.owned = result.assignment
+
+
+def measure_consumer_settling(rest_ms: int) -> dict[str, float]:
+    """Milliseconds of heartbeats from the last join to everybody's share, and their CPU, where a
+    group rests for that long between two assignments."""
+    clock = ManualClock()
+    coordinator = Coordinator(MemoryLog(), clock, group_consumer_assignment_interval_ms=rest_ms)
+    add_topic(coordinator.metadata, "orders", SETTLING_PARTITIONS)
+    consumers = [Consumer(coordinator, f"member-{n}") for n in range(SETTLING_MEMBERS)]
+    share = SETTLING_PARTITIONS // SETTLING_MEMBERS
+    due = [(2 * n, n) for n in range(SETTLING_MEMBERS)]  # one after another joins, in 200 ms
+    last_join_ms, now_ms, cpu = 2 * (SETTLING_MEMBERS - 1), 0, 0.0
+    while any(sum(map(len, each.owned.values())) != share for each in consumers):
+        at_ms, number = heapq.heappop(due)
+        clock.advance(at_ms - now_ms)
+        now_ms = at_ms
+        began = time.thread_time()
+        consumers[number].beat()
+        coordinator.timer.advance_clock(0)
+        if now_ms > last_join_ms:
+            cpu += time.thread_time() - began
+        heapq.heappush(due, (now_ms + SETTLING_INTERVAL_MS, number))
+    return {
+        f"consumer_settle_rest_{rest_ms}_ms": now_ms - last_join_ms,
+        f"consumer_settle_rest_{rest_ms}_cpu_ms": round(1000 * cpu, 1),
+    }
+
+
+def add_topic(metadata: MetadataCache, name: str, partitions: int) -> None:
+    images = tuple(PartitionImage(n, 1, 0, 0, (1,), (1,)) for n in range(partitions))
+    topic = TopicImage(name, uuid4(), images)
+    before = metadata.image
+    after = before.with_topics([topic], [])
+    metadata.publish(MetadataDelta(before, after, added=[topic], removed=[], changed=[]))
+
+
 def join_frame(member_id: str = "") -> bytes:
     return frame_of(
         11,
@@ -290,69 +369,29 @@ def decode(api_key: int, version: int, call: Call) -> Any:
     return messages.decode_response(api_key, version, memoryview(call.answer), 4)
 
 
-@contextlib.contextmanager
-def broker() -> Iterator[str]:
-    """A broker process on a directory of its own."""
-    with tempfile.TemporaryDirectory() as directory:
-        command = [sys.executable, "-m", "odradek", "start", "--data-dir", directory]
-        with subprocess.Popen(
-            [*command, "--listener", "PLAINTEXT://127.0.0.1:0"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        ) as process:
-            assert process.stdout is not None
-            try:
-                yield process.stdout.readline().split("bootstrap=")[1].split()[0]
-            finally:
-                process.terminate()
-
-
-def measure_commits(address: str, commits: int) -> float:
-    """Commits a second of one connection that keeps `PIPELINED` of them on their way."""
-    from confluent_kafka.admin import AdminClient, NewTopic
-
-    topic = f"bench-{os.getpid()}-{time.monotonic_ns()}"
-    admin = AdminClient({"bootstrap.servers": address})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result()
-    host, _, port = address.rpartition(":")
-    with socket.create_connection((host, int(port))) as connection:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        find = frame_of(10, 4, 3, key_type=0, coordinator_keys=["bench"])
-        for _ in range(50):
-            connection.sendall(sized(find))
-            receive(connection)
-            time.sleep(0.05)
-        partition = {"partition_index": 0, "committed_offset": 5, "committed_metadata": ""}
-        topics = [{"name": topic, "partitions": [partition]}]
-        fields = {"group_id": "bench", "generation_id_or_member_epoch": -1, "topics": topics}
-        burst = sized(frame_of(8, 8, 8, **fields)) * PIPELINED
-        began = time.perf_counter()
-        for _ in range(commits // PIPELINED):
-            connection.sendall(burst)
-            for _ in range(PIPELINED):
-                answer = receive(connection)
-        took_s = time.perf_counter() - began
-    assert answer[-4:-2] == b"\0\0", f"the last commit failed: {answer.hex()}"
-    return commits / took_s
-
-
-def sized(frame: bytes) -> bytes:
-    return len(frame).to_bytes(4, "big") + frame
-
-
-def receive(connection: socket.socket) -> bytes:
-    size = int.from_bytes(exactly(connection, 4), "big")
-    return exactly(connection, size)
-
-
-def exactly(connection: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        piece = connection.recv(size - len(data))
-        assert piece, "the broker closed the connection"
-        data += piece
-    return data
+def measure_all_commits(arguments: argparse.Namespace) -> dict[str, float]:
+    """Commits of our broker, and of another one if there is one, in alternating rounds."""
+    with contextlib.ExitStack() as stack:
+        ours = stack.enter_context(our_broker())
+        targets = [Target("odradek", ours, pid_listening_on(ours))]
+        peer = arguments.peer
+        if arguments.kafka:
+            peer = stack.enter_context(kafka_node.kafka_node()).bootstrap_servers
+        if peer:
+            targets.append(Target("peer", peer, pid_listening_on(peer)))
+        for target in targets:
+            for connections in CONNECTIONS:
+                measure_commits(target, arguments.warm_up, connections)
+            target.figures.clear()
+        for _ in range(arguments.rounds):
+            for connections in CONNECTIONS:
+                for target in targets:
+                    measure_commits(target, arguments.commits, connections)
+    figures = targets[0].medians()
+    if peer:
+        figures |= {f"peer_{name}": value for name, value in targets[1].medians().items()}
+        figures |= {f"{name}_ratio": value for name, value in ratios(*targets).items()}
+    return figures
 
 
 def main() -> None:
@@ -361,27 +400,25 @@ def main() -> None:
     parser.add_argument("--members", type=int, default=100_000)
     parser.add_argument("--groups", type=int, default=1_000)
     parser.add_argument("--offsets", type=int, default=1_000_000)
-    parser.add_argument("--commits", type=int, default=40_000)
+    parser.add_argument("--commits", type=int, default=60_000, help="in a round")
+    parser.add_argument("--warm-up", type=int, default=20_000, help="commits before the first")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--peer", help="another broker, whose commits are measured as well")
+    parser.add_argument("--kafka", action="store_true", help="start an Apache Kafka as the peer")
+    parser.add_argument("--only-commits", action="store_true")
     parser.add_argument("--json", action="store_true", help="nothing but the JSON object")
     arguments = parser.parse_args()
-    figures: dict[str, float] = measure_heartbeats(arguments.members, arguments.groups)
-    figures |= measure_settling()
-    figures |= measure_reload(arguments.offsets)
-    with broker() as ours:
-        rounds: dict[str, list[float]] = {"commits_per_s": [], "peer_commits_per_s": []}
-        for _ in range(arguments.rounds):
-            rounds["commits_per_s"].append(measure_commits(ours, arguments.commits))
-            if arguments.peer:
-                theirs = measure_commits(arguments.peer, arguments.commits)
-                rounds["peer_commits_per_s"].append(theirs)
-    figures |= {name: round(statistics.median(found)) for name, found in rounds.items() if found}
-    if arguments.peer:
-        figures["commit_ratio"] = round(figures["commits_per_s"] / figures["peer_commits_per_s"], 2)
+    figures: dict[str, float] = {}
+    if not arguments.only_commits:
+        figures |= measure_heartbeats(arguments.members, arguments.groups)
+        figures |= measure_settling()
+        for rest_ms in CONSUMER_RESTS_MS:
+            figures |= measure_consumer_settling(rest_ms)
+        figures |= measure_reload(arguments.offsets)
+    figures |= measure_all_commits(arguments)
     if not arguments.json:
         for name, figure in figures.items():
-            print(f"{name:24} {figure:>12,}")
+            print(f"{name:32} {figure:>12,}")
     print(json.dumps(figures))
 
 
