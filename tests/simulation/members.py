@@ -24,7 +24,7 @@ from odradek.coordinator.consumer.client_protocol import decode_assignment, enco
 from odradek.coordinator.consumer.requests import HeartbeatRequest, HeartbeatResult
 from odradek.errors import BrokerError, ErrorCode
 
-SESSION_TIMEOUT_MS = 10_000
+SESSION_TIMEOUT_MS = 30_000
 REBALANCE_TIMEOUT_MS = 20_000
 PROTOCOLS = (("range", subscription([TOPIC], {})),)
 START_OVER = (

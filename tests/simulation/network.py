@@ -140,13 +140,20 @@ class Simulation:
     # One step
 
     def run(self, steps: int) -> None:
-        """Trouble for some steps, then peace until the groups have settled."""
+        """Trouble for some steps, then peace until the groups have settled; and once more when
+        the coordinator is killed and somebody goes without a word in the midst of peace."""
         for number in range(steps):
             if number == steps // 2:
                 self.kill()
             self.step()
         self.trouble = 0.0
         self.world.log.holds = False
+        self.settle()
+        self.gone.add(next(member for member in self.members if member not in self.gone))
+        self.kill()
+        self.settle()
+
+    def settle(self) -> None:
         for _ in range(30_000):
             self.step()
             if self.is_settled():
@@ -235,8 +242,10 @@ class Simulation:
             )
 
     def check(self) -> None:
+        groups = {group_id for group_id, _ in self.acknowledged}
+        committed = {group_id: self.world.committed(group_id) for group_id in groups}
         for (group_id, partition), offset in self.acknowledged.items():
-            found = self.world.committed(group_id).get((TOPIC, partition))
+            found = committed[group_id].get((TOPIC, partition))
             assert found is not None, f"{group_id}: offset {offset} was acknowledged and is gone"
             assert found >= offset, f"{group_id}: offset {offset} went back to {found}"
             assert found in self.sent[group_id, partition], f"{found} was never committed"
