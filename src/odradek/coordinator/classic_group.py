@@ -162,17 +162,22 @@ class ClassicGroup(Group):
         return [CoordinatorRecord(GroupMetadataKey(self.group_id), None)]
 
     def on_removed(self) -> None:
-        """See `Group`: what waits in a purgatory finds it dead and ends without effect."""
-        if not self.is_dead:
-            self.state = transition(self.state, GroupEvent.REMOVED)
+        """See `Group`: what waits in a purgatory finds it dead and ends without effect.
+
+        Who waits here then is in a group of another kind now, and has to join that.
+        """
+        self._end(ErrorCode.REBALANCE_IN_PROGRESS)
 
     def on_unloaded(self) -> None:
         """See `Group`."""
+        self._end(ErrorCode.NOT_COORDINATOR)
+
+    def _end(self, code: ErrorCode) -> None:
         if not self.is_dead:
             self.state = transition(self.state, GroupEvent.REMOVED)
         for member in self.members.values():
-            self.answer_join(member, JoinResult(ErrorCode.NOT_COORDINATOR, member.member_id))
-            member.answer_sync(SyncResult(ErrorCode.NOT_COORDINATOR))
+            self.answer_join(member, JoinResult(code, member.member_id))
+            member.answer_sync(SyncResult(code))
 
     # Membership
 

@@ -169,12 +169,15 @@ class ClassicGroups:
 
     def replay(self, key: GroupMetadataKey, value: GroupMetadataValue | None) -> None:
         """Applies a record. While the log is loaded groups are made from it; afterwards the
-        group that wrote it takes it over."""
+        group that wrote it takes it over. A generation that was on its way when its group
+        became a consumer group is of no interest any more."""
         group = self._registry.get(key.group_id)
         now_ms = self._services.clock.wall_ms()
         if value is None:
             if isinstance(group, ClassicGroup):
                 self._registry.remove(key.group_id)
+        elif group is not None and group.type is GroupType.CONSUMER and not group.is_empty:
+            return
         elif not self._is_loaded or group is None:
             made = RebalancingGroup.from_value(key.group_id, value, now_ms)
             self._registry.put(made.attach(self._services))

@@ -56,7 +56,7 @@ class GroupShard(CoordinatorShard):
             self.classic.ensure_offset_group(key.group_id)
 
     def _execute(self, _group_id: str, command: Command) -> None:
-        records, _ = command()
+        records = command().records
         if records:
             self.services.append(records, lambda _error: None)
 

@@ -13,8 +13,10 @@ over `struct`.
 
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - it is an exception
-from typing import Final, NamedTuple
+from typing import Final, final
 from uuid import UUID
+
+from mypy_extensions import mypyc_attr
 
 from odradek.coordinator.records import RecordError
 from odradek.model import NO_LEADER_EPOCH
@@ -37,23 +39,67 @@ _TOPIC_ID_TAG: Final = b"\x01\x00\x10"  # one tagged field, number 0, sixteen by
 _HEAD_V4: Final = 14
 
 
-class OffsetCommitKey(NamedTuple):
+@final
+class OffsetCommitKey:
     """Whose offset of what."""
 
-    group_id: str
-    topic: str
-    partition: int
+    def __init__(self, group_id: str, topic: str, partition: int) -> None:
+        self.group_id = group_id
+        self.topic = topic
+        self.partition = partition
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, OffsetCommitKey)
+            and self.group_id == other.group_id
+            and self.topic == other.topic
+            and self.partition == other.partition
+        )
+
+    def __repr__(self) -> str:
+        return f"OffsetCommitKey({self.group_id!r}, {self.topic!r}, {self.partition})"
 
 
-class OffsetAndMetadata(NamedTuple):
-    """A committed offset. `expire_timestamp_ms` is -1 unless the client set it."""
+@final
+@mypyc_attr(acyclic=True)
+class OffsetAndMetadata:
+    """A committed offset. `expire_timestamp_ms` is -1 unless the client set it.
 
-    offset: int
-    leader_epoch: int = NO_LEADER_EPOCH
-    metadata: str = ""
-    commit_timestamp_ms: int = -1
-    expire_timestamp_ms: int = NO_EXPIRY
-    topic_id: UUID | None = None
+    A broker keeps one for every partition of every group: compiled, the cyclic collector passes
+    them over.
+    """
+
+    def __init__(
+        self,
+        offset: int,
+        leader_epoch: int = NO_LEADER_EPOCH,
+        metadata: str = "",
+        commit_timestamp_ms: int = -1,
+        expire_timestamp_ms: int = NO_EXPIRY,
+        topic_id: UUID | None = None,
+    ) -> None:
+        self.offset = offset
+        self.leader_epoch = leader_epoch
+        self.metadata = metadata
+        self.commit_timestamp_ms = commit_timestamp_ms
+        self.expire_timestamp_ms = expire_timestamp_ms
+        self.topic_id = topic_id
+
+    def _fields(self) -> tuple[int, int, str, int, int, UUID | None]:
+        return (
+            self.offset,
+            self.leader_epoch,
+            self.metadata,
+            self.commit_timestamp_ms,
+            self.expire_timestamp_ms,
+            self.topic_id,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OffsetAndMetadata) and self._fields() == other._fields()
+
+    def __repr__(self) -> str:
+        return f"OffsetAndMetadata{self._fields()}"
 
 
 def encode_offset_key(key: OffsetCommitKey) -> bytes:

@@ -7,7 +7,7 @@ is never given back for an older one.
 
 import logging
 from collections.abc import Collection, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final, final
 from uuid import UUID
 
 from odradek.config.broker import BrokerConfig
@@ -28,33 +28,50 @@ _KNOWS_GROUP_ID_NOT_FOUND: Final = 9
 TopicOffsets = dict[int, OffsetAndMetadata]
 
 
-class CommittedPartition(NamedTuple):
+@final
+class CommittedPartition:
     """An offset to commit."""
 
-    partition: int
-    offset: int
-    leader_epoch: int
-    metadata: str
+    def __init__(self, partition: int, offset: int, leader_epoch: int, metadata: str) -> None:
+        self.partition = partition
+        self.offset = offset
+        self.leader_epoch = leader_epoch
+        self.metadata = metadata
 
 
-class CommittedTopic(NamedTuple):
+@final
+class CommittedTopic:
     """The offsets to commit for a topic that exists."""
 
-    name: str
-    topic_id: UUID | None
-    partitions: Sequence[CommittedPartition]
+    def __init__(
+        self, name: str, topic_id: UUID | None, partitions: list[CommittedPartition]
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partitions = partitions
 
 
-class OffsetCommitRequest(NamedTuple):
+@final
+class OffsetCommitRequest:
     """An OffsetCommit, free of wire versions; `retention_ms` is -1 unless an old client set it."""
 
-    group_id: str
-    member_id: str
-    group_instance_id: str | None
-    generation_or_epoch: int
-    retention_ms: int
-    topics: Sequence[CommittedTopic]
-    api_version: int
+    def __init__(
+        self,
+        group_id: str,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_or_epoch: int,
+        retention_ms: int,
+        topics: list[CommittedTopic],
+        api_version: int,
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.generation_or_epoch = generation_or_epoch
+        self.retention_ms = retention_ms
+        self.topics = topics
+        self.api_version = api_version
 
 
 TopicErrors = list[tuple[str, list[tuple[int, ErrorCode]]]]
@@ -69,17 +86,16 @@ class OffsetStore:
 
     def replay(self, key: OffsetCommitKey, value: OffsetAndMetadata | None) -> None:
         """Applies a committed record."""
-        group_id, topic, partition = key
         if value is None:
-            self._forget(group_id, topic, partition)
+            self._forget(key.group_id, key.topic, key.partition)
             return
-        topics = self._groups.get(group_id)
+        topics = self._groups.get(key.group_id)
         if topics is None:
-            self._groups[group_id] = topics = {}
-        partitions = topics.get(topic)
+            self._groups[key.group_id] = topics = {}
+        partitions = topics.get(key.topic)
         if partitions is None:
-            topics[topic] = partitions = {}
-        partitions[partition] = value
+            topics[key.topic] = partitions = {}
+        partitions[key.partition] = value
 
     def _forget(self, group_id: str, topic: str, partition: int) -> None:
         topics = self._groups.get(group_id, {})
@@ -93,6 +109,10 @@ class OffsetStore:
     def get(self, group_id: str, topic: str, partition: int) -> OffsetAndMetadata | None:
         """The offset, if one is committed."""
         return self._groups.get(group_id, {}).get(topic, {}).get(partition)
+
+    def find(self, key: OffsetCommitKey) -> OffsetAndMetadata | None:
+        """The offset of a key, if one is committed."""
+        return self.get(key.group_id, key.topic, key.partition)
 
     def of_group(self, group_id: str) -> dict[str, TopicOffsets]:
         """All offsets of a group, by topic; not to be changed."""
@@ -155,20 +175,25 @@ class OffsetCommands:
         longest = self._config["offset.metadata.max.bytes"]
         records: list[CoordinatorRecord] = []
         answer: TopicErrors = []
-        for name, topic_id, partitions in request.topics:
+        for topic in request.topics:
             errors: list[tuple[int, ErrorCode]] = []
-            for partition, offset, leader_epoch, metadata in partitions:
-                if len(metadata) > longest:
-                    _log_metadata(request, name, partition, len(metadata))
-                    errors.append((partition, ErrorCode.OFFSET_METADATA_TOO_LARGE))
+            for each in topic.partitions:
+                if len(each.metadata) > longest:
+                    _log_metadata(request, topic.name, each.partition, len(each.metadata))
+                    errors.append((each.partition, ErrorCode.OFFSET_METADATA_TOO_LARGE))
                     continue
-                errors.append((partition, ErrorCode.NONE))
-                key = OffsetCommitKey(request.group_id, name, partition)
+                errors.append((each.partition, ErrorCode.NONE))
+                key = OffsetCommitKey(request.group_id, topic.name, each.partition)
                 value = OffsetAndMetadata(
-                    offset, leader_epoch, metadata, now_ms, expire_ms, topic_id
+                    each.offset,
+                    each.leader_epoch,
+                    each.metadata,
+                    now_ms,
+                    expire_ms,
+                    topic.topic_id,
                 )
                 records.append(CoordinatorRecord(key, value))
-            answer.append((name, errors))
+            answer.append((topic.name, errors))
         return CoordinatorResult(records, answer)
 
     # Deleting
@@ -232,7 +257,7 @@ class OffsetCommands:
         yield records
 
     def _is_older(self, key: OffsetCommitKey, moment_ms: int) -> bool:
-        value = self._store.get(*key)
+        value = self._store.find(key)
         return value is not None and value.commit_timestamp_ms <= moment_ms
 
     # Expiry
@@ -268,7 +293,7 @@ class OffsetCommands:
         return group.tombstones()
 
     def _is_expired(self, key: OffsetCommitKey, now_ms: int, retention_ms: int) -> bool:
-        value = self._store.get(*key)
+        value = self._store.find(key)
         group = self._registry.get(key.group_id)
         if value is None or group is None:
             return False

@@ -2,15 +2,18 @@
 
 from typing import Final
 
+from mypy_extensions import i64
+
 _INT32_MIN: Final = -0x80000000
 
 
 def java_hash(text: str) -> int:
     """Java's `String.hashCode`: over UTF-16 code units, in 32-bit arithmetic, signed."""
     data = text.encode("utf-16-be", "surrogatepass")
-    code = 0
+    code: i64 = 0
     for index in range(0, len(data), 2):
-        code = (code * 31 + (data[index] << 8 | data[index + 1])) & 0xFFFFFFFF
+        unit = i64(data[index]) << 8 | i64(data[index + 1])
+        code = (code * 31 + unit) & 0xFFFFFFFF
     return code - 0x100000000 if code & 0x80000000 else code
 
 

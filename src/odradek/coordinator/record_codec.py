@@ -42,7 +42,7 @@ class GroupRecordCodec(RecordCodec):
 
     def encode(self, record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
         """See `RecordCodec`."""
-        key, value = record
+        key, value = record.key, record.value
         if isinstance(key, OffsetCommitKey):
             data = None if value is None else encode_offset_value(cast(OffsetAndMetadata, value))
             return encode_offset_key(key), data

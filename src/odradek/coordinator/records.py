@@ -4,17 +4,28 @@ A record without a value is a tombstone: it ends what its key stands for.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
-from typing import NamedTuple
+from typing import final
 
 from mypy_extensions import mypyc_attr
 
 
-class CoordinatorRecord(NamedTuple):
-    """One change of durable state."""
+@final
+class CoordinatorRecord:
+    """One change of durable state. Made for every commit, and so not a tuple, which takes longer."""
 
-    key: Hashable
-    value: object | None
+    def __init__(self, key: object, value: object | None) -> None:
+        self.key = key
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, CoordinatorRecord)
+            and self.key == other.key
+            and self.value == other.value
+        )
+
+    def __repr__(self) -> str:
+        return f"CoordinatorRecord({self.key!r}, {self.value!r})"
 
 
 class RecordError(ValueError):

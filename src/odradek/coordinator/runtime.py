@@ -27,7 +27,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum, auto
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar, final
 
 from mypy_extensions import mypyc_attr
 
@@ -73,11 +73,13 @@ S = TypeVar("S", bound=CoordinatorShard)
 R = TypeVar("R")
 
 
-class CoordinatorResult(NamedTuple, Generic[R]):
+@final
+class CoordinatorResult(Generic[R]):
     """What a command decided: what to write, and the answer once that is committed."""
 
-    records: Sequence[CoordinatorRecord]
-    response: R
+    def __init__(self, records: Sequence[CoordinatorRecord], response: R) -> None:
+        self.records = records
+        self.response = response
 
 
 class _State(Enum):
@@ -119,12 +121,19 @@ class _Answer(Generic[R]):
             on_done(outcome)
 
 
-class _Write(NamedTuple):
+@final
+class _Write:
     """One command's records in a batch."""
 
-    records: Sequence[CoordinatorRecord]
-    on_committed: OnCommitted
-    on_late: Callable[[], None]
+    def __init__(
+        self,
+        records: Sequence[CoordinatorRecord],
+        on_committed: OnCommitted,
+        on_late: Callable[[], None],
+    ) -> None:
+        self.records = records
+        self.on_committed = on_committed
+        self.on_late = on_late
 
 
 class _Batch:
@@ -378,26 +387,47 @@ class CoordinatorRuntime(Generic[S]):
         except BrokerError as error:
             on_done(error)
             return
-        waiting = context.busy.get(key) if exclusive else None
-        if waiting is not None:
-            waiting.append(
-                lambda: self.execute(key, command, on_done, linger=linger, exclusive=exclusive)
-            )
+        if exclusive and key in context.busy:
+            self._queue(context, key, command, on_done, linger)
             return
         assert context.shard is not None
         try:
-            records, response = command(context.shard)
+            result = command(context.shard)
         except BrokerError as error:
             on_done(error)
             return
-        if not records:
-            on_done(response)
+        if not result.records:
+            on_done(result.response)
             return
-        answer = _Answer(response, on_done)
-        if not exclusive:
-            self._append(context, records, answer.on_committed, linger, answer.on_late)
-            return
+        answer = _Answer(result.response, on_done)
+        if exclusive:
+            self._append_exclusive(context, key, result.records, answer, linger)
+        else:
+            self._append(context, result.records, answer.on_committed, linger, answer.on_late)
 
+    # The two below make closures, which `execute` must not: it runs for every commit.
+
+    def _queue(
+        self,
+        context: _Context[S],
+        key: str,
+        command: Callable[[S], CoordinatorResult[R]],
+        on_done: Callable[[R | BrokerError], None],
+        linger: bool,
+    ) -> None:
+        """Runs the command behind the one whose records are not committed yet."""
+        context.busy[key].append(
+            lambda: self.execute(key, command, on_done, linger=linger, exclusive=True)
+        )
+
+    def _append_exclusive(
+        self,
+        context: _Context[S],
+        key: str,
+        records: Sequence[CoordinatorRecord],
+        answer: _Answer[R],
+        linger: bool,
+    ) -> None:
         def on_committed(error: BrokerError | None) -> None:
             answer.on_committed(error)
             self._release(context, key)

@@ -171,6 +171,27 @@ def test_members_that_wait_in_a_rebalance_are_called_back(world: ConsumerWorld) 
     assert set(world.group().members) == {"new", old.member_id, other.member_id}
 
 
+def test_a_generation_that_crosses_an_upgrade_is_forgotten(world: ConsumerWorld) -> None:
+    """Fails when a group changes its kind back with a restart, or leaves somebody waiting."""
+    old, other = classic_group(world, "old", "other")
+    world.log.holds = True
+    new = Consumer(world, "new")
+    new.join()  # not committed yet: to the others the group is a classic one
+    old.rejoin()
+    other.rejoin()
+    assert old.leads
+    other.sync()
+    old.sync({old.member_id: b"", other.member_id: b""})
+    waiting = len(other.synced)
+    world.log.commit()
+    assert [each.error_code for each in other.synced[waiting:]] == [ErrorCode.REBALANCE_IN_PROGRESS]
+    members = {"new", old.member_id, other.member_id}
+    assert set(world.group().members) == members
+    world.log.holds = False
+    world.restart()
+    assert set(world.group().members) == members
+
+
 @pytest.mark.parametrize("policy", ["disabled", "downgrade"])
 def test_the_policy_can_forbid_the_upgrade(policy: str) -> None:
     world = ConsumerWorld(group_consumer_migration_policy=policy)

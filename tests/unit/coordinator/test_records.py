@@ -82,7 +82,7 @@ RECORDS = [
 def test_a_record_is_read_as_it_was_written(key, value):
     """Fails when a restart would find something else than was stored."""
     data = CODEC.encode(CoordinatorRecord(key, value))
-    assert CODEC.decode(*data) == (key, value)
+    assert CODEC.decode(*data) == CoordinatorRecord(key, value)
 
 
 def test_offsets_are_written_as_kafka_4_3_writes_them():
@@ -110,7 +110,7 @@ def test_offsets_are_written_as_kafka_4_3_writes_them():
 )
 def test_old_offsets_are_read(data, expected):
     """Fails when the log of an older Kafka would be misread."""
-    assert decode_offset_value(bytes.fromhex(data)) == (*expected, None)
+    assert decode_offset_value(bytes.fromhex(data)) == OffsetAndMetadata(*expected)
 
 
 @pytest.mark.parametrize("version", range(5))

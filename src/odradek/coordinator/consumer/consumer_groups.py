@@ -11,7 +11,6 @@ from collections.abc import Callable
 from odradek.coordinator.assignors import ASSIGNORS, Partitions
 from odradek.coordinator.classic_group import ClassicGroup
 from odradek.coordinator.consumer.conversion import (
-    answer_waiting,
     downgrade_records,
     may_downgrade,
     may_upgrade,
@@ -168,7 +167,6 @@ class ConsumerGroups:
         upgraded = replayed(group.group_id, records)
         for member in upgraded.members.values():
             self.start_session(group.group_id, member.member_id, self._session_ms(upgraded, member))
-        answer_waiting(group)
         return upgraded
 
     def check_size(self, group: ConsumerGroup, member_id: str) -> None:

@@ -10,7 +10,6 @@ the group's epoch, and rebalance.
 from odradek.config.broker import BrokerConfig
 from odradek.coordinator.classic_group import ClassicGroup
 from odradek.coordinator.classic_member import ClassicMember
-from odradek.coordinator.classic_requests import JoinResult, SyncResult
 from odradek.coordinator.consumer.client_protocol import (
     by_topic_id,
     decode_assignment,
@@ -118,13 +117,6 @@ def _consumer_member(
         group.generation_id,
         assigned=by_topic_id(assignment.partitions, image),
     )
-
-
-def answer_waiting(group: ClassicGroup) -> None:
-    """Sends everybody who waits in a classic group to join again: it becomes another kind."""
-    for member in list(group.members.values()):
-        group.answer_join(member, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
-        member.answer_sync(SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
 
 
 def downgrade_records(

@@ -32,9 +32,9 @@ def replayed(group_id: str, records: Iterable[CoordinatorRecord]) -> ConsumerGro
     """The group that such records make, without a registry to be found in."""
     registry = GroupRegistry()
     methods = ConsumerGroupReplay(registry).methods()
-    for key, value in records:
-        if type(key) in methods:
-            methods[type(key)](key, value)
+    for record in records:
+        if type(record.key) in methods:
+            methods[type(record.key)](record.key, record.value)
     group = registry.get(group_id)
     assert isinstance(group, ConsumerGroup), f"no record makes a group of {group_id}"
     return group
