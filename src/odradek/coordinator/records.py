@@ -11,7 +11,7 @@ from mypy_extensions import mypyc_attr
 
 @final
 class CoordinatorRecord:
-    """One change of durable state. Made for every commit, and so not a tuple, which takes longer."""
+    """One change of durable state. Not a tuple: those take longer to make."""
 
     def __init__(self, key: object, value: object | None) -> None:
         self.key = key
