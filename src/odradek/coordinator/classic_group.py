@@ -57,6 +57,8 @@ class ClassicGroup(Group):
         self.new_member_added = False
         self.joining_count = 0
         """How many members wait in a JoinGroup."""
+        self.uncommitted_count = 0
+        """How many writes of the group are under way: what they say is not here yet."""
         self._protocol_type = ""
         self._speakers: dict[str, int] = {}  # how many members speak each protocol
         self._subscribed_topics: frozenset[str] | None = None

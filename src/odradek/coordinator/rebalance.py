@@ -301,8 +301,14 @@ class RebalancingGroup(ClassicGroup):
 
     def store(self, value: GroupMetadataValue, on_committed: OnCommitted) -> None:
         """Writes the group down."""
+
+        def on_written(error: BrokerError | None) -> None:
+            self.uncommitted_count -= 1
+            on_committed(error)
+
+        self.uncommitted_count += 1
         record = CoordinatorRecord(GroupMetadataKey(self.group_id), value)
-        self.services.append([record], on_committed)
+        self.services.append([record], on_written)
 
     def _answer_syncs(self) -> None:
         for member in list(self.members.values()):

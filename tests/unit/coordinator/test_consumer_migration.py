@@ -192,6 +192,25 @@ def test_a_generation_that_crosses_an_upgrade_is_forgotten(world: ConsumerWorld)
     assert set(world.group().members) == members
 
 
+def test_an_assignment_on_its_way_to_the_log_is_not_overlooked(world: ConsumerWorld) -> None:
+    """Fails when an upgrade gives away what a member is about to be told that it has."""
+    old = ClassicConsumer(world, "old")
+    old.rejoin()
+    world.advance(0)
+    world.log.holds = True
+    whole = encode_assignment(1, {world.topic_id("t"): frozenset(range(4))}, world.metadata.image)
+    old.sync({old.member_id: whole})
+    new = Consumer(world, "new")
+    new.join()
+    assert new.error is not None
+    assert new.error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # it comes again
+    world.log.commit()
+    assert decode_assignment(old.synced[-1].assignment).partitions == {"t": frozenset(range(4))}
+    world.log.holds = False
+    new.join()
+    assert (new.error, new.has) == (None, {})
+
+
 @pytest.mark.parametrize("policy", ["disabled", "downgrade"])
 def test_the_policy_can_forbid_the_upgrade(policy: str) -> None:
     world = ConsumerWorld(group_consumer_migration_policy=policy)

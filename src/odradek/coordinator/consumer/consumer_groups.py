@@ -159,6 +159,9 @@ class ConsumerGroups:
             raise BrokerError(
                 ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group.group_id} is not a consumer group."
             )
+        if group.uncommitted_count:
+            # An assignment is on its way to the log and to its members; it has to be known.
+            raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         logger.info("group %s and its members become a consumer group", group.group_id)
         try:
             records += upgrade_records(group, self.image)
