@@ -57,11 +57,11 @@ def first_record(bootstrap: str) -> None:
 
 
 @contextlib.contextmanager
-def broker(folder: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def broker(folder: str, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A broker's process over `folder` that is ready, and its address; ended in order."""
     command = [sys.executable, "-m", "odradek", "start", "--data-dir", folder]
     process = subprocess.Popen(
-        [*command, "--listener", "PLAINTEXT://127.0.0.1:0"],
+        [*command, "--listener", "PLAINTEXT://127.0.0.1:0", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,

@@ -51,7 +51,7 @@ from odradek.storage.transaction_index import AbortedEntry
 AppendResult = LogAppendInfo | BrokerError
 
 # Settings for durations are this large when they are not meant.
-_NEVER_MS: Final = 2**63 - 1
+NEVER_MS: Final = 2**63 - 1
 
 
 class AppendOrigin(StrEnum):
@@ -101,6 +101,8 @@ class Log(LocalLog):
         self.on_rolled: Callable[[Log], None] | None = None
         # Called when the log start offset has moved and should be written down.
         self.on_log_start_offset: Callable[[Log], None] | None = None
+        # Called when the end was cut: what was written down of the log may claim too much.
+        self.on_truncated: Callable[[Log], None] | None = None
         self._rules = BatchRules.from_config(config)
         self._segment_ms = segment_ms(topic_partition, config)
         # The offset of the latest producer snapshot on the disk.
@@ -356,7 +358,7 @@ class Log(LocalLog):
     def _note_unflushed(self, record_count: int, now_ms: int) -> None:
         if self.unflushed_records == 0:
             self.first_unflushed_ms = now_ms
-            if self.config.flush_ms < _NEVER_MS and self.on_unflushed is not None:
+            if self.config.flush_ms < NEVER_MS and self.on_unflushed is not None:
                 self.on_unflushed(self)
         self.unflushed_records += record_count
         if self.unflushed_records >= self.config.flush_messages and self.on_flush_due is not None:
@@ -496,6 +498,8 @@ class Log(LocalLog):
         self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
         self.cleaned_offset = min(self.cleaned_offset, self.log_end_offset)
         self.update_high_watermark(self.high_watermark)
+        if self.on_truncated is not None:
+            self.on_truncated(self)
         return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
@@ -514,6 +518,8 @@ class Log(LocalLog):
         self.log_start_offset = offset
         self.cleaned_offset = offset
         self.update_high_watermark(offset)
+        if self.on_truncated is not None:
+            self.on_truncated(self)
 
     def delete_old_segments(self, now_ms: int) -> int:
         """Drops the segments that retention does not keep; returns how many.

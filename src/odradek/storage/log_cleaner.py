@@ -30,9 +30,10 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# What is read at once. Larger windows would hold the interpreter for longer than a
-# millisecond, and the event loop with it.
-_WINDOW_BYTES: Final = 128 * 1024
+# What a step reads at most. It has the interpreter for a tenth of a millisecond or two, and the
+# event loop waits; between two steps the loop goes first, since it is what begins the next one.
+_WINDOW_BYTES: Final = 32 * 1024
+_LEAST_WINDOW_BYTES: Final = 1024
 
 
 class LogCleaner:
@@ -116,11 +117,16 @@ class LogCleaner:
         limits = CleanerLimits(
             self._config["log.cleaner.dedupe.buffer.size"] // threads,
             self._config["log.cleaner.io.buffer.load.factor"],
-            _WINDOW_BYTES,
+            self._window_bytes(threads),
         )
         tp = cleanable.log.topic_partition
         self._rounds[tp] = _Round(self, Cleaning(cleanable, self._clock.wall_ms(), limits))
         self._rounds[tp].go_on()
+
+    def _window_bytes(self, threads: int) -> int:
+        # A round holds what it has read and what it keeps of it.
+        share_bytes: int = self._config["log.cleaner.io.buffer.size"] // threads // 2
+        return max(min(share_bytes, _WINDOW_BYTES), _LEAST_WINDOW_BYTES)
 
     def submit(
         self,

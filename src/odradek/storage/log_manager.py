@@ -25,7 +25,7 @@ from odradek.storage import names
 from odradek.storage.checkpoint_writer import CheckpointWriter
 from odradek.storage.files import FileSystem, OsFileSystem, shared
 from odradek.storage.loading import create_log, write_topic_id
-from odradek.storage.log import Log
+from odradek.storage.log import NEVER_MS, Log
 from odradek.storage.log_cleaner import LogCleaner
 from odradek.storage.log_directory import LogDirectory
 from odradek.storage.logs_loader import NO_TOPIC_ID, FoundLogs, LogsLoader, OnProgress
@@ -68,7 +68,7 @@ class LogManager:
         self._logs: dict[TopicPartition, Log] = {}
         self._tasks: list[TimerTask] = []
         self._flushing: set[TopicPartition] = set()
-        self._checkpoints = [CheckpointWriter(directory) for directory in self.directories]
+        self._checkpoints = {each: CheckpointWriter(each) for each in self.directories}
         self._clean: dict[str, bool] = {}
         self._cleaner = LogCleaner(
             self._working_logs, broker_config, clock, timer, background, self._on_cleaned
@@ -144,6 +144,7 @@ class LogManager:
         log.on_rolled = self.flush_in_background
         log.on_unflushed = self._flush_later
         log.on_log_start_offset = self._on_log_start_offset
+        log.on_truncated = self._write_all_offsets
         self._logs[log.topic_partition] = log
 
     # Finding, making, deleting.
@@ -217,7 +218,7 @@ class LogManager:
         except OSError as error:
             raise directory.storage_error(error, f"renaming {log.path}") from error
         log.moved(target)
-        self._write_checkpoints(directory)
+        self._write_all_offsets(log)
         return True
 
     def log_dir_of(self, topic_partition: TopicPartition) -> str | None:
@@ -264,6 +265,9 @@ class LogManager:
         config = self._config
         self._every(config["log.retention.check.interval.ms"], self.delete_old_segments)
         self._every(config["log.flush.offset.checkpoint.interval.ms"], self.write_recovery_points)
+        self._every(
+            config["log.flush.start.offset.checkpoint.interval.ms"], self.write_log_start_offsets
+        )
         self._every(_EXPIRATION_CHECK_MS, self.remove_expired_producers)
         if config["log.cleaner.enable"]:
             self._every(config["log.cleaner.backoff.ms"], self._cleaner.look)
@@ -293,10 +297,7 @@ class LogManager:
         return self._cleaner
 
     def _on_cleaned(self, log: Log) -> None:
-        for writer in self._checkpoints:
-            if writer.directory is log.log_directory:
-                logs = self._logs_of(writer.directory)
-                writer.write(names.CLEANER_CHECKPOINT, _cleaned_offsets(logs))
+        self._write_cleaned_offsets(log.log_directory)
 
     def remove_expired_producers(self) -> None:
         """Forgets the producers that have been silent for `producer.id.expiration.ms`."""
@@ -322,6 +323,9 @@ class LogManager:
             log.on_flushed(target)
             if log.unflushed_records >= log.config.flush_messages:
                 self.flush_in_background(log)
+            elif log.needs_flush and log.config.flush_ms < NEVER_MS:
+                # What came meanwhile waits for the disk too.
+                self._flush_later(log)
 
         def on_error(error: BaseException) -> None:
             self._flushing.discard(log.topic_partition)
@@ -332,27 +336,43 @@ class LogManager:
         self._background.submit(work, on_done, on_error)
 
     def write_recovery_points(self) -> None:
-        """Writes the recovery points and log start offsets that have changed."""
+        """Writes down how far each log is on the disk, where that has changed."""
         for directory in self._online():
-            self._write_checkpoints(directory)
+            self._write_recovery_points(directory)
+
+    def write_log_start_offsets(self) -> None:
+        """Writes the log start offsets that have changed."""
+        for directory in self._online():
+            self._write_log_starts(directory)
 
     def checkpoint_high_watermarks(self) -> None:
         """Writes the high watermarks that have changed; scheduled by who moves them."""
-        for writer in self._checkpoints:
-            logs = self._logs_of(writer.directory)
-            offsets = {log.topic_partition: log.high_watermark for log in logs}
+        for directory, writer in self._checkpoints.items():
+            offsets = {log.topic_partition: log.high_watermark for log in self._logs_of(directory)}
             writer.write(names.HIGH_WATERMARK_CHECKPOINT, offsets)
 
-    def _write_checkpoints(self, directory: LogDirectory) -> None:
-        for writer in self._checkpoints:
-            if writer.directory is directory:
-                logs = self._logs_of(directory)
-                points = {log.topic_partition: log.recovery_point for log in logs}
-                writer.write(names.RECOVERY_POINT_CHECKPOINT, points)
-                writer.write(names.LOG_START_OFFSET_CHECKPOINT, _log_starts(logs))
+    def _write_recovery_points(self, directory: LogDirectory) -> None:
+        points = {log.topic_partition: log.recovery_point for log in self._logs_of(directory)}
+        self._checkpoints[directory].write(names.RECOVERY_POINT_CHECKPOINT, points)
+
+    def _write_log_starts(self, directory: LogDirectory) -> None:
+        offsets = _log_starts(self._logs_of(directory))
+        self._checkpoints[directory].write(names.LOG_START_OFFSET_CHECKPOINT, offsets)
+
+    def _write_cleaned_offsets(self, directory: LogDirectory) -> None:
+        offsets = _cleaned_offsets(self._logs_of(directory))
+        self._checkpoints[directory].write(names.CLEANER_CHECKPOINT, offsets)
+
+    def _write_all_offsets(self, log: Log) -> None:
+        """Corrects what is written down of a log that was cut or has gone."""
+        directory = log.log_directory
+        self._write_recovery_points(directory)
+        self._write_log_starts(directory)
+        if log.config.compact or log.cleaned_offset > 0:
+            self._write_cleaned_offsets(directory)
 
     def _on_log_start_offset(self, log: Log) -> None:
-        self._write_checkpoints(log.log_directory)
+        self._write_log_starts(log.log_directory)
 
     def _flush_later(self, log: Log) -> None:
         self._timer.add(TimerTask(log.config.flush_ms, lambda: self.flush_in_background(log)))

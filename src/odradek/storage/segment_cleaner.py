@@ -1,16 +1,15 @@
 """Reads segments for the cleaner, and writes the cleaned one that takes their place.
 
-Both work in steps of a few megabytes, each of which may run on another thread: between two
-steps nothing is held but the objects here, which belong to one round. A step reads windows of
-`window_bytes`; every read and write lets other threads have the interpreter, so that the event
-loop never waits for longer than it takes to clean one window.
+Both work in steps, each of which may run on another thread: between two
+steps nothing is held but the objects here, which belong to one round. A step is one window of
+`window_bytes`, or one batch that is larger: compiled code keeps the interpreter for as long as
+that takes, and the event loop waits.
 
 The cleaned segment is written beside the old ones, with `.cleaned` behind its names, synced,
 and handed over; putting it in their place is the log's own doing (`LocalLog.replace_segments`).
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 from odradek.records.batch import BatchHeader, Buffer, is_partial, parse_header
 from odradek.records.errors import CorruptRecords
@@ -20,8 +19,6 @@ from odradek.storage.cleaned_transactions import CleanedTransactions
 from odradek.storage.files import File, FileSystem
 from odradek.storage.offset_map import OffsetMap
 from odradek.storage.segment import MAX_SEGMENT_BYTES, LogSegment
-
-STEP_BYTES: Final = 4 * 1024 * 1024
 
 
 class Source:
@@ -84,18 +81,17 @@ class KeyCollector:
         self.is_done = False
 
     def step(self, source: Source) -> int:
-        """Reads on in a segment; returns how many bytes.
+        """Reads a window of a segment; returns how many bytes.
 
         Raises:
             BrokerError: the segment is damaged.
             OSError: the disk failed.
         """
         start = source.position
-        while not (source.is_done or self.is_done) and source.position - start < STEP_BYTES:
-            for buffer, header in source.batches(self._window_bytes):
-                if header.last_offset >= self._end_offset or not self._collect(buffer, header):
-                    self.is_done = True
-                    break
+        for buffer, header in source.batches(self._window_bytes):
+            if header.last_offset >= self._end_offset or not self._collect(buffer, header):
+                self.is_done = True
+                break
         return source.position - start
 
     def _collect(self, buffer: Buffer, header: BatchHeader) -> bool:
@@ -135,7 +131,7 @@ class SegmentCleaner:
         self.has_changed = False
 
     def step(self, source: Source) -> int:
-        """Cleans on in a segment of the group; returns how many bytes were read and written.
+        """Cleans a window of a segment of the group; returns how many bytes were read and written.
 
         Raises:
             BrokerError: the segment is damaged.
@@ -144,8 +140,7 @@ class SegmentCleaner:
         segment = self._opened()
         read_from = source.position
         written_from = segment.size_bytes
-        while not source.is_done and source.position - read_from < STEP_BYTES:
-            self._clean_window(segment, source)
+        self._clean_window(segment, source)
         return source.position - read_from + segment.size_bytes - written_from
 
     def seal(self) -> int:

@@ -1,0 +1,244 @@
+"""What is written down of logs and when, when logs are flushed, and what the cleaner may take."""
+
+import os
+from collections.abc import Callable
+from uuid import UUID
+
+import pytest
+
+from odradek.config.broker import BrokerConfig
+from odradek.config.topic import LogConfig, parse_topic_settings
+from odradek.model import TopicPartition
+from odradek.records.builder import RecordBatchBuilder
+from odradek.storage import LogManager, OsFileSystem, names
+
+SMALL = {"segment_bytes": "300", "index_interval_bytes": "100"}
+COMPACT = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.01", **SMALL}
+OFF = str(2**31 - 1)
+
+
+class HeldBackground:
+    """Does its work when it is told to."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Callable, Callable, Callable]] = []
+
+    def submit(self, work, on_done, on_error) -> None:
+        self.waiting.append((work, on_done, on_error))
+
+    def run_one(self) -> None:
+        work, on_done, on_error = self.waiting.pop(0)
+        try:
+            result = work()
+        except OSError as error:
+            on_error(error)
+        else:
+            on_done(result)
+
+
+def manager_with(world, background, **properties: str) -> LogManager:
+    manager = LogManager(
+        world.directories,
+        BrokerConfig({name.replace("_", "."): value for name, value in properties.items()}),
+        world.clock,
+        world.timer,
+        background,
+        on_log_dir_failure=world.failed.append,
+        file_system=OsFileSystem(64, durable=False),
+    )
+    manager.start(cluster_id="cluster", node_id=1)
+    world.managers.append(manager)
+    return manager
+
+
+def checkpoint(world, name: str) -> str:
+    path = os.path.join(world.directories[0], name)
+    if not os.path.exists(path):
+        return ""
+    with open(path) as file:
+        return file.read()
+
+
+def fill(world, log, count: int, keys: int = 3) -> None:
+    for number in range(count):
+        builder = RecordBatchBuilder(0)
+        key = b"key-%d" % (number % keys)
+        builder.append(world.clock.wall_ms(), key, b"value-%d" % number, [])
+        log.append_as_leader([memoryview(bytearray(builder.build()))], 0)
+    log.update_high_watermark(log.log_end_offset)
+
+
+def test_syncs_never_run_on_the_event_loop(world, batches):
+    """Producers of all partitions would wait for one disk."""
+    background = HeldBackground()
+    manager = manager_with(world, background)
+    log = world.log(manager, flush_messages="1", **SMALL)
+    for n in range(12):
+        log.append_as_leader([batches(b"%03d" % n)], 0)
+    assert log.recovery_point == 0
+    assert len(log.segments) > 1
+    while background.waiting:
+        background.run_one()
+    assert log.recovery_point == 12
+
+
+def test_records_that_come_during_a_flush_wait_no_longer_than_the_others(world, batches):
+    """They would stay off the disk until the segment is full, whatever flush.ms says."""
+    background = HeldBackground()
+    manager = manager_with(world, background)
+    log = world.log(manager, flush_ms="1000")
+    log.append_as_leader([batches(b"a")], 0)
+    world.advance(1001)
+    log.append_as_leader([batches(b"b")], 0)
+    background.run_one()
+    assert log.recovery_point == 1
+    world.advance(1001)
+    background.run_one()
+    assert log.recovery_point == 2
+    world.advance(5000)
+    assert background.waiting == []
+
+
+def test_the_brokers_flush_interval_is_the_topics_default(world, batches):
+    """A broker's setting would do nothing."""
+    manager = world.start(properties={"log.flush.scheduler.interval.ms": "2000"})
+    config = LogConfig.from_settings({}, manager._config)
+    log = manager.get_or_create(world.orders, UUID(int=7), config)
+    log.append_as_leader([batches(b"a")], 0)
+    world.advance(1999)
+    assert log.recovery_point == 0
+    world.advance(2)
+    assert log.recovery_point == 1
+
+
+def test_recovery_points_and_log_starts_are_written_at_their_own_intervals(world, batches):
+    """One of two settings would be ignored: recovery reads too much, or deleted records return."""
+    properties = {
+        "log.flush.offset.checkpoint.interval.ms": "1000",
+        "log.flush.start.offset.checkpoint.interval.ms": "5000",
+    }
+    manager = world.start(properties=properties)
+    log = world.log(manager, flush_messages="1")
+    log.append_as_leader([batches(b"a")], 0)
+    log.update_high_watermark(1)
+    world.advance(999)
+    assert checkpoint(world, names.RECOVERY_POINT_CHECKPOINT) == ""
+    world.advance(2)
+    assert checkpoint(world, names.RECOVERY_POINT_CHECKPOINT) == "0\n1\norders 0 1\n"
+    # As when the write that belongs to the change was refused.
+    log.log_start_offset = 1
+    world.advance(3000)
+    assert "orders" not in checkpoint(world, names.LOG_START_OFFSET_CHECKPOINT)
+    world.advance(1001)
+    assert checkpoint(world, names.LOG_START_OFFSET_CHECKPOINT) == "0\n1\norders 0 1\n"
+
+
+@pytest.mark.parametrize("cut", ["truncate_to", "truncate_fully_and_start_at"])
+def test_what_was_cleaned_is_corrected_when_the_log_is_cut(world, cut):
+    """After the next start records would pass for compacted that never were."""
+    manager = world.start()
+    log = world.log(manager, **COMPACT)
+    fill(world, log, 20, keys=20)
+    manager.cleaner.look()
+    assert log.cleaned_offset > 5
+    assert checkpoint(world, names.CLEANER_CHECKPOINT) == f"0\n1\norders 0 {log.cleaned_offset}\n"
+    getattr(log, cut)(5)
+    assert log.cleaned_offset == log.log_end_offset <= 5
+    assert checkpoint(world, names.CLEANER_CHECKPOINT) == f"0\n1\norders 0 {log.log_end_offset}\n"
+
+
+def test_a_deleted_log_leaves_nothing_in_the_checkpoints(world):
+    """A new topic of that name would begin with the old one's offsets."""
+    manager = world.start()
+    log = world.log(manager, flush_messages="1", **COMPACT)
+    fill(world, log, 20)
+    manager.cleaner.look()
+    log.maybe_increment_log_start_offset(3)
+    manager.write_recovery_points()
+    found = [
+        checkpoint(world, name)
+        for name in (
+            names.CLEANER_CHECKPOINT,
+            names.LOG_START_OFFSET_CHECKPOINT,
+            names.RECOVERY_POINT_CHECKPOINT,
+        )
+    ]
+    assert all("orders" in text for text in found)
+    manager.delete(world.orders)
+    assert "orders" not in checkpoint(world, names.CLEANER_CHECKPOINT)
+    assert "orders" not in checkpoint(world, names.LOG_START_OFFSET_CHECKPOINT)
+    assert "orders" not in checkpoint(world, names.RECOVERY_POINT_CHECKPOINT)
+
+
+def test_the_cleaner_looks_as_often_as_it_is_told(world):
+    """Compaction would come late, or eat the processor."""
+    manager = world.start(properties={"log.cleaner.backoff.ms": "3000"})
+    log = world.log(manager, **COMPACT)
+    fill(world, log, 20)
+    world.advance(2999)
+    assert log.cleaned_offset == 0
+    world.advance(2)
+    assert log.cleaned_offset > 0
+
+
+def test_the_cleaner_can_be_switched_off(world):
+    """Who switched it off would lose the history of his keys."""
+    manager = world.start(properties={"log.cleaner.enable": "false"})
+    log = world.log(manager, **COMPACT)
+    fill(world, log, 20)
+    world.advance(3_600_000)
+    assert log.cleaned_offset == 0
+    assert len(log.segments) > 1
+
+
+@pytest.mark.parametrize(("threads", "rounds"), [("1", 1), ("2", 2), ("9", 3)])
+def test_as_many_logs_are_compacted_side_by_side_as_there_are_threads(world, threads, rounds):
+    """One large log would hold up all others, or more run than was asked for."""
+    background = HeldBackground()
+    manager = manager_with(world, background, log_cleaner_threads=threads)
+    config = LogConfig(
+        parse_topic_settings({name.replace("_", "."): text for name, text in COMPACT.items()})
+    )
+    logs = [
+        manager.get_or_create(TopicPartition("table", n), UUID(int=1), config) for n in range(3)
+    ]
+    for log in logs:
+        fill(world, log, 20)
+    while background.waiting:
+        background.run_one()
+    for log in logs:
+        log.flush()
+    manager.cleaner.look()
+    assert len(background.waiting) == rounds
+    while background.waiting:
+        background.run_one()
+    assert all(log.cleaned_offset > 0 for log in logs)
+
+
+@pytest.mark.parametrize(
+    ("buffer_bytes", "threads", "window"),
+    [("524288", "1", 32768), ("16384", "1", 8192), ("16384", "4", 2048), ("0", "1", 1024)],
+)
+def test_the_cleaner_reads_no_more_at_once_than_its_buffers_hold(
+    world, monkeypatch, buffer_bytes, threads, window
+):
+    """The memory that was set aside for compaction would be exceeded."""
+    asked: list[int] = []
+    files = OsFileSystem(64, durable=False)
+    properties = {"log.cleaner.io.buffer.size": buffer_bytes, "log.cleaner.threads": threads}
+    manager = world.start(files, properties)
+    log = world.log(manager, **{**COMPACT, "segment_bytes": "100000"})
+    fill(world, log, 1200)
+    log.roll()
+    kind = type(log.segments.first.file)
+    read = kind.read
+
+    def noted(self, position: int, size_bytes: int) -> bytes:
+        asked.append(size_bytes)
+        return read(self, position, size_bytes)
+
+    monkeypatch.setattr(kind, "read", noted)
+    manager.cleaner.look()
+    assert log.cleaned_offset == 1200
+    assert asked.count(window) > 2 * 1200 * 80 // window // 2
+    assert max(asked) <= max(window, 8192)
