@@ -1,8 +1,8 @@
 """What Spark makes of the measurements, read back from their topic by our data source.
 
-Per workload, design and target rate: medians over the rounds, and quantiles of lateness over
-all time-outs together. Per workload and design: the knee, the highest rate that was followed in
-most rounds.
+Per workload, design, harness and target rate: medians over the rounds, and quantiles of lateness
+over all time-outs together. Per workload, design and harness: the knee, which lies between the
+highest rate that was followed in most rounds and the next one that was not.
 """
 
 from typing import NamedTuple
@@ -72,12 +72,19 @@ def rates(runs: DataFrame, lateness: DataFrame) -> DataFrame:
 
 
 def knees(runs: DataFrame) -> DataFrame:
-    """The highest rate that a design followed in at least half of the rounds."""
+    """Between which two rates a design stops following, by the majority of the rounds."""
     mostly = F.avg(F.col("followed").cast("int")) >= 0.5
+    followed, missed = F.col("followed"), ~F.col("followed")
+    best = F.coalesce("followed_per_s", F.lit(0.0))
     return (
         runs.groupBy(*PLACE)
         .agg(mostly.alias("followed"))
-        .groupBy("workload", "label", "completions")
-        .agg(F.max(F.when(F.col("followed"), F.col("target_per_s"))).alias("knee_per_s"))
-        .orderBy("workload", "label")
+        .groupBy("completions", "workload", "label")
+        .agg(
+            F.max(F.when(followed, F.col("target_per_s"))).alias("followed_per_s"),
+            F.collect_list(F.when(missed, F.col("target_per_s"))).alias("missed"),
+        )
+        .withColumn("missed_per_s", F.array_min(F.filter("missed", lambda rate: rate > best)))
+        .drop("missed")
+        .orderBy("completions", "workload", "label")
     )

@@ -13,7 +13,7 @@ POINT = tuple[float, float]
 
 @dataclass(frozen=True)
 class Line:
-    """A measured line, or a published figure (dashed and without dots)."""
+    """A measured line, or a published figure: dashed, without dots, its name written over it."""
 
     name: str
     colour: str
@@ -114,7 +114,17 @@ def draw_line(line: Line, x_scale: Scale, y_scale: Scale) -> str:
     dash = ' stroke-dasharray="5 4"' if line.dashed else ""
     dots = "" if line.dashed else "".join(dot(x, y, line.colour) for x, y in places)
     name = f"<title>{escape(line.name)}</title>"
-    return f'<g>{name}<path class="line" stroke="{line.colour}"{dash} d="{path}"/>{dots}</g>'
+    shape = f'<path class="line" stroke="{line.colour}"{dash} d="{path}"/>'
+    return f"<g>{name}{shape}{dots}{line_label(line, places)}</g>"
+
+
+def line_label(line: Line, places: Sequence[POINT]) -> str:
+    """The name of a dashed line, at its right end: over a level one, beside a rising one."""
+    if not line.dashed:
+        return ""
+    (_, begin), (right, end) = places[0], places[-1]
+    at = (right - 4, end - 4) if begin == end else (right - 30, end + 8)
+    return words(*at, "end", escape(line.name))
 
 
 def dot(x: float, y: float, colour: str) -> str:

@@ -1,6 +1,7 @@
 """The benchmark itself: that it draws, counts and judges as it says."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -152,6 +153,82 @@ def test_a_chart_draws_its_lines() -> None:
     assert drawn.count("<circle") == 2
     assert "a &lt; b" in drawn
     assert "nothing was measured" in Chart("t", Axis("x"), Axis("y")).draw()
+
+
+def test_published_figures_are_named_in_the_chart() -> None:
+    """A dashed line that says nothing is a riddle; a measured one is told by its colour."""
+    lines = [
+        Line("published: old design", "#888", [(1, 40), (100, 40)], dashed=True),
+        Line("target", "#888", [(1, 1), (100, 100)], dashed=True),
+        Line("measured", "#000", [(1, 1), (100, 60)]),
+    ]
+    drawn = Chart("title", Axis("x", True), Axis("y", True), lines).draw()
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", drawn)
+    assert {"published: old design", "target"} <= set(texts)
+    assert "measured" not in texts
+
+
+def measured_run(label: str, completions: str, rate: float, **changes: object) -> dict[str, object]:
+    """One run of a sweep, as `runs.measure` gives it; followed unless changed."""
+    return {
+        "label": label,
+        "design": label.split(",")[0],
+        "workload": "many",
+        "completions": completions,
+        "target_per_s": rate,
+        "requests": int(rate),
+        "enqueued_per_s": round(rate),
+        "cpu_s_per_million": 1.5,
+        "gc_s": 0.01,
+        "expired_share": 0.5,
+        "peak_rss_mb": 80.0,
+        "followed": True,
+        "lateness_ms": {"0": 90, "2": 9, "7": 1},
+        **changes,
+    }
+
+
+@pytest.mark.slow
+def test_the_report_keeps_harnesses_and_designs_apart(tmp_path: Path) -> None:
+    """Through topic and Spark: each design's knee and cost in its own line, none averaged away."""
+    runs = []
+    for rate in (50_000.0, 100_000.0, 200_000.0):
+        follows = rate < 150_000
+        runs += [
+            measured_run("wheel", "thread", rate),
+            measured_run("wheel", "wheel", rate, cpu_s_per_million=1.2),
+            measured_run("kafka", "thread", rate, cpu_s_per_million=6.0, followed=follows),
+        ]
+    broken = {"error": "out of memory at 200 MB", "followed": False}
+    place = {"label": "queue, sweep by iterator", "workload": "many", "completions": "thread"}
+    runs.append({**place, "design": "queue", "target_per_s": 50_000.0, **broken})
+    machine = {"cores": 2, "system": "Linux", "python": "3", "commit": "abc", "date": "today"}
+    results = tmp_path / "results.json"
+    results.write_text(json.dumps({"machine": machine, "runs": runs}), encoding="utf-8")
+    program = (
+        "import sys; from pathlib import Path; from benchmarks.purgatory import report; "
+        "report.RESULTS, report.PAGE = Path(sys.argv[1]), Path(sys.argv[2]); report.make(None)"
+    )
+    page = tmp_path / "out" / "purgatory.html"
+    command = [sys.executable, "-c", program, str(results), str(page)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    text = page.read_text(encoding="utf-8")
+    cells = [re.findall(r"<td>(.*?)</td>", row) for row in re.findall(r"<tr>.*?</tr>", text)]
+    tables = [row[1:] for row in cells if len(row) == 9]
+    ours, kafka = "Odradek: timing wheels", "Apache Kafka&#x27;s purgatory (Java)"
+    assert tables == [
+        [ours, "200,000", "not reached", "", "1.50", "", "0 ms", "2 ms"],
+        ["old design, swept by iterator (as published)", "none", "50,000", *[""] * 5],
+        [kafka, "100,000", "200,000", "2.00x", "6.00", "0.25", "0 ms", "2 ms"],
+        [ours, "200,000", "not reached", "", "1.20", "", "0 ms", "2 ms"],
+    ]
+    assert text.count("Completions by a second thread") == 2
+    assert "published: old design, 25,000/s" in text
+    assert "published: new design, 105,000/s" in text
+    assert "out of memory at 200 MB" in text
+    for title in ("Enqueue rate", "Processor", "Garbage collection", "Lateness of time-outs"):
+        assert text.count(f'aria-label="{title}') == 2
 
 
 def test_records_carry_every_step_of_lateness() -> None:
