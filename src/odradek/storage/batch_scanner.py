@@ -41,12 +41,16 @@ class BatchPlace:
 
 
 class BatchScanner:
-    """The batches of `file` from `position` on; none ends below `least_offset`."""
+    """The batches of `file` from `position` on; none ends below `least_offset`.
+
+    Nor 2^31 above it: an offset index could not name it.
+    """
 
     def __init__(self, file: File, position: int, least_offset: int) -> None:
         self._file = file
         self._position = position
         self._least_offset = least_offset
+        self._end_offset = least_offset + (1 << 31)
         self._window = b""
         self._window_position = position
 
@@ -65,10 +69,10 @@ class BatchScanner:
             self._window_position = position
             self._window = self._file.read(position, _SCAN_BYTES)
         place = self._parse(at, position)
-        if place.last_offset < self._least_offset:
+        if not self._least_offset <= place.last_offset < self._end_offset:
             raise CorruptRecords(
                 f"{self._file.path}: offset {place.last_offset} at position {position}, "
-                f"where {self._least_offset} or more is due"
+                f"where one from {self._least_offset} on is due"
             )
         self._position = position + place.size_bytes
         self._least_offset = place.last_offset + 1

@@ -64,6 +64,7 @@ _QUORUM_FILES: Final = frozenset({"quorum-state"})
 CUT: Final = "the next start after a crash cuts the log there"
 REBUILT: Final = "the next start rebuilds it"
 REMOVED: Final = "the next start removes it"
+WITHOUT: Final = "the next start does without it"
 SWAPPED: Final = "the next start puts it in the place of what it replaces"
 REPLACED: Final = "the next start does without and writes a new one"
 
@@ -437,11 +438,11 @@ class PartitionCheck:
             try:
                 states = read_producer_snapshot(os.path.join(self._path, name))
             except UnreadableFile as error:
-                self._find(name, error.problem, remedy=REBUILT)
+                self._find(name, error.problem, remedy=WITHOUT)
                 continue
             problem = None if self._is_damaged else self._producers.compare_snapshot(due, states)
             if problem is not None:
-                self._find(name, problem, remedy=REBUILT)
+                self._find(name, problem, remedy=WITHOUT)
 
     def _check_topic_id(self, is_present: bool) -> None:
         name = names.PARTITION_METADATA

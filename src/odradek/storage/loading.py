@@ -16,6 +16,7 @@ from uuid import UUID
 from odradek.config.topic import LogConfig
 from odradek.model import UNKNOWN_OFFSET, TopicPartition
 from odradek.records.batch import BatchHeader, Buffer
+from odradek.records.errors import CorruptRecords
 from odradek.storage import names
 from odradek.storage.checkpoints import (
     CorruptCheckpoint,
@@ -62,6 +63,8 @@ class Opening:
         self.high_watermark = high_watermark
         self.cleaned_offset = cleaned_offset
         self.was_clean = was_clean
+        # Where an orderly end has left the log, once the records contradict it; -1: unknown.
+        self.closed_at = UNKNOWN_OFFSET
         self.on_finding = on_finding
         self.on_bytes = on_bytes
 
@@ -209,13 +212,33 @@ class _Loader:
                 self._opening.report(f"{active.file.path}: the indexes are damaged, rebuilding")
                 active.rebuild_indexes()
             log_end_offset = active.next_offset()
-            if log_end_offset < self._opening.recovery_point:
-                self._opening.report(
-                    f"{active.file.path}: it ends at offset {log_end_offset}, the log was closed "
-                    f"at {self._opening.recovery_point}: records are missing"
-                )
+            self._check_log_end(active, log_end_offset)
             return log_end_offset
         return self._recover(segments)
+
+    def _check_log_end(self, active: LogSegment, log_end_offset: int) -> None:
+        """Compares the end with where the log was closed.
+
+        Raises:
+            CorruptRecords: the last batch has an offset that it cannot have.
+        """
+        closed_at = self._opening.recovery_point
+        if log_end_offset < closed_at:
+            self._opening.report(
+                f"{active.file.path}: it ends at offset {log_end_offset}, the log was closed "
+                f"at {closed_at}: records are missing"
+            )
+        # The checkpoint alone may be an old one; a snapshot is written at an orderly end too.
+        if (
+            log_end_offset > closed_at
+            and f"{closed_at:020d}{names.SNAPSHOT_SUFFIX}" in self._present
+            and f"{log_end_offset:020d}{names.SNAPSHOT_SUFFIX}" not in self._present
+        ):
+            self._opening.closed_at = closed_at
+            raise CorruptRecords(
+                f"{active.file.path}: it ends at offset {log_end_offset}, the log was closed "
+                f"at {closed_at}"
+            )
 
     def load_epochs(self, segments: LogSegments, log_end_offset: int) -> LeaderEpochCache:
         """The leader epochs of the checkpoint and the recovered records, or of all records."""
@@ -309,7 +332,11 @@ class _Loader:
         self.recovered_from = next_offset
         for index, segment in enumerate(unchecked):
             size_bytes = segment.size_bytes
-            end = recover_segment(segment, next_offset, self._note_epoch)
+            following = segments.following(segment)
+            end_offset = following.base_offset if following is not None else None
+            if following is None and self._opening.closed_at >= 0:
+                end_offset = self._opening.closed_at
+            end = recover_segment(segment, next_offset, end_offset, self._note_epoch)
             next_offset = end.next_offset
             if self._opening.on_bytes is not None:
                 self._opening.on_bytes(size_bytes)
@@ -318,8 +345,9 @@ class _Loader:
                 self._opening.report(
                     f"{segment.file.path}: {end.reason}; cut there, {dropped} bytes dropped"
                 )
-                self._drop(segments, unchecked[index + 1 :])
-                break
+                if following is None or next_offset < following.base_offset:
+                    self._drop(segments, unchecked[index + 1 :])
+                    break
             if index + 1 < len(unchecked):
                 segment.seal()
                 segment.release()

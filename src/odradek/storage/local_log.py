@@ -15,6 +15,7 @@ from odradek.config.topic import LogConfig
 from odradek.errors import BrokerError
 from odradek.model import NO_TIMESTAMP, TopicPartition
 from odradek.records.batch import BatchHeader, parse_header
+from odradek.records.errors import CorruptRecords
 from odradek.records.reader import read_batch
 from odradek.storage import names
 from odradek.storage.batch_scanner import BatchPlace
@@ -206,7 +207,15 @@ class LocalLog:
             if recent is not None:
                 return recent
         place = segment.locate(offset)
-        return place.position if place is not None else -1
+        if place is None:
+            return -1
+        following = self.segments.following(segment)
+        if following is not None and place.last_offset >= following.base_offset:
+            raise CorruptRecords(
+                f"{segment.file.path}: offset {place.last_offset} at position {place.position} "
+                f"is behind the segment's end"
+            )
+        return place.position
 
     def _end_position(self, segment: LogSegment, index: int, upper_offset: int) -> int:
         if upper_offset >= self.log_end_offset:

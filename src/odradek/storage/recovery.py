@@ -14,7 +14,7 @@ from odradek.records.batch import BatchHeader, Buffer, check_checksum, is_partia
 from odradek.records.errors import CorruptRecords
 from odradek.records.legacy import check_message
 from odradek.storage.errors import OffsetWentBack
-from odradek.storage.segment import LogSegment
+from odradek.storage.segment import MAX_RELATIVE_OFFSET, LogSegment
 
 _SLICE_BYTES: Final = 4 * 1024 * 1024
 # No batch of any format begins with so many zeros.
@@ -37,19 +37,21 @@ def walk_segment(
     on_batch: OnBatch,
     *,
     next_offset: int | None = None,
+    end_offset: int | None = None,
     from_position: int = 0,
     check: bool = True,
 ) -> SegmentEnd:
     """Calls `on_batch` with every valid batch: its header and its bytes.
 
     The header's position is the one in the segment. Stops at the first batch that is not
-    valid. `next_offset` is the least that the first batch may have; `check` says whether
-    checksums are looked at.
+    valid. `next_offset` is the least that the first batch may have, `end_offset` is above all
+    that any may have; `check` says whether checksums are looked at.
 
     Raises:
         OSError: the disk failed; that says nothing about the records.
     """
     expected = segment.base_offset if next_offset is None else next_offset
+    end = segment.base_offset + MAX_RELATIVE_OFFSET + 1 if end_offset is None else end_offset
     position = from_position
     # The last batch that did not follow the one before it, and where its offset should be.
     jumped_position = -1
@@ -60,7 +62,7 @@ def walk_segment(
         at = 0
         while at < len(window) and not is_partial(window, at):
             try:
-                header = _checked_header(segment, window, at, expected, check)
+                header = _checked_header(window, at, expected, end, check)
             except OffsetWentBack as error:
                 if jumped_position >= 0 and error.offset >= jumped_expected:
                     # Not this batch is wrong but the one that jumped: the checksum does not
@@ -86,8 +88,12 @@ def walk_segment(
     return SegmentEnd(position, expected, None)
 
 
-def recover_segment(segment: LogSegment, next_offset: int, on_batch: OnBatch) -> SegmentEnd:
+def recover_segment(
+    segment: LogSegment, next_offset: int, end_offset: int | None, on_batch: OnBatch
+) -> SegmentEnd:
     """Checks a segment, rebuilds its indexes, cuts it where it stops being valid.
+
+    `end_offset` is where the segment behind it begins.
 
     Raises:
         OSError: the disk failed.
@@ -100,7 +106,7 @@ def recover_segment(segment: LogSegment, next_offset: int, on_batch: OnBatch) ->
         )
         on_batch(header, batch)
 
-    end = walk_segment(segment, note, next_offset=next_offset)
+    end = walk_segment(segment, note, next_offset=next_offset, end_offset=end_offset)
     if end.position < segment.size_bytes:
         segment.cut(end.position, end.next_offset)
     return end
@@ -119,13 +125,13 @@ def check_batch(buffer: Buffer, header: BatchHeader) -> None:
 
 
 def _checked_header(
-    segment: LogSegment, window: bytes, at: int, expected: int, check: bool
+    window: bytes, at: int, expected: int, end_offset: int, check: bool
 ) -> BatchHeader:
     header = parse_header(window, at)
     if check:
         check_batch(window, header)
     if header.base_offset < expected and header.last_offset < expected:
         raise OffsetWentBack(header.base_offset, expected)
-    if header.last_offset - segment.base_offset > 0x7FFFFFFF:
-        raise CorruptRecords(f"offset {header.last_offset} is too far from the segment's base")
+    if header.last_offset >= end_offset:
+        raise CorruptRecords(f"offset {header.last_offset} is behind the segment's end")
     return header

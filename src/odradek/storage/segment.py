@@ -390,6 +390,9 @@ class LogSegment:
             scanner, place = self._follow_entry(index)
         while place is not None and place.last_offset < offset:
             place = scanner.next()
+        if place is not None and place.base_offset > offset:
+            # A gap of compaction, or a damaged offset, which the next batch gives away.
+            scanner.next()
         return place
 
     def _follow_entry(self, index: int) -> tuple[BatchScanner, BatchPlace]:
