@@ -187,22 +187,8 @@ class GroupCoordinator:
         linger: bool = False,
     ) -> None:
         """OffsetCommit; answered when the offsets are committed. May `linger` until `flush`."""
-        now_ms = self._clock.wall_ms()
-
-        def on_written(outcome: TopicErrors | BrokerError) -> None:
-            if isinstance(outcome, BrokerError) and outcome.code in _TOO_LARGE:
-                outcome = BrokerError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, outcome.message)
-            outcome = _retold(outcome)
-            if isinstance(outcome, BrokerError):
-                _log_refusal("OffsetCommit", request.group_id, request.member_id, outcome)
-            on_done(outcome)
-
-        self.runtime.execute(
-            request.group_id,
-            lambda shard: shard.offsets.commit(request, now_ms),
-            on_written,
-            linger=linger,
-        )
+        commit = _OffsetCommit(request, self._clock.wall_ms(), on_done)
+        self.runtime.execute(request.group_id, commit.run, commit.on_written, linger=linger)
 
     def flush(self) -> None:
         """Appends the commits that linger."""
@@ -295,6 +281,36 @@ class GroupCoordinator:
         if not group_id:
             raise BrokerError(ErrorCode.INVALID_GROUP_ID)
         return self.runtime.shard(group_id)
+
+
+class _OffsetCommit:
+    """One commit on its way; an object because closures take longer to make."""
+
+    def __init__(
+        self,
+        request: OffsetCommitRequest,
+        now_ms: int,
+        on_done: Callable[[TopicErrors | BrokerError], None],
+    ) -> None:
+        self._request = request
+        self._now_ms = now_ms
+        self._on_done = on_done
+
+    def run(self, shard: GroupShard) -> CoordinatorResult[TopicErrors]:
+        return shard.offsets.commit(self._request, self._now_ms)
+
+    def on_written(self, outcome: TopicErrors | BrokerError) -> None:
+        if isinstance(outcome, BrokerError):
+            outcome = self._refusal(outcome)
+        self._on_done(outcome)
+
+    def _refusal(self, error: BrokerError) -> BrokerError:
+        code = told(error.code)
+        if error.code in _TOO_LARGE:
+            code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+        refusal = BrokerError(code, error.message)
+        _log_refusal("OffsetCommit", self._request.group_id, self._request.member_id, refusal)
+        return refusal
 
 
 _TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})

@@ -481,7 +481,7 @@ class CoordinatorRuntime(Generic[S]):
                 context.open_batch = batch = _Batch(self._settings.compression)
             batch.builder.append(self._clock.wall_ms(), key, value)
         context.open_batch.writes.append(
-            _Write(records[first:], on_committed, on_late or _nobody_waits)
+            _Write(records[first:] if first else records, on_committed, on_late or _nobody_waits)
         )
         if linger:
             self._lingering[context.partition] = context
