@@ -64,7 +64,8 @@ svg .grid { stroke: #e3e8ec } svg .line { fill: none; stroke-width: 2 }
 table { border-collapse: collapse; margin: 1rem 0 } td, th { padding: .2rem .7rem;
        border-bottom: 1px solid #e3e8ec; text-align: right; white-space: nowrap }
 td:first-child, th:first-child, td:nth-child(2), th:nth-child(2) { text-align: left }
-.key { display: inline-block; width: 1.6rem; height: .25rem; margin-right: .4rem; vertical-align: middle }
+.key { display: inline-block; width: 1.6rem; height: .25rem; margin-right: .4rem;
+       vertical-align: middle }
 ul.keys { list-style: none; padding: 0; display: flex; flex-wrap: wrap; gap: .3rem 1.5rem }
 """
 
