@@ -3,6 +3,7 @@
 import pytest
 from tests.unit.coordinator.fakes import Member, World, settle
 
+from odradek.coordinator.consumer.requests import HeartbeatRequest
 from odradek.coordinator.offsets import (
     CommittedPartition,
     CommittedTopic,
@@ -192,3 +193,51 @@ def test_a_late_answer_does_not_let_the_next_command_look_too_early():
     assert [outcome.code for outcome in outcomes] == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
     world.log.commit()
     assert [outcome.code for outcome in outcomes[1:]] == [ErrorCode.GROUP_ID_NOT_FOUND]
+
+
+def test_while_a_partition_is_loaded_its_groups_are_asked_to_wait():
+    """Fails when a member is told that it, or its group, is unknown by who cannot know yet."""
+    world = World()
+    anna = Member(world, "anna")
+    settle(anna)
+    world.commit("g", {("t", 0): 4}, anna)
+    world.load_slice_bytes = 1
+    world._build()
+    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert anna.beat() is loading
+    anna.send_join()
+    anna.sync()
+    assert (anna.joined[-1].error_code, anna.synced[-1].error_code) == (loading, loading)
+    with pytest.raises(BrokerError, match="COORDINATOR_LOAD_IN_PROGRESS"):
+        anna.leave()
+    outcomes = [world.commit("g", {("t", 0): 5}, anna)]
+    world.groups.delete_group("g", outcomes.append)
+    world.groups.delete_offsets("g", [("t", [0])], outcomes.append)
+    heartbeat = HeartbeatRequest("g", "m", 0, rebalance_timeout_ms=1, owned={})
+    world.groups.consumer_heartbeat(
+        heartbeat._replace(subscribed_topic_names=frozenset("t")), 1, outcomes.append
+    )
+    assert [outcome.code for outcome in outcomes] == [loading] * 4
+    for describe in (world.groups.describe_group, world.groups.describe_consumer_group):
+        with pytest.raises(BrokerError, match="COORDINATOR_LOAD_IN_PROGRESS"):
+            describe("g")
+    world.run_deferred()
+    assert anna.beat() is ErrorCode.NONE
+
+
+def test_heartbeats_leave_nothing_behind_in_the_timer():
+    """Fails when signs of life, not silences, are what members cost the timer."""
+    world = World()
+    members = [Member(world, f"m{number}", f"g{number // 10}") for number in range(200)]
+    for group in range(20):
+        settle(*members[group * 10 : group * 10 + 10])
+    for group in range(20):  # everybody joined one after the other: once more, together
+        settle(*members[group * 10 : group * 10 + 10])
+    for _ in range(20):
+        world.advance(3_000)
+        assert {member.beat() for member in members} == {ErrorCode.NONE}
+        assert world.heartbeats.delayed == len(members)
+    world.advance(9_999)
+    assert {member.beat() for member in members} == {ErrorCode.NONE}
+    world.advance(10_000)
+    assert {member.beat() for member in members} == {ErrorCode.UNKNOWN_MEMBER_ID}
