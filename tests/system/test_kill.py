@@ -1,14 +1,18 @@
-"""`kill -9` in the middle of producing: what was acknowledged is there, once, in order.
+"""`kill -9` under load, with compaction and retention at work: what was acknowledged is there.
 
-An idempotent producer of librdkafka sends numbered records with acks=all while the broker
-is killed and started again on the same port and directory, round after round. At the end
-everything is read back: every acknowledged record is there, none twice, each partition in
-the order in which it was sent. The rounds are 100; `ODRADEK_KILL_ROUNDS` changes that.
+An idempotent producer of librdkafka sends numbered records with acks=all to three topics (one
+kept whole, one compacted, one that retention cuts) while the broker is killed and started again
+on the same port and directory, round after round. After every start all of it is read: nothing
+acknowledged is missing, no offset has two contents, nothing is there twice. At the end `fsck`
+has nothing to say. The rounds are 200; `ODRADEK_KILL_ROUNDS` changes that.
 """
 
 import os
 import random
 import socket
+import subprocess
+import sys
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -17,10 +21,32 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.system.processes import BrokerProcess
 
-ROUNDS = int(os.environ.get("ODRADEK_KILL_ROUNDS", "100"))
-PARTITIONS = 3
-TOPIC = "survivors"
+ROUNDS = int(os.environ.get("ODRADEK_KILL_ROUNDS", "200"))
 FLUSH_S = 120
+READ_S = 30
+KEYS = 40
+# Enough for a segment or two of each topic.
+ROUND_RECORDS = 600
+ROUND_S = 0.4
+WHOLE, TABLE, TAIL = "whole", "table", "tail"
+PARTITIONS = [(WHOLE, 0), (WHOLE, 1), (TABLE, 0), (TAIL, 0)]
+CONFIGS = {
+    WHOLE: {"segment.bytes": "65536"},
+    TABLE: {
+        "segment.bytes": "8192",
+        "cleanup.policy": "compact",
+        "min.cleanable.dirty.ratio": "0.01",
+    },
+    TAIL: {"segment.bytes": "8192", "retention.bytes": "16384"},
+}
+BUSY_HOUSEKEEPING = [
+    *("--set", "log.cleaner.backoff.ms=20"),
+    *("--set", "log.retention.check.interval.ms=50"),
+    *("--set", "log.flush.offset.checkpoint.interval.ms=100"),
+    *("--set", "log.segment.delete.delay.ms=10"),
+]
+
+Place = tuple[str, int]
 
 
 def free_port() -> int:
@@ -30,10 +56,11 @@ def free_port() -> int:
 
 
 class Ledger:
-    """What the producer was told: acknowledged values by partition, in order."""
+    """What the producer was told, and what was ever seen at an offset."""
 
     def __init__(self) -> None:
-        self.acknowledged: dict[int, list[int]] = {index: [] for index in range(PARTITIONS)}
+        self.contents: dict[Place, dict[int, int]] = {place: {} for place in PARTITIONS}
+        self.acknowledged: dict[Place, dict[int, int]] = {place: {} for place in PARTITIONS}
         self.failed: list[str] = []
         self.count = 0
 
@@ -42,42 +69,104 @@ class Ledger:
             self.failed.append(str(error))
             return
         self.count += 1
-        self.acknowledged[message.partition()].append(int(message.value()))
+        place = message.topic(), message.partition()
+        self.acknowledged[place][message.offset()] = int(message.value())
+        self.note(place, message.offset(), int(message.value()))
+
+    def note(self, place: Place, offset: int, value: int) -> None:
+        known = self.contents[place].setdefault(offset, value)
+        assert known == value, f"offset {offset} of {place} was {known} and is {value}"
+
+    def check(self, place: Place, start: int, found: dict[int, int], end: int) -> None:
+        """Compares what was read from `start` up to `end` with what was said before."""
+        for offset, value in found.items():
+            self.note(place, offset, value)
+        acknowledged = self.acknowledged[place]
+        assert max(acknowledged, default=-1) < end, f"{place} ends at {end}"
+        if place[0] == TABLE:
+            newest = {value % KEYS: value for value in acknowledged.values()}
+            held = {value % KEYS: value for value in found.values()}
+            lost = [value for key, value in newest.items() if held.get(key, -1) < value]
+        else:
+            lost = [offset for offset in acknowledged if start <= offset and offset not in found]
+        assert not lost, f"{place} lost {sorted(lost)[:5]}..."
+        doubled = [value for value, times in Counter(found.values()).items() if times > 1]
+        assert not doubled, f"{place} holds {doubled[:5]}... twice"
+        assert list(found.values()) == sorted(found.values()), f"{place} is out of order"
 
 
-def read_all(bootstrap_servers: str) -> dict[int, list[int]]:
-    """Every record of the topic, by partition, in the order of the log."""
+def read(
+    bootstrap_servers: str, starts: dict[Place, int]
+) -> dict[Place, tuple[dict[int, int], int]]:
+    """Values by offset, and the end, of each partition."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
             "group.id": "unused",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "fetch.wait.max.ms": 10,
         }
     )
-    consumer.assign([TopicPartition(TOPIC, index, 0) for index in range(PARTITIONS)])
-    found: dict[int, list[int]] = {index: [] for index in range(PARTITIONS)}
-    ended: set[int] = set()
-    while len(ended) < PARTITIONS:
-        message = consumer.poll(30)
-        assert message is not None, "the broker does not give its records"
+    consumer.assign([TopicPartition(*place, start) for place, start in starts.items()])
+    found: dict[Place, dict[int, int]] = {place: {} for place in starts}
+    ends: dict[Place, int] = {}
+    while len(ends) < len(starts):
+        message = consumer.poll(READ_S)
+        assert message is not None, f"the broker does not give its records: {ends}"
+        place = message.topic(), message.partition()
         if message.error() is not None:
-            ended.add(message.partition())
-        else:
-            found[message.partition()].append(int(message.value()))
+            ends[place] = message.offset()
+        elif place not in ends:
+            found[place][message.offset()] = int(message.value())
     consumer.close()
-    return found
+    return {place: (found[place], ends[place]) for place in starts}
+
+
+def create_topics(bootstrap_servers: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    counts = Counter(topic for topic, _ in PARTITIONS)
+    topics = [NewTopic(topic, counts[topic], 1, config=CONFIGS[topic]) for topic in counts]
+    for created in admin.create_topics(topics).values():
+        created.result(30)
+
+
+def send_until_killed(producer: Producer, ledger: Ledger, sent: int, target: int) -> int:
+    """Sends until so many are acknowledged or the round is over; returns how many were sent."""
+    deadline = time.monotonic() + ROUND_S
+    while ledger.count < target and time.monotonic() < deadline:
+        topic, partition = PARTITIONS[sent % len(PARTITIONS)]
+        # A key comes again every KEYS values, in whichever partition.
+        producer.produce(
+            topic,
+            b"%0100d" % sent,
+            key=b"%d" % (sent % KEYS),
+            partition=partition,
+            on_delivery=ledger.on_delivery,
+        )
+        sent += 1
+        producer.poll(0.01 if len(producer) > ROUND_RECORDS else 0)
+    return sent
+
+
+def fsck(directory: Path) -> str:
+    command = [sys.executable, "-m", "odradek", "fsck", str(directory)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout if done.returncode == 0 else done.stdout + done.stderr
 
 
 @pytest.mark.slow
 def test_nothing_acknowledged_is_lost_and_nothing_is_doubled(tmp_path: Path) -> None:
-    """Goal: an acknowledgement with acks=all outlives the process that gave it."""
+    """Goal: an acknowledgement with acks=all outlives the process that gave it, whatever the
+    cleaner and retention were doing."""
     dice = random.Random(20131231)
     port = free_port()
     ledger = Ledger()
+    # What cannot change any more is read once.
+    starts = dict.fromkeys(PARTITIONS, 0)
     with BrokerProcess(tmp_path, port) as first:
-        admin = AdminClient({"bootstrap.servers": first.bootstrap_servers})
-        admin.create_topics([NewTopic(TOPIC, PARTITIONS)])[TOPIC].result(30)
+        create_topics(first.bootstrap_servers)
         assert first.stop() == 0
     producer = Producer(
         {
@@ -95,28 +184,24 @@ def test_nothing_acknowledged_is_lost_and_nothing_is_doubled(tmp_path: Path) -> 
     )
     sent = 0
     for _ in range(ROUNDS):
-        with BrokerProcess(tmp_path, port) as broker:
-            target = ledger.count + dice.randrange(100, 2000)
-            while ledger.count < target:
-                producer.produce(
-                    TOPIC,
-                    str(sent).encode(),
-                    partition=sent % PARTITIONS,
-                    on_delivery=ledger.on_delivery,
-                )
-                sent += 1
-                producer.poll(0.01 if len(producer) > 2000 else 0)
+        with BrokerProcess(tmp_path, port, *BUSY_HOUSEKEEPING) as broker:
+            for place, (found, end) in read(broker.bootstrap_servers, starts).items():
+                start = min(found, default=end) if place[0] == TAIL else starts[place]
+                ledger.check(place, start, found, end)
+                starts[place] = end if place[0] == WHOLE else 0
+            target = ledger.count + dice.randrange(50, ROUND_RECORDS)
+            sent = send_until_killed(producer, ledger, sent, target)
             broker.kill()
-    with BrokerProcess(tmp_path, port) as last:
+    with BrokerProcess(tmp_path, port, *BUSY_HOUSEKEEPING) as last:
         assert producer.flush(FLUSH_S) == 0, "the producer could not go on after a restart"
-        found = read_all(last.bootstrap_servers)
+        contents = read(last.bootstrap_servers, dict.fromkeys(PARTITIONS, 0))
         assert last.stop() == 0
     assert not ledger.failed
-    for partition, acknowledged in ledger.acknowledged.items():
-        doubled = [value for value, times in Counter(found[partition]).items() if times > 1]
-        assert not doubled, f"partition {partition} holds {doubled[:5]}... twice"
-        assert found[partition] == sorted(found[partition])
-        missing = set(acknowledged) - set(found[partition])
-        assert not missing, f"partition {partition} lost {sorted(missing)[:5]}..."
-    assert sum(map(len, found.values())) == sent
+    for place, (found, end) in contents.items():
+        ledger.check(place, min(found, default=end) if place[0] == TAIL else 0, found, end)
+    whole = sum(len(found) for (topic, _), (found, _) in contents.items() if topic == WHOLE)
+    assert whole == sum(PARTITIONS[n % len(PARTITIONS)][0] == WHOLE for n in range(sent))
+    assert min(contents[TAIL, 0][0]) > 0, "retention never took anything"
+    assert len(contents[TABLE, 0][0]) < len(ledger.acknowledged[TABLE, 0]), "nothing compacted"
+    assert fsck(tmp_path / "data") == ""
     assert "Traceback" not in (tmp_path / "stderr.log").read_text()

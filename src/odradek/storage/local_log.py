@@ -466,9 +466,19 @@ def _slice(file: File, position: int, end: int, max_bytes: int, min_one_message:
 def _first_not_older(
     segment: LogSegment, place: BatchPlace, timestamp: int, from_offset: int
 ) -> TimestampOffset | None:
-    data = segment.read(place.position, place.size_bytes)
-    header = parse_header(data)
-    for record in read_batch(data, header):
-        if record.timestamp >= timestamp and record.offset >= from_offset:
-            return TimestampOffset(record.timestamp, record.offset, header.partition_leader_epoch)
+    """The first such record of the segment, from the batch at `place` on.
+
+    Not always that batch's: compaction may have emptied it, and the log may start within it.
+    """
+    scanner = segment.scan(place.position)
+    batch = scanner.next()
+    while batch is not None:
+        if batch.max_timestamp >= timestamp:
+            data = segment.read(batch.position, batch.size_bytes)
+            header = parse_header(data)
+            for record in read_batch(data, header):
+                if record.timestamp >= timestamp and record.offset >= from_offset:
+                    epoch = header.partition_leader_epoch
+                    return TimestampOffset(record.timestamp, record.offset, epoch)
+        batch = scanner.next()
     return None
