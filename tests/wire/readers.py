@@ -27,8 +27,11 @@ class Reader(threading.Thread):
 
     needs: tuple[str, ...] = ()
 
-    def __init__(self, bootstrap: str, topic: str, group_id: str) -> None:
+    def __init__(
+        self, bootstrap: str, topic: str, group_id: str, instance_id: str | None = None
+    ) -> None:
         super().__init__(daemon=True)
+        self.instance_id = instance_id
         self.bootstrap = bootstrap
         self.topic = topic
         self.group_id = group_id
@@ -55,7 +58,6 @@ class Reader(threading.Thread):
 
 class ConfluentReader(Reader):
     strategy = "range"
-    instance_id = ""
 
     def consume(self) -> None:
         settings = {
@@ -93,6 +95,7 @@ class KafkaPythonReader(Reader):
             group_id=self.group_id,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
+            group_instance_id=self.instance_id,
             session_timeout_ms=10_000,
             heartbeat_interval_ms=300,
         )
@@ -118,6 +121,7 @@ class AiokafkaReader(Reader):
             group_id=self.group_id,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
+            group_instance_id=self.instance_id,
             session_timeout_ms=10_000,
             heartbeat_interval_ms=300,
             partition_assignment_strategy=[RangePartitionAssignor],
@@ -192,7 +196,8 @@ class JavaReader(ProcessReader):
         command = [peers.java(), *options, "org.apache.kafka.tools.consumer.ConsoleConsumer"]
         command += ["--bootstrap-server", self.bootstrap, "--topic", self.topic]
         command += ["--group", self.group_id, "--from-beginning"]
-        for text in ("metadata.max.age.ms=500", *self.properties):
+        static = (f"group.instance.id={self.instance_id}",) if self.instance_id else ()
+        for text in ("metadata.max.age.ms=500", *self.properties, *static):
             command += ["--command-property", text]
         return command
 

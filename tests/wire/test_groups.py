@@ -188,6 +188,54 @@ def test_a_static_member_returns_without_a_rebalance(bootstrap, filled, names):
     again.close()
 
 
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        [KafkaPythonReader, AiokafkaReader],
+        [AiokafkaReader, KafkaPythonReader],
+        pytest.param([ConfluentReader, JavaReader], marks=SLOW),
+    ],
+    ids=lambda kinds: "+".join(kind.__name__.removesuffix("Reader") for kind in kinds),
+)
+def test_static_members_of_several_libraries(bootstrap, topic, names, kinds, request):
+    """A library's static process does not get back what it had, or moves what others have."""
+    for fixture in itertools.chain.from_iterable(kind.needs for kind in kinds):
+        request.getfixturevalue(fixture)
+    create(bootstrap, topic)
+    group_id = names("g")
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    readers = [kind(bootstrap, topic, group_id, f"i{number}") for number, kind in enumerate(kinds)]
+    for reader in readers:
+        reader.start()
+    wait_until(lambda: stable_members(admin, group_id) == len(readers), "the members")
+    produce(bootstrap, topic, range(60))
+    wait_until(lambda: len(values(readers)) == 60, "all records")
+    before = shares(admin, group_id)
+    readers[-1].finish()
+    heir = kinds[-1](bootstrap, topic, group_id, f"i{len(kinds) - 1}")
+    readers.append(heir)
+    heir.start()
+    produce(bootstrap, topic, range(60, 120))
+    wait_until(lambda: len(values(readers)) == 120, "the records of the restarted member")
+    assert shares(admin, group_id) == before
+    assert heir.read
+    for reader in (readers[0], heir):
+        reader.finish()
+    counts = Counter(itertools.chain.from_iterable(reader.read for reader in readers))
+    assert set(counts.values()) == {1}, "records were read twice"
+
+
+def shares(admin: AdminClient, group_id: str) -> dict[str, list[int]]:
+    """The partitions of each instance."""
+    described = admin.describe_consumer_groups([group_id])[group_id].result()
+    return {
+        member.group_instance_id: sorted(
+            each.partition for each in member.assignment.topic_partitions
+        )
+        for member in described.members
+    }
+
+
 def test_group_administration(bootstrap, filled, names):
     """An administrator cannot list, describe, alter or delete groups and offsets."""
     group_id = names("g-ü-🧵")
