@@ -122,6 +122,54 @@ def test_creation_that_takes_too_long_names_the_late_topics() -> None:
     assert answers == [frozenset({"a", "b"})]
 
 
+def test_creation_does_not_wait_for_a_partition_whose_replicas_are_all_offline() -> None:
+    """Their log directory failed; no time-out mends that, and the topic is there."""
+    timer, cache = MockTimer(), MetadataCache(_image(-1, (1,), (1,), offline=(1, 2, 3)))
+    purgatory = DelayedOperationPurgatory("topic", timer)
+    answers: list[frozenset[str]] = []
+    waiting = DelayedCreateTopics(100, ["a"], cache, answers.append)
+    assert purgatory.try_complete_else_watch(waiting, [TopicKey("a")])
+    assert answers == [frozenset()]
+
+
+def test_creation_waits_for_every_topic_of_the_request() -> None:
+    """One that is ready does not answer for the other."""
+    timer, cache = MockTimer(), MetadataCache(_image(1, (1,), (1,)))
+    purgatory = DelayedOperationPurgatory("topic", timer)
+    answers: list[frozenset[str]] = []
+    waiting = DelayedCreateTopics(100, ["a", "b"], cache, answers.append)
+    purgatory.try_complete_else_watch(waiting, [TopicKey("a"), TopicKey("b")])
+    assert purgatory.check_and_complete(TopicKey("a")) == 0
+    assert purgatory.waiting()[0].missing == "leaders of b"
+    timer.advance_clock(100)
+    assert answers == [frozenset({"b"})]
+
+
+def test_an_election_that_takes_too_long_names_the_late_partitions() -> None:
+    """Another leader than the chosen one does not end the wait; the time-out does."""
+    timer, cache = MockTimer(), MetadataCache(_image(-1, (1, 2), (1, 2)))
+    purgatory = DelayedOperationPurgatory("elect", timer)
+    answers: list[frozenset[TopicPartition]] = []
+    waiting = DelayedElectLeader(100, {TP: 1}, cache, answers.append)
+    purgatory.try_complete_else_watch(waiting, [TopicKey("a")])
+    _publish(cache, _image(2, (1, 2), (1, 2)))
+    assert purgatory.check_and_complete(TopicKey("a")) == 0
+    timer.advance_clock(100)
+    assert answers == [frozenset({TP})]
+
+
+def test_publishing_wakes_who_waits_for_the_topic(kit: Any) -> None:
+    """The controller listens to what is published; a request must not wait for its time-out."""
+    answers: list[frozenset[str]] = []
+    waiting = DelayedCreateTopics(1000, ["a"], kit.cache, answers.append)
+    assert not kit.purgatory.try_complete_else_watch(waiting, [TopicKey("a")])
+    kit.must_create("b")
+    assert answers == []
+    kit.must_create("a")
+    assert answers == [frozenset()]
+    assert kit.timer.size == 0
+
+
 def test_an_election_waits_for_its_leader() -> None:
     """Another leader than the chosen one does not count."""
     timer, cache = MockTimer(), MetadataCache(_image(2, (1, 2), (1, 2)))

@@ -6,6 +6,7 @@ from odradek.coordinator.delayed import (
     DelayedHeartbeat,
     DelayedJoin,
     DelayedSync,
+    DelayedWrite,
     GroupJoinKey,
     GroupSyncKey,
     InitialDelayedJoin,
@@ -186,3 +187,23 @@ def test_a_member_that_waits_for_our_answer_does_not_expire(group: FakeGroup) ->
     group.satisfied = {"m"}
     group.timer.advance_clock(100)
     assert group.events == []
+
+
+def test_a_write_is_over_when_its_fate_is_known(group: FakeGroup) -> None:
+    """Commits that were written must not be answered a second time, as late."""
+    late: list[int] = []
+    write = DelayedWrite(5000, lambda: late.append(group.timer.now_ms))
+    assert not group.wait(write, "write")
+    assert group.purgatory.waiting()[0].missing == "replicas of the internal topic"
+    write.is_written = True
+    assert group.purgatory.check_and_complete("write") == 1
+    group.timer.advance_clock(9000)
+    assert late == []
+
+
+def test_a_write_that_stays_with_the_leader_is_late(group: FakeGroup) -> None:
+    """Its requests are answered in time, whatever becomes of the batch."""
+    late: list[int] = []
+    group.wait(DelayedWrite(5000, lambda: late.append(group.timer.now_ms)), "write")
+    group.timer.advance_clock(9000)
+    assert late == [5000]

@@ -63,6 +63,27 @@ def test_a_leader_that_moves_away_settles_it(replicas, park):
     assert waiting.answers == [{A: (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)}]
 
 
+def test_a_deleted_partition_settles_it(replicas, park):
+    partition = replicas.add(A, 10)
+    partition.log_starts = {1: 7, 2: 0}
+    waiting = park(DeleteRecordsResult(A, 7))
+    del replicas.partitions[A]
+    waiting.purgatory.check_and_complete(A)
+    assert waiting.answers == [{A: (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)}]
+
+
+def test_a_replica_that_went_away_is_not_waited_for(replicas, park):
+    """Only live replicas count: one that is down cannot follow."""
+    partition = replicas.add(A, 10)
+    partition.log_starts = {1: 7, 2: 3, 3: 0}
+    waiting = park(DeleteRecordsResult(A, 7))
+    partition.log_starts[2] = 7
+    assert waiting.purgatory.check_and_complete(A) == 0
+    del partition.log_starts[3]
+    assert waiting.purgatory.check_and_complete(A) == 1
+    assert waiting.answers == [{A: (ErrorCode.NONE, 7)}]
+
+
 def test_the_time_out_answers_only_what_is_pending(replicas, park, timer: MockTimer):
     replicas.add(A, 10).log_starts = {1: 7, 2: 3}
     replicas.add(B, 10).log_starts = {1: 5}

@@ -202,6 +202,33 @@ def test_a_truncated_log_completes_it_even_for_a_throttled_follower(replicas, pa
     assert fetch.is_completed
 
 
+def test_a_truncated_log_completes_it_whatever_the_other_partitions_say(replicas, park):
+    """Of several partitions one is enough: the answer carries them all."""
+    first, second = replicas.add(A, 8), replicas.add(B, 5)
+    fetch = park(A, B)
+    second.append(1)
+    park.wake(B)
+    assert not fetch.is_completed
+    first.log_ends[1] = 6
+    park.wake(A)
+    assert fetch.is_completed
+    assert len(replicas.reads[0]) == 2
+
+
+def test_the_bytes_of_a_throttled_partition_count_again_when_the_quota_holds(replicas, park):
+    """Of two partitions the throttled one adds nothing until then."""
+    free, held = replicas.add(A), replicas.add(B)
+    held.throttled = True
+    fetch = park(A, B, replica_id=FOLLOWER)
+    free.append(2)
+    held.append(100)
+    park.wake(A)
+    assert not fetch.is_completed
+    held.throttled = False
+    park.wake(B)
+    assert fetch.is_completed
+
+
 def test_a_consumer_above_the_high_watermark_waits(replicas, park):
     """After a change of leaders the high watermark may be behind; that is no truncation."""
     partition = replicas.add(A, 8)

@@ -71,6 +71,48 @@ def test_one_offset_short_is_not_enough(replicas, park):
     assert waiting.answers == []
 
 
+def test_it_waits_for_the_slowest_of_several_replicas(replicas, park):
+    """A record that one of three does not have is lost when that one becomes the leader."""
+    partition = with_follower(replicas, A, end=3, follower_end=1)
+    partition.log_ends[3] = 0
+    partition.in_sync = {1, 2, 3}
+    waiting = park(appended(A, 2))
+    partition.log_ends[2] = 3
+    assert waiting.purgatory.check_and_complete(A) == 0
+    partition.log_ends[3] = 3
+    assert waiting.purgatory.check_and_complete(A) == 1
+    assert waiting.answer == {A: ErrorCode.NONE}
+
+
+def test_a_replica_that_is_not_in_sync_is_not_waited_for(replicas, park):
+    partition = with_follower(replicas, A, end=3, follower_end=3)
+    partition.log_ends[3] = 0
+    assert park(appended(A, 2)).answer == {A: ErrorCode.NONE}
+
+
+def test_a_log_that_was_truncated_waits_until_the_records_are_everywhere_again(replicas, park):
+    """The leader's own end counts like any other: what it lost is not acknowledged."""
+    partition = with_follower(replicas, A, end=3, follower_end=2)
+    waiting = park(appended(A, 2))
+    partition.log_ends = {1: 1, 2: 1}
+    assert waiting.purgatory.check_and_complete(A) == 0
+    partition.log_ends = {1: 3, 2: 3}
+    assert waiting.purgatory.check_and_complete(A) == 1
+
+
+def test_a_question_that_fails_settles_it(replicas, park):
+    """A directory that broke while the produce waited: its error is the partition's answer."""
+    with_follower(replicas, A, end=3, follower_end=0)
+    waiting = park(appended(A, 2))
+
+    def broken(topic_partition: TopicPartition, required_offset: int) -> bool:
+        raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk has gone")
+
+    replicas.has_enough_replicas = broken
+    waiting.purgatory.check_and_complete(A)
+    assert waiting.answer == {A: ErrorCode.KAFKA_STORAGE_ERROR}
+
+
 def test_a_shrinking_isr_completes_it(replicas, park):
     """The one it waited for has left, and everybody who counts has the records."""
     partition = with_follower(replicas, A, end=3, follower_end=0)

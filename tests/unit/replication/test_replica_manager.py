@@ -110,6 +110,27 @@ def test_too_few_in_sync_replicas_refuse_acks_all_only(cluster):
     assert codes(cluster.produce(A, b"a", acks=1)) == [ErrorCode.NONE]
 
 
+def test_what_appends_nothing_does_not_wait(cluster):
+    """Acks of all replicas for no record: nobody would ever wake it."""
+    answers: list[list[ErrorCode]] = []
+    cluster.replicas.append_records(-1, 500, False, [], lambda each: answers.append(codes(each)))
+    assert answers == [[]]
+    assert codes(cluster.produce(B, b"a", acks=-1)) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert cluster.replicas.purgatories.produce.delayed == 0
+
+
+def test_an_append_wakes_fetches_before_it_moves_the_high_watermark(cluster):
+    """A follower hears of the records at once, with the watermark of before them."""
+    cluster.create("orders", (1, 2), isr=(1,))
+    follower = cluster.fetch(A, 0, replica_id=2, max_wait_ms=600_000)
+    cluster.answer_proposal(BrokerError(ErrorCode.INVALID_UPDATE_VERSION))
+    cluster.wait(45_000)  # so long parked, it holds no watermark back any more
+    cluster.produce(A, b"a")
+    assert (follower[0].size_bytes > 0, follower[0].high_watermark) == (True, 0)
+    assert log_of(cluster).high_watermark == 1
+    assert cluster.replicas.purgatories.fetch.stats.completed_by_check == {"append": 1}
+
+
 # Followers
 
 
@@ -238,6 +259,21 @@ def test_a_fetch_without_enough_waits_and_is_woken_by_the_append(cluster):
     assert answer[0].size_bytes > 0
     stats = cluster.replicas.purgatories.fetch.stats
     assert stats.completed_by_check == {"high watermark": 1}
+
+
+@pytest.mark.parametrize("max_wait_ms", [0, -1])
+def test_a_fetch_without_patience_is_answered_at_once(cluster, max_wait_ms):
+    """A poll that does not want to wait must not be parked for a tick."""
+    cluster.create("orders")
+    assert codes(cluster.fetch(A, 0, max_wait_ms=max_wait_ms)) == [ErrorCode.NONE]
+    assert cluster.replicas.purgatories.fetch.stats.watched == 0
+
+
+def test_a_fetch_of_nothing_is_answered_at_once(cluster):
+    """An empty incremental fetch has nothing to wait for, and no key to be woken by."""
+    answers: list[object] = []
+    cluster.replicas.fetch_messages(FetchParams(-1, 500, 1, 1000), [], answers.append)
+    assert answers == [[]]
 
 
 def test_a_fetch_that_waited_in_vain_is_answered_empty(cluster):
