@@ -56,6 +56,24 @@ def test_tasks_that_ran_are_freed_at_once() -> None:
     assert sys.getallocatedblocks() - before < SLACK_BLOCKS
 
 
+@pytest.mark.parametrize("fired_ms", [0, 400])
+def test_a_closed_timer_lets_go_of_every_level(fired_ms: int) -> None:
+    """A broker that stops in a test, a thousand times, must leave nothing of a thousand timers."""
+
+    def open_and_close() -> None:
+        timer = MockTimer()
+        for i in range(2_000):
+            timer.add(TimerTask(1 + i * i))
+        timer.advance_clock(fired_ms)
+        timer.close()
+        assert timer.size == 0
+
+    open_and_close()
+    before = sys.getallocatedblocks()
+    open_and_close()
+    assert sys.getallocatedblocks() - before < SLACK_BLOCKS
+
+
 class Brief(DelayedOperation):
     """An operation that never holds by itself."""
 
