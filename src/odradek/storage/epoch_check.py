@@ -16,7 +16,10 @@ _LOOKED_AT: Final = 4
 
 
 def contradiction(
-    epochs: Sequence[tuple[int, int]], segments: LogSegments, log_end_offset: int
+    epochs: Sequence[tuple[int, int]],
+    segments: LogSegments,
+    log_start_offset: int,
+    log_end_offset: int,
 ) -> str | None:
     """What the batches have against the (epoch, start offset) pairs; None when nothing.
 
@@ -34,9 +37,11 @@ def contradiction(
             first.base_offset <= start_offset and first.partition_leader_epoch != epoch
         ):
             return f"offset {start_offset} is of epoch {first.partition_leader_epoch}, not {epoch}"
-        before = _batch_at(segments, start_offset - 1, log_end_offset) if index > 0 else None
-        if before is not None and before.partition_leader_epoch >= epoch:
-            return f"epoch {epoch} begins before offset {start_offset}"
+        if index == 0 and start_offset <= log_start_offset:
+            continue
+        before = _batch_at(segments, start_offset - 1, log_end_offset)
+        if before is not None and (index == 0 or before.partition_leader_epoch >= epoch):
+            return f"epoch {before.partition_leader_epoch} has offset {before.base_offset}"
     return None
 
 

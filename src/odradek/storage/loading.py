@@ -381,7 +381,8 @@ class _Loader:
                 raise CorruptCheckpoint("it is missing")
             return []
         epochs = parse_epochs(self._file_system.read_bytes(file))
-        problem = contradiction(epochs, segments, log_end_offset)
+        log_start_offset = max(self._opening.log_start_offset, segments.first.base_offset)
+        problem = contradiction(epochs, segments, log_start_offset, log_end_offset)
         if problem is not None:
             raise CorruptCheckpoint(problem)
         return epochs

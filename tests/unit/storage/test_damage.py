@@ -266,9 +266,21 @@ def means_the_same(name: str, content: bytes, damaged: bytes) -> bool:
         return False
 
 
+def is_raised(content: bytes, damaged: bytes) -> bool:
+    """Whether only the beginning of the first epoch is another, a later one."""
+    try:
+        before, after = parse_epochs(content), parse_epochs(damaged)
+    except CorruptCheckpoint:
+        return False
+    return before[1:] == after[1:] and before[0][0] == after[0][0] and before[0] < after[0]
+
+
 def is_told(directory: Directory, name: str, content: bytes, damaged: bytes) -> bool:
     """Whether `fsck` says something, where there is something to be said."""
     if name in UNTOLD or means_the_same(name, content, damaged):
+        return True
+    # The first epoch begins with the log, wherever a deletion of records has put that.
+    if name == "leader-epoch-checkpoint" and is_raised(content, damaged):
         return True
     # A sparse index may have fewer entries.
     if content.startswith(damaged) and len(damaged) % ENTRY_BYTES.get(name, 1 << 20) == 0:
@@ -502,7 +514,7 @@ def _refused_files(place: str, write_end: int) -> int:
         if name == ".kafka_cleanshutdown":
             # It is not read: that it is there says all.
             continue
-        for file in directory.files(name, each=False):
+        for file in directory.files(name)[-1:]:
             directory.restore()
             path = f"{directory.path}/{file}"
             os.chmod(path, 0)
