@@ -45,6 +45,10 @@ NATIVE_BENCHMARKS = (
     "benchmarks/purgatory/queue_purgatory.py",
 )
 SETUP = """
+import os
+
+os.environ["CFLAGS"] = "-fno-semantic-interposition"  # as the package is compiled
+
 from mypyc.build import mypycify
 from setuptools import setup
 

@@ -3,8 +3,6 @@ import java.lang.management.ManagementFactory;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Random;
-import java.util.concurrent.DelayQueue;
-import java.util.concurrent.Delayed;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicIntegerArray;
 import java.util.concurrent.atomic.AtomicLong;
@@ -20,18 +18,25 @@ import org.apache.kafka.server.util.timer.TimerTask;
  *
  * One thread enqueues, Kafka's reaper and timer threads run as they do in a broker, and completions
  * come from a second thread with its own delay queue ("thread", as published) or from a second
- * SystemTimer with a thread of its own ("wheel"). Warm-up operations are not counted. Arguments:
+ * SystemTimer with a thread of its own ("wheel"). The steps are those of our harness: what is due is
+ * handed in in slices, with one look at the clock for each, and the delay queue is a ring of
+ * milliseconds, not java.util.concurrent.DelayQueue, of which a good part of the CPU would be
+ * measured. Warm-up operations are not counted. Arguments:
  * requests rate timeoutMs p50 p75 requestBytes purgeInterval completions warmup. The last line is JSON.
  */
 public final class PurgatoryHarness {
     static final int LATENESS_LIMIT_MS = 10_000;
     static final double NORMAL_UPPER_QUARTILE = 0.67448975;
     static final long NEVER_MS = 1_000_000;
+    static final int RING_MS = 4096;
+    static final int SLICE = 32;
+    static final int SAMPLES = 200_000;
 
     static final class Tally {
         final AtomicLong completed = new AtomicLong();
         final AtomicLong expired = new AtomicLong();
         final AtomicIntegerArray lateness = new AtomicIntegerArray(LATENESS_LIMIT_MS + 1);
+        long nowMs; // of the slice that is handed in; only the enqueuing thread looks
     }
 
     record Key(String keyLabel) implements DelayedOperationKey { }
@@ -56,7 +61,7 @@ public final class PurgatoryHarness {
 
         @Override
         public boolean tryComplete() {
-            return nowMs() >= completesAtMs && forceComplete();
+            return tally.nowMs >= completesAtMs && forceComplete();
         }
 
         @Override
@@ -79,44 +84,49 @@ public final class PurgatoryHarness {
         void stop() throws Exception;
     }
 
-    /** The published way: a thread and a delay queue. */
+    /** The published way: a thread and a delay queue, here a ring of milliseconds. */
     static final class CompletionThread implements Completions {
-        private record Scheduled(FakeOperation operation) implements Delayed {
-            @Override
-            public long getDelay(TimeUnit unit) {
-                return unit.convert(operation.completesAtMs - nowMs(), TimeUnit.MILLISECONDS);
-            }
-
-            @Override
-            public int compareTo(Delayed other) {
-                return Long.compare(operation.completesAtMs, ((Scheduled) other).operation.completesAtMs);
-            }
-        }
-
-        private final DelayQueue<Scheduled> queue = new DelayQueue<>();
+        private final List<List<FakeOperation>> ring = new ArrayList<>();
+        private long takenMs = nowMs();
         private volatile boolean stopping = false;
         private final Thread thread = new Thread(this::work, "completions");
 
         CompletionThread() {
+            for (int i = 0; i < RING_MS; i++) {
+                ring.add(new ArrayList<>());
+            }
             thread.start();
         }
 
         private void work() {
             try {
+                List<FakeOperation> spare = new ArrayList<>();
                 while (!stopping) {
-                    Scheduled due = queue.poll(100, TimeUnit.MILLISECONDS);
-                    if (due != null) {
-                        due.operation.forceComplete();
+                    for (List<FakeOperation> due = take(spare); due != null; due = take(spare)) {
+                        due.forEach(FakeOperation::forceComplete);
+                        due.clear();
+                        spare = due;
                     }
+                    Thread.sleep(1);
                 }
             } catch (InterruptedException interrupted) {
                 Thread.currentThread().interrupt();
             }
         }
 
+        /** The requests of the next millisecond that has come, for an empty list; null when none has. */
+        private synchronized List<FakeOperation> take(List<FakeOperation> empty) {
+            if (takenMs >= nowMs()) {
+                return null;
+            }
+            takenMs++;
+            return ring.set((int) (takenMs % RING_MS), empty);
+        }
+
         @Override
-        public void add(FakeOperation operation, long latencyMs) {
-            queue.add(new Scheduled(operation));
+        public synchronized void add(FakeOperation operation, long latencyMs) {
+            long atMs = Math.max(operation.completesAtMs, takenMs + 1);
+            ring.get((int) (atMs % RING_MS)).add(operation);
         }
 
         @Override
@@ -177,7 +187,7 @@ public final class PurgatoryHarness {
     static int[] drawLatencies(int requests, double p50, double p75, long timeoutMs, Random dice) {
         double mean = Math.log(p50);
         double sigma = (Math.log(p75) - mean) / NORMAL_UPPER_QUARTILE;
-        int[] latencies = new int[Math.min(requests, 1_000_000)];
+        int[] latencies = new int[Math.min(requests, SAMPLES)];
         for (int i = 0; i < latencies.length; i++) {
             long latency = (long) Math.exp(dice.nextGaussian() * sigma + mean);
             latencies[i] = (int) (latency < timeoutMs ? latency : NEVER_MS);
@@ -191,18 +201,23 @@ public final class PurgatoryHarness {
                           List<Key> keys) throws Exception {
         long beganNs = System.nanoTime();
         long startMs = nowMs();
-        for (int i = 0; i < requests; i++) {
+        int position = 0;
+        while (position < requests) {
             long now = nowMs();
-            while (arrivals.length > 0 && startMs + arrivals[i] > now) {
+            tally.nowMs = now;
+            int began = position;
+            int until = Math.min(began + SLICE, requests);
+            while (position < until && (arrivals.length == 0 || startMs + arrivals[position] <= now)) {
+                long latency = latencies[position++ % latencies.length];
+                FakeOperation operation = new FakeOperation(tally, now, timeoutMs, latency, requestBytes);
+                if (latency < timeoutMs) {
+                    completions.add(operation, latency);
+                }
+                purgatory.tryCompleteElseWatch(operation, keys);
+            }
+            if (position == began) {
                 Thread.sleep(1);
-                now = nowMs();
             }
-            long latency = latencies[i % latencies.length];
-            FakeOperation operation = new FakeOperation(tally, now, timeoutMs, latency, requestBytes);
-            if (latency < timeoutMs) {
-                completions.add(operation, latency);
-            }
-            purgatory.tryCompleteElseWatch(operation, keys);
         }
         double seconds = (System.nanoTime() - beganNs) / 1e9;
         while (tally.completed.get() + tally.expired.get() < requests) {
@@ -239,7 +254,7 @@ public final class PurgatoryHarness {
             new DelayedOperationPurgatory<>("benchmark", timer, 0, purgeInterval, true, true);
         Completions completions = byThread ? new CompletionThread() : new CompletionWheel();
 
-        long[] warmArrivals = drawArrivals(warmup, 50_000, dice);
+        long[] warmArrivals = drawArrivals(warmup, 100_000, dice);
         enqueue(purgatory, completions, new Tally(), warmup, warmArrivals,
             drawLatencies(warmup, p50, p75, timeoutMs, dice), timeoutMs, requestBytes, keys);
         long[] arrivals = drawArrivals(requests, rate, dice);

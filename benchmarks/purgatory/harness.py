@@ -5,9 +5,14 @@ it under its keys, the time-out, the completion, and getting rid of it.
 
 One thread enqueues and owns the purgatory and its timer; it turns the timer at every new
 millisecond. Completions come in one of two ways. `thread` is the published harness: a second
-thread takes due operations from its own delay queue (a heap) and completes them directly.
-`wheel` has a second timing wheel on the owner. In both, only requests that complete before
-their time-out are put in.
+thread takes due operations from its own delay queue and completes them directly. `wheel` has
+a second timing wheel, of the design's own language: ours on the owner, Kafka's on a thread of its
+own. In both, only requests that complete before their time-out are put in.
+
+`PurgatoryHarness.java` does the same step by step, so that what differs is the purgatory. Both
+draw everything before the clock starts, sleep a millisecond when they are ahead, hand in what
+is due in slices, with one look at the clock for each (which the conditions ask for), and keep
+the delay queue of the completing thread as a ring of milliseconds.
 
 This module is compiled with the package in one piece, as the broker's own operations are.
 """
@@ -18,7 +23,7 @@ import gc
 import sys
 import threading
 import time
-from heapq import heappop, heappush
+from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
@@ -32,15 +37,23 @@ from odradek.timer.timer_task import TimerTask
 LATENESS_LIMIT_MS = 10_000
 SWITCH_INTERVAL_S = 0.0002
 """How long the completing thread waits before it asks for the interpreter."""
-SEQUENCE_BITS = 32
+RING_MS: Final = 4096
+"""How far the delay queue of the completing thread reaches; a power of two."""
+PAYLOAD_TAIL: Final = b"."
+SLICE: Final = 32
+"""How many requests are handed in between two looks at the clock, if so many are due."""
+COMPILED: Final = not __file__.endswith(".py")
 
 
 @mypyc_attr(acyclic=True)
 class Tally:
-    """What the operations of a run count."""
+    """What the operations of a run count, and the time of the request that is handed in."""
+
+    __slots__ = ("clock", "completed", "expired", "lateness", "now_ms")
 
     def __init__(self) -> None:
         self.clock = SystemClock()
+        self.now_ms: i64 = 0
         self.completed: i64 = 0
         self.expired: i64 = 0
         self.lateness = [0] * (LATENESS_LIMIT_MS + 1)
@@ -57,6 +70,8 @@ class Tally:
 class FakeOperation(DelayedOperation):
     """A request of the wheel's design: the condition holds from `completes_at_ms` on."""
 
+    __slots__ = ("completes_at_ms", "payload", "tally")
+
     def __init__(self, tally: Tally, delay_ms: int, completes_at_ms: i64, payload: bytes) -> None:
         super().__init__(delay_ms)
         self.tally = tally
@@ -64,7 +79,7 @@ class FakeOperation(DelayedOperation):
         self.payload = payload
 
     def try_complete(self) -> bool:
-        if self.tally.clock.monotonic_ms() < self.completes_at_ms:
+        if self.tally.now_ms < self.completes_at_ms:
             return False
         return self.force_complete()
 
@@ -78,6 +93,8 @@ class FakeOperation(DelayedOperation):
 class FakeQueuedOperation(QueuedOperation):
     """The same request in the old design."""
 
+    __slots__ = ("completes_at_ms", "payload", "tally")
+
     def __init__(self, tally: Tally, delay_ms: int, completes_at_ms: i64, payload: bytes) -> None:
         super().__init__(delay_ms)
         self.tally = tally
@@ -85,7 +102,7 @@ class FakeQueuedOperation(QueuedOperation):
         self.payload = payload
 
     def try_complete(self) -> bool:
-        if self.tally.clock.monotonic_ms() < self.completes_at_ms:
+        if self.tally.now_ms < self.completes_at_ms:
             return False
         return self.force_complete()
 
@@ -96,47 +113,98 @@ class FakeQueuedOperation(QueuedOperation):
         self.tally.note_expired(self.deadline_ms)
 
 
+Request = FakeOperation | FakeQueuedOperation
+
+
+class Completions:
+    """What completes requests when their latency is over."""
+
+    def add(self, operation: Request) -> None:
+        """Completes the request when its time has come."""
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """Begins."""
+
+    def turn(self) -> None:
+        """The enqueuing thread's share, every millisecond."""
+
+    def stop(self) -> None:
+        """Ends, when everything has completed."""
+
+
 @mypyc_attr(acyclic=True)
 class Completion(TimerTask):
     """The moment at which a request completes, on the second wheel."""
 
-    def __init__(self, delay_ms: int, operation: FakeOperation | FakeQueuedOperation) -> None:
+    __slots__ = ("operation",)
+
+    def __init__(self, delay_ms: int, operation: Request) -> None:
         super().__init__(delay_ms)
         self.operation = operation
 
     def run(self) -> None:
-        complete(self.operation)
+        self.operation.force_complete()
 
 
-def complete(operation: FakeOperation | FakeQueuedOperation) -> None:
-    """Completes a request of either design."""
-    if isinstance(operation, FakeOperation):
-        operation.force_complete()
-    else:
-        operation.force_complete()
+class CompletionWheel(Completions):
+    """A second timer of ours, on the enqueuing thread."""
+
+    def __init__(self, clock: SystemClock) -> None:
+        self.timer = SystemTimer(clock)
+
+    def add(self, operation: Request) -> None:
+        latency_ms = operation.completes_at_ms - operation.tally.now_ms
+        self.timer.add(Completion(latency_ms, operation))
+
+    def turn(self) -> None:
+        self.timer.advance_clock(0)
 
 
-class CompletionThread:
-    """The published way to complete: a thread and its delay queue."""
+class CompletionThread(Completions):
+    """The published way to complete: a thread and its delay queue.
+
+    The queue is a ring of milliseconds. The enqueuing thread appends to one that is still to
+    come, this thread takes them when they have come.
+    """
 
     def __init__(self, clock: SystemClock) -> None:
         self.clock = clock
-        self.heap: list[tuple[int, FakeOperation | FakeQueuedOperation]] = []
-        self.sequence = 0
+        self.ring: list[list[Request]] = [[] for _ in range(RING_MS)]
+        self.taken_ms: i64 = clock.monotonic_ms()
         self.stopping = False
         self.thread = threading.Thread(target=self.work, daemon=True)
 
-    def add(self, at_ms: int, operation: FakeOperation | FakeQueuedOperation) -> None:
-        # One number for time and order of arrival, so that operations are never compared.
-        self.sequence += 1
-        heappush(self.heap, ((at_ms << SEQUENCE_BITS) + self.sequence, operation))
+    def add(self, operation: Request) -> None:
+        at_ms = operation.completes_at_ms
+        # No call from here to `append`: the millisecond is not taken meanwhile.
+        if at_ms <= self.taken_ms:
+            at_ms = self.taken_ms + 1
+        self.ring[at_ms % RING_MS].append(operation)
 
     def work(self) -> None:
         while not self.stopping:
-            due = (self.clock.monotonic_ms() + 1) << SEQUENCE_BITS
-            while self.heap and self.heap[0][0] < due:
-                complete(heappop(self.heap)[1])
+            now_ms: i64 = self.clock.monotonic_ms()
+            while self.taken_ms < now_ms:
+                self.taken_ms += 1
+                due = self.ring[self.taken_ms % RING_MS]
+                self.ring[self.taken_ms % RING_MS] = []
+                for operation in due:
+                    operation.force_complete()
             time.sleep(0.001)
+
+    def start(self) -> None:
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        self.thread.start()
+
+    def turn(self) -> None:
+        # Compiled code keeps the interpreter until it lets go of it.
+        if COMPILED:
+            time.sleep(0)
+
+    def stop(self) -> None:
+        self.stopping = True
+        self.thread.join()
 
 
 class Run:
@@ -163,13 +231,12 @@ class Run:
         self.arrivals_ms = arrivals_ms
         self.latencies_ms = latencies_ms
         self.keys = keys
-        self.timeout_ms = timeout_ms
-        self.request_bytes = request_bytes
+        self.timeout_ms: i64 = timeout_ms
+        self.payload_head = bytes(max(0, request_bytes - len(PAYLOAD_TAIL)))
         self.purgatory: DelayedOperationPurgatory | None = None
         self.timer: SystemTimer | None = None
         self.old: QueuePurgatory | None = None
-        self.completing: CompletionThread | None = None
-        self.completions = SystemTimer(self.clock)
+        self.completions: Completions = CompletionWheel(self.clock)
         self.turned_ms: i64 = 0
         self.enqueued: i64 = 0
         self.enqueued_s = 0.0
@@ -187,22 +254,18 @@ class Run:
 
     def complete_by_thread(self) -> None:
         """Completes as published, instead of by a second wheel."""
-        self.completing = CompletionThread(self.clock)
+        self.completions = CompletionThread(self.clock)
 
     def start(self) -> None:
         """Enqueues everything, then waits until everything has completed."""
-        if self.completing is not None:
-            sys.setswitchinterval(SWITCH_INTERVAL_S)
-            self.completing.thread.start()
+        self.completions.start()
         began = time.perf_counter()
         self.enqueue_all()
         self.enqueued_s = time.perf_counter() - began
         while self.tally.completed + self.tally.expired < self.enqueued:
             time.sleep(0.0005)
             self.turn()
-        if self.completing is not None:
-            self.completing.stopping = True
-            self.completing.thread.join()
+        self.completions.stop()
 
     def enqueue_all(self) -> None:
         start_ms: i64 = self.clock.monotonic_ms()
@@ -216,41 +279,35 @@ class Run:
                     break
                 self.turned_ms = now_ms
                 self.turn()
-            if paced and start_ms + self.arrivals_ms[position] > now_ms:
+            began = position
+            until = min(began + SLICE, self.requests)
+            elapsed_ms = now_ms - start_ms
+            while position < until and (not paced or self.arrivals_ms[position] <= elapsed_ms):
+                self.enqueue(now_ms, self.latencies_ms[position % latencies])
+                position += 1
+            if position == began:
                 # Ahead of time: by a millisecond at most, since time-outs are due as well.
                 time.sleep(0.001)
-                continue
-            self.enqueue(now_ms, self.latencies_ms[position % latencies])
-            position += 1
         self.enqueued = position
 
     def enqueue(self, now_ms: i64, latency_ms: i64) -> None:
-        payload = bytes(self.request_bytes)
+        tally, completes_at_ms = self.tally, now_ms + latency_ms
+        tally.now_ms = now_ms
+        payload = self.payload_head + PAYLOAD_TAIL
         if self.purgatory is not None:
-            operation = FakeOperation(self.tally, self.timeout_ms, now_ms + latency_ms, payload)
+            operation = FakeOperation(tally, self.timeout_ms, completes_at_ms, payload)
             if latency_ms < self.timeout_ms:
-                self.complete_later(now_ms, latency_ms, operation)
+                self.completions.add(operation)
             self.purgatory.try_complete_else_watch(operation, self.keys)
         elif self.old is not None:
-            queued = FakeQueuedOperation(self.tally, self.timeout_ms, now_ms + latency_ms, payload)
+            queued = FakeQueuedOperation(tally, self.timeout_ms, completes_at_ms, payload)
             if latency_ms < self.timeout_ms:
-                self.complete_later(now_ms, latency_ms, queued)
+                self.completions.add(queued)
             self.old.try_complete_else_watch(queued, self.keys)
 
-    def complete_later(
-        self, now_ms: i64, latency_ms: i64, operation: FakeOperation | FakeQueuedOperation
-    ) -> None:
-        if self.completing is not None:
-            self.completing.add(now_ms + latency_ms, operation)
-        else:
-            self.completions.add(Completion(latency_ms, operation))
-
     def turn(self) -> None:
-        """The work of each millisecond: completions, time-outs, and a chance for the thread."""
-        if self.completing is None:
-            self.completions.advance_clock(0)
-        else:
-            time.sleep(0)
+        """The work of each millisecond: completions and time-outs."""
+        self.completions.turn()
         if self.timer is not None:
             self.timer.advance_clock(0)
         if self.old is not None:
