@@ -66,6 +66,8 @@ class Model:
             del self.deadlines[i]
         self.ran.clear()
         assert self.timer.size == len(self.deadlines)
+        queued = [id(bucket) for bucket in self.timer.wheel.queue.buckets()]
+        assert len(set(queued)) == len(queued), "a bucket is queued once, whatever it holds"
         due_ms = self.timer.next_due_ms()
         if self.deadlines:
             assert due_ms is not None

@@ -1,6 +1,7 @@
 """The benchmark itself: that it draws, counts and judges as it says."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -250,3 +251,37 @@ def test_a_run_adds_up(design: str, completions: str) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     figures = json.loads(done.stdout.splitlines()[-1])
     assert figures["completed"] + figures["expired"] == figures["requests"] == 2000
+    published = {
+        "design",
+        "target_per_s",
+        "enqueued_per_s",
+        "cpu_s_per_million",
+        "gc_s",
+        "completed",
+    }
+    published |= {"expired", "late_p50_ms", "late_p99_ms", "peak_rss_mb"}
+    assert published <= figures.keys()
+    assert (figures["design"], figures["target_per_s"]) == (design, 10_000)
+
+
+@pytest.mark.slow
+def test_the_timers_benchmark_prints_what_it_says() -> None:
+    """Scripts read these names; uncompiled, so that nothing has to be built for it."""
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.timer",
+        "--pending",
+        "1000",
+        "--rounds",
+        "1",
+        "--json",
+    ]
+    environment = {**os.environ, "ODRADEK_PURE": "1"}
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
+    figures = json.loads(done.stdout.splitlines()[-1])
+    assert figures["pending"] == 1000
+    names = ("add_per_s", "add_cancel_per_s", "add_expire_per_s", "bytes_per_timer")
+    assert all(figures[name] > 0 for name in names)
