@@ -452,3 +452,46 @@ def test_offsets_of_topics_that_are_read_do_not_expire(world: ConsumerWorld) -> 
     Consumer(world, "a").join()
     assert world.group().offset_expiry_base_ms("t", 5) is None
     assert world.group().offset_expiry_base_ms("u", 5) == 5
+
+
+def test_the_first_assignor_that_is_set_is_the_default() -> None:
+    """Fails when `group.consumer.assignors` is passed over."""
+    world = ConsumerWorld(group_consumer_assignors="range,another")
+    a, b = Consumer(world, "a"), Consumer(world, "b", assignor="uniform")
+    a.join()
+    assert world.groups.describe_consumer_group("g").assignor_name == "range"
+    b.join()
+    assert b.error is not None
+    assert b.error.code is ErrorCode.UNSUPPORTED_ASSIGNOR
+
+
+@pytest.mark.parametrize(("wanted", "interval_ms"), [(1, 5_000), (5_001, 5_001), (99_999, 15_000)])
+def test_a_group_keeps_within_the_brokers_bounds(
+    world: ConsumerWorld, wanted: int, interval_ms: int
+) -> None:
+    """Fails when one group's settings can make its members overrun the broker."""
+    resource = ConfigResource(ResourceType.GROUP, "g")
+    settings = {"consumer.heartbeat.interval.ms": str(wanted)}
+    world.metadata.image = world.metadata.image.with_configs({resource: settings})
+    a = Consumer(world, "a")
+    a.join()
+    answer = a.send()
+    assert isinstance(answer, HeartbeatResult)
+    assert answer.heartbeat_interval_ms == interval_ms
+
+
+def test_a_groups_own_rest_between_assignments_holds() -> None:
+    """Fails when `consumer.assignment.interval.ms` of a group is passed over."""
+    world = ConsumerWorld(group_consumer_assignment_interval_ms=0)
+    resource = ConfigResource(ResourceType.GROUP, "g")
+    settings = {"consumer.assignment.interval.ms": "2000"}
+    world.metadata.image = world.metadata.image.with_configs({resource: settings})
+    a, b = Consumer(world, "a"), Consumer(world, "b")
+    a.join()
+    b.join()
+    world.advance(1_999)
+    settle(a, b)
+    assert world.group().state_name == "Assigning"
+    world.advance(1)
+    settle(a, b)
+    assert (world.group().state_name, b.has) == ("Stable", {"t": [2, 3]})
