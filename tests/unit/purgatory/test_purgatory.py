@@ -451,7 +451,12 @@ def test_an_exception_on_completion_by_time_out_is_told_once_and_the_rest_goes_o
 def test_completing_another_operation_from_on_complete(hall: Hall) -> None:
     """One answer may settle others, under the same key and elsewhere, before it returns."""
     first, second, third = hall.watch("a"), hall.watch("a"), hall.watch("b", delay_ms=5)
-    first.on_complete = lambda: (second.force_complete(), third.force_complete())  # type: ignore[method-assign]
+
+    def settle_the_others() -> None:
+        second.force_complete()
+        third.force_complete()
+
+    first.on_complete = settle_the_others  # type: ignore[method-assign]
     first.ready = True
     assert hall.purgatory.check_and_complete("a") == 1
     assert (second.events, third.events) == (["complete"], ["complete"])
