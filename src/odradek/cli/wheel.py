@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"odradek: {error}", file=sys.stderr)
         return 2
     except OSError as error:
-        print(f"odradek: cannot write pictures: {error}", file=sys.stderr)
+        print(f"odradek: cannot write: {error}", file=sys.stderr)
         return 1
     return 0
 
