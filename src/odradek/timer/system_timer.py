@@ -108,6 +108,7 @@ class SystemTimer(Timer):
         if not self._place(task, self._read_clock() + task.delay_ms) and not self._running:
             task.remove()
             self._run(task)
+            self._tell_earlier()  # of what it has added meanwhile
 
     def _place(self, task: TimerTask, expiration_ms: i64) -> bool:
         """Puts the task into the wheel, or into `_ready` (False) when it is due already."""

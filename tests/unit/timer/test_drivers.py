@@ -123,6 +123,24 @@ def test_a_real_clock_wakes_the_loop_for_due_buckets_only() -> None:
     assert asyncio.run(story()) <= 6
 
 
+@pytest.mark.parametrize("delay_ms", [0, 5])
+def test_what_a_task_adds_that_ran_at_once_is_not_forgotten(delay_ms: int) -> None:
+    """It runs inside of `add`, on an idle loop; nothing else would wake the loop for the second."""
+
+    async def story() -> None:
+        timer = SystemTimer(SystemClock())
+        driver = AsyncioDriver(timer)
+        driver.start()
+        await turns()
+        done = asyncio.Event()
+        second = TimerTask(delay_ms, done.set)
+        timer.add(TimerTask(0, lambda: timer.add(second)))
+        await asyncio.wait_for(done.wait(), 60)
+        driver.stop()
+
+    asyncio.run(story())
+
+
 def test_a_stopped_driver_leaves_the_timer_alone() -> None:
     """A callback that was on its way when the driver stopped must do nothing."""
 
