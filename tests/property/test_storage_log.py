@@ -24,6 +24,7 @@ from odradek.records.builder import RecordBatchBuilder
 from odradek.records.reader import read_batch
 from odradek.records.record import Record
 from odradek.storage import Log, LogAppendInfo, LogManager, OsFileSystem
+from odradek.storage.check import Finding, PartitionCheck
 from odradek.timer import MockTimer
 
 PARTITION = TopicPartition("orders", 3)
@@ -291,7 +292,11 @@ class LogAgainstList(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "directory"):
             self.manager.shutdown()
+            findings: list[Finding] = []
+            path = f"{self.directory}/{PARTITION}"
+            PartitionCheck(path, None, findings.append, is_closed=True).run()
             shutil.rmtree(self.directory)
+            assert findings == []
 
 
 TestLogAgainstList = LogAgainstList.TestCase

@@ -17,13 +17,21 @@ def start_command(data_dir: Path, port: int = 0, *arguments: str) -> list[str]:
     return [sys.executable, "-m", "odradek", "start", *flags, *arguments]
 
 
+def fsck(data_dir: Path) -> str:
+    """What `odradek fsck` has to say of a data directory: nothing, if it is sound."""
+    command = [sys.executable, "-m", "odradek", "fsck", str(data_dir)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout if done.returncode == 0 else done.stdout + done.stderr
+
+
 class BrokerProcess:
     """`odradek start` on a data directory. Always gone when the `with` block is left."""
 
     def __init__(self, directory: Path, port: int = 0, *arguments: str) -> None:
+        self._data_dir = directory / "data"
         self._log = (directory / "stderr.log").open("ab")
         self._process = subprocess.Popen(
-            start_command(directory / "data", port, *arguments),
+            start_command(self._data_dir, port, *arguments),
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
@@ -43,9 +51,11 @@ class BrokerProcess:
         self._process.wait()
 
     def stop(self) -> int:
-        """SIGTERM; returns the exit status."""
+        """SIGTERM; returns the exit status. What an orderly end leaves has to be sound."""
         self._process.send_signal(signal.SIGTERM)
-        return self._process.wait(STOP_TIMEOUT_S)
+        status = self._process.wait(STOP_TIMEOUT_S)
+        assert fsck(self._data_dir) == ""
+        return status
 
     def __enter__(self) -> "BrokerProcess":
         return self

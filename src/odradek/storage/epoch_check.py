@@ -85,7 +85,8 @@ class EpochCheck:
             ):
                 problems.append((start_offset, f"epoch {epoch} does not begin there"))
         listed = {epoch for epoch, _ in epochs}
-        first = epochs[0][1] if epochs else 0
+        # Without one all records may lie below the log's start.
+        first = epochs[0][1] if epochs else log_end_offset
         for epoch, start_offset in self._seen:
             if epoch not in listed and start_offset >= first:
                 problems.append((start_offset, f"epoch {epoch}, which begins there, is missing"))
