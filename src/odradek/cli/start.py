@@ -8,6 +8,7 @@ and the flags that have names of their own.
 
 import argparse
 import asyncio
+import gc
 import logging
 import signal
 import sys
@@ -22,6 +23,7 @@ from odradek.server.errors import StartError
 
 DEFAULT_DATA_DIR: Final = "odradek-data"
 LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+YOUNG_OBJECTS: Final = 20_000
 
 logger = logging.getLogger("odradek.start")
 
@@ -143,10 +145,21 @@ async def serve(config: BrokerConfig, started_ns: int) -> None:
         f"cluster={server.cluster_id} started_in_ms={started_in_ms}",
         flush=True,
     )
+    ease_collector()
     await asked_to_stop.wait()
     logger.info("Stopping")
     await server.stop()
     logger.info("Stopped")
+
+
+def ease_collector() -> None:
+    """Has the cyclic collector look less often, and not at all at what is there by now.
+
+    Requests on their way are thousands of objects that go with their last reference. With the
+    collector's own settings, looking at them took a third of the time of pipelined commits.
+    """
+    gc.freeze()
+    gc.set_threshold(YOUNG_OBJECTS, 20, 20)
 
 
 def epilog() -> str:
