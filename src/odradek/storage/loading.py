@@ -324,9 +324,21 @@ class _Loader:
                     segment.seal()
                 segment.release()
 
+    def _check_last_closed(self, segment: LogSegment) -> None:
+        """Its records were synced while it was still appended to, its indexes perhaps never."""
+        if segment.indexes_are_sane():
+            # Compares the end of the time index with the records, and mends it.
+            _ = segment.max_timestamp
+            return
+        self._opening.report(f"{segment.file.path}: the indexes are damaged, rebuilding")
+        segment.rebuild_indexes()
+        segment.seal()
+
     def _recover(self, segments: LogSegments) -> int:
         """Checks what may not have reached the disk; cuts the log where it stops being valid."""
         first = max(segments.index_of(self._opening.recovery_point), 0)
+        if first > 0:
+            self._check_last_closed(segments.at(first - 1))
         unchecked = segments.all()[first:]
         next_offset = unchecked[0].base_offset
         self.recovered_from = next_offset

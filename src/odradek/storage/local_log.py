@@ -62,6 +62,10 @@ class LocalLog:
         self.unflushed_records = 0
         self.first_unflushed_ms = NO_TIMESTAMP
         self.is_closed = False
+        # Whether a flush has put the log's directory itself on the disk.
+        self._is_listed = False
+        # Whether a segment has been closed since the last flush.
+        self._has_closed_segment = False
         # Base offset to position, of the latest batches of the active segment.
         self._recent: dict[int, int] = {}
 
@@ -251,6 +255,7 @@ class LocalLog:
             return active
         # Sealed first: a crash between the two leaves no half-filled index behind.
         active.seal()
+        self._has_closed_segment = True
         segment = self._new_segment(self.log_end_offset)
         self.segments.add(segment)
         self._recent.clear()
@@ -285,8 +290,8 @@ class LocalLog:
 
     @property
     def needs_flush(self) -> bool:
-        """Whether there are records that are not on the disk for certain."""
-        return self.recovery_point < self.log_end_offset
+        """Whether there are records, or indexes of them, that are not on the disk for certain."""
+        return self.recovery_point < self.log_end_offset or self._has_closed_segment
 
     def prepare_flush(self) -> tuple[int, Callable[[], None]]:
         """What to sync, as work for another thread, and the offset that it makes durable.
@@ -294,12 +299,18 @@ class LocalLog:
         Call `on_flushed` with the offset when the work is done.
         """
         target = self.log_end_offset
-        unflushed = self.segments.between(self.recovery_point, target)
+        # One further back when there is a segment that was closed after its last record was synced.
+        start = self.recovery_point - 1 if self._has_closed_segment else self.recovery_point
+        unflushed = self.segments.between(start, target)
+        self._has_closed_segment = False
         handles = [segment.file.duplicate() for segment in unflushed if segment.size_bytes > 0]
         # Below the recovery point an index is trusted; the active one is always recovered.
-        indexes = [path for segment in unflushed[:-1] for path in segment.paths()[1:]]
+        closed = [segment for segment in unflushed if segment is not self.segments.active]
+        indexes = [path for segment in closed for path in segment.paths()[1:]]
         file_system = self.log_directory.file_system
-        path = self.path
+        # New segments are only there after a power failure when the directory says so, and a
+        # new log only when the one above says so.
+        directories = [self.path] if self._is_listed else [self.path, self.log_directory.path]
 
         def work() -> None:
             try:
@@ -311,13 +322,14 @@ class LocalLog:
             for index in indexes:
                 if file_system.size(index) > 0:
                     file_system.sync(index)
-            # New segments are only there after a crash when the directory says so.
-            file_system.sync(path)
+            for directory in directories:
+                file_system.sync(directory)
 
         return target, work
 
     def on_flushed(self, offset: int) -> None:
         """Notes that everything below `offset` is on the disk."""
+        self._is_listed = True
         if offset > self.recovery_point:
             self.recovery_point = min(offset, self.log_end_offset)
         if self.recovery_point >= self.log_end_offset:

@@ -39,7 +39,8 @@ def replay_producers(
     newest = log_end_offset
     if recovered_from >= 0:
         newest = min(newest, recovered_from)
-        for segment in segments.between(recovered_from, log_end_offset):
+        # The active one too, which may have lost all its records.
+        for segment in segments.between(recovered_from, log_end_offset + 1):
             segment.transactions.clear()
     load_snapshot(file_system, directory, segments, producers, newest)
     start_offset = producers.map_end_offset

@@ -260,6 +260,17 @@ class Life:
     def wait(self) -> None:
         self.world.advance(100)
 
+    def check_durable(self, manager: LogManager) -> None:
+        """Compares a manager's logs with what was on the disk for certain."""
+        held = {log.topic_partition for log in manager.logs()}
+        for topic_partition, promises in self.promises.items():
+            if topic_partition not in held:
+                assert self.was_deleted or not promises.durable, topic_partition
+                continue
+            log = self.log_of(manager, topic_partition)
+            promises.check(log, least_end=promises.durable, may_return=True)
+            assert log.log_start_offset >= promises.start, "deleted records are back"
+
     def batch(
         self,
         items: list[Item],
