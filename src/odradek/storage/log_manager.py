@@ -30,7 +30,7 @@ from odradek.storage.log_cleaner import LogCleaner
 from odradek.storage.log_directory import LogDirectory
 from odradek.storage.logs_loader import NO_TOPIC_ID, FoundLogs, LogsLoader, OnProgress
 from odradek.timer.timer import Timer
-from odradek.timer.timer_task import TimerTask
+from odradek.timer.timer_task import MAX_DELAY_MS, TimerTask
 
 logger = logging.getLogger(__name__)
 
@@ -262,23 +262,25 @@ class LogManager:
     # Housekeeping.
 
     def _begin_housekeeping(self) -> None:
-        config = self._config
-        self._every(config["log.retention.check.interval.ms"], self.delete_old_segments)
-        self._every(config["log.flush.offset.checkpoint.interval.ms"], self.write_recovery_points)
-        self._every(
-            config["log.flush.start.offset.checkpoint.interval.ms"], self.write_log_start_offsets
-        )
-        self._every(_EXPIRATION_CHECK_MS, self.remove_expired_producers)
-        if config["log.cleaner.enable"]:
-            self._every(config["log.cleaner.backoff.ms"], self._cleaner.look)
+        self._every("log.retention.check.interval.ms", self.delete_old_segments)
+        self._every("log.flush.offset.checkpoint.interval.ms", self.write_recovery_points)
+        self._every("log.flush.start.offset.checkpoint.interval.ms", self.write_log_start_offsets)
+        if self._config["log.cleaner.enable"]:
+            self._every("log.cleaner.backoff.ms", self._cleaner.look)
+        self._repeat(lambda: _EXPIRATION_CHECK_MS, self.remove_expired_producers)
 
-    def _every(self, interval_ms: int, action: Callable[[], None]) -> None:
+    def _every(self, setting: str, action: Callable[[], None]) -> None:
+        """Has `action` repeated as often as `setting` says, asked again each time."""
+        self._repeat(lambda: min(max(self._config[setting], 1), MAX_DELAY_MS), action)
+
+    def _repeat(self, interval_ms: Callable[[], int], action: Callable[[], None]) -> None:
         def run() -> None:
             action()
             if not self._is_shut_down:
+                task.delay_ms = interval_ms()
                 self._timer.add(task)
 
-        task = TimerTask(max(interval_ms, 1), run)
+        task = TimerTask(interval_ms(), run)
         self._tasks.append(task)
         self._timer.add(task)
 

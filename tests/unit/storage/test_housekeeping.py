@@ -181,6 +181,17 @@ def test_the_cleaner_looks_as_often_as_it_is_told(world):
     assert log.cleaned_offset > 0
 
 
+def test_the_cleaners_rest_can_be_changed_while_the_broker_runs(world):
+    """The change would be accepted and do nothing until the next start."""
+    manager = world.start(properties={"log.cleaner.backoff.ms": "3000"})
+    manager._config.update_dynamic(cluster={"log.cleaner.backoff.ms": "500"}, broker={})
+    world.advance(3001)
+    log = world.log(manager, **COMPACT)
+    fill(world, log, 20)
+    world.advance(501)
+    assert log.cleaned_offset > 0
+
+
 def test_the_cleaner_can_be_switched_off(world):
     """Who switched it off would lose the history of his keys."""
     manager = world.start(properties={"log.cleaner.enable": "false"})
