@@ -17,6 +17,9 @@ from odradek.metadata.embedded.journal import Statement, StoredMetadata
 from odradek.metadata.image import ConfigResource, PartitionImage, ResourceType, TopicImage
 from odradek.metadata.store import MetadataStoreError
 
+# The smallest page of sqlite3.
+_LEAST_BYTES: Final = 512
+
 
 class Database:
     """An open metadata file. May be used from several threads, one call at a time.
@@ -28,6 +31,7 @@ class Database:
 
     def __init__(self, directory: str) -> None:
         self.path: Final = os.path.join(directory, schema.FILE_NAME)
+        _check_size(self.path)
         with _explained(self.path):
             self._connection: Final = sqlite3.connect(
                 self.path, timeout=0, isolation_level=None, check_same_thread=False
@@ -104,7 +108,8 @@ class Database:
         finding = self._connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         self._execute("COMMIT")
         if finding != "ok":
-            raise MetadataStoreError(f"{self.path} is corrupt: {finding}")
+            # Of several lines.
+            raise MetadataStoreError(f"{self.path} is corrupt: {' '.join(finding.split())}")
 
     def _read(self) -> StoredMetadata:
         properties = dict(self._rows(schema.SELECT_PROPERTIES))
@@ -150,6 +155,21 @@ class Database:
         self._connection.execute(sql)
 
 
+def _check_size(path: str) -> None:
+    """Refuses what sqlite3 would take for a new file, or fill up with zeros."""
+    size_bytes = os.path.getsize(path) if os.path.isfile(path) else 0
+    if 0 < size_bytes < _LEAST_BYTES:
+        raise MetadataStoreError(f"{path} is corrupt: {size_bytes} bytes are no database")
+    # A write-ahead log holds the pages that a crash has left unfinished.
+    if size_bytes == 0 or os.path.exists(path + "-wal"):
+        return
+    with _explained(path), open(path, "rb") as stream:
+        page_bytes = int.from_bytes(stream.read(18)[16:])
+    # 1 stands for 65 536, which has no place in the field.
+    if page_bytes > 1 and size_bytes % page_bytes:
+        raise MetadataStoreError(f"{path} is corrupt: {size_bytes} bytes are no whole pages")
+
+
 @contextmanager
 def _explained(path: str) -> Iterator[None]:
     try:
@@ -158,5 +178,7 @@ def _explained(path: str) -> Iterator[None]:
         if "locked" in str(error):
             raise MetadataStoreError(f"{path} is in use by another broker") from error
         raise MetadataStoreError(f"{path} cannot be used: {error}") from error
-    except sqlite3.Error as error:
+    except OSError as error:
+        raise MetadataStoreError(f"{path} cannot be used: {error.strerror}") from error
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         raise MetadataStoreError(f"{path} is corrupt or not a metadata store: {error}") from error
