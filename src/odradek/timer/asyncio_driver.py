@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from odradek.clock import ManualClock
 from odradek.timer.system_timer import SystemTimer
+from odradek.timer.timing_wheel import NEVER_MS
 
 LONGEST_SLEEP_MS = 86_400_000
 
@@ -48,6 +49,7 @@ class AsyncioDriver:
             return
         self._disarm()
         self._loop = None
+        self._timer.wake_ms = 0
         self._timer.on_earlier = None
         self._timer.on_handed_over = None
         if self._unsubscribe is not None:
@@ -80,6 +82,7 @@ class AsyncioDriver:
         if self._armed is not None and self._armed_for_ms == due_ms:
             return
         self._disarm()
+        self._timer.wake_ms = due_ms
         delay_ms = due_ms - self._timer.now_ms
         if delay_ms <= 0:
             self._armed = loop.call_soon(self._alarm)
@@ -97,3 +100,4 @@ class AsyncioDriver:
         if self._armed is not None:
             self._armed.cancel()
             self._armed = None
+        self._timer.wake_ms = NEVER_MS

@@ -52,8 +52,9 @@ def log_error(task: TimerTask, error: Exception) -> None:
 class SystemTimer(Timer):
     """A `Timer` over a `Clock`.
 
-    `on_earlier` and `on_handed_over` are for whoever drives the timer: the first is called
-    on the owner when something became due earlier than all else before, the second on the
+    Whoever drives the timer sets `wake_ms`, the moment at which it will look by itself (with
+    nothing pending `NEVER_MS`, without a driver 0), and two callbacks: `on_earlier` is called
+    on the owner when a bucket is filled that is due before `wake_ms`, `on_handed_over` on the
     thread that handed something over, once per batch.
     """
 
@@ -71,6 +72,7 @@ class SystemTimer(Timer):
         """
         self.clock: Clock = clock if clock is not None else SystemClock()
         self.on_error = on_error
+        self.wake_ms: i64 = 0
         self.on_earlier: Callable[[], object] | None = None
         self.on_handed_over: Callable[[], object] | None = None
         # The same clock where its type is known: compiled, that is a direct call.
@@ -108,7 +110,9 @@ class SystemTimer(Timer):
         if not self._place(task, self._read_clock() + task.delay_ms) and not self._running:
             task.remove()
             self._run(task)
-            self._tell_earlier()  # of what it has added meanwhile
+            # What it has added meanwhile nobody was told of.
+            if self._queue.first_due_ms < self.wake_ms or not self._ready.empty:
+                self._tell_earlier()
 
     def _place(self, task: TimerTask, expiration_ms: i64) -> bool:
         """Puts the task into the wheel, or into `_ready` (False) when it is due already."""
@@ -126,7 +130,8 @@ class SystemTimer(Timer):
         if expiration_ms <= now_ms or not wheel.add(task):
             self._ready.add(task)
             return False
-        if self._queue.first_due_ms < first_due_ms:
+        bucket = task.bucket
+        if bucket is not None and bucket.expiration_ms < self.wake_ms:
             self._tell_earlier()
         return True
 

@@ -64,6 +64,7 @@ def test_the_loop_gets_its_turn_between_slices() -> None:
     """Ten thousand time-outs of one moment would hold up every connection."""
 
     async def story(clock: ManualClock, timer: SystemTimer) -> None:
+        await turns()
         ran: list[int] = []
         for i in range(100):
             timer.add(TimerTask(5, lambda i=i: ran.append(i)))
@@ -121,6 +122,33 @@ def test_a_real_clock_wakes_the_loop_for_due_buckets_only() -> None:
 
     # The start, the alarm (which uvloop and asyncio may ring a little early), a demotion.
     assert asyncio.run(story()) <= 6
+
+
+def test_a_bucket_that_was_emptied_and_is_filled_again_wakes_the_loop() -> None:
+    """It stays in the queue, so nothing there becomes earlier; and yet no alarm is set for it."""
+
+    async def story() -> None:
+        clock = ManualClock()
+        timer = SystemTimer(clock)
+        armed: list[int | None] = []
+        driver = AsyncioDriver(timer)
+        driver.start()
+        await turns()
+        given_up = TimerTask(450)
+        timer.add(given_up)
+        timer.add(TimerTask(5))
+        given_up.cancel()
+        clock.advance(5)
+        await turns()
+        assert timer.next_due_ms() is None
+        wake = timer.on_earlier
+        assert wake is not None
+        timer.on_earlier = lambda: (armed.append(timer.next_due_ms()), wake())
+        timer.add(TimerTask(460))
+        assert armed == [400]
+        driver.stop()
+
+    asyncio.run(story())
 
 
 @pytest.mark.parametrize("delay_ms", [0, 5])
