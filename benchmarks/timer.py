@@ -11,7 +11,8 @@ On a `SystemTimer` over the system's clock, N timers of 10 to 40 s pending:
                       (the clock is moved by hand, so that nobody waits for 40 s)
     bytes_per_timer   growth of the process with N pending timers that nobody else holds, per timer
 
-Medians of several rounds, in a process of its own.
+Medians of several rounds, in a process of its own; a second is one of the processor's, so that
+other work on the machine does not count.
 """
 
 import argparse

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from mypy_extensions import i64, mypyc_attr
 
-from odradek.timer.timer_task import TimerTask
+from odradek.timer.timer_task import MAX_DELAY_MS, TimerTask, clamp
 
 
 @mypyc_attr(acyclic=True)
@@ -45,7 +45,14 @@ class DelayedOperation(TimerTask):
     __slots__ = ("_check_again", "_checking", "_completed", "_counts", "_watches")
 
     def __init__(self, delay_ms: int) -> None:
-        super().__init__(delay_ms)
+        # The fields of the cell and the task, set here: operations are made by the million too.
+        self.next = None
+        self.prev = None
+        self.bucket = None
+        self.expiration_ms = -1
+        self.cancelled = False
+        self.delay_ms = delay_ms if -1 <= delay_ms <= MAX_DELAY_MS else clamp(delay_ms)
+        self.callback = None
         self._completed: bool = False
         self._checking: bool = False
         self._check_again: bool = False

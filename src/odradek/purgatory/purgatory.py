@@ -117,10 +117,11 @@ class DelayedOperationPurgatory:
             return True
         if self._watch(operation, keys) and operation.safe_try_complete():
             return True
-        if not operation.is_completed:
+        waits = not operation._completed
+        if waits:
             self.timer.add(operation)
-            if operation._completed:  # meanwhile, so what completed it came before the timer
-                operation.cancel()
+        if operation._completed:  # perhaps meanwhile, so what completed it came before the timer
+            operation.cancel()
         if self.reaper_enabled:
             self.maybe_purge()
         return False
@@ -128,7 +129,8 @@ class DelayedOperationPurgatory:
     def _watch(self, operation: DelayedOperation, keys: Sequence[Hashable]) -> bool:
         """Puts the operation into the lists of its keys; False when it completes on the way."""
         watches: i64 = len(keys)
-        if operation.is_completed:
+        completed = operation._completed
+        if completed:
             return False
         # No call up to the last sum: whoever completes it takes all of this back, or nothing.
         counts = self._counts
