@@ -61,8 +61,8 @@ figure { margin: 0 } .charts { display: grid; gap: 1rem;
 svg { width: 100%; height: auto; background: #fbfcfd } svg .title { font-size: 14px }
 svg text { fill: #22313f } svg .tick, svg .axis { font-size: 11px; fill: #5c6b78 }
 svg .grid { stroke: #e3e8ec } svg .line { fill: none; stroke-width: 2 }
-table { border-collapse: collapse; margin: 1rem 0 } td, th { padding: .2rem .7rem;
-       border-bottom: 1px solid #e3e8ec; text-align: right; white-space: nowrap }
+table { border-collapse: collapse; margin: 1rem 0; font-size: 13px } td { white-space: nowrap }
+td, th { padding: .2rem .6rem; border-bottom: 1px solid #e3e8ec; text-align: right }
 td:first-child, th:first-child, td:nth-child(2), th:nth-child(2) { text-align: left }
 .key { display: inline-block; width: 1.6rem; height: .25rem; margin-right: .4rem;
        vertical-align: middle }
