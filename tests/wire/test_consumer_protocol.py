@@ -106,6 +106,17 @@ def reading(*readers: Reader) -> Iterator[None]:
             reader.close()
 
 
+@contextmanager
+def ending(reader: JavaConsumerReader) -> Iterator[None]:
+    """What a failing test leaves behind is ended with it."""
+    try:
+        yield
+    finally:
+        reader.stopping.set()
+        if reader.is_alive():
+            reader.join(TIMEOUT_S)
+
+
 def until(condition: Callable[[], bool], what: str) -> None:
     """Waits for other threads; how long is not judged, only that it happens."""
     deadline = time.monotonic() + TIMEOUT_S
@@ -328,7 +339,7 @@ def test_two_libraries_share_a_topic(
     values = produce(broker, topic, 120)
     ours = Reader(broker, [topic], topic)
     theirs = JavaConsumerReader(broker.bootstrap_servers, topic, topic)
-    with reading(ours):
+    with reading(ours), ending(theirs):
         until(lambda: len(ours.values) == 120, "the first member reads everything")
         theirs.start()
         until(lambda: len(ours.partitions) == 3, "half of it is given back")

@@ -61,6 +61,17 @@ def produce(bootstrap: str, topic: str, numbers: range) -> None:
     assert producer.flush(30) == 0
 
 
+@pytest.fixture
+def crew() -> Iterator[list[Reader]]:
+    """The readers of a test; what a failing one leaves behind is ended with it."""
+    readers: list[Reader] = []
+    yield readers
+    for reader in readers:
+        reader.stopping.set()
+        if reader.is_alive():
+            reader.join(DEADLINE_S)
+
+
 def wait_until(condition: Callable[[], bool], what: str) -> None:
     """Waits for something that other processes do; the time-out is only for failing."""
     deadline = time.monotonic() + DEADLINE_S
@@ -80,15 +91,17 @@ READERS = [ConfluentReader, CooperativeReader, KafkaPythonReader, AiokafkaReader
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_a_member_reads_everything_and_its_heir_nothing(bootstrap, filled, names, reader):
+def test_a_member_reads_everything_and_its_heir_nothing(bootstrap, filled, names, reader, crew):
     """A client cannot subscribe, commit, leave, or find its commits again."""
     group_id = names("g")
     first = reader(bootstrap, filled, group_id)
+    crew.append(first)
     first.start()
     wait_until(lambda: read_by([first]) >= RECORDS, "the first member")
     first.finish()
     produce(bootstrap, filled, range(RECORDS, RECORDS + 10))
     heir = reader(bootstrap, filled, group_id)
+    crew.append(heir)
     heir.start()
     wait_until(lambda: read_by([heir]) >= 10, "the second member")
     heir.finish()
@@ -111,13 +124,14 @@ def test_a_member_reads_everything_and_its_heir_nothing(bootstrap, filled, names
     ],
     ids=lambda kinds: "+".join(kind.__name__.removesuffix("Reader") for kind in kinds),
 )
-def test_members_of_several_libraries_share_a_topic(bootstrap, topic, names, kinds, request):
+def test_members_of_several_libraries_share_a_topic(bootstrap, topic, names, kinds, crew, request):
     """Something is lost when members of other libraries join and leave a group."""
     for fixture in itertools.chain.from_iterable(kind.needs for kind in kinds):
         request.getfixturevalue(fixture)
     create(bootstrap, topic)
     group_id = names("g")
-    readers = [kind(bootstrap, topic, group_id) for kind in kinds]
+    readers = crew
+    readers += [kind(bootstrap, topic, group_id) for kind in kinds]
     admin = AdminClient({"bootstrap.servers": bootstrap})
     sent = 0
     for count, reader in enumerate(readers, 1):
@@ -197,14 +211,15 @@ def test_a_static_member_returns_without_a_rebalance(bootstrap, filled, names):
     ],
     ids=lambda kinds: "+".join(kind.__name__.removesuffix("Reader") for kind in kinds),
 )
-def test_static_members_of_several_libraries(bootstrap, topic, names, kinds, request):
+def test_static_members_of_several_libraries(bootstrap, topic, names, kinds, crew, request):
     """A library's static process does not get back what it had, or moves what others have."""
     for fixture in itertools.chain.from_iterable(kind.needs for kind in kinds):
         request.getfixturevalue(fixture)
     create(bootstrap, topic)
     group_id = names("g")
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    readers = [kind(bootstrap, topic, group_id, f"i{number}") for number, kind in enumerate(kinds)]
+    readers = crew
+    readers += [kind(bootstrap, topic, group_id, f"i{number}") for number, kind in enumerate(kinds)]
     for reader in readers:
         reader.start()
     wait_until(lambda: stable_members(admin, group_id) == len(readers), "the members")
