@@ -1,10 +1,17 @@
-"""The offset index and the time index as sorted files of entries."""
+"""The indexes of a segment: sorted files of entries, and what is done about one that lies."""
 
 import os
+import struct
 
 import pytest
 
+from odradek.records.builder import build_end_marker
+from odradek.records.errors import CorruptRecords
+from odradek.records.reader import iter_records
 from odradek.storage import OffsetIndex, OsFileSystem, TimeIndex
+from odradek.storage.transaction_index import AbortedEntry, TransactionIndex, encode_check
+
+SMALL = {"index_interval_bytes": "50"}
 
 
 @pytest.fixture
@@ -137,3 +144,105 @@ def test_time_truncate_drops_by_offset(time_index: TimeIndex):
     time_index.truncate_to(11)
     assert (time_index.last_timestamp, time_index.last_offset) == (100, 7)
     assert time_index.maybe_append(150, 12)
+
+
+def test_dropped_entries_leave_no_trace(offset_index: OffsetIndex, time_index: TimeIndex):
+    """After a crash the file would name batches that were cut off."""
+    for number in range(6, 20):
+        offset_index.append(number, number * 10)
+        time_index.maybe_append(number, number)
+    offset_index.truncate_to(10)
+    time_index.truncate_to(10)
+    for index, count in ((offset_index, 4), (time_index, 4)):
+        assert index.entry_count == count
+        with open(index.path, "rb") as file:
+            assert not any(file.read()[index.used_bytes :])
+
+
+def fill(log, batches, count: int = 12) -> None:
+    for n in range(count):
+        log.append_as_leader([batches(b"%03d" % n)], 0)
+
+
+@pytest.mark.parametrize("entry", [(5, -219), (5, 1 << 30), (5, 1), (4, 511), (2, 511), (5, 0)])
+def test_an_entry_that_lies_is_mended(world, batches, values, entry):
+    """A reader would be led behind the end, into a batch, to another one, or for ever."""
+    manager = world.start()
+    log = world.log(manager, **SMALL)
+    fill(log, batches)
+    log.roll()
+    index = log.segments.first.offset_index
+    before = [index.entry(n) for n in range(index.entry_count)]
+    position = next(n for n, (offset, _) in enumerate(before) if offset >= 5)
+    with open(index.path, "r+b") as file:
+        file.seek(position * 8)
+        file.write(struct.pack(">ii", *entry))
+    for offset in range(12):
+        records = list(iter_records(b"".join(log.read(offset, 1, 12, True).records)))
+        assert [record.offset for record in records] == [offset]
+    assert [index.entry(n) for n in range(index.entry_count)] == before
+
+
+@pytest.mark.leaves_damage
+def test_damaged_records_do_not_cost_the_index(world, batches):
+    """What lies behind a damaged batch could not be read any more."""
+    log = world.log(world.start(), **SMALL)
+    fill(log, batches)
+    log.roll()
+    segment = log.segments.first
+    entries = segment.offset_index.entry_count
+    place = segment.locate(6)
+    with open(segment.file.path, "r+b") as file:
+        file.seek(place.position + 8)
+        file.write(bytes(4))
+    for offset in range(12):
+        if offset != 6:
+            assert log.convert_offset(offset) is not None
+    with pytest.raises(CorruptRecords, match=segment.file.path):
+        log.convert_offset(6)
+    assert segment.offset_index.entry_count == entries
+
+
+def test_a_transaction_index_is_sealed_and_unsealed(files, tmp_path):
+    """An entry that was lost, or one too many, would not be noticed."""
+    path, check_path = str(tmp_path / "0.txnindex"), str(tmp_path / "0.txncheck")
+    index = TransactionIndex(files, path, check_path)
+    index.seal(sync=True)
+    assert not os.path.exists(check_path)
+    index.append(AbortedEntry(7, 0, 3, 4))
+    index.append(AbortedEntry(8, 2, 5, 6))
+    index.seal(sync=True)
+    assert index.read_check() == encode_check(index.read())
+    index.append(AbortedEntry(7, 6, 9, 10))
+    assert index.read_check() is None
+    index.truncate_to(9)
+    index.seal(sync=False)
+    assert index.entries() == [AbortedEntry(7, 0, 3, 4), AbortedEntry(8, 2, 5, 6)]
+    assert index.read_check() == encode_check(index.read())
+    index.clear()
+    assert os.listdir(tmp_path) == []
+
+
+def test_aborts_of_one_write_know_what_is_still_open(world, batches):
+    """A reader would stop looking before the second one and be given its records."""
+    log = world.log(world.start())
+    for producer_id in (1, 2):
+        batch = batches(b"x", producer_id=producer_id, base_sequence=0, is_transactional=True)
+        log.append_as_leader([batch], 0)
+    markers = [
+        build_end_marker(
+            commit=False,
+            base_offset=offset,
+            timestamp_ms=1000,
+            producer_id=producer_id,
+            producer_epoch=0,
+            coordinator_epoch=1,
+        )
+        for offset, producer_id in ((2, 1), (3, 2))
+    ]
+    log.append_as_follower(memoryview(bytearray(b"".join(markers))))
+    assert log.segments.active.transactions.entries() == [
+        AbortedEntry(1, 0, 2, 1),
+        AbortedEntry(2, 1, 3, 4),
+    ]
+    assert log.aborted_transactions(0, 2) == [(1, 0), (2, 1)]
