@@ -28,6 +28,7 @@ from tools import kafka_node
 
 from benchmarks.broker import Target, our_broker, pid_listening_on, ratios
 from benchmarks.commits import frame_of, measure_commits
+from odradek.cli.start import ease_collector
 from odradek.clock import Clock, ManualClock, SystemClock
 from odradek.config import BrokerConfig
 from odradek.coordinator.assignors import Partitions
@@ -409,6 +410,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="nothing but the JSON object")
     arguments = parser.parse_args()
     figures: dict[str, float] = {}
+    ease_collector()  # as `odradek start` does
     if not arguments.only_commits:
         figures |= measure_heartbeats(arguments.members, arguments.groups)
         figures |= measure_settling()
