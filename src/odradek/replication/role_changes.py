@@ -90,7 +90,10 @@ class RoleChanges:
         topic_partition = partition.topic_partition
         try:
             log = self._log_manager.get_or_create(
-                topic_partition, topic.topic_id, self._log_config(delta.image, topic.name)
+                topic_partition,
+                topic.topic_id,
+                self._log_config(delta.image, topic.name),
+                is_new=_is_new(topic_partition, delta.previous),
             )
         except BrokerError as error:
             logger.error("%s is offline here: %s", topic_partition, error)
@@ -126,3 +129,8 @@ class RoleChanges:
 
     def _log_config(self, image: MetadataImage, topic: str) -> LogConfig:
         return LogConfig.from_settings(image.topic_config(topic), self._config)
+
+
+def _is_new(topic_partition: TopicPartition, previous: MetadataImage) -> bool:
+    topic = previous.topics.get(topic_partition.topic)
+    return topic is None or topic_partition.partition >= len(topic.partitions)

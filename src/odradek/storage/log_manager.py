@@ -28,7 +28,13 @@ from odradek.storage.loading import create_log, write_topic_id
 from odradek.storage.log import NEVER_MS, Log
 from odradek.storage.log_cleaner import LogCleaner
 from odradek.storage.log_directory import LogDirectory
-from odradek.storage.logs_loader import NO_TOPIC_ID, FoundLogs, LogsLoader, OnProgress
+from odradek.storage.logs_loader import (
+    NO_TOPIC_ID,
+    FoundLogs,
+    LogsLoader,
+    OnProgress,
+    UnreadableLog,
+)
 from odradek.timer.timer import Timer
 from odradek.timer.timer_task import MAX_DELAY_MS, TimerTask
 
@@ -66,6 +72,7 @@ class LogManager:
             for path in log_dirs
         ]
         self._logs: dict[TopicPartition, Log] = {}
+        self._unreadable: dict[TopicPartition, UnreadableLog] = {}
         self._tasks: list[TimerTask] = []
         self._flushing: set[TopicPartition] = set()
         self._checkpoints = {each: CheckpointWriter(each) for each in self.directories}
@@ -104,6 +111,7 @@ class LogManager:
         ]
         loader = LogsLoader(self._config, self._file_system, self._workers, self._adopt)
         loader.load(found, on_progress)
+        self._unreadable = {each.topic_partition: each for each in loader.unreadable}
         self._check_any_online()
         self._begin_housekeeping()
 
@@ -158,21 +166,29 @@ class LogManager:
         return list(self._logs.values())
 
     def get_or_create(
-        self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig
+        self,
+        topic_partition: TopicPartition,
+        topic_id: UUID,
+        config: LogConfig,
+        *,
+        is_new: bool = True,
     ) -> Log:
         """The log of a partition, made when there is none, with these settings.
 
         A log of another topic of the same name is set aside first: whatever its
-        `partition.metadata` came to be, it is not for us to delete.
+        `partition.metadata` came to be, it is not for us to delete. Without `is_new` the
+        partition had a log before: none is made while it may lie in an offline directory.
 
         Raises:
-            BrokerError: KAFKA_STORAGE_ERROR, the directory has failed or is full.
+            BrokerError: KAFKA_STORAGE_ERROR, the directory has failed or is full, or the log
+                was there at the start but could not be opened.
         """
         log = self._logs.get(topic_partition)
         if log is not None and not _is_same_topic(log.topic_id, topic_id):
             self._set_aside(log, topic_id)
             log = None
         if log is None:
+            self._check_absent(topic_partition, is_new=is_new)
             return self._create(topic_partition, topic_id, config)
         log.update_config(config)
         if log.topic_id != topic_id:
@@ -190,11 +206,21 @@ class LogManager:
         """
         log = self._logs.get(topic_partition)
         if log is None:
+            self._delete_unreadable(topic_partition)
             return
         directory = log.log_directory
         target = directory.file_path(names.deleted_directory(topic_partition, uuid4()))
         if self._take_away(log, target):
             directory.delete_later([target], log.config.file_delete_delay_ms)
+
+    def _delete_unreadable(self, topic_partition: TopicPartition) -> None:
+        unreadable = self._unreadable.pop(topic_partition, None)
+        if unreadable is None or unreadable.directory.failure is not None:
+            return
+        directory = unreadable.directory
+        target = directory.file_path(names.deleted_directory(topic_partition, uuid4()))
+        self._rename(directory, unreadable.path, target)
+        directory.delete_later([target], self._config.log_defaults.file_delete_delay_ms)
 
     def _set_aside(self, log: Log, topic_id: UUID) -> None:
         topic_partition = log.topic_partition
@@ -213,13 +239,16 @@ class LogManager:
         directory = log.log_directory
         if directory.failure is not None:
             return False
-        try:
-            self._file_system.rename(log.path, target)
-        except OSError as error:
-            raise directory.storage_error(error, f"renaming {log.path}") from error
+        self._rename(directory, log.path, target)
         log.moved(target)
         self._write_all_offsets(log)
         return True
+
+    def _rename(self, directory: LogDirectory, path: str, target: str) -> None:
+        try:
+            self._file_system.rename(path, target)
+        except OSError as error:
+            raise directory.storage_error(error, f"renaming {path}") from error
 
     def log_dir_of(self, topic_partition: TopicPartition) -> str | None:
         """The directory of `log.dirs` that holds the partition."""
@@ -230,6 +259,20 @@ class LogManager:
     def offline_dirs(self) -> list[str]:
         """The directories whose disk has failed."""
         return [d.path for d in self.directories if d.failure is not None]
+
+    def _check_absent(self, topic_partition: TopicPartition, *, is_new: bool) -> None:
+        """An empty log in the place of one that cannot be read now would be data lost."""
+        unreadable = self._unreadable.get(topic_partition)
+        if unreadable is not None:
+            raise BrokerError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{unreadable.path} could not be opened: {unreadable.error}",
+            )
+        if not is_new and self.offline_dirs:
+            raise BrokerError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{topic_partition} may lie in {', '.join(self.offline_dirs)}, which is offline",
+            )
 
     def _create(self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig) -> Log:
         directory = self._emptiest()

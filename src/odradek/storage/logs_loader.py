@@ -53,20 +53,28 @@ class FoundLogs(NamedTuple):
     was_clean: bool
 
 
-class _Unreadable(NamedTuple):
+class UnreadableLog(NamedTuple):
     """A log that could not be opened."""
 
+    topic_partition: TopicPartition
     directory: LogDirectory
-    path: str
     error: OSError | CorruptRecords
+
+    @property
+    def path(self) -> str:
+        """The directory of its files."""
+        return self.directory.file_path(names.partition_directory(self.topic_partition))
 
 
 # What a load hands over: bytes that were checked, and at last the log.
-_Result = int | Log | _Unreadable
+_Result = int | Log | UnreadableLog
 
 
 class LogsLoader:
-    """Opens what was found; `adopt` gets each log, on the caller's thread."""
+    """Opens what was found; `adopt` gets each log, on the caller's thread.
+
+    Afterwards `unreadable` are those that were left as they are.
+    """
 
     def __init__(
         self,
@@ -79,6 +87,7 @@ class LogsLoader:
         self._file_system = file_system
         self._workers = workers
         self._adopt = adopt
+        self.unreadable: list[UnreadableLog] = []
 
     def load(self, found: Sequence[FoundLogs], on_progress: OnProgress | None) -> None:
         """Blocks until every log is opened that can be.
@@ -137,7 +146,7 @@ class LogsLoader:
         try:
             log = self._open_or_recover(directory, path, topic_partition, opening)
         except (OSError, CorruptRecords) as error:
-            hand_over(_Unreadable(directory, path, error))
+            hand_over(UnreadableLog(topic_partition, directory, error))
             return
         log.release_files()
         hand_over(log)
@@ -170,6 +179,7 @@ class LogsLoader:
             result.directory.fail(result.error)
         else:
             logger.error("%s cannot be opened and is left as it is: %s", result.path, result.error)
+            self.unreadable.append(result)
 
 
 def _check_single(found: Sequence[FoundLogs]) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from odradek.background import T, Work
 from odradek.config.topic import LogConfig, parse_topic_settings
+from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.server.background import ThreadWorkers
 from odradek.storage import File, LogManager, OsFileSystem
@@ -132,6 +133,13 @@ def test_a_log_that_cannot_be_read_does_not_stop_the_others(world, batches, valu
     (said,) = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
     assert "many-1 cannot be opened" in said
     assert swap in said
+    with pytest.raises(BrokerError, match="many-1 could not be opened") as caught:
+        manager.get_or_create(broken, UUID(int=1), SMALL)
+    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert os.path.exists(swap)
+    manager.delete(broken)
+    assert not os.path.exists(swap)
+    assert values(manager.get_or_create(broken, UUID(int=2), SMALL)) == []
 
 
 class HalfBrokenFileSystem(OsFileSystem):
@@ -161,6 +169,10 @@ def test_a_disk_that_fails_while_logs_are_opened_goes_alone(
     assert world.failed == manager.offline_dirs == [world.directories[1]]
     assert held(manager, values) == {partition(n): written[partition(n)] for n in (0, 2, 4)}
     assert files.refusals >= 1
+    with pytest.raises(BrokerError, match=r"may lie in .*data2, which is offline"):
+        manager.get_or_create(partition(1), UUID(int=1), SMALL, is_new=False)
+    new = manager.get_or_create(partition(COUNT), UUID(int=1), SMALL)
+    assert new.log_directory.path == world.directories[0]
 
 
 @pytest.mark.leaves_damage

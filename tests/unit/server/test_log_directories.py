@@ -1,0 +1,43 @@
+"""A broker over several directories, one of which cannot be used at a start."""
+
+import asyncio
+import os
+from pathlib import Path
+
+from odradek.clock import SystemClock
+from odradek.config import BrokerConfig
+from odradek.server.broker import BrokerServer
+
+
+def test_partitions_of_a_directory_that_is_away_wait_for_it(tmp_path: Path) -> None:
+    """They would begin anew, empty, in another directory: clients would see their data lost."""
+    first, second, away = tmp_path / "a", tmp_path / "b", tmp_path / "away"
+    settings = {"log.dirs": f"{first},{second}", "listeners": "PLAINTEXT://127.0.0.1:0"}
+
+    async def homes_and_leaders() -> tuple[dict[int, str], dict[int, int]]:
+        broker = BrokerServer(BrokerConfig(settings), SystemClock())
+        await broker.start()
+        if "t" not in broker.metadata.image.topics:
+            await broker.create_topic("t", 4, {})
+        image = broker.metadata.image.topics["t"]
+        logs = broker.logs.logs()
+        await broker.stop()
+        return (
+            {log.topic_partition.partition: log.log_directory.path for log in logs},
+            {partition.partition: partition.leader for partition in image.partitions},
+        )
+
+    async def main() -> None:
+        homes, leaders = await homes_and_leaders()
+        lost = [number for number, home in homes.items() if home == str(second)]
+        assert len(lost) == 2
+        os.rename(second, away)
+        second.write_text("a file where a directory should be", encoding="utf-8")
+        found, led = await homes_and_leaders()
+        assert found == {n: home for n, home in homes.items() if n not in lost}
+        assert led == {n: -1 if n in lost else leader for n, leader in leaders.items()}
+        second.unlink()
+        os.rename(away, second)
+        assert await homes_and_leaders() == (homes, leaders)
+
+    asyncio.run(main())
