@@ -113,6 +113,17 @@ def test_old_offsets_are_read(data, expected):
     assert decode_offset_value(bytes.fromhex(data)) == OffsetAndMetadata(*expected)
 
 
+@pytest.mark.parametrize("version", ["0000", "0001"])
+def test_keys_of_both_versions_are_read(version):
+    """Fails when offsets that a very old Kafka wrote are lost."""
+    key = bytes.fromhex(version + "000167" + "000174" + "00000007")
+    value = bytes.fromhex("0000000000000000002a00016e0000000000000011")
+    name = OffsetCommitKey("g", "t", 7)
+    expected = CoordinatorRecord(name, OffsetAndMetadata(42, -1, "n", 17))
+    assert CODEC.decode(key, value) == expected
+    assert CODEC.decode(key, None) == CoordinatorRecord(name, None)
+
+
 @pytest.mark.parametrize("version", range(5))
 def test_groups_of_all_versions_are_read(version):
     """Fails when the log of an older or newer Kafka would be misread."""
