@@ -12,7 +12,12 @@ from odradek.server.broker import BrokerServer
 def test_partitions_of_a_directory_that_is_away_wait_for_it(tmp_path: Path) -> None:
     """They would begin anew, empty, in another directory: clients would see their data lost."""
     first, second, away = tmp_path / "a", tmp_path / "b", tmp_path / "away"
-    settings = {"log.dirs": f"{first},{second}", "listeners": "PLAINTEXT://127.0.0.1:0"}
+    settings = {
+        "log.dirs": f"{first},{second}",
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        "broker.id": "1",
+        "node.id": "1",
+    }
 
     async def homes_and_leaders() -> tuple[dict[int, str], dict[int, int]]:
         broker = BrokerServer(BrokerConfig(settings), SystemClock())
