@@ -61,6 +61,7 @@ def test_a_loop_does_its_other_work_meanwhile() -> None:
         timer = SystemTimer(clock)
         driver = AsyncioDriver(timer, SLICE)
         driver.start()
+        await asyncio.sleep(0)
         for _ in range(20 * SLICE):
             timer.add(TimerTask(5))
         clock.advance(5)
