@@ -1,14 +1,17 @@
 """What does the log cost: appends against plain writes, reads against pread, look-ups, recovery?
 
 `python -m benchmarks.micro.storage --json [--directory DIR]` prints one JSON object on the last
-line. Every ratio is taken within one run, the two sides in turn; the directory should lie in
-memory or on an idle disk. Nothing is synced.
+line. All rates are per second of CPU time, the kernel's included, since other work on the
+machine would show in any other. Every ratio is taken within one run, the two sides in turn, and
+what one has written is removed before the other writes: memory that nobody has used before costs
+the kernel several times as much. Nothing is synced.
 """
 
 import argparse
 import json
 import os
 import shutil
+import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -25,14 +28,16 @@ from odradek.timer import MockTimer
 
 PARTITION = TopicPartition("bench", 0)
 MIB = 1 << 20
+ROUND_BYTES = 32 * MIB
+ROUNDS = 15
 
 
-def manager_over(directory: str) -> LogManager:
+def manager_over(directory: str, timer: MockTimer | None = None) -> LogManager:
     manager = LogManager(
         [directory],
         BrokerConfig({}),
         SystemClock(),
-        MockTimer(),
+        timer or MockTimer(),
         InlineBackground(),
         on_log_dir_failure=print,
         file_system=OsFileSystem(durable=False),
@@ -50,38 +55,51 @@ def batch_of(size_bytes: int, record_bytes: int) -> bytes:
 
 
 def seconds(action: Callable[[], None]) -> float:
-    began = time.perf_counter()
+    """The CPU seconds that it takes."""
+    began = time.process_time()
     action()
-    return time.perf_counter() - began
+    return time.process_time() - began
 
 
-def append_rate(log: Log, batch: bytes, total_bytes: int, per_call: int) -> float:
-    """MB/s of appends, with `per_call` requests handed over at once."""
-    calls = total_bytes // (len(batch) * per_call)
+def append(log: Log, batch: bytes, total_bytes: int, per_call: int) -> None:
+    """Appends, with `per_call` requests handed over at once."""
     views = [memoryview(bytearray(batch)) for _ in range(per_call)]
-
-    def run() -> None:
-        for _ in range(calls):
-            for view in views:
-                view[:8] = bytes(8)
-            log.append_as_leader(views, 0)
-
-    return calls * per_call * len(batch) / seconds(run) / 1e6
+    zero = bytes(8)
+    for _ in range(total_bytes // (len(batch) * per_call)):
+        for view in views:
+            view[:8] = zero
+        log.append_as_leader(views, 0)
 
 
-def write_rate(path: str, batch: bytes, total_bytes: int) -> float:
-    """MB/s of plain writes of the same bytes."""
-    count = total_bytes // len(batch)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
+def write(descriptor: int, batch: bytes, total_bytes: int) -> None:
+    """Writes the same bytes, plainly."""
+    for _ in range(total_bytes // len(batch)):
+        os.write(descriptor, batch)
 
-    def run() -> None:
-        for _ in range(count):
-            os.write(descriptor, batch)
 
-    rate = count * len(batch) / seconds(run) / 1e6
+def append_rates(directory: str, batch: bytes, per_call: int, rounds: int) -> tuple[float, float]:
+    """Median MB/s of appends, and of plain writes."""
+    timer = MockTimer()
+    manager = manager_over(directory, timer)
+    log = manager.get_or_create(PARTITION, UUID(int=1), LogConfig({"file.delete.delay.ms": 0}))
+    descriptor = os.open(os.path.join(directory, "plain"), os.O_RDWR | os.O_CREAT)
+    appends, writes = [], []
+    for _ in range(rounds + 1):
+        writes.append(seconds(lambda: write(descriptor, batch, ROUND_BYTES)))
+        os.ftruncate(descriptor, 0)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        appends.append(seconds(lambda: append(log, batch, ROUND_BYTES, per_call)))
+        log.truncate_fully_and_start_at(log.log_end_offset)
+        timer.advance_clock(1)
     os.close(descriptor)
-    os.unlink(path)
-    return rate
+    manager.shutdown()
+    # The first round finds the memory.
+    return rate(statistics.median(appends[1:])), rate(statistics.median(writes[1:]))
+
+
+def rate(taken_s: float) -> float:
+    """MB/s of one round."""
+    return ROUND_BYTES / taken_s / 1e6
 
 
 def read_rates(log: Log, slice_bytes: int) -> tuple[float, float]:
@@ -121,16 +139,16 @@ def recovery_rate(directory: str) -> float:
     """MB/s of the start after a crash."""
     os.unlink(os.path.join(directory, ".kafka_cleanshutdown"))
     os.unlink(os.path.join(directory, "recovery-point-offset-checkpoint"))
-    began = time.perf_counter()
+    began = time.process_time()
     manager = manager_over(directory)
-    took = time.perf_counter() - began
+    took = time.process_time() - began
     size_bytes = sum(log.size_bytes for log in manager.logs())
     manager.shutdown()
     return size_bytes / took / 1e6
 
 
 def compaction_rate(directory: str, count: int) -> float:
-    """Thousands of 100-byte records that compaction takes in per second, one in ten kept."""
+    """Thousands of 100-byte records that compaction takes in per second; one in ten stays."""
     manager = manager_over(directory)
     settings = {"cleanup.policy": ("compact",), "segment.bytes": 64 * MIB}
     log = manager.get_or_create(PARTITION, UUID(int=1), LogConfig(settings))
@@ -181,15 +199,13 @@ def main() -> None:
 def measure(root: str, total_bytes: int, log_count: int) -> dict[str, float]:
     directory = os.path.join(root, "data")
     batch = batch_of(16 * 1024, 1024)
+    figures: dict[str, float] = {}
+    for name, per_call in (("append_16k", 1), ("append_16k_by_8", 8)):
+        appended, written = append_rates(os.path.join(root, name), batch, per_call, ROUNDS)
+        figures[f"{name}_mb_per_s"], figures[f"{name}_of_write"] = appended, appended / written
     manager = manager_over(directory)
     log = manager.get_or_create(PARTITION, UUID(int=1), LogConfig({"retention.ms": -1}))
-    scratch = os.path.join(root, "scratch")
-    write_rate(scratch, batch, total_bytes // 4)
-    figures = {
-        "append_16k_mb_per_s": append_rate(log, batch, total_bytes // 2, 1),
-        "write_16k_mb_per_s": write_rate(scratch, batch, total_bytes // 2),
-        "append_16k_by_8_mb_per_s": append_rate(log, batch, total_bytes // 2, 8),
-    }
+    append(log, batch, total_bytes, 8)
     figures["read_1m_mb_per_s"], figures["pread_1m_mb_per_s"] = read_rates(log, MIB)
     figures["lookup_offset_us"], figures["lookup_time_us"] = lookup_us(log)
     manager.shutdown()
@@ -197,7 +213,8 @@ def measure(root: str, total_bytes: int, log_count: int) -> dict[str, float]:
     small = manager_over(os.path.join(root, "small"))
     tiny = batch_of(200, 100)
     log = small.get_or_create(PARTITION, UUID(int=1), LogConfig())
-    figures["append_tiny_by_32_us"] = len(tiny) / append_rate(log, tiny, 20_000 * len(tiny), 32)
+    tiny_s = seconds(lambda: append(log, tiny, 20_000 * len(tiny), 32))
+    figures["append_tiny_by_32_us"] = tiny_s / 20_000 * 1e6
     small.shutdown()
     compacted = compaction_rate(os.path.join(root, "compacted"), 1_000_000)
     figures["compaction_k_records_per_s"] = compacted
