@@ -16,9 +16,10 @@ TESTS = [
     "tests/unit/timer/test_timing_wheel.py",
     "tests/unit/timer/test_timer_task.py",
     "tests/unit/timer/test_timers.py",
-    "tests/unit/purgatory",
+    "tests/unit/purgatory/test_purgatory.py",
     "tests/property/test_timer_model.py",
     "tests/property/test_purgatory_model.py",
+    "tests/unit/purgatory/test_meetings.py",
 ]
 TIMEOUT_S = 60
 
