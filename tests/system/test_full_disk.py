@@ -123,3 +123,16 @@ def test_a_full_disk_refuses_and_loses_nothing(bootstrap: str) -> None:
     assert read_all(bootstrap, "waits", 100) == later
     create(bootstrap, "again")
     admin.delete_topics(["fills"])["fills"].result(TIMEOUT_S)
+
+
+def test_a_full_disk_lets_topics_be_made_and_deleted(bootstrap: str) -> None:
+    """Nothing could be deleted to make room, or what was made meanwhile would stay useless."""
+    create(bootstrap, "fills")
+    acknowledged, _ = produce(bootstrap, "fills", 2 * DISK_BYTES // RECORD_BYTES)
+    assert acknowledged
+    create(bootstrap, "later")
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_topics(["fills"])["fills"].result(TIMEOUT_S)
+    later, none = produce(bootstrap, "later", 100, retries=1000)
+    assert (sorted(later), none) == (list(range(100)), set())
+    assert read_all(bootstrap, "later", 100) == later

@@ -218,6 +218,27 @@ def without_replica(
     return image.with_topics(changed.values())
 
 
+def with_replica(
+    image: MetadataImage, partitions: Iterable[TopicPartition], broker_id: int
+) -> MetadataImage:
+    """The image in which a broker's replicas are back, and lead where nobody does and they are
+    in sync; unknown ones are passed over."""
+    changed: dict[str, TopicImage] = {}
+    for topic, index in partitions:
+        topic_image = changed.get(topic) or image.topic(topic)
+        if topic_image is not None and index < len(topic_image.partitions):
+            partition = _with_online(topic_image.partitions[index], broker_id)
+            changed[topic] = topic_image.with_partitions([partition])
+    return image.with_topics(changed.values())
+
+
+def _with_online(partition: PartitionImage, broker_id: int) -> PartitionImage:
+    leads = partition.leader == NO_LEADER and broker_id in partition.isr
+    offline = tuple(replica for replica in partition.offline if replica != broker_id)
+    leader = broker_id if leads else partition.leader
+    return partition._replace(leader=leader, offline=offline)
+
+
 def _with_offline(partition: PartitionImage, broker_id: int) -> PartitionImage:
     leader = NO_LEADER if partition.leader == broker_id else partition.leader
     offline = tuple(sorted({*partition.offline, broker_id}))

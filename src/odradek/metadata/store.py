@@ -130,3 +130,8 @@ class MetadataStore(ABC):
     def report_offline(self, partitions: Sequence[TopicPartition], broker_id: int) -> None:
         """Publishes replicas as offline after their log directory failed. It is not written
         down: the next start tries the directory again."""
+
+    @abstractmethod
+    def report_online(self, partitions: Sequence[TopicPartition], broker_id: int) -> None:
+        """Has the listeners take up replicas that are offline, and publishes what comes of it.
+        Unknown ones are passed over."""

@@ -11,6 +11,7 @@ that is the moment of the append, since the high watermark is then the log end.
 
 import logging
 from collections.abc import Sequence
+from typing import Final
 
 from odradek.clock import Clock
 from odradek.config.broker import BrokerConfig
@@ -48,6 +49,9 @@ from odradek.storage.offset_metadata import TimestampOffset
 from odradek.storage.producer_state import ProducerState
 from odradek.timer import Timer
 
+# How long a log that found no room waits until it is tried again.
+_REOPEN_MS: Final = 1000
+
 logger = logging.getLogger(__name__)
 
 
@@ -72,6 +76,7 @@ class ReplicaManager(ReplicaStates):
         self._config = config
         self._clock = clock
         self._store = store
+        self._log_manager = log_manager
         self._image = MetadataImage("")
         self.purgatories = ReplicationPurgatories(
             timer,
@@ -97,6 +102,7 @@ class ReplicaManager(ReplicaStates):
         self._shrinking = PeriodicTask(
             timer, config.replica_lag_time_max_ms // 2, self.maybe_shrink_isrs
         )
+        self._reopening = PeriodicTask(timer, _REOPEN_MS, self.reopen)
 
     # Partitions
 
@@ -121,6 +127,11 @@ class ReplicaManager(ReplicaStates):
         self._store.report_offline([each.topic_partition for each in failed], self.broker_id)
         for partition in failed:
             self.purgatories.wake_all(partition.operation_key, ROLE)
+
+    def reopen(self) -> None:
+        """Tries the logs again that could not be made, where a disk still works: it was full."""
+        if self._roles.unopened and self._log_manager.has_working_directory:
+            self._store.report_online(sorted(self._roles.unopened), self.broker_id)
 
     def _exists(self, topic_partition: TopicPartition) -> bool:
         return self._image.partition(topic_partition) is not None
@@ -335,6 +346,7 @@ class ReplicaManager(ReplicaStates):
     def shutdown(self) -> None:
         """Ends the upkeep and all waiting; the logs are closed by their manager."""
         self._shrinking.cancel()
+        self._reopening.cancel()
         self.purgatories.shutdown()
 
 

@@ -3,7 +3,8 @@
 Partitions that name this broker get a log and a role; those that do so no longer lose both.
 By the time that the new image is published for clients, everything here has happened, so a
 partition that a client is told of can be appended to. A log that does not open is reported
-back: the partition is published as offline instead.
+back: the partition is published as offline instead, and noted in `unopened`, since a disk that
+was only full may have room later.
 """
 
 import logging
@@ -46,6 +47,7 @@ class RoleChanges:
         self._purgatories = purgatories
         self._log_manager = log_manager
         self._make_partition = make_partition
+        self.unopened: set[TopicPartition] = set()
 
     def apply(self, delta: MetadataDelta) -> None:
         """Makes the roles and logs here what `delta` says."""
@@ -96,10 +98,13 @@ class RoleChanges:
                 is_new=_is_new(topic_partition, delta.previous),
             )
         except BrokerError as error:
-            logger.error("%s is offline here: %s", topic_partition, error)
+            if topic_partition not in self.unopened:
+                logger.error("%s is offline here: %s", topic_partition, error)
+                self.unopened.add(topic_partition)
             partition.make_offline()
             delta.report_offline(topic_partition, self._broker_id)
         else:
+            self.unopened.discard(topic_partition)
             if image.leader == self._broker_id:
                 partition.make_leader(image, log)
             else:
@@ -107,6 +112,7 @@ class RoleChanges:
 
     def _drop(self, topic_partition: TopicPartition) -> None:
         """Lets a replica go, and its log; who waits for it hears that it is gone."""
+        self.unopened.discard(topic_partition)
         partition = self._partitions.remove(topic_partition)
         if partition is None:
             return

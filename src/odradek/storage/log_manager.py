@@ -260,6 +260,11 @@ class LogManager:
         """The directories whose disk has failed."""
         return [d.path for d in self.directories if d.failure is not None]
 
+    @property
+    def has_working_directory(self) -> bool:
+        """Whether there is a directory in which a log could be made."""
+        return bool(self._online())
+
     def _check_absent(self, topic_partition: TopicPartition, *, is_new: bool) -> None:
         """An empty log in the place of one that cannot be read now would be data lost."""
         unreadable = self._unreadable.get(topic_partition)

@@ -214,6 +214,19 @@ def test_a_failed_directory_takes_its_partitions_offline_until_the_restart(tmp_p
     store.close()
 
 
+def test_a_replica_that_is_back_leads_again_unless_its_log_does_not_open() -> None:
+    """A partition would stay without a leader after its disk got room, or get one in vain."""
+    store, cache = registered()
+    store.create_topics([new_topic("a", 2)], must)
+    everything = [TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("gone", 0)]
+    store.report_offline(everything, 1)
+    assert [p.leader for p in cache.image.topics["a"].partitions] == [-1, -1]
+    store.subscribe(lambda delta: delta.report_offline(TopicPartition("a", 0), 1))
+    store.report_online(everything, 1)
+    assert [p.leader for p in cache.image.topics["a"].partitions] == [-1, 1]
+    assert [p.offline for p in cache.image.topics["a"].partitions] == [(1,), ()]
+
+
 def test_operations_wait_their_turn_and_see_what_came_before(database: Database) -> None:
     """Two requests for one name at the same time: exactly one creates it."""
     background = Deferred()

@@ -35,6 +35,7 @@ from odradek.replication.fetch import (
 from odradek.replication.quota import ReplicationQuota
 from odradek.replication.replica_manager import ReplicaManager
 from odradek.replication.replica_states import EpochEndOffset, ReadableEnd, ReplicaStates
+from odradek.storage.files import FileSystem
 from odradek.storage.log_manager import LogManager
 from odradek.storage.offset_metadata import LogOffsetMetadata
 from odradek.timer import MockTimer
@@ -130,6 +131,7 @@ class FakeStore:
     def __init__(self) -> None:
         self.proposals: list[tuple[PartitionChange, Callable[..., None]]] = []
         self.offline: list[TopicPartition] = []
+        self.online: list[TopicPartition] = []
 
     def change_partitions(self, changes, on_done) -> None:
         self.proposals.append((changes[0], on_done))
@@ -137,11 +139,19 @@ class FakeStore:
     def report_offline(self, partitions, broker_id: int) -> None:
         self.offline.extend(partitions)
 
+    def report_online(self, partitions, broker_id: int) -> None:
+        self.online.extend(partitions)
+
 
 class Cluster:
     """A replica manager over real logs, with a made-up cluster around it. It is broker 1."""
 
-    def __init__(self, directory: str, quota: ReplicationQuota | None = None) -> None:
+    def __init__(
+        self,
+        directory: str,
+        quota: ReplicationQuota | None = None,
+        file_system: FileSystem | None = None,
+    ) -> None:
         self.clock = ManualClock()
         self.timer = MockTimer()
         self.config = BrokerConfig({})
@@ -153,6 +163,7 @@ class Cluster:
             self.timer,
             InlineBackground(),
             on_log_dir_failure=lambda path: self.replicas.on_log_dir_failure(path),
+            file_system=file_system,
         )
         self.log_manager.start()
         self.replicas = ReplicaManager(

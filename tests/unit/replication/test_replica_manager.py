@@ -3,6 +3,7 @@
 import logging
 
 import pytest
+from tests.unit.replication.fakes import Cluster
 
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import GROUP_METADATA_TOPIC, TopicPartition
@@ -16,6 +17,7 @@ from odradek.replication.offset_lookup import (
     MAX_TIMESTAMP,
 )
 from odradek.replication.replica_states import EpochEndOffset
+from odradek.testing.faulty_files import FaultyFileSystem
 
 A = TopicPartition("orders", 0)
 B = TopicPartition("orders", 1)
@@ -387,6 +389,24 @@ def test_a_log_that_cannot_be_made_is_published_as_offline(cluster):
     cluster.create("orders")
     assert cluster.image.topics["orders"].partitions[0].offline == (1,)
     assert codes(cluster.produce(A, b"a")) == [ErrorCode.KAFKA_STORAGE_ERROR]
+
+
+def test_a_log_that_found_no_room_is_made_when_there_is_some(tmp_path):
+    """A topic that was made on a full disk would be of no use until the broker is restarted."""
+    files = FaultyFileSystem()
+    cluster = Cluster(str(tmp_path / "data"), file_system=files)
+    files.is_full = True
+    cluster.create("orders")
+    assert cluster.image.topics["orders"].partitions[0].offline == (1,)
+    cluster.wait(1000)
+    assert cluster.store.online == [A]
+    files.is_full = False
+    cluster.change("orders", leader=1, offline=())
+    assert codes(cluster.produce(A, b"a")) == [ErrorCode.NONE]
+    cluster.store.online.clear()
+    cluster.wait(2000)
+    assert cluster.store.online == []
+    cluster.close()
 
 
 # Offsets

@@ -19,6 +19,8 @@ from odradek.metadata.store import MetadataStoreError
 
 # The smallest page of sqlite3.
 _LEAST_BYTES: Final = 512
+# Enough for the deletion of a topic with hundreds of partitions.
+_RESERVE_BYTES: Final = 256 * 1024
 
 
 class Database:
@@ -93,6 +95,7 @@ class Database:
         if tables == 0:
             self._create()
         self._check()
+        self._reserve()
 
     def _create(self) -> None:
         self._execute("BEGIN IMMEDIATE")
@@ -110,6 +113,20 @@ class Database:
         if finding != "ok":
             # Of several lines.
             raise MetadataStoreError(f"{self.path} is corrupt: {' '.join(finding.split())}")
+
+    def _reserve(self) -> None:
+        """Grows both files ahead: on a full disk it must be possible to delete topics.
+
+        sqlite3 goes on using the room: pages of the dropped table are free for later rows, and
+        the write-ahead log is written from its beginning after the checkpoint.
+        """
+        try:
+            self._execute(f"CREATE TABLE reserve AS SELECT zeroblob({_RESERVE_BYTES}) AS filler")
+            self._execute("DROP TABLE reserve")
+            self._execute("PRAGMA wal_checkpoint(RESTART)")
+        except sqlite3.OperationalError:
+            # The disk is full already: what can be done without more room can be done.
+            self._execute("DROP TABLE IF EXISTS reserve")
 
     def _read(self) -> StoredMetadata:
         properties = dict(self._rows(schema.SELECT_PROPERTIES))

@@ -28,6 +28,7 @@ from odradek.metadata.image import (
     MetadataImage,
     PartitionImage,
     TopicImage,
+    with_replica,
     without_replica,
 )
 from odradek.metadata.store import (
@@ -157,9 +158,21 @@ class EmbeddedMetadataStore(MetadataStore):
 
     def report_offline(self, partitions: Sequence[TopicPartition], broker_id: int) -> None:
         """Publishes replicas as offline, without writing it down."""
+        self._publish(partitions, lambda image: without_replica(image, partitions, broker_id))
+
+    def report_online(self, partitions: Sequence[TopicPartition], broker_id: int) -> None:
+        """Publishes replicas as online; nothing was ever written of their being offline."""
+        self._publish(partitions, lambda image: with_replica(image, partitions, broker_id))
+
+    def _publish(
+        self,
+        partitions: Sequence[TopicPartition],
+        change: Callable[[MetadataImage], MetadataImage],
+    ) -> None:
+        """Changes the image only."""
 
         def prepare() -> Change[None]:
-            after = without_replica(self._image, partitions, broker_id)
+            after = change(self._image)
             names = {partition.topic for partition in partitions} & set(after.topics)
             changed = [after.topics[name] for name in names]
             return Change(None, (), MetadataDelta(self._image, after, changed=changed))
