@@ -11,6 +11,7 @@ import tempfile
 from typing import NamedTuple
 from uuid import UUID
 
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -300,3 +301,4 @@ class LogAgainstList(RuleBasedStateMachine):
 
 
 TestLogAgainstList = LogAgainstList.TestCase
+TestLogAgainstList.settings = settings(stateful_step_count=30)

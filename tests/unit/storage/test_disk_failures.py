@@ -63,6 +63,7 @@ def live_through_a_full_disk(life: Life, files: FaultyFileSystem) -> bool:
     return was_refused
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_at_every_operation(tmp_path):
     """A record would be acknowledged and not there, or the log be lost with the space."""
     refused = 0
