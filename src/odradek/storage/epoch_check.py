@@ -10,6 +10,7 @@ from typing import Final
 
 from odradek.model import NO_LEADER_EPOCH
 from odradek.records.batch import BatchHeader, parse_header
+from odradek.records.errors import CorruptRecords
 from odradek.storage.segments import LogSegments
 
 _LOOKED_AT: Final = 4
@@ -24,7 +25,6 @@ def contradiction(
     """What the batches have against the (epoch, start offset) pairs; None when nothing.
 
     Raises:
-        CorruptRecords: the records are damaged.
         OSError: the disk failed.
     """
     for index in range(max(len(epochs) - _LOOKED_AT, 0), len(epochs)):
@@ -50,7 +50,11 @@ def _batch_at(segments: LogSegments, offset: int, log_end_offset: int) -> BatchH
     segment = segments.floor(offset)
     if segment is None or offset >= log_end_offset:
         return None
-    place = segment.locate(offset)
+    try:
+        place = segment.locate(offset)
+    except CorruptRecords:
+        # Damaged records say nothing about the checkpoint.
+        return None
     if place is None:
         return None
     header = parse_header(segment.read(place.position, place.size_bytes))

@@ -5,6 +5,7 @@ from functools import partial
 
 from odradek.model import UNKNOWN_OFFSET
 from odradek.records.batch import BatchHeader, Buffer, parse_header
+from odradek.records.errors import CorruptRecords
 from odradek.storage import names
 from odradek.storage.end_marker import parse_end_marker
 from odradek.storage.files import FileSystem
@@ -99,8 +100,14 @@ def _check_origin(states: Sequence[ProducerState], offset: int, segments: LogSeg
     if newest.last_offset >= offset:
         raise CorruptSnapshot(f"it knows offset {newest.last_offset}")
     segment = segments.floor(newest.last_offset)
-    place = segment.locate(newest.last_offset) if segment is not None else None
-    if segment is None or place is None or place.base_offset > newest.last_offset:
+    if segment is None:
+        return
+    try:
+        place = segment.locate(newest.last_offset)
+    except CorruptRecords:
+        # Damaged records say nothing about the snapshot.
+        return
+    if place is None or place.base_offset > newest.last_offset:
         return
     header = parse_header(segment.read(place.position, place.size_bytes))
     if header.producer_id != newest.producer_id:
