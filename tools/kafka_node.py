@@ -1,7 +1,8 @@
-"""Starts one Apache Kafka (KRaft) from its Maven artifacts, as a peer and an oracle.
+"""Starts one Apache Kafka from its Maven artifacts, as a peer and an oracle.
 
-The node lives on free ports in a temporary folder, is stopped by its process id, and leaves
-nothing behind. A freshly started JVM is slow: warm it up before comparing anything with it.
+It is one without ZooKeeper, or the last version that could have one. The node lives on free ports
+in a temporary folder, is stopped by its process id, and leaves nothing behind. A freshly started
+JVM is slow: warm it up before comparing anything with it.
 """
 
 import contextlib
@@ -21,6 +22,12 @@ from tools import peers
 START_TIMEOUT_S = 90
 STOP_TIMEOUT_S = 30
 CLUSTER_ID = "T2RyYWRla1BlZXJOb2RlMQ"
+_SINGLE_NODE = {
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+}
 
 
 @dataclass(frozen=True)
@@ -41,35 +48,91 @@ def kafka_node(
     `data_dir` is kept when given (formatted unless it already is one), else it is temporary.
     Raises `peers.PeerUnavailable` when its jars cannot be had or it does not start.
     """
-    home = Path(tempfile.mkdtemp(prefix="kafka-node-"))
-    data = data_dir or home / "data"
-    process = None
-    try:
+    with _temporary_folder() as home:
+        data = data_dir or home / "data"
         port, controller_port = _free_port(), _free_port()
-        properties = home / "server.properties"
         lines = _properties(port, controller_port, data) | (settings or {})
-        properties.write_text("".join(f"{k}={v}\n" for k, v in lines.items()), encoding="utf-8")
-        java = [peers.java(), f"-Xms{heap}", f"-Xmx{heap}", "-XX:+UseG1GC", "-server"]
-        class_path = ["-cp", os.pathsep.join(map(str, peers.kafka_jars()))]
+        properties = _write_properties(home / "server.properties", lines)
+        jars = peers.kafka_jars()
         storage = ["kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", CLUSTER_ID]
         with (home / "log").open("wb") as log:
             subprocess.run(
-                [*java[:1], *class_path, *storage, "-c", str(properties)],
-                stdout=log,
-                stderr=log,
-                check=False,
+                [*_java(jars), *storage, "-c", properties], stdout=log, stderr=log, check=False
             )
-            process = subprocess.Popen(
-                [*java, "-XX:MaxGCPauseMillis=20", *class_path, "kafka.Kafka", str(properties)],
-                stdout=log,
-                stderr=log,
-            )
-        _await_started(process, home / "log", port)
-        yield KafkaNode(f"127.0.0.1:{port}", process.pid, data)
+        with _running([*_java(jars, heap), "kafka.Kafka", properties], home / "log", port) as pid:
+            yield KafkaNode(f"127.0.0.1:{port}", pid, data)
+
+
+@contextlib.contextmanager
+def zookeeper_kafka_node(data_dir: Path, heap: str = "512m") -> Iterator[KafkaNode]:
+    """A Kafka 3.9 with a ZooKeeper of its own for the length of a `with` block.
+
+    `data_dir` is kept; what ZooKeeper holds is not, so the node cannot be started on it again.
+    Raises `peers.PeerUnavailable` as `kafka_node` does.
+    """
+    with _temporary_folder() as home, _zookeeper(home) as zookeeper:
+        port = _free_port()
+        lines = {
+            "broker.id": "1",
+            "zookeeper.connect": zookeeper,
+            "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "log.dirs": str(data_dir),
+            **_SINGLE_NODE,
+        }
+        properties = _write_properties(home / "server.properties", lines)
+        java = _java(peers.zookeeper_kafka_jars(), heap)
+        with _running([*java, "kafka.Kafka", properties], home / "log", port) as pid:
+            yield KafkaNode(f"127.0.0.1:{port}", pid, data_dir)
+
+
+@contextlib.contextmanager
+def _zookeeper(home: Path) -> Iterator[str]:
+    """A ZooKeeper that keeps its files in `home`; where clients reach it."""
+    port = _free_port()
+    lines = {
+        "dataDir": str(home / "zookeeper"),
+        "clientPort": str(port),
+        "clientPortAddress": "127.0.0.1",
+        "admin.enableServer": "false",
+    }
+    properties = _write_properties(home / "zoo.cfg", lines)
+    main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+    java = [*_java(peers.zookeeper_jars(), "64m"), main, properties]
+    with _running(java, home / "zookeeper.log", port):
+        yield f"127.0.0.1:{port}"
+
+
+@contextlib.contextmanager
+def _running(command: list[str], log_path: Path, port: int) -> Iterator[int]:
+    """The process id of a server that listens on `port`; it is stopped behind the block."""
+    with log_path.open("ab") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        _await_started(process, log_path, port)
+        yield process.pid
     finally:
-        if process is not None:
-            _stop(process)
+        _stop(process)
+
+
+@contextlib.contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    home = Path(tempfile.mkdtemp(prefix="kafka-node-"))
+    try:
+        yield home
+    finally:
         shutil.rmtree(home, ignore_errors=True)
+
+
+def _java(jars: list[Path], heap: str | None = None) -> list[str]:
+    """The words that a class's name goes behind; with a `heap` it is a server."""
+    sizes = [f"-Xms{heap}", f"-Xmx{heap}"] if heap else []
+    server = [*sizes, "-XX:+UseG1GC", "-server", "-XX:MaxGCPauseMillis=20"] if heap else []
+    return [peers.java(), *server, "-cp", os.pathsep.join(map(str, jars))]
+
+
+def _write_properties(path: Path, lines: dict[str, str]) -> str:
+    path.write_text("".join(f"{k}={v}\n" for k, v in lines.items()), encoding="utf-8")
+    return str(path)
 
 
 def _properties(port: int, controller_port: int, data: Path) -> dict[str, str]:
@@ -82,12 +145,9 @@ def _properties(port: int, controller_port: int, data: Path) -> dict[str, str]:
         "controller.listener.names": "CONTROLLER",
         "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
         "log.dirs": str(data),
-        "offsets.topic.replication.factor": "1",
-        "transaction.state.log.replication.factor": "1",
-        "transaction.state.log.min.isr": "1",
         "share.coordinator.state.topic.replication.factor": "1",
         "share.coordinator.state.topic.min.isr": "1",
-        "group.initial.rebalance.delay.ms": "0",
+        **_SINGLE_NODE,
     }
 
 

@@ -22,12 +22,17 @@ CACHE = Path(__file__).resolve().parent.parent / ".cache" / "peers"
 INSTALL_TIMEOUT_S = 900
 
 KAFKA_VERSION = "4.3.0"
+ZOOKEEPER_KAFKA_VERSION = "3.9.2"
 SPARK_CONNECTOR_VERSION = "4.2.0"
 KAFKAJS_VERSION = "2.2.4"
 
 KAFKA_ARTIFACTS = (
     f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
     f"org.apache.kafka:kafka-tools:{KAFKA_VERSION}",
+    "org.slf4j:slf4j-reload4j:1.7.36",
+)
+ZOOKEEPER_KAFKA_ARTIFACTS = (
+    f"org.apache.kafka:kafka_2.13:{ZOOKEEPER_KAFKA_VERSION}",
     "org.slf4j:slf4j-reload4j:1.7.36",
 )
 ZOOKEEPER_ARTIFACTS = (
@@ -54,6 +59,12 @@ class PeerUnavailable(Exception):
 def kafka_jars() -> list[Path]:
     """The class path of Apache Kafka and its command line tools."""
     return _maven_set(f"kafka-{KAFKA_VERSION}", KAFKA_ARTIFACTS, transitive=True)
+
+
+def zookeeper_kafka_jars() -> list[Path]:
+    """The class path of the last Apache Kafka that can keep its metadata in ZooKeeper."""
+    name = f"kafka-{ZOOKEEPER_KAFKA_VERSION}"
+    return _maven_set(name, ZOOKEEPER_KAFKA_ARTIFACTS, transitive=True)
 
 
 def zookeeper_jars() -> list[Path]:
@@ -194,6 +205,7 @@ def _java_version(path: str) -> int:
 
 SETS: dict[str, Callable[[], object]] = {
     "kafka": kafka_jars,
+    "zookeeper-kafka": zookeeper_kafka_jars,
     "zookeeper": zookeeper_jars,
     "spark-connector": spark_connector_jars,
     "kafkajs": kafkajs,
