@@ -173,8 +173,12 @@ def _read_offsets(directory: str, name: str) -> dict[TopicPartition, int]:
     path = os.path.join(directory, name)
     if not os.path.lexists(path):
         return {}
+    data = read_bytes(path)
+    # A Kafka that was killed early leaves empty those that it has made and not yet written.
+    if not data:
+        return {}
     try:
-        return checkpoints.parse_offsets(read_bytes(path))
+        return checkpoints.parse_offsets(data)
     except CorruptCheckpoint as error:
         raise UnreadableFile(path, str(error)) from error
 

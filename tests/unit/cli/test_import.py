@@ -196,3 +196,11 @@ def test_a_clean_source_needs_no_recovery(tmp_path: Path) -> None:
     assert main(["import", str(source), "--data-dir", str(tmp_path / "clean")]) == 0
     assert (tmp_path / "clean" / "orders-0" / f"{0:020d}.index").exists()
     assert (tmp_path / "clean" / ".kafka_cleanshutdown").exists()
+
+
+def test_empty_checkpoints_are_those_of_a_kafka_that_was_killed_early(tmp_path: Path) -> None:
+    """Goal: Kafka makes them at its start and fills them a minute later; no reason to refuse."""
+    source, target = source_dir(tmp_path / "kafka", 0), tmp_path / "ours"
+    for name in ("recovery-point", "log-start", "replication"):
+        (source / f"{name}-offset-checkpoint").touch()
+    assert main(["import", str(source), "--data-dir", str(target)]) == 0
