@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -264,6 +265,26 @@ def test_an_imported_directory_is_served_whole(kafka_dir: Path, tmp_path: Path) 
     assert again.returncode == 1
     assert "already" in again.stderr
     assert odradek_command("fsck", str(target)).stdout == ""
+
+
+def test_a_killed_kafka_is_imported(tmp_path: Path) -> None:
+    """Goal: what Kafka had acknowledged and how its topics were set, when it could not close."""
+    data, target = tmp_path / "kafka", tmp_path / "ours"
+    try:
+        with kafka_node(heap="512m", data_dir=data) as node:
+            create_topics(node.bootstrap_servers)
+            fill(node.bootstrap_servers)
+            expected = {topic: read_all(node.bootstrap_servers, topic) for topic in TOPICS}
+            os.kill(node.pid, signal.SIGKILL)
+    except peers.PeerUnavailable as error:
+        pytest.skip(str(error))
+    assert not (data / ".kafka_cleanshutdown").exists()
+    done = odradek_command("import", str(data), "--data-dir", str(target))
+    assert done.returncode == 0, done.stderr
+    with odradek.Broker(data_dir=str(target)) as broker:
+        for topic, lines in expected.items():
+            assert read_all(broker.bootstrap_servers, topic) == lines
+    assert odradek_command("fsck", "--deep", str(target)).stdout == ""
 
 
 def test_a_running_kafka_is_not_imported(tmp_path: Path) -> None:
