@@ -1,9 +1,10 @@
 """Fetches the programs that Odradek is compared with and tested against, once, into `.cache/`.
 
-Apache Kafka, its Spark connector and ZooKeeper come from Maven artifacts, kafkajs from npm and
-kcat from Debian: always by package name with the ordinary clients, so whatever mirror a machine
-is set up with is honoured. Each set lies in a folder of its own and is complete when its stamp
-file is there; two processes that want the same set wait for each other.
+Apache Kafka, its Spark connector, its clients of 2015 to 2017 and ZooKeeper come from Maven
+artifacts, an old kafka-python from PyPI, kafkajs from npm and kcat from Debian: always by
+package name with the ordinary clients, so whatever mirror a machine is set up with is
+honoured. Each set lies in a folder of its own and is complete when its stamp file is there;
+two processes that want the same set wait for each other.
 
 `python tools/peers.py` fetches everything; `python tools/peers.py kafka kcat` only what is named.
 A set that cannot be had raises `PeerUnavailable` with the client's own last words.
@@ -25,6 +26,9 @@ KAFKA_VERSION = "4.3.0"
 ZOOKEEPER_KAFKA_VERSION = "3.9.2"
 SPARK_CONNECTOR_VERSION = "4.2.0"
 KAFKAJS_VERSION = "2.2.4"
+# The last before 2.0. Those of Kafka 0.9's own time have functions named `async` and `await`, which
+# no Python of today can parse.
+OLD_KAFKA_PYTHON_VERSION = "1.4.7"
 
 KAFKA_ARTIFACTS = (
     f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
@@ -50,6 +54,14 @@ SPARK_CONNECTOR_ARTIFACTS = (
     "org.apache.kafka:kafka-clients:3.9.2",
     "org.apache.commons:commons-pool2:2.13.1",
 )
+# Of each line the last release: 0.8.2 and 0.9 write magic 0, 0.10 writes magic 1. Their own POMs
+# name these libraries; the one that silences logging is ours.
+OLD_CLIENT_ARTIFACTS = {
+    "0.8.2.2": ("net.jpountz.lz4:lz4:1.2.0", "org.xerial.snappy:snappy-java:1.1.1.7"),
+    "0.9.0.1": ("net.jpountz.lz4:lz4:1.2.0", "org.xerial.snappy:snappy-java:1.1.1.7"),
+    "0.10.2.2": ("net.jpountz.lz4:lz4:1.3.0", "org.xerial.snappy:snappy-java:1.1.2.6"),
+}
+OLD_CLIENT_LOGGING = ("org.slf4j:slf4j-api:1.7.21", "org.slf4j:slf4j-nop:1.7.21")
 
 
 class PeerUnavailable(Exception):
@@ -76,6 +88,22 @@ def spark_connector_jars() -> list[Path]:
     """Spark's official Kafka connector, as `spark.jars` wants it."""
     name = f"spark-connector-{SPARK_CONNECTOR_VERSION}"
     return _maven_set(name, SPARK_CONNECTOR_ARTIFACTS, transitive=False)
+
+
+def old_client_jars(version: str) -> list[Path]:
+    """The class path of Kafka's Java clients of `version`, one of `OLD_CLIENT_ARTIFACTS`."""
+    artifacts = (f"org.apache.kafka:kafka-clients:{version}", *OLD_CLIENT_ARTIFACTS[version])
+    name = f"kafka-clients-{version}"
+    return _maven_set(name, artifacts + OLD_CLIENT_LOGGING, transitive=False)
+
+
+def old_kafka_python() -> Path:
+    """A folder that holds a `kafka` package of 2019, for the `PYTHONPATH` of a process."""
+    folder = CACHE / f"kafka-python-{OLD_KAFKA_PYTHON_VERSION}"
+    package = f"kafka-python=={OLD_KAFKA_PYTHON_VERSION}"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+    _once(folder, lambda: _run([*pip, "--target", str(folder), package], folder))
+    return folder
 
 
 def kafkajs() -> Path:
@@ -208,6 +236,8 @@ SETS: dict[str, Callable[[], object]] = {
     "zookeeper-kafka": zookeeper_kafka_jars,
     "zookeeper": zookeeper_jars,
     "spark-connector": spark_connector_jars,
+    "old-clients": lambda: [old_client_jars(version) for version in OLD_CLIENT_ARTIFACTS],
+    "old-kafka-python": old_kafka_python,
     "kafkajs": kafkajs,
     "kcat": kcat,
 }

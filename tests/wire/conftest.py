@@ -112,6 +112,22 @@ def java() -> str:
 
 
 @pytest.fixture(scope="session")
+def javac() -> str:
+    return _peer(lambda: peers.program("javac", "default-jdk-headless"))
+
+
+@pytest.fixture(scope="session")
+def old_client_class_path() -> Callable[[str], str]:
+    """The class path of Kafka's Java clients of a version before 0.11."""
+    return lambda version: os.pathsep.join(map(str, _peer(lambda: peers.old_client_jars(version))))
+
+
+@pytest.fixture(scope="session")
+def old_kafka_python() -> Path:
+    return _peer(peers.old_kafka_python)
+
+
+@pytest.fixture(scope="session")
 def kafkajs_folder() -> Path:
     return _peer(peers.kafkajs)
 
