@@ -26,9 +26,9 @@ KAFKA_VERSION = "4.3.0"
 ZOOKEEPER_KAFKA_VERSION = "3.9.2"
 SPARK_CONNECTOR_VERSION = "4.2.0"
 KAFKAJS_VERSION = "2.2.4"
-# The last before 2.0. Those of Kafka 0.9's own time have functions named `async` and `await`, which
-# no Python of today can parse.
-OLD_KAFKA_PYTHON_VERSION = "1.4.7"
+# The last before 2.0, and the last that encodes as in the days of Kafka 0.8 to 0.10. The clients of
+# the latter have functions named `async` and `await`, which no Python of today can parse.
+OLD_KAFKA_PYTHONS = ("1.4.7", "1.3.5")
 
 KAFKA_ARTIFACTS = (
     f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
@@ -97,12 +97,12 @@ def old_client_jars(version: str) -> list[Path]:
     return _maven_set(name, artifacts + OLD_CLIENT_LOGGING, transitive=False)
 
 
-def old_kafka_python() -> Path:
-    """A folder that holds a `kafka` package of 2019, for the `PYTHONPATH` of a process."""
-    folder = CACHE / f"kafka-python-{OLD_KAFKA_PYTHON_VERSION}"
-    package = f"kafka-python=={OLD_KAFKA_PYTHON_VERSION}"
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
-    _once(folder, lambda: _run([*pip, "--target", str(folder), package], folder))
+def old_kafka_python(version: str) -> Path:
+    """A folder with a `kafka` of `version`, one of `OLD_KAFKA_PYTHONS`, for a `PYTHONPATH`."""
+    folder = CACHE / f"kafka-python-{version}"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile"]
+    package = ["--target", str(folder), f"kafka-python=={version}"]
+    _once(folder, lambda: _run([*pip, *package], folder))
     return folder
 
 
@@ -237,7 +237,7 @@ SETS: dict[str, Callable[[], object]] = {
     "zookeeper": zookeeper_jars,
     "spark-connector": spark_connector_jars,
     "old-clients": lambda: [old_client_jars(version) for version in OLD_CLIENT_ARTIFACTS],
-    "old-kafka-python": old_kafka_python,
+    "old-kafka-python": lambda: [old_kafka_python(version) for version in OLD_KAFKA_PYTHONS],
     "kafkajs": kafkajs,
     "kcat": kcat,
 }

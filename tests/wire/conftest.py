@@ -123,8 +123,9 @@ def old_client_class_path() -> Callable[[str], str]:
 
 
 @pytest.fixture(scope="session")
-def old_kafka_python() -> Path:
-    return _peer(peers.old_kafka_python)
+def old_kafka_python() -> Callable[[str], Path]:
+    """The folder with a kafka-python of a version."""
+    return lambda version: _peer(lambda: peers.old_kafka_python(version))
 
 
 @pytest.fixture(scope="session")

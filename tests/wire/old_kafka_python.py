@@ -1,45 +1,17 @@
-"""A program for a process whose `kafka` is one of 2019: message sets, a producer and a consumer.
+"""A program for a process whose `kafka` is one of 2019: a producer and a consumer.
 
-    sets                                       "magic codec set-in-hex", a line for each
     produce BOOTSTRAP VERSION [CODEC TOPIC]... "topic offset" for each that is acknowledged
     consume BOOTSTRAP VERSION COUNT TOPIC...   "topic offset key value" for each record
 
-The records to send are on standard input as "key value", and are printed, in base64 after a "+"
-and "-" for null: as the Java programs beside do it.
+The records to send are on standard input, as `record_lines.py` has them.
 """
 
-import base64
 import sys
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.record.memory_records import MemoryRecordsBuilder
+from record_lines import Pairs, encode, read_records
 
-BATCH_BYTES = 1 << 20
 SILENCE_MS = 20_000
-SETS = [(magic, codec) for magic in (0, 1) for codec in range(4)]
-
-Pairs = list[tuple[bytes | None, bytes | None]]
-
-
-def read_records() -> Pairs:
-    return [tuple(map(decode, line.split())) for line in sys.stdin]
-
-
-def decode(field: str) -> bytes | None:
-    return None if field == "-" else base64.b64decode(field[1:])
-
-
-def encode(field: bytes | None) -> str:
-    return "-" if field is None else "+" + base64.b64encode(field).decode()
-
-
-def sets(records: Pairs) -> None:
-    for magic, codec in SETS:
-        builder = MemoryRecordsBuilder(magic, codec, BATCH_BYTES)
-        for number, (key, value) in enumerate(records):
-            assert builder.append(1_700_000_000_000 + number, key, value) is not None
-        builder.close()
-        print(magic, codec, builder.buffer().hex())
 
 
 def produce(records: Pairs, bootstrap: str, version: str, *codecs_and_topics: str) -> None:
@@ -81,4 +53,4 @@ if __name__ == "__main__":
     if command == "consume":
         consume(*arguments)
     else:
-        {"sets": sets, "produce": produce}[command](read_records(), *arguments)
+        produce(read_records(), *arguments)

@@ -4,7 +4,7 @@ Each uses every codec of its time with topics that ask for magic 0, for 1 and fo
 are kept as they came, and converted up and down.
 """
 
-import base64
+import functools
 import os
 import subprocess
 import sys
@@ -15,6 +15,7 @@ from uuid import UUID
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.wire.record_lines import Pairs, decode, encode
 
 from odradek.background import InlineBackground
 from odradek.clock import ManualClock
@@ -35,24 +36,16 @@ CODECS = ["none", "gzip", "snappy", "lz4"]
 FORMATS = ["0.9.0", "0.10.2", "3.0"]
 JAVA_PRODUCERS = {"0.8.2.2": 0, "0.9.0.1": 0, "0.10.2.2": 1}
 """The magic that each writes."""
-RECORDS: list[tuple[bytes | None, bytes | None]] = [
+RECORDS: Pairs = [
     (None if number % 7 == 3 else b"key-%d" % number, b"value-%d " % number * (number % 9))
     for number in range(40)
 ]
-# The first time in the sets that `old_kafka_python.py` makes; each record is 1 ms later.
+# The first time in the sets that `old_message_sets.py` makes; each record is 1 ms later.
 FIRST_TIME_MS = 1_700_000_000_000
 TOMBSTONE = (b"key-0", None)
 SENT = [*RECORDS, TOMBSTONE]
 
 Program = Callable[..., list[list[str]]]
-
-
-def encode(field: bytes | None) -> str:
-    return "-" if field is None else "+" + base64.b64encode(field).decode()
-
-
-def decode(field: str) -> bytes | None:
-    return None if field == "-" else base64.b64decode(field[1:])
 
 
 def run(command: list[str], environment: dict[str, str] | None = None) -> list[list[str]]:
@@ -93,11 +86,14 @@ def java_program(
 
 
 @pytest.fixture(scope="session")
-def python_program(old_kafka_python: Path) -> Program:
-    """Runs `old_kafka_python.py` where it finds the `kafka` that it is for."""
-    environment = {"PYTHONPATH": str(old_kafka_python)}
-    command = [sys.executable, str(HERE / "old_kafka_python.py")]
-    return lambda *arguments: run([*command, *arguments], environment)
+def python_program(old_kafka_python: Callable[[str], Path]) -> Program:
+    """Runs a program of this folder where it finds the `kafka` of a version."""
+
+    def call(version: str, name: str, *arguments: str) -> list[list[str]]:
+        environment = {"PYTHONPATH": str(old_kafka_python(version))}
+        return run([sys.executable, str(HERE / name), *arguments], environment)
+
+    return call
 
 
 @pytest.fixture
@@ -183,18 +179,19 @@ def test_java_consumers(bootstrap, java_program, filled, names, version):
 @pytest.mark.parametrize("version", ["0.8.2", "0.9.0", "0.10.0"])
 def test_kafka_python(bootstrap, python_program, codecs_and_topics, version):
     """A Python service of those years cannot write, or reads back other than what it wrote."""
-    printed = python_program("produce", bootstrap, version, *flat(codecs_and_topics))
+    program = functools.partial(python_program, "1.4.7", "old_kafka_python.py")
+    printed = program("produce", bootstrap, version, *flat(codecs_and_topics))
     assert_acknowledged(printed, codecs_and_topics)
     topics = [name for _, name in codecs_and_topics]
     count = str(len(SENT) * len(topics))
-    assert_consumed(python_program("consume", bootstrap, version, count, *topics), topics)
+    assert_consumed(program("consume", bootstrap, version, count, *topics), topics)
 
 
 @pytest.mark.parametrize("format_version", FORMATS)
 def test_our_log_keeps_its_message_sets(python_program, tmp_path, format_version):
     """A set as a library of that time encodes it is refused, or comes back as something else."""
-    for number, (magic, codec, text) in enumerate(python_program("sets")):
-        partition = Partition(f"set-{magic}-{codec}", 0)
+    for number, (magic, codec, text) in enumerate(python_program("1.3.5", "old_message_sets.py")):
+        partition = Partition("sets", 0)
         data = keep(tmp_path / str(number), partition, format_version, bytes.fromhex(text))
         kept_magic = FORMATS.index(format_version)
         kept_as = {(header.magic, header.codec) for header in split_batches(data)}
