@@ -54,7 +54,8 @@ class BrokerProcess:
         """SIGTERM; returns the exit status. What an orderly end leaves has to be sound."""
         self._process.send_signal(signal.SIGTERM)
         status = self._process.wait(STOP_TIMEOUT_S)
-        assert fsck(self._data_dir) == ""
+        findings = fsck(self._data_dir)
+        assert not findings, findings
         return status
 
     def __enter__(self) -> "BrokerProcess":
