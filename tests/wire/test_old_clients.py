@@ -198,18 +198,18 @@ def test_our_log_keeps_its_message_sets(python_program, tmp_path, format_version
         assert kept_as == {(kept_magic, int(codec))}
         has_times = int(magic) > 0 and kept_magic > 0
         assert [(r.offset, r.timestamp, r.key, r.value) for r in iter_records(data)] == [
-            (offset, FIRST_TIME_MS + offset if has_times else -1, *record)
-            for offset, record in enumerate(SENT)
+            (offset, FIRST_TIME_MS + offset % len(SENT) if has_times else -1, *record)
+            for offset, record in enumerate(SENT * 2)
         ]
 
 
 def keep(folder: Path, partition: Partition, format_version: str, records: bytes) -> bytes:
-    """What a log holds, after a crash, of records that were appended to it."""
+    """What a log holds, after a crash, of records that were appended to it twice."""
     config = LogConfig(parse_topic_settings({"message.format.version": format_version}))
     folder.mkdir()
     manager = start(folder)
     log = manager.get_or_create(partition, UUID(int=1), config)
-    log.append_as_leader([memoryview(bytearray(records))], 0)
+    log.append_as_leader([memoryview(bytearray(records)) for _ in range(2)], 0)
     crash(manager)
     manager = start(folder)
     log = manager.get_or_create(partition, UUID(int=1), config)
