@@ -66,6 +66,8 @@ class LocalLog:
         self._is_listed = False
         # Whether a segment has been closed since the last flush.
         self._has_closed_segment = False
+        # Up to where what a flush under way syncs is still what the log holds.
+        self._flushing_to = 0
         # Base offset to position, of the latest batches of the active segment.
         self._recent: dict[int, int] = {}
 
@@ -303,6 +305,7 @@ class LocalLog:
         start = self.recovery_point - 1 if self._has_closed_segment else self.recovery_point
         unflushed = self.segments.between(start, target)
         self._has_closed_segment = False
+        self._flushing_to = target
         handles = [segment.file.duplicate() for segment in unflushed if segment.size_bytes > 0]
         # Below the recovery point an index is trusted; the active one is always recovered.
         closed = [segment for segment in unflushed if segment is not self.segments.active]
@@ -328,10 +331,14 @@ class LocalLog:
         return target, work
 
     def on_flushed(self, offset: int) -> None:
-        """Notes that everything below `offset` is on the disk."""
+        """Notes that everything below `offset` is on the disk.
+
+        Where the log was cut since the flush was prepared, what was written again was not in it.
+        """
         self._is_listed = True
+        offset = min(offset, self._flushing_to)
         if offset > self.recovery_point:
-            self.recovery_point = min(offset, self.log_end_offset)
+            self.recovery_point = offset
         if self.recovery_point >= self.log_end_offset:
             self.unflushed_records = 0
             self.first_unflushed_ms = NO_TIMESTAMP
@@ -428,6 +435,7 @@ class LocalLog:
                 raise half_done(active.file.path, error) from error
         self.log_end_offset = offset
         self.recovery_point = min(self.recovery_point, offset)
+        self._flushing_to = min(self._flushing_to, offset)
         self._recent.clear()
 
     def start_over(self, offset: int) -> None:
@@ -443,6 +451,7 @@ class LocalLog:
             raise half_done(self.path, error) from error
         self.log_end_offset = offset
         self.recovery_point = offset
+        self._flushing_to = min(self._flushing_to, offset)
         self._recent.clear()
 
     def moved(self, path: str) -> None:

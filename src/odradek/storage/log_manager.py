@@ -105,14 +105,15 @@ class LogManager:
         for directory in self.directories:
             self._open_directory(directory, cluster_id, node_id)
         self._check_any_online()
-        found = [
-            FoundLogs(directory, self._logs_in(directory), self._clean[directory.path])
-            for directory in self._online()
-        ]
+        found = [self._find_logs(directory) for directory in self._online()]
         loader = LogsLoader(self._config, self._file_system, self._workers, self._adopt)
         loader.load(found, on_progress)
         self._unreadable = {each.topic_partition: each for each in loader.unreadable}
         self._check_any_online()
+        for each in found:
+            if each.remade:
+                # Before what tells that they are stale is removed.
+                self._write_offsets_of(each.directory)
         self._begin_housekeeping()
 
     def _open_directory(
@@ -130,22 +131,32 @@ class LogManager:
         except OSError as error:
             directory.fail(error)
 
-    def _logs_in(self, directory: LogDirectory) -> list[TopicPartition]:
+    def _find_logs(self, directory: LogDirectory) -> FoundLogs:
+        was_clean = self._clean[directory.path]
         partitions = []
+        deleted = []
         try:
             present = self._file_system.list_directory(directory.path)
         except OSError as error:
             directory.fail(error)
-            return []
+            return FoundLogs(directory, [], was_clean)
         for name in present:
             path = directory.file_path(name)
             if names.is_deleted_directory(name):
                 directory.delete_later([path], 0)
+                deleted.append(name)
                 continue
             topic_partition = names.parse_partition_directory(name)
             if topic_partition is not None and self._file_system.is_directory(path):
                 partitions.append(topic_partition)
-        return partitions
+        # An orderly end has written the checkpoints anew.
+        remade = [] if was_clean or not deleted else partitions
+        return FoundLogs(
+            directory,
+            partitions,
+            was_clean,
+            frozenset(tp for tp in remade if _has_deleted(tp, deleted)),
+        )
 
     def _adopt(self, log: Log) -> None:
         log.on_flush_due = self.flush_in_background
@@ -421,6 +432,11 @@ class LogManager:
         if log.config.compact or log.cleaned_offset > 0:
             self._write_cleaned_offsets(directory)
 
+    def _write_offsets_of(self, directory: LogDirectory) -> None:
+        self._write_recovery_points(directory)
+        self._write_log_starts(directory)
+        self._write_cleaned_offsets(directory)
+
     def _on_log_start_offset(self, log: Log) -> None:
         self._write_log_starts(log.log_directory)
 
@@ -504,6 +520,10 @@ def _flush(log: Log, hand_over: Callable[[tuple[Log, int | OSError]], None]) -> 
         hand_over((log, target))
     finally:
         log.release_files()
+
+
+def _has_deleted(topic_partition: TopicPartition, deleted: Sequence[str]) -> bool:
+    return any(names.is_deleted_directory_of(name, topic_partition) for name in deleted)
 
 
 def _is_same_topic(found: UUID, topic_id: UUID) -> bool:

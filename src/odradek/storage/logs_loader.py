@@ -46,11 +46,16 @@ OnProgress = Callable[[LoadingProgress], None]
 
 
 class FoundLogs(NamedTuple):
-    """What lies in a directory, and whether that was closed in order."""
+    """What lies in a directory, and whether that was closed in order.
+
+    After a crash the checkpoints may still speak of a log that was deleted a moment before: of
+    the partitions in `remade`, beside which such a log waits for its removal, they prove nothing.
+    """
 
     directory: LogDirectory
     partitions: Sequence[TopicPartition]
     was_clean: bool
+    remade: frozenset[TopicPartition] = frozenset()
 
 
 class UnreadableLog(NamedTuple):
@@ -119,6 +124,9 @@ class LogsLoader:
         high_watermarks = directory.read_offsets(names.HIGH_WATERMARK_CHECKPOINT)
         cleaned = directory.read_offsets(names.CLEANER_CHECKPOINT)
         row: list[Work[_Result]] = []
+        for topic_partition in found.remade:
+            for offsets in (recovery_points, log_starts, high_watermarks, cleaned):
+                offsets.pop(topic_partition, None)
         for topic_partition in found.partitions:
             opening = Opening(
                 log_start_offset=log_starts.get(topic_partition, 0),
@@ -184,8 +192,8 @@ class LogsLoader:
 
 def _check_single(found: Sequence[FoundLogs]) -> None:
     homes: dict[TopicPartition, str] = {}
-    for directory, partitions, _ in found:
-        for topic_partition in partitions:
-            home = homes.setdefault(topic_partition, directory.path)
-            if home != directory.path:
-                raise ValueError(f"{topic_partition} lies in both {home} and {directory.path}")
+    for each in found:
+        for topic_partition in each.partitions:
+            home = homes.setdefault(topic_partition, each.directory.path)
+            if home != each.directory.path:
+                raise ValueError(f"{topic_partition} lies in both {home} and {each.directory.path}")

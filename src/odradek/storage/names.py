@@ -84,6 +84,13 @@ def deleted_directory(topic_partition: TopicPartition, unique: UUID) -> str:
     return partition_directory(topic_partition)[: _NAME_MAX - len(ending)] + ending
 
 
+def is_deleted_directory_of(name: str, topic_partition: TopicPartition) -> bool:
+    """Whether the directory waits for its removal and was (as far as it tells) the partition's."""
+    ending = len(name) - len(name.rpartition(".")[0])
+    of_partition = partition_directory(topic_partition)[: _NAME_MAX - ending]
+    return is_deleted_directory(name) and name[:-ending] == of_partition
+
+
 def stray_directory(topic_partition: TopicPartition, unique: UUID) -> str:
     """The name of a directory that was set aside for a person to look at; never removed."""
     ending = f".{unique.hex}-stray"

@@ -417,3 +417,18 @@ def test_watermarks_stay_in_bounds(world, batches):
     assert log.maybe_increment_log_start_offset(2)
     assert not log.maybe_increment_log_start_offset(1)
     assert log.update_high_watermark(0) == 2
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_a_flush_says_nothing_of_what_was_written_again_meanwhile(world, batches, kept):
+    """After a power failure records would be trusted that no sync has ever reached."""
+    log = world.log()
+    log.append_as_leader([batches(b"%d" % n) for n in range(3)], 0)
+    target, work = log.prepare_flush()
+    log.truncate_to(kept)
+    log.append_as_leader([batches(b"again %d" % n) for n in range(5)], 0)
+    work()
+    log.on_flushed(target)
+    assert log.recovery_point == kept
+    log.flush()
+    assert log.recovery_point == log.log_end_offset

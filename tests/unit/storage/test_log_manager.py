@@ -10,7 +10,7 @@ from odradek.background import InlineBackground
 from odradek.config.topic import LogConfig
 from odradek.errors import BrokerError, ErrorCode, LogDirFailure
 from odradek.model import TopicPartition
-from odradek.storage import LogManager
+from odradek.storage import LogManager, names
 from odradek.testing.faulty_files import FaultyFileSystem
 
 SMALL = {"segment_bytes": "300", "index_interval_bytes": "100"}
@@ -156,6 +156,47 @@ def test_a_deletion_that_a_crash_interrupted_is_finished(world, batches):
     assert manager.logs() == []
     world.advance(1)
     assert not [name for name in os.listdir(world.directories[0]) if "-delete" in name]
+
+
+def test_checkpoints_of_a_deleted_log_prove_nothing_of_its_successor(world, batches, values):
+    """A topic made anew just before a crash would hide records by its forerunner's log start,
+    or go unchecked up to its recovery point."""
+    manager = world.start()
+    log = world.log(manager)
+    fill(log, batches, 3)
+    manager.flush_in_background(log)
+    log.maybe_increment_log_start_offset(2)
+    manager.write_recovery_points()
+    manager.checkpoint_high_watermarks()
+    (directory,) = manager.directories
+    stale = {
+        name: directory.read_offsets(name)
+        for name in (names.RECOVERY_POINT_CHECKPOINT, names.LOG_START_OFFSET_CHECKPOINT)
+    }
+    manager.delete(world.orders)
+    successor = manager.get_or_create(world.orders, OTHER_ID, LogConfig())
+    successor.append_as_leader([batches(b"new 0"), batches(b"new 1"), batches(b"new 2")], 0)
+    for name, offsets in stale.items():
+        assert offsets[world.orders] > 0
+        directory.write_offsets(name, offsets)
+    for _ in range(2):
+        world.crash(manager)
+        manager = world.start()
+        (found,) = manager.logs()
+        assert values(found) == [b"new 0", b"new 1", b"new 2"]
+        assert found.recovery_point == 0
+        world.advance(1)
+    assert not [name for name in os.listdir(directory.path) if "-delete" in name]
+
+
+@pytest.mark.parametrize("topic", ["a.b-1", "x" * 249])
+def test_a_deleted_directory_tells_whose_it_was(topic):
+    """A log made anew would be taken for the deleted one, or another for one made anew."""
+    partition = TopicPartition(topic, 12)
+    name = names.deleted_directory(partition, OTHER_ID)
+    assert names.is_deleted_directory_of(name, partition)
+    assert not names.is_deleted_directory_of(name, TopicPartition("a.b", 12))
+    assert not names.is_deleted_directory_of(names.partition_directory(partition), partition)
 
 
 def test_retention_by_time_runs_on_the_timer(world, batches):
