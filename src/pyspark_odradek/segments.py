@@ -215,9 +215,12 @@ class DataDirectory:
         for log_dir in self._log_dirs:
             try:
                 with open(os.path.join(log_dir, name), "rb") as file:
-                    offsets.update(parse_offsets(file.read()))
+                    data = file.read()
             except FileNotFoundError:
                 continue
+            # Apache Kafka makes these files empty and fills them some time later.
+            if data:
+                offsets.update(parse_offsets(data))
         return offsets
 
 

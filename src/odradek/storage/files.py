@@ -71,6 +71,11 @@ class HandlePool:
         """Notes that `handle` holds no descriptor any more."""
         self._held.pop(handle, None)
 
+    def release_all(self) -> None:
+        """Lets go of every descriptor, as the end of a process does."""
+        for handle in list(self._held):
+            handle.release()
+
     def _release_one(self, newest: Handle) -> None:
         while True:
             oldest = next(iter(self._held))

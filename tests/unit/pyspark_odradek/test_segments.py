@@ -141,6 +141,14 @@ def test_the_bounds_are_those_that_the_broker_wrote_down(log_dir, batch_of) -> N
     assert log_dir.directory.log_start_offset(ORDERS) == 3
 
 
+def test_a_kafka_that_ended_early_has_written_no_bounds_down(log_dir, batch_of) -> None:
+    log_dir.segment([batch_of(0, 9)], 0)
+    for name in ("replication-offset-checkpoint", "log-start-offset-checkpoint"):
+        (log_dir.root / name).touch()
+    assert log_dir.directory.high_watermarks() == {}
+    assert log_dir.directory.log_start_offset(ORDERS) == 0
+
+
 def test_only_directories_of_partitions_are_partitions(log_dir, tmp_path: Path) -> None:
     for name in ("orders-1.0123456789abcdef0123456789abcdef-delete", "lost+found"):
         (tmp_path / name).mkdir()

@@ -16,6 +16,7 @@ from odradek.records.reader import iter_records
 from odradek.records.record import Record
 from odradek.storage import FileSystem, Log, LogManager, OsFileSystem
 from odradek.storage.check import DirectoryCheck, Finding, KnownPartition
+from odradek.storage.files import HandlePool
 from odradek.storage.logs_loader import OnProgress
 from odradek.timer import MockTimer
 
@@ -32,6 +33,7 @@ class World:
         self.timer = MockTimer()
         self.failed: list[str] = []
         self.managers: list[LogManager] = []
+        self._pools: dict[LogManager, HandlePool] = {}
         self.orders = ORDERS
 
     def start(
@@ -42,6 +44,7 @@ class World:
         on_progress: OnProgress | None = None,
     ) -> LogManager:
         """A manager over the directories, as a broker that starts would have it."""
+        file_system = file_system or OsFileSystem(64, durable=False)
         manager = LogManager(
             self.directories,
             BrokerConfig(properties or {}),
@@ -49,17 +52,20 @@ class World:
             self.timer,
             InlineBackground(),
             on_log_dir_failure=self.failed.append,
-            file_system=file_system or OsFileSystem(64, durable=False),
+            file_system=file_system,
             workers=workers,
         )
         self.managers.append(manager)
+        self._pools[manager] = file_system.pool
         manager.start(on_progress, cluster_id="cluster", node_id=1)
         return manager
 
     def crash(self, manager: LogManager) -> None:
-        """The process is gone: nothing is closed, the kernel gives up the locks."""
+        """The process is gone: nothing is closed but by the kernel, which gives up the locks."""
         for directory in manager.directories:
             directory.release_lock()
+        if manager in self._pools:  # a test may bring a manager of its own
+            self._pools.pop(manager).release_all()
 
     def log(self, manager: LogManager | None = None, **settings: str) -> Log:
         """The log of `orders-0`, with a topic's settings in snake case."""
