@@ -11,6 +11,7 @@ from odradek.config.topic import LogConfig, parse_topic_settings
 from odradek.model import TopicPartition
 from odradek.records.builder import RecordBatchBuilder
 from odradek.storage import LogManager, OsFileSystem, names
+from odradek.storage.files import File, OsFile
 
 SMALL = {"segment_bytes": "300", "index_interval_bytes": "100"}
 COMPACT = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.01", **SMALL}
@@ -34,6 +35,27 @@ class HeldBackground:
             on_error(error)
         else:
             on_done(result)
+
+
+class NotingFileSystem(OsFileSystem):
+    """Notes how many bytes each read of a file asks for."""
+
+    def __init__(self) -> None:
+        super().__init__(64, durable=False)
+        self.asked: list[int] = []
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        return NotingFile(self, path, super().open(path, create=create).size)
+
+
+class NotingFile(OsFile):
+    def __init__(self, files: NotingFileSystem, path: str, size_bytes: int) -> None:
+        super().__init__(path, files.pool, size_bytes, False)
+        self._files = files
+
+    def read(self, position: int, size_bytes: int) -> bytes:
+        self._files.asked.append(size_bytes)
+        return super().read(position, size_bytes)
 
 
 def manager_with(world, background, **properties: str) -> LogManager:
@@ -231,25 +253,18 @@ def test_as_many_logs_are_compacted_side_by_side_as_there_are_threads(world, thr
     [("524288", "1", 32768), ("16384", "1", 8192), ("16384", "4", 2048), ("0", "1", 1024)],
 )
 def test_the_cleaner_reads_no_more_at_once_than_its_buffers_hold(
-    world, monkeypatch, buffer_bytes, threads, window
+    world, buffer_bytes, threads, window
 ):
     """The memory that was set aside for compaction would be exceeded."""
-    asked: list[int] = []
-    files = OsFileSystem(64, durable=False)
+    files = NotingFileSystem()
     properties = {"log.cleaner.io.buffer.size": buffer_bytes, "log.cleaner.threads": threads}
     manager = world.start(files, properties)
     log = world.log(manager, **{**COMPACT, "segment_bytes": "100000"})
     fill(world, log, 1200)
     log.roll()
-    kind = type(log.segments.first.file)
-    read = kind.read
-
-    def noted(self, position: int, size_bytes: int) -> bytes:
-        asked.append(size_bytes)
-        return read(self, position, size_bytes)
-
-    monkeypatch.setattr(kind, "read", noted)
+    files.asked.clear()
     manager.cleaner.look()
     assert log.cleaned_offset == 1200
+    asked = files.asked
     assert asked.count(window) > 2 * 1200 * 80 // window // 2
     assert max(asked) <= max(window, 8192)
