@@ -57,6 +57,9 @@ class NotingFile(OsFile):
         self._files.asked.append(size_bytes)
         return super().read(position, size_bytes)
 
+    def duplicate(self) -> File:
+        return NotingFile(self._files, self.path, self.size)
+
 
 def manager_with(world, background, **properties: str) -> LogManager:
     manager = LogManager(
