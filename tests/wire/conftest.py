@@ -6,6 +6,7 @@ Kafka: that is how an expectation is checked before it is held against ours.
 """
 
 import itertools
+import json
 import os
 import signal
 import subprocess
@@ -22,6 +23,7 @@ T = TypeVar("T")
 READY = "odradek ready "
 STOP_TIMEOUT_S = 20
 JAVA_TIMEOUT_S = 120
+KAFKAJS_TIMEOUT_S = 60
 # What only costs time where every member comes at once.
 NO_INITIAL_DELAY = "group.initial.rebalance.delay.ms=0"
 
@@ -131,6 +133,29 @@ def old_kafka_python() -> Callable[[str], Path]:
 @pytest.fixture(scope="session")
 def kafkajs_folder() -> Path:
     return _peer(peers.kafkajs)
+
+
+@pytest.fixture
+def kafkajs(kafkajs_folder: Path, bootstrap: str) -> Iterator[Callable[..., dict]]:
+    """Runs a program for kafkajs against the broker; returns the object that it printed."""
+    node = peers.program("node", "nodejs")
+    # Beside the library, where the program finds it; workers share the folder.
+    script = kafkajs_folder / f"program-{os.getpid()}.js"
+
+    def call(source: str, *arguments: str) -> dict:
+        script.write_text(source, encoding="utf-8")
+        done = subprocess.run(
+            [node, str(script), bootstrap, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=KAFKAJS_TIMEOUT_S,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    yield call
+    script.unlink(missing_ok=True)
 
 
 @pytest.fixture

@@ -4,12 +4,10 @@ See `readers`: nothing may be lost or read twice, whatever happens to the group.
 """
 
 import itertools
-import json
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from functools import partial
 
 import pytest
 from confluent_kafka import (
@@ -31,7 +29,6 @@ from tests.wire.readers import (
     KafkaPythonReader,
     Reader,
 )
-from tools import peers
 
 PARTITIONS = 6
 RECORDS = 300
@@ -316,24 +313,8 @@ const kafka = new Kafka({ brokers: [bootstrap], logLevel: logLevel.ERROR });
 
 
 @pytest.fixture
-def kafkajs_group(kafkajs_folder: Path, bootstrap: str) -> Iterator[Callable[..., dict]]:
-    node = peers.program("node", "nodejs")
-    script = kafkajs_folder / "group.js"
-    script.write_text(SCRIPT, encoding="utf-8")
-
-    def call(*arguments: str) -> dict:
-        done = subprocess.run(
-            [node, str(script), bootstrap, *arguments],
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_S,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-    yield call
-    script.unlink()
+def kafkajs_group(kafkajs) -> Callable[..., dict]:
+    return partial(kafkajs, SCRIPT)
 
 
 def test_kafkajs_reads_in_a_group(kafkajs_group, filled, names):

@@ -3,13 +3,10 @@
 Its consumer always joins a group, so what it produced is read back by confluent-kafka.
 """
 
-import json
-import subprocess
-from pathlib import Path
+from functools import partial
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from tools import peers
 
 TIMEOUT_S = 60
 
@@ -37,23 +34,8 @@ const kafka = new Kafka({ brokers: [bootstrap], logLevel: logLevel.ERROR });
 
 
 @pytest.fixture
-def run(kafkajs_folder: Path, bootstrap: str):
-    node = peers.program("node", "nodejs")
-    script = kafkajs_folder / "produce.js"
-    script.write_text(SCRIPT, encoding="utf-8")
-
-    def call(*arguments: str) -> dict:
-        done = subprocess.run(
-            [node, str(script), bootstrap, *arguments],
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-    return call
+def run(kafkajs):
+    return partial(kafkajs, SCRIPT)
 
 
 @pytest.mark.parametrize("codec", ["None", "GZIP"])
