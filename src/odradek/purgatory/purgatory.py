@@ -88,6 +88,7 @@ class DelayedOperationPurgatory:
         self._completed_at_once: i64 = 0
         self._completed_at_purge: i64 = 0
         self._completed_by_check: dict[str, int] = {}
+        self._asked: set[tuple[Hashable, str]] = set()
 
     @property
     def watched(self) -> int:
@@ -164,8 +165,19 @@ class DelayedOperationPurgatory:
         return completed
 
     def check_and_complete_threadsafe(self, key: Hashable, reason: str = "check") -> None:
-        """Has the owner check `key` at its next turn, from any thread."""
-        self.timer.call_threadsafe(lambda: self.check_and_complete(key, reason))
+        """Has the owner check `key` at its next turn, from any thread.
+
+        A check that was asked for and has not begun is not asked for again: it will see what
+        has changed, and threads that ask faster than the owner checks fill no queue.
+        """
+        asked = (key, reason)
+        if asked not in self._asked:
+            self._asked.add(asked)
+            self.timer.call_threadsafe(lambda: self._check_asked(asked))
+
+    def _check_asked(self, asked: tuple[Hashable, str]) -> None:
+        self._asked.discard(asked)
+        self.check_and_complete(asked[0], asked[1])
 
     def _drop_completed(self, key: Hashable, watchers: Watchers) -> None:
         self._watched -= watchers.purge()

@@ -160,7 +160,9 @@ class SystemTimer(Timer):
 
     def _take_handed_over(self) -> None:
         self._woken = False
-        while self._handed_over:
+        # What comes meanwhile wakes the owner again: taking it now as well would never end
+        # while another thread hands over faster than this one takes.
+        for _ in range(len(self._handed_over)):
             task, expiration_ms = self._handed_over.popleft()
             if not task.cancelled:
                 self._place(task, expiration_ms)

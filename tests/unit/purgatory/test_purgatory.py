@@ -392,6 +392,20 @@ def test_another_thread_hands_its_check_over(hall: Hall) -> None:
     assert hall.purgatory.stats.completed_by_check == {"elsewhere": 1}
 
 
+def test_a_check_asked_for_many_times_is_made_once(hall: Hall) -> None:
+    """Threads that ask faster than the owner checks would else fill its queue without end."""
+    operation = hall.watch("a")
+    tries: list[str] = []
+    operation.on_try = lambda: tries.append("a")
+    for _ in range(1000):
+        hall.purgatory.check_and_complete_threadsafe("a")
+    hall.timer.advance_clock(0)
+    assert tries == ["a"]
+    hall.purgatory.check_and_complete_threadsafe("a")
+    hall.timer.advance_clock(0)
+    assert tries == ["a", "a"]
+
+
 def test_shutting_down_forgets_without_completing(hall: Hall) -> None:
     """Connections are closed by then; an answer would go nowhere. Other users keep the timer."""
     operation = hall.watch("a", delay_ms=5)

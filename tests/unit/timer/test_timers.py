@@ -432,6 +432,23 @@ def test_hand_overs_wake_the_owner_once_per_batch() -> None:
     assert len(wakes) == 2
 
 
+def test_the_owner_takes_only_what_was_handed_over_before_it_looked() -> None:
+    """Another thread that hands over faster than the owner takes would else hold it forever."""
+    timer = SystemTimer(ManualClock())
+    timer.wake_ms = 10**6
+    ran: list[int] = []
+
+    def hand_over_another() -> None:
+        assert len(ran) + timer.size < 100, "the owner never comes to its tasks"
+        timer.add_threadsafe(TimerTask(5, lambda: ran.append(1)))
+
+    timer.on_earlier = hand_over_another  # called while the owner takes what was handed over
+    hand_over_another()
+    for taken in range(1, 4):
+        timer.advance_clock(0)
+        assert timer.size == taken
+
+
 def test_the_delay_of_a_handed_over_task_counts_from_the_hand_over() -> None:
     """A busy owner would else stretch every time-out."""
     clock = ManualClock()
