@@ -45,7 +45,9 @@ class ThreadPoolBackground:
 
     async def drain(self) -> None:
         """Waits until nothing is under way, what callbacks submit included."""
-        await self._drained.wait()
+        # Between the last outcome and this task's turn the timer may have submitted more.
+        while self._pending:
+            await self._drained.wait()
 
     def close(self) -> None:
         """Ends the threads; everything is drained, so none of them is at work."""

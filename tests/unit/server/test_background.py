@@ -39,6 +39,32 @@ def test_outcomes_come_back_to_the_loops_thread() -> None:
     asyncio.run(main())
 
 
+def test_nothing_is_under_way_when_draining_has_ended() -> None:
+    """A checkpoint that a timer began as the broker ended would be written by two threads."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        background = ThreadPoolBackground(loop)
+        release = threading.Event()
+        done: list[str] = []
+
+        def submit_late() -> None:
+            background.submit(release.wait, lambda _: done.append("late"), pytest.fail)
+            loop.call_later(0, release.set)
+
+        def on_done(_: None) -> None:
+            done.append("first")
+            # Runs before whoever waits for the end.
+            loop.call_soon(submit_late)
+
+        background.submit(lambda: None, on_done, pytest.fail)
+        await background.drain()
+        assert done == ["first", "late"]
+        background.close()
+
+    asyncio.run(main())
+
+
 def test_our_own_mistakes_reach_the_loops_exception_handler() -> None:
     """Goal: an assertion in a thread is not answered as if a disk had failed."""
 
