@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools import peers
+from tools.free_port import free_port
 
-START_TIMEOUT_S = 90
-STOP_TIMEOUT_S = 30
+START_TIMEOUT_S = 180
+STOP_TIMEOUT_S = 60
 CLUSTER_ID = "T2RyYWRla1BlZXJOb2RlMQ"
 _SINGLE_NODE = {
     "offsets.topic.replication.factor": "1",
@@ -50,14 +51,18 @@ def kafka_node(
     """
     with _temporary_folder() as home:
         data = data_dir or home / "data"
-        port, controller_port = _free_port(), _free_port()
+        port, controller_port = free_port(), free_port()
         lines = _properties(port, controller_port, data) | (settings or {})
         properties = _write_properties(home / "server.properties", lines)
         jars = peers.kafka_jars()
         storage = ["kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", CLUSTER_ID]
         with (home / "log").open("wb") as log:
             subprocess.run(
-                [*_java(jars), *storage, "-c", properties], stdout=log, stderr=log, check=False
+                [*_java(jars), *storage, "-c", properties],
+                stdout=log,
+                stderr=log,
+                timeout=START_TIMEOUT_S,
+                check=False,
             )
         with _running([*_java(jars, heap), "kafka.Kafka", properties], home / "log", port) as pid:
             yield KafkaNode(f"127.0.0.1:{port}", pid, data)
@@ -71,7 +76,7 @@ def zookeeper_kafka_node(data_dir: Path, heap: str = "512m") -> Iterator[KafkaNo
     Raises `peers.PeerUnavailable` as `kafka_node` does.
     """
     with _temporary_folder() as home, _zookeeper(home) as zookeeper:
-        port = _free_port()
+        port = free_port()
         lines = {
             "broker.id": "1",
             "zookeeper.connect": zookeeper,
@@ -88,7 +93,7 @@ def zookeeper_kafka_node(data_dir: Path, heap: str = "512m") -> Iterator[KafkaNo
 @contextlib.contextmanager
 def _zookeeper(home: Path) -> Iterator[str]:
     """A ZooKeeper that keeps its files in `home`; where clients reach it."""
-    port = _free_port()
+    port = free_port()
     lines = {
         "dataDir": str(home / "zookeeper"),
         "clientPort": str(port),
@@ -149,12 +154,6 @@ def _properties(port: int, controller_port: int, data: Path) -> dict[str, str]:
         "share.coordinator.state.topic.min.isr": "1",
         **_SINGLE_NODE,
     }
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _await_started(process: "subprocess.Popen[bytes]", log: Path, port: int) -> None:

@@ -7,13 +7,13 @@ start themselves; only the port is another.
 """
 
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from tools import peers
+from tools.free_port import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -69,16 +69,14 @@ def test_the_first_minute_in_a_shell_and_in_spark(tmp_path: Path) -> None:
         peers.kcat()
     except peers.PeerUnavailable as reason:
         pytest.skip(f"PEER MISSING, NOT TESTED: {reason}")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
+    port = str(free_port())
     start, talk = (block.replace(PORT, port) for block in blocks(ROOT / "README.md", "sh"))
     program = str(Path(sys.executable).parent / start.split()[0])
     broker = subprocess.Popen(
         [program, *start.split()[1:]], cwd=tmp_path, stdout=subprocess.PIPE, text=True
     )
+    assert broker.stdout is not None
     try:
-        assert broker.stdout is not None
         ready = (
             rf"odradek ready bootstrap=127.0.0.1:{port} broker=1 cluster=\S+ started_in_ms=\d+\n"
         )
@@ -89,7 +87,9 @@ def test_the_first_minute_in_a_shell_and_in_spark(tmp_path: Path) -> None:
         ]
         shown = run([sys.executable, "-c", "\n".join(spark)], tmp_path)
         assert "|one spool of thread|" in shown
-    finally:
         broker.terminate()
-        assert broker.wait(30) == 0
+        assert broker.wait(TIMEOUT_S) == 0
+    finally:
+        broker.kill()
+        broker.wait()
         broker.stdout.close()

@@ -35,10 +35,10 @@ threading.setprofile(watch)
 with odradek.Broker() as broker:
     broker.create_topic("walked")
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "acks": "all"})
-    producer.list_topics("walked", 10)
+    producer.list_topics("walked", 60)
     entered.clear()
     producer.produce("walked", b"value")
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
     walked = list(entered)
 threading.setprofile(None)
 print("\\n".join(path.partition("odradek/")[2] for path in walked if "/src/odradek/" in path))

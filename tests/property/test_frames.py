@@ -22,7 +22,7 @@ from odradek.handlers.table import API_TABLE
 from odradek.protocol import messages
 from odradek.records.builder import RecordBatchBuilder
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 ANSWER_MAX_BYTES = 4_000_000
 GROWTH_MAX_BYTES = 128 * 1024 * 1024
 TOPIC = "frames"

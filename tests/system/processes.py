@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 
 READY = "odradek ready "
-STOP_TIMEOUT_S = 30
+STOP_TIMEOUT_S = 60
 
 
 def start_command(data_dir: Path, port: int = 0, *arguments: str) -> list[str]:

@@ -17,7 +17,7 @@ from tests.system.processes import READY, STOP_TIMEOUT_S, start_command
 
 DISK_BYTES = 48 * 1024 * 1024
 RECORD_BYTES = 50_000
-TIMEOUT_S = 30
+TIMEOUT_S = 120
 QUICK_CLEANING = [
     *("--set", "log.retention.check.interval.ms=100"),
     *("--set", "log.segment.delete.delay.ms=0"),

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.system.processes import BrokerProcess
-from tests.system.test_kill import free_port
+from tools.free_port import free_port
 
 ROUNDS = int(os.environ.get("ODRADEK_KILL_ROUNDS", "50"))
 PARTITIONS = 4

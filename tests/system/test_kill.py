@@ -9,7 +9,6 @@ has nothing to say. The rounds are 200; `ODRADEK_KILL_ROUNDS` changes that.
 
 import os
 import random
-import socket
 import time
 from collections import Counter
 from pathlib import Path
@@ -19,10 +18,11 @@ import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.system.processes import BrokerProcess
+from tools.free_port import free_port
 
 ROUNDS = int(os.environ.get("ODRADEK_KILL_ROUNDS", "200"))
 FLUSH_S = 120
-READ_S = 30
+READ_S = 60
 KEYS = 40
 # Enough for a segment or two of each topic.
 ROUND_RECORDS = 600
@@ -46,12 +46,6 @@ BUSY_HOUSEKEEPING = [
 ]
 
 Place = tuple[str, int]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Contents(NamedTuple):
@@ -140,7 +134,7 @@ def create_topics(bootstrap_servers: str) -> None:
     counts = Counter(topic for topic, _ in PARTITIONS)
     topics = [NewTopic(topic, counts[topic], 1, config=CONFIGS[topic]) for topic in counts]
     for created in admin.create_topics(topics).values():
-        created.result(30)
+        created.result(60)
 
 
 def send_until_killed(producer: Producer, ledger: Ledger, sent: int, target: int) -> int:

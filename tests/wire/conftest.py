@@ -21,9 +21,9 @@ from tools import peers
 
 T = TypeVar("T")
 READY = "odradek ready "
-STOP_TIMEOUT_S = 20
-JAVA_TIMEOUT_S = 120
-KAFKAJS_TIMEOUT_S = 60
+STOP_TIMEOUT_S = 60
+JAVA_TIMEOUT_S = 240
+KAFKAJS_TIMEOUT_S = 120
 # What only costs time where every member comes at once.
 NO_INITIAL_DELAY = "group.initial.rebalance.delay.ms=0"
 

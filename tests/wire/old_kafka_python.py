@@ -11,7 +11,7 @@ import sys
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from record_lines import Pairs, encode, read_records
 
-SILENCE_MS = 20_000
+SILENCE_MS = 60_000
 
 
 def produce(records: Pairs, bootstrap: str, version: str, *codecs_and_topics: str) -> None:
@@ -26,7 +26,7 @@ def produce(records: Pairs, bootstrap: str, version: str, *codecs_and_topics: st
         sent = [producer.send(topic, value, key, partition=0) for key, value in records]
         producer.flush()
         for future in sent:
-            print(topic, future.get(timeout=20).offset)
+            print(topic, future.get(timeout=60).offset)
         producer.close()
 
 

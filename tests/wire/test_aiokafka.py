@@ -7,7 +7,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 
 def run(story: Callable[[], Coroutine[None, None, None]]) -> None:

@@ -23,7 +23,7 @@ FIRST_TIME_MS = 1_700_000_000_000
 
 @pytest.fixture
 def cluster(bootstrap: str) -> Iterator[Cluster]:
-    with Cluster(bootstrap, request_timeout_ms=5_000) as cluster:
+    with Cluster(bootstrap, request_timeout_ms=60_000) as cluster:
         yield cluster
 
 
@@ -32,12 +32,12 @@ def partition(bootstrap: str, topic: str) -> TopicPartition:
     """A partition with records whose values are their offsets, one a second, in small batches."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     new = NewTopic(topic, 2, 1, config={"retention.ms": "-1"})
-    admin.create_topics([new])[topic].result(20)
+    admin.create_topics([new])[topic].result(60)
     producer = Producer({"bootstrap.servers": bootstrap, "batch.num.messages": 7, "linger.ms": 50})
     for number in range(RECORDS):
         time_ms = FIRST_TIME_MS + 1000 * number
         producer.produce(topic, value=b"%d" % number, partition=1, timestamp=time_ms)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     return TopicPartition(topic, 1)
 
 
@@ -89,7 +89,9 @@ def test_offsets_outside_the_log_are_out_of_range(
 
 
 def test_a_read_beyond_the_end_gives_up_in_time(bootstrap: str, partition: TopicPartition) -> None:
-    with Cluster(bootstrap, request_timeout_ms=40) as cluster:
+    with Cluster(bootstrap) as cluster:
+        cluster.topics([partition.topic])
+        cluster.request_timeout_ms = 40  # the connection, which is there by now, keeps its own
         reader = PartitionReader(cluster, partition, max_wait_ms=20)
         with pytest.raises(BrokerError, match="should reach") as caught:
             list(reader.read(RECORDS, RECORDS + 1))
@@ -112,7 +114,7 @@ def test_a_broker_that_is_gone_is_a_network_exception() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     with pytest.raises(BrokerError) as caught:
-        BlockingConnection(Address("127.0.0.1", port), client_id="t", timeout_s=1)
+        BlockingConnection(Address("127.0.0.1", port), client_id="t", timeout_s=60)
     assert caught.value.code == ErrorCode.NETWORK_EXCEPTION
 
 
@@ -132,6 +134,6 @@ def test_an_answer_that_is_none_is_a_network_exception(answer: bytes) -> None:
         thread = threading.Thread(target=answer_once)
         thread.start()
         with pytest.raises(BrokerError) as caught:
-            BlockingConnection(Address(*server.getsockname()), client_id="t", timeout_s=5)
+            BlockingConnection(Address(*server.getsockname()), client_id="t", timeout_s=60)
         thread.join()
     assert caught.value.code == ErrorCode.NETWORK_EXCEPTION

@@ -15,7 +15,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
 

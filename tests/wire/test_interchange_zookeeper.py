@@ -18,7 +18,7 @@ import odradek
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jvm")]
 
-TIMEOUT_S = 60
+TIMEOUT_S = 120
 Headers = list[tuple[str, bytes | None]]
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PARTITIONS = {"kept": 1, "spread": 3}

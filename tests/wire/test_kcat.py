@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-TIMEOUT_S = 60
+TIMEOUT_S = 120
 
 
 @pytest.fixture

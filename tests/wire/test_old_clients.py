@@ -30,7 +30,7 @@ from odradek.timer import MockTimer
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jvm")]
 
 HERE = Path(__file__).parent
-TIMEOUT_S = 60
+TIMEOUT_S = 240
 CODECS = ["none", "gzip", "snappy", "lz4"]
 # What topics ask for, by the magic that it means.
 FORMATS = ["0.9.0", "0.10.2", "3.0"]

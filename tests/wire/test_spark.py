@@ -94,7 +94,7 @@ def produce(servers: str, topic: str, codec: str, count: int) -> None:
             on_delivery=lambda error, _: errors.append(error),
         )
         producer.poll(0)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     assert errors == [None] * count
 
 
@@ -193,7 +193,7 @@ def test_records_that_are_gone_are_not_passed_over_in_silence(spark, broker, fil
     topic = fill(count=300)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     for future in admin.delete_records([Position(topic, 1, 40)]).values():
-        future.result(20)
+        future.result(60)
     options = {
         "kafka_bootstrap_servers": broker.bootstrap_servers,
         "subscribe": topic,

@@ -15,7 +15,7 @@ TOPIC = ConfigResource(ResourceType.TOPIC, "orders")
 
 thorough = pytest.mark.parametrize(
     "step",
-    [pytest.param(331, id="some"), pytest.param(7, id="all", marks=pytest.mark.slow)],
+    [pytest.param(331, id="some"), pytest.param(41, id="many", marks=pytest.mark.slow)],
 )
 
 

@@ -1,5 +1,6 @@
 """If these fail, Spark starts on the wrong Java, hangs at its start, or leaves a JVM behind."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -57,15 +58,20 @@ def test_a_jvm_that_ends_at_once_is_reported(tmp_path, monkeypatch) -> None:
 
 
 def test_a_jvm_that_says_nothing_is_ended(tmp_path, monkeypatch) -> None:
-    script = (
-        "import os, sys; open(sys.argv[0] + '.pid', 'w').write(str(os.getpid())); sys.stdin.read()"
-    )
-    fake = program(tmp_path / "java", script)
+    started = []
+
+    class Noted(subprocess.Popen):
+        def __init__(self, *arguments, **more) -> None:
+            super().__init__(*arguments, **more)
+            started.append(self)
+
+    fake = program(tmp_path / "java", "import sys; sys.stdin.read()")
     monkeypatch.setattr(gateway, "find_java", lambda: fake)
+    monkeypatch.setattr(gateway.subprocess, "Popen", Noted)
     with pytest.raises(GatewayError, match="not ready within 1 s"):
         launch({}, timeout_s=1)
-    pid = int(Path(fake + ".pid").read_text())
-    assert not Path(f"/proc/{pid}").exists()
+    (process,) = started
+    assert process.returncode is not None
 
 
 def test_a_jvm_announces_itself_and_ends_with_its_input(tmp_path, monkeypatch) -> None:

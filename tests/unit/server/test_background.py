@@ -111,7 +111,7 @@ def test_rows_do_not_wait_for_each_other() -> None:
     other_row_done = threading.Event()
 
     def slow(hand_over: Callable[[str], None]) -> None:
-        assert other_row_done.wait(30)
+        assert other_row_done.wait(60)
         hand_over("slow")
 
     def quick(hand_over: Callable[[str], None]) -> None:

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 import odradek
 from odradek.clock import ManualClock
 
-TIMEOUT_S = 30
+TIMEOUT_S = 60
 MINUTE_MS = 60_000
 INTERNAL = "__consumer_offsets"
 
