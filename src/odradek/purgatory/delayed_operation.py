@@ -12,16 +12,17 @@ at those, so no other thread can step between (see `odradek.timer.timer_task`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from mypy_extensions import i64, mypyc_attr
 
 from odradek.timer.timer_task import MAX_DELAY_MS, TimerTask, clamp
 
 
-@mypyc_attr(acyclic=True)
 class OperationCounts:
     """What one purgatory counts about its operations, kept by the operations themselves."""
 
-    __slots__ = ("completed", "expired", "pending_watches", "watched")
+    __slots__ = ("completed", "expired", "on_expired", "pending_watches", "watched")
 
     def __init__(self) -> None:
         self.watched: i64 = 0
@@ -32,6 +33,8 @@ class OperationCounts:
         """How many of those by their time-out."""
         self.pending_watches: i64 = 0
         """Under how many keys those that still wait are watched, together."""
+        self.on_expired: Callable[[], object] | None = None
+        """Called on the owner after each time-out: the purgatory may want to purge."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True, acyclic=True)
@@ -121,3 +124,5 @@ class DelayedOperation(TimerTask):
             if counts is not None:
                 counts.expired += 1
             self.on_expiration()
+            if counts is not None and counts.on_expired is not None:
+                counts.on_expired()

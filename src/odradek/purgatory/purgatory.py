@@ -84,6 +84,7 @@ class DelayedOperationPurgatory:
         self.amortised_purge = amortised_purge
         self._watchers: dict[Hashable, Watchers] = {}
         self._counts = OperationCounts()
+        self._counts.on_expired = self._after_completions
         self._watched: i64 = 0
         self._completed_at_once: i64 = 0
         self._completed_at_purge: i64 = 0
@@ -123,8 +124,7 @@ class DelayedOperationPurgatory:
             self.timer.add(operation)
         if operation._completed:  # perhaps meanwhile, so what completed it came before the timer
             operation.cancel()
-        if self.reaper_enabled:
-            self.maybe_purge()
+        self._after_completions()
         return False
 
     def _watch(self, operation: DelayedOperation, keys: Sequence[Hashable]) -> bool:
@@ -162,6 +162,7 @@ class DelayedOperationPurgatory:
         self._drop_completed(key, watchers)
         if completed:
             self._completed_by_check[reason] = self._completed_by_check.get(reason, 0) + completed
+            self._after_completions()
         return completed
 
     def check_and_complete_threadsafe(self, key: Hashable, reason: str = "check") -> None:
@@ -183,6 +184,11 @@ class DelayedOperationPurgatory:
         self._watched -= watchers.purge()
         if not watchers.operations and self._watchers.get(key) is watchers:
             del self._watchers[key]
+
+    def _after_completions(self) -> None:
+        """The reaper's look; here as well as when operations come, since perhaps no more do."""
+        if self.reaper_enabled:
+            self.maybe_purge()
 
     def maybe_purge(self) -> bool:
         """Purges if enough completed operations are still watched; says whether it did."""
@@ -241,7 +247,9 @@ class DelayedOperationPurgatory:
         self._watched = 0
         # What is forgotten counts no more, and if it completes yet, with the old counts.
         forgotten = self._counts
+        forgotten.on_expired = None
         self._counts = OperationCounts()
+        self._counts.on_expired = self._after_completions
         self._counts.watched = self._counts.completed = forgotten.completed
         self._counts.expired = forgotten.expired
 

@@ -13,7 +13,7 @@ class Watchers:
 
     Conditions run while the list is being checked, and they may watch, complete or check
     under the same key. So a purge makes a new list instead of changing the old one, and a
-    check that is under way goes on over the list that it began with.
+    check that is under way goes on over what was in the list that it began with.
     """
 
     __slots__ = ("operations",)
@@ -22,10 +22,15 @@ class Watchers:
         self.operations: list[DelayedOperation] = []
 
     def try_complete_watched(self) -> int:
-        """Checks every operation; how many this call completed."""
+        """Checks every operation that is there now; how many this call completed.
+
+        What conditions and completions watch meanwhile was tried when it was watched; to try
+        it here as well would never end if each completion watches another operation.
+        """
+        operations = self.operations
         completed = 0
-        for operation in self.operations:
-            if operation.safe_try_complete():
+        for position in range(len(operations)):
+            if operations[position].safe_try_complete():
                 completed += 1
         return completed
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 from odradek.clock import ManualClock
 from odradek.timer.system_timer import SystemTimer
@@ -32,10 +33,12 @@ class AsyncioDriver:
         self._armed: asyncio.Handle | None = None
         self._armed_for_ms: int | None = None
         self._unsubscribe: Callable[[], None] | None = None
+        self._woken = False
 
     def start(self) -> None:
         """Takes the timer over; what is due already runs at the loop's next turn."""
         self._loop = asyncio.get_running_loop()
+        self._woken = False
         self._timer.on_earlier = self._arm
         self._timer.on_handed_over = self._wake
         clock = self._timer.clock
@@ -57,10 +60,16 @@ class AsyncioDriver:
             self._unsubscribe = None
 
     def _wake(self) -> None:
-        """Has the loop advance the timer soon; from any thread."""
+        """Has the loop advance the timer soon, once for all who ask; from any thread."""
         loop = self._loop
-        if loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(self._advance)
+        if loop is not None and not self._woken:
+            self._woken = True
+            with suppress(RuntimeError):  # the loop was closed, and there is nobody to wake
+                loop.call_soon_threadsafe(self._turn)
+
+    def _turn(self) -> None:
+        self._woken = False  # first: whoever asks from here on may have something new
+        self._advance()
 
     def _advance(self) -> None:
         if self._loop is None:

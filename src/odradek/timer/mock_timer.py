@@ -16,7 +16,8 @@ class MockTimer(SystemTimer):
     """A `SystemTimer` that never waits: `advance_clock(350)` makes it 350 ms later.
 
     Time goes from one due moment to the next, so a task sees the clock at its own deadline,
-    and one that adds itself again every 100 ms runs three times in 350 ms.
+    and one that adds itself again every 100 ms runs three times in 350 ms. A task may move
+    the clock as well: what becomes due by that runs after it has returned.
     """
 
     def __init__(
@@ -39,10 +40,14 @@ class MockTimer(SystemTimer):
         clock = self.manual_clock
         if timeout_ms < 0:
             raise ValueError(f"a clock cannot go back by {-timeout_ms} ms")
+        if self._running:
+            clock.advance(timeout_ms)
+            return False
         until_ms = clock.monotonic_ms() + timeout_ms
         any_due = self.advance(0, UNLIMITED)
         while (due_ms := self.next_due_ms()) is not None and due_ms <= until_ms:
             clock.advance(max(0, due_ms - clock.monotonic_ms()))
             any_due = self.advance(0, UNLIMITED) or any_due
-        clock.advance(until_ms - clock.monotonic_ms())
+            until_ms = max(until_ms, clock.monotonic_ms())
+        clock.advance(max(0, until_ms - clock.monotonic_ms()))
         return self.advance(0, UNLIMITED) or any_due

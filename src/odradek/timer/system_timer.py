@@ -14,6 +14,7 @@ Rules that are easy to break:
 - With `max_tasks` a call stops after so many cells, in the middle of a bucket if need be,
   which then stays in hand for the next call: ten million tasks due at one moment do not keep
   an event loop from its other work. `next_due_ms` says "now" as long as something is left.
+  It takes as many hand-overs at most; if more are there, the owner is woken for them again.
 - Time never goes back. While a clock stands still or jumps back, nothing fires and nothing
   is lost; when it has caught up, the rest is due.
 
@@ -148,6 +149,9 @@ class SystemTimer(Timer):
         # Appending comes before looking, and the owner clears the flag before it empties the
         # queue: whatever is appended is either still met, or wakes the owner again.
         self._handed_over.append((task, self.clock.monotonic_ms() + task.delay_ms))
+        self._wake_owner()
+
+    def _wake_owner(self) -> None:
         if not self._woken:
             self._woken = True
             self._wakeup.set()
@@ -158,14 +162,16 @@ class SystemTimer(Timer):
         """Has the owner call `action` when it next advances the clock."""
         self.add_threadsafe(TimerTask(0, action))
 
-    def _take_handed_over(self) -> None:
+    def _take_handed_over(self, max_tasks: i64) -> None:
         self._woken = False
         # What comes meanwhile wakes the owner again: taking it now as well would never end
         # while another thread hands over faster than this one takes.
-        for _ in range(len(self._handed_over)):
+        for _ in range(min(len(self._handed_over), max_tasks)):
             task, expiration_ms = self._handed_over.popleft()
             if not task.cancelled:
                 self._place(task, expiration_ms)
+        if self._handed_over:
+            self._wake_owner()
 
     def advance_clock(self, timeout_ms: int) -> bool:
         """Runs all that is due, after waiting at most `timeout_ms` for something to be."""
@@ -176,10 +182,10 @@ class SystemTimer(Timer):
 
         With no limit, a task that adds itself again with no delay goes on forever.
         """
-        self._take_handed_over()
+        self._take_handed_over(max_tasks)
         self._read_clock()
         if timeout_ms > 0 and not self._something_due():
-            self._wait(timeout_ms)
+            self._wait(timeout_ms, max_tasks)
         return self._fire(max_tasks)
 
     def _something_due(self) -> bool:
@@ -189,7 +195,7 @@ class SystemTimer(Timer):
             or not self._ready.empty
         )
 
-    def _wait(self, timeout_ms: int) -> None:
+    def _wait(self, timeout_ms: int, max_tasks: i64) -> None:
         """Sleeps until something is due or the time is over; takes hand-overs meanwhile."""
         until_ms = self._now_ms + timeout_ms
         clock = self.clock
@@ -198,7 +204,7 @@ class SystemTimer(Timer):
         while woken and not self._closed:
             self._wakeup.clear()
             # What came before the flag was cleared must not be slept over.
-            self._take_handed_over()
+            self._take_handed_over(max_tasks)
             self._read_clock()
             sleep_ms = min(until_ms, self._queue.first_due_ms) - self._now_ms
             if sleep_ms <= 0 or self._something_due():

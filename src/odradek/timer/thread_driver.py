@@ -2,14 +2,15 @@
 
 The thread sleeps until the next bucket is due and runs the tasks; with nothing pending it is
 never woken. Everybody else hands over: `Timer.add_threadsafe`, `Timer.call_threadsafe`,
-`TimerTask.cancel`.
+`TimerTask.cancel`. What is due runs in slices, between which hand-overs are taken, so that
+tasks that never come to an end do not keep the thread from being stopped.
 """
 
 from __future__ import annotations
 
 import threading
 
-from odradek.timer.system_timer import ONE_DAY_MS, UNLIMITED, SystemTimer
+from odradek.timer.system_timer import ONE_DAY_MS, SystemTimer
 
 
 class ThreadDriver:
@@ -19,8 +20,10 @@ class ThreadDriver:
     by itself when a task closes the timer.
     """
 
-    def __init__(self, timer: SystemTimer, name: str = "timer") -> None:
+    def __init__(self, timer: SystemTimer, name: str = "timer", slice_tasks: int = 1000) -> None:
+        """`slice_tasks`: after so many tasks the thread looks at what was handed over."""
         self._timer = timer
+        self._slice_tasks = slice_tasks
         self._stopping = False
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
 
@@ -41,7 +44,7 @@ class ThreadDriver:
 
     def _work(self) -> None:
         while not self._stopping and not self._timer.closed:
-            self._timer.advance(ONE_DAY_MS, UNLIMITED)
+            self._timer.advance(ONE_DAY_MS, self._slice_tasks)
 
     def __enter__(self) -> ThreadDriver:
         self.start()

@@ -258,6 +258,26 @@ def test_a_purge_comes_when_the_completed_outnumber_limit_and_pending() -> None:
     assert hall.purgatory.watched == 21
 
 
+@pytest.mark.parametrize("amortised", [True, False])
+def test_time_outs_are_purged_though_nothing_is_watched_any_more(amortised: bool) -> None:
+    """Clients that go away all at once would leave their requests in memory for good."""
+    hall = Hall(purge_interval=10, amortised_purge=amortised)
+    for i in range(100):
+        hall.watch(f"key{i}", delay_ms=5)
+    hall.timer.advance_clock(5)
+    assert (hall.purgatory.delayed, hall.purgatory.stats.expired) == (0, 100)
+    assert len(hall.purgatory._watchers) == hall.purgatory.watched <= 11
+
+
+def test_what_one_key_completes_is_purged_from_the_others() -> None:
+    """An operation waits under many keys, and perhaps nothing ever happens under the rest."""
+    hall = Hall(purge_interval=10)
+    for i in range(100):
+        hall.watch("a", f"key{i}").ready = True
+    assert hall.purgatory.check_and_complete("a") == 100
+    assert hall.purgatory.watched == 0
+
+
 def test_the_published_rule_purges_by_its_estimate() -> None:
     """It is selectable so that it can be measured and compared."""
     hall = Hall(purge_interval=10, amortised_purge=False)
@@ -313,6 +333,23 @@ def test_checking_from_on_complete(hall: Hall) -> None:
     assert second.events == ["complete"]
     assert hall.purgatory.watched == 1
     assert hall.purgatory.delayed == 1
+
+
+def test_a_check_ends_though_every_completion_watches_another_operation(hall: Hall) -> None:
+    """Clients that ask again at once would hold the loop in one check for ever."""
+    watched: list[Waiting] = []
+
+    def watch_another() -> None:
+        if len(watched) < 100:
+            operation = hall.watch("a")
+            operation.ready = True
+            operation.on_complete = watch_another  # type: ignore[method-assign]
+            watched.append(operation)
+
+    watch_another()
+    assert hall.purgatory.check_and_complete("a") == 1
+    assert (len(watched), hall.purgatory.delayed) == (2, 1)
+    assert hall.purgatory.check_and_complete("a") == 1
 
 
 def test_a_completion_that_arrives_during_a_check_is_not_lost(hall: Hall) -> None:

@@ -79,6 +79,40 @@ def test_the_loop_gets_its_turn_between_slices() -> None:
     run_on_loop(story)
 
 
+def test_a_clock_that_is_moved_many_times_wakes_the_loop_once() -> None:
+    """A thread that moves it faster than the loop turns would fill the loop without end."""
+
+    async def story(clock: ManualClock, timer: SystemTimer) -> None:
+        await turns()
+        ran: list[str] = []
+        timer.add(TimerTask(1000, lambda: ran.append("a")))
+        loop = asyncio.get_running_loop()
+        asked: list[object] = []
+        ask = loop.call_soon_threadsafe
+        loop.call_soon_threadsafe = lambda *what: (asked.append(what), ask(*what))[1]  # type: ignore[method-assign, assignment]
+        for _ in range(1000):
+            clock.advance(1)
+        assert len(asked) == 1
+        await turns()
+        assert ran == ["a"]
+        clock.advance(1)
+        assert len(asked) == 2
+
+    run_on_loop(story)
+
+
+def test_a_hand_over_to_a_loop_that_was_closed_is_no_error() -> None:
+    """A program that ends is not to be told of it by every thread that still hands over."""
+    timer = SystemTimer(ManualClock())
+
+    async def story() -> None:
+        AsyncioDriver(timer).start()
+
+    asyncio.run(story())
+    timer.call_threadsafe(lambda: None)
+    timer.close()
+
+
 def test_other_threads_hand_over_to_the_loop() -> None:
     """Nothing but the hand-over wakes an idle loop."""
 
@@ -263,6 +297,26 @@ def test_a_thread_runs_what_others_hand_over() -> None:
         timer.add_threadsafe(TimerTask(2, note))
         assert done.wait(60)
     assert runner == ["reaper"]
+
+
+def test_a_thread_takes_hand_overs_beside_tasks_that_never_end() -> None:
+    """Nobody could stop it: a task that adds itself again is always due."""
+    timer = SystemTimer(SystemClock())
+    runs: list[int] = []
+    taken = threading.Event()
+
+    class Greedy(TimerTask):
+        def run(self) -> None:
+            if not runs:
+                timer.call_threadsafe(taken.set)
+            runs.append(1)
+            if len(runs) < 100_000 and not taken.is_set():
+                timer.add(self)
+
+    with ThreadDriver(timer, slice_tasks=10):
+        timer.add_threadsafe(Greedy(0))
+        assert taken.wait(60)
+    assert len(runs) <= 20
 
 
 def test_stopping_a_thread_leaves_what_is_pending() -> None:

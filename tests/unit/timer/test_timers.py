@@ -194,6 +194,31 @@ def test_a_task_cannot_advance_the_timer_that_runs_it() -> None:
     assert answers == [False]
 
 
+def test_a_task_that_moves_a_mock_timer_on_is_not_interrupted_and_nothing_hangs() -> None:
+    """What becomes due by that waits until the task has returned; a test would else never end."""
+    timer = MockTimer()
+    ran: list[str] = []
+
+    def move_on() -> None:
+        assert not timer.advance_clock(10)
+        ran.append(f"mover at {timer.now_ms}")
+
+    timer.add(TimerTask(5, move_on))
+    for delay_ms in (8, 15, 16):
+        timer.add(TimerTask(delay_ms, lambda d=delay_ms: ran.append(f"{d} at {timer.now_ms}")))
+    assert timer.advance_clock(6)
+    assert ran == ["mover at 15", "8 at 15", "15 at 15"]
+    assert (timer.now_ms, timer.size) == (15, 1)
+
+
+def test_a_task_may_move_the_clock_of_a_mock_timer() -> None:
+    """Code under test that holds the clock moves it; the timer follows, and does not go back."""
+    timer = MockTimer()
+    timer.add(TimerTask(5, lambda: timer.manual_clock.advance(10)))
+    assert timer.advance_clock(6)
+    assert timer.now_ms == 15
+
+
 def test_an_exception_is_told_once_and_the_wheel_goes_on() -> None:
     """One bad task would stop all time-outs of a broker."""
     told: list[tuple[TimerTask, Exception]] = []
@@ -447,6 +472,21 @@ def test_the_owner_takes_only_what_was_handed_over_before_it_looked() -> None:
     for taken in range(1, 4):
         timer.advance_clock(0)
         assert timer.size == taken
+
+
+def test_hand_overs_are_taken_in_slices() -> None:
+    """A million of them would hold up an event loop as a million time-outs of one moment do."""
+    timer = SystemTimer(ManualClock())
+    wakes: list[int] = []
+    timer.on_handed_over = lambda: wakes.append(timer.size)
+    for _ in range(25):
+        timer.add_threadsafe(TimerTask(50))
+    assert wakes == [0]
+    timer.advance(0, 10)
+    timer.advance(0, 10)
+    assert (timer.size, wakes) == (20, [0, 10, 20])
+    timer.advance(0, 10)
+    assert (timer.size, wakes) == (25, [0, 10, 20])
 
 
 def test_the_delay_of_a_handed_over_task_counts_from_the_hand_over() -> None:
