@@ -21,7 +21,7 @@ TESTS = [
     "tests/property/test_purgatory_model.py",
     "tests/unit/purgatory/test_meetings.py",
 ]
-TIMEOUT_S = 60
+TIMEOUT_S = 600
 
 
 class Mutation(NamedTuple):

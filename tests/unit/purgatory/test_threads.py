@@ -1,7 +1,8 @@
 """Who may call what from other threads: completing is safe, and exactly once.
 
 The interpreter is told to switch threads as often as it can, so that every place where it
-may switch is met; the operations have to come out even all the same.
+may switch is met; the operations have to come out even all the same. Every thread has so much
+to do and no more: one that went on until another is done could keep that one from being done.
 """
 
 import sys
@@ -15,6 +16,8 @@ from odradek.purgatory import DelayedOperation, DelayedOperationPurgatory
 from odradek.timer import SystemTimer
 
 OPERATIONS = 300
+ROUNDS = 30
+PATIENCE_S = 300
 
 
 @pytest.fixture(autouse=True)
@@ -50,18 +53,19 @@ def run_together(*works: Callable[[], object]) -> None:
     failures: list[BaseException] = []
 
     def guarded(work: Callable[[], object]) -> None:
-        gate.wait()
         try:
+            gate.wait(PATIENCE_S)
             work()
         except BaseException as failure:
             failures.append(failure)
             raise
 
-    threads = [threading.Thread(target=guarded, args=(work,)) for work in works]
+    threads = [threading.Thread(target=guarded, args=(work,), daemon=True) for work in works]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
     assert failures == []
 
 
@@ -98,30 +102,34 @@ def test_an_owner_and_other_threads_leave_nothing_behind() -> None:
     timer = SystemTimer(SystemClock())
     purgatory = DelayedOperationPurgatory("test", timer, purge_interval=10)
     operations = [Counted(i % 7) for i in range(OPERATIONS)]
-    watching_done = threading.Event()
+    rounds = [operations[i::ROUNDS] for i in range(ROUNDS)]
+    gate = threading.Barrier(3)
 
     def own() -> None:
-        for i, operation in enumerate(operations):
-            purgatory.try_complete_else_watch(operation, [i % 5, "all"])
-            timer.advance_clock(0)
-        watching_done.set()
-        while timer.size:
-            timer.advance_clock(50)
+        for watched in rounds:
+            gate.wait(PATIENCE_S)
+            for i, operation in enumerate(watched):
+                purgatory.try_complete_else_watch(operation, [i % 5, "all"])
+                timer.advance_clock(0)
 
     def force() -> None:
-        while not watching_done.is_set():
-            for operation in operations[::3]:
+        for watched in rounds:
+            gate.wait(PATIENCE_S)
+            for operation in watched[::3] * 5:
                 operation.force_complete()
 
     def hand_over() -> None:
-        while not watching_done.is_set():
-            for i, operation in enumerate(operations[::2]):
+        for watched in rounds:
+            gate.wait(PATIENCE_S)
+            for i, operation in enumerate(watched[::2] * 5):
                 operation.ready = True
                 operation.safe_try_complete()
                 purgatory.check_and_complete_threadsafe(i % 5)
 
     run_together(own, force, hand_over)
     timer.advance_clock(0)
+    while timer.size:
+        timer.advance_clock(50)
     assert all(len(one.completions) == 1 for one in operations)
     assert sum(len(one.expirations) for one in operations) == purgatory.stats.expired
     purgatory.purge()

@@ -2,7 +2,7 @@
 
 import gc
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -11,6 +11,7 @@ from odradek.timer import MockTimer, TimerTask
 
 # A few blocks come and go with the interpreter's own caches and integers.
 SLACK_BLOCKS = 100
+TRIES = 3
 
 
 @pytest.fixture(autouse=True)
@@ -21,6 +22,23 @@ def no_cyclic_collector() -> Iterator[None]:
     gc.enable()
 
 
+def blocks_left_by(work: Callable[[], object]) -> int:
+    """What a second run of `work` leaves behind; the first makes what is made only once.
+
+    The least of several tries: a leak is in all of them, while what another thread of this process
+    (the one that brings the next tests) happens to receive meanwhile is not.
+    """
+    work()
+    return min(growth(work) for _ in range(TRIES))
+
+
+def growth(work: Callable[[], object]) -> int:
+    """By how many blocks the memory grows during `work`."""
+    before = sys.getallocatedblocks()
+    work()
+    return sys.getallocatedblocks() - before
+
+
 def add_and_cancel(timer: MockTimer, rounds: int) -> None:
     for i in range(rounds):
         task = TimerTask(1 + i % 30_000)
@@ -28,17 +46,20 @@ def add_and_cancel(timer: MockTimer, rounds: int) -> None:
         task.cancel()
 
 
-@pytest.mark.parametrize(
-    "rounds", [20_000, pytest.param(10_000_000, marks=pytest.mark.slow)], ids=["few", "many"]
-)
-def test_cancelled_tasks_are_freed_at_once(rounds: int) -> None:
+def test_cancelled_tasks_are_freed_at_once() -> None:
     """A broker that lives for months would drown in time-outs that were cancelled."""
     timer = MockTimer()
-    add_and_cancel(timer, 20_000)
-    before = sys.getallocatedblocks()
-    add_and_cancel(timer, rounds)
+    assert blocks_left_by(lambda: add_and_cancel(timer, 20_000)) < SLACK_BLOCKS
     assert timer.size == 0
-    assert sys.getallocatedblocks() - before < SLACK_BLOCKS
+
+
+@pytest.mark.slow
+def test_ten_million_cancelled_tasks_leave_nothing() -> None:
+    """What is left by one in a thousand does not show among twenty thousand."""
+    timer = MockTimer()
+    add_and_cancel(timer, 20_000)
+    assert growth(lambda: add_and_cancel(timer, 10_000_000)) < 10 * SLACK_BLOCKS
+    assert timer.size == 0
 
 
 def test_tasks_that_ran_are_freed_at_once() -> None:
@@ -50,10 +71,7 @@ def test_tasks_that_ran_are_freed_at_once() -> None:
             timer.add(TimerTask(1 + i % 700))
         timer.advance_clock(800)
 
-    add_and_run()
-    before = sys.getallocatedblocks()
-    add_and_run()
-    assert sys.getallocatedblocks() - before < SLACK_BLOCKS
+    assert blocks_left_by(add_and_run) < SLACK_BLOCKS
 
 
 @pytest.mark.parametrize("fired_ms", [0, 400])
@@ -68,10 +86,7 @@ def test_a_closed_timer_lets_go_of_every_level(fired_ms: int) -> None:
         timer.close()
         assert timer.size == 0
 
-    open_and_close()
-    before = sys.getallocatedblocks()
-    open_and_close()
-    assert sys.getallocatedblocks() - before < SLACK_BLOCKS
+    assert blocks_left_by(open_and_close) < SLACK_BLOCKS
 
 
 class Brief(DelayedOperation):
@@ -96,8 +111,5 @@ def test_completed_operations_are_freed_by_the_purge() -> None:
             operation.force_complete()
         purgatory.purge()
 
-    watch_and_complete()
-    before = sys.getallocatedblocks()
-    watch_and_complete()
+    assert blocks_left_by(watch_and_complete) < SLACK_BLOCKS
     assert purgatory.watched == 0
-    assert sys.getallocatedblocks() - before < SLACK_BLOCKS
