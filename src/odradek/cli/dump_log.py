@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
+from odradek.cli.arguments import add_format
 from odradek.cli.record_decoders import (
     RecordDecoder,
     coordinator_decoder,
@@ -124,7 +125,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="show the records of __transaction_state",
     )
-    parser.add_argument("--format", choices=("text", "json"), default="text")
+    add_format(parser, "an object a line")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -135,14 +136,9 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"odradek: {error}", file=sys.stderr)
         return 2
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
-    try:
-        for path in arguments.files.split(","):
-            dump.file(path.strip())
-        dump.report()
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read has seen enough; nothing more can be flushed either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    for path in arguments.files.split(","):
+        dump.file(path.strip())
+    dump.report()
     return 1 if dump.has_findings else 0
 
 

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Final
 
+from odradek.cli.arguments import add_format
 from odradek.cli.directory_lock import held_still
 from odradek.metadata.embedded import schema
 from odradek.metadata.embedded.database import Database
@@ -42,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--deep", action="store_true", help="look into every record, not only at checksums"
     )
-    parser.add_argument("--format", choices=("text", "json"), default="text")
+    add_format(parser, "an object for each finding")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -20,6 +20,7 @@ from contextlib import ExitStack
 from typing import Final, NamedTuple
 from uuid import UUID, uuid4
 
+from odradek.cli.arguments import add_format, natural_number
 from odradek.cli.directory_lock import held_still
 from odradek.config import TOPIC_SETTINGS, ConfigError
 from odradek.config.topic import parse_topic_settings
@@ -81,11 +82,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--broker-id",
         metavar="N",
-        type=int,
+        type=natural_number,
         default=1,
         help="the id of the broker that will serve it (default: 1)",
     )
-    parser.add_argument("--format", choices=("text", "json"), default="text")
+    add_format(parser, "the summary as an object")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -2,17 +2,24 @@
 
 A command's module has `add_arguments(parser)` and `run(arguments) -> int`, the exit status:
 0, 1 when the broker or the environment refused, 2 for wrong usage. It may have `epilog()`,
-which its `--help` ends with. Only the module that is
-asked for is imported, since most commands need little and `start` should start quickly.
+which its `--help` ends with. Only the module that is asked for is imported, since most
+commands need little and `start` should start quickly.
+
+A command that is interrupted, or whose reader goes away (`odradek dump-log ... | head`), ends
+without a word and with the status that a shell knows these ends by.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Final, NamedTuple
 
 from odradek import __version__
+
+INTERRUPTED: Final = 128 + 2
+READER_GONE: Final = 128 + 13
 
 
 class Command(NamedTuple):
@@ -35,12 +42,28 @@ COMMANDS: Final = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command; returns its exit status. Wrong usage exits with 2 from here."""
+    try:
+        try:
+            return run_command(list(sys.argv[1:] if argv is None else argv))
+        finally:
+            print(end="", flush=True)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Python flushes once more at its end; what is left must have somewhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return READER_GONE
+
+
+def run_command(words: Sequence[str]) -> int:
+    """Parses `words` and runs the command that they name; returns its exit status."""
     if not __debug__:
         # Assertions are part of how the broker protects its data; they stay on.
         print("odradek: python -O is not supported: it switches assertions off", file=sys.stderr)
         return 1
-    words = list(sys.argv[1:] if argv is None else argv)
-    arguments = build_parser(words).parse_args(words)
+    arguments, unknown = build_parser(words).parse_known_args(words)
+    if unknown:
+        arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     module = import_module(arguments.module)
     status: int = module.run(arguments)
     return status
@@ -58,11 +81,11 @@ def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
         subparser = subparsers.add_parser(
             command.name,
             help=command.help,
-            description=command.help.capitalize() + ".",
+            description=command.help[0].upper() + command.help[1:] + ".",
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
-        subparser.set_defaults(module=command.module)
+        subparser.set_defaults(module=command.module, parser=subparser)
         if command.name == named:
             module = import_module(command.module)
             module.add_arguments(subparser)

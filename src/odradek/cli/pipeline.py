@@ -9,6 +9,8 @@ import re
 import sys
 from typing import Final
 
+from odradek.cli.arguments import positive_number
+
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours"}
 
 
@@ -31,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-records",
         metavar="N",
-        type=positive,
+        type=positive_number,
         help="how many records a batch takes at most (default: all that wait)",
     )
     how_often = parser.add_mutually_exclusive_group()
@@ -59,13 +61,6 @@ def interval(text: str) -> str:
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no interval such as 30s, 5m or 1h")
     return f"{match[1]} {_UNITS[match[2]]}"
-
-
-def positive(text: str) -> int:
-    """Reads a number of at least 1."""
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
-    return int(text)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -14,12 +14,16 @@ import signal
 import sys
 import textwrap
 import time
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from odradek.cli.arguments import natural_number
 from odradek.clock import SystemClock
 from odradek.config import BROKER_SETTINGS, BrokerConfig, ConfigError, Setting, parse_properties
 from odradek.config.single_node import SINGLE_NODE_DEFAULTS
 from odradek.server.errors import StartError
+
+if TYPE_CHECKING:
+    from odradek.server.broker import BrokerServer
 
 DEFAULT_DATA_DIR: Final = "odradek-data"
 LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -40,10 +44,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME://HOST:PORT",
         action="append",
         default=[],
-        help="where to listen, any number of times; port 0 takes a free one; sets listeners",
+        help="where to listen, any number of times; port 0 takes a free one; sets listeners "
+        "(default: PLAINTEXT://:9092)",
     )
-    parser.add_argument("--broker-id", metavar="N", type=int, help="sets broker.id (default: 1)")
-    parser.add_argument("--config", metavar="FILE", help="settings in the form server.properties")
+    parser.add_argument(
+        "--broker-id", metavar="N", type=natural_number, help="sets broker.id (default: 1)"
+    )
+    parser.add_argument(
+        "--config", metavar="FILE", help="settings in the form of Kafka's server.properties"
+    )
     parser.add_argument(
         "--set",
         metavar="KEY=VALUE",
@@ -72,16 +81,19 @@ def run(arguments: argparse.Namespace) -> int:
     started_ns = time.monotonic_ns()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=LOG_FORMAT)
     # Imported here: usage errors and --help need no broker.
+    from odradek.server.broker import BrokerServer
     from odradek.server.event_loop import new_event_loop
 
     try:
         config = BrokerConfig({**SINGLE_NODE_DEFAULTS, **collect_settings(arguments)})
         if config["zookeeper.connect"]:
             raise StartError("Clusters on ZooKeeper are not available yet; start without it")
+        if config.broker_id < 0:
+            raise StartError("A broker needs a broker.id of its own, a number of at least 0")
         if config.unknown:
             logger.warning("Unknown settings are ignored: %s", ", ".join(config.unknown))
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(serve(config, started_ns))
+            runner.run(serve(BrokerServer(config, SystemClock()), started_ns))
     except (StartError, ConfigError) as error:
         print(f"odradek: {error}", file=sys.stderr)
         return 1
@@ -125,31 +137,30 @@ def read_properties(path: str) -> dict[str, str]:
         raise StartError(f"Cannot read {path}: {reason}") from error
 
 
-async def serve(config: BrokerConfig, started_ns: int) -> None:
+async def serve(server: "BrokerServer", started_ns: int) -> None:
     """Starts, says so, waits for a signal, and stops in order.
 
     Raises:
         StartError: the broker cannot be started.
     """
-    from odradek.server.broker import BrokerServer
-
     asked_to_stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked_to_stop.set)
-    server = BrokerServer(config, SystemClock())
     await server.start()
-    started_in_ms = (time.monotonic_ns() - started_ns) // 1_000_000
-    print(
-        f"odradek ready bootstrap={server.bootstrap_servers} broker={config.broker_id} "
-        f"cluster={server.cluster_id} started_in_ms={started_in_ms}",
-        flush=True,
-    )
-    ease_collector()
-    await asked_to_stop.wait()
-    logger.info("Stopping")
-    await server.stop()
-    logger.info("Stopped")
+    try:
+        started_in_ms = (time.monotonic_ns() - started_ns) // 1_000_000
+        print(
+            f"odradek ready bootstrap={server.bootstrap_servers} broker={server.config.broker_id} "
+            f"cluster={server.cluster_id} started_in_ms={started_in_ms}",
+            flush=True,
+        )
+        ease_collector()
+        await asked_to_stop.wait()
+    finally:
+        logger.info("Stopping")
+        await server.stop()
+        logger.info("Stopped")
 
 
 def ease_collector() -> None:

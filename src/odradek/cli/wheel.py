@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from odradek.cli.arguments import add_format
 from odradek.cli.wheel_drawing import draw_svg, draw_text
 from odradek.cli.wheel_screen import Screen
 from odradek.cli.wheel_show import CommandError, Snapshot, WheelShow
@@ -42,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--svg", metavar="DIR", help="with --do: a picture 1.svg, 2.svg, ... after each command"
     )
-    parser.add_argument("--format", choices=("text", "json"), default="text")
+    add_format(parser, "with --do: an object after each command")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -63,6 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
     except CommandError as error:
         print(f"odradek: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:
+        raise
     except OSError as error:
         print(f"odradek: cannot write: {error}", file=sys.stderr)
         return 1

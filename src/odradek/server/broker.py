@@ -289,6 +289,8 @@ async def outcome(begin: Callable[[OnDone[T]], None]) -> T:
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
     def on_done(result: T | BrokerError) -> None:
+        if future.done():
+            return  # whoever waited was cancelled
         if isinstance(result, BrokerError):
             future.set_exception(result)
         else:

@@ -1,11 +1,15 @@
 """The table of commands: every row leads to a module that can parse and run."""
 
+import os
+import subprocess
+import sys
 from importlib import import_module
 
 import pytest
 
 from odradek import __version__
-from odradek.cli.main import COMMANDS, Command, main
+from odradek.cli import wheel
+from odradek.cli.main import COMMANDS, INTERRUPTED, READER_GONE, Command, main
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
@@ -26,3 +30,52 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--version"])
     assert capsys.readouterr().out == f"odradek {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (["start", "--help"], 0),  # the parser's own printing passes over it
+        (["wheel", "--do", "step 1"], READER_GONE),
+        (["wheel", "--do", "step 1;" * 500], READER_GONE),
+    ],
+    ids=["help", "little", "much"],
+)
+def test_a_reader_may_go_away(words: list[str], status: int) -> None:
+    """Goal: `odradek ... | head` shows what was asked for and no traceback behind it."""
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "odradek", *words],
+            stdout=write_end,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    finally:
+        os.close(write_end)
+    assert (done.returncode, done.stderr) == (status, "")
+
+
+def test_a_command_may_be_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: Ctrl-C ends any command without a traceback, and its status tells of it."""
+
+    def interrupt(_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(wheel, "run", interrupt)
+    assert main(["wheel"]) == INTERRUPTED
+
+
+def test_an_unknown_flag_is_answered_with_the_commands_own_usage(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Goal: who mistypes a flag sees those that there are."""
+    with pytest.raises(SystemExit) as ended:
+        main(["fsck", "--deeep", "data"])
+    assert ended.value.code == 2
+    error = capsys.readouterr().err
+    assert "usage: odradek fsck" in error
+    assert error.endswith("odradek fsck: error: unrecognized arguments: --deeep\n")

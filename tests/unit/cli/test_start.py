@@ -68,6 +68,7 @@ def test_a_files_log_dir_is_kept(tmp_path: Path) -> None:
         (["--zookeeper", "localhost:2181"], "not available yet"),
         (["--config", "/does/not/exist"], "No such file"),
         (["--data-dir", "/dev/null/data"], "/dev/null"),
+        (["--set", "broker.id=-1"], "broker.id"),
     ],
 )
 def test_refusals_are_one_line(
@@ -83,7 +84,13 @@ def test_refusals_are_one_line(
 
 
 @pytest.mark.parametrize(
-    "words", [["start", "--set", "novalue"], ["start", "--broker-id", "x"], []]
+    "words",
+    [
+        ["start", "--set", "novalue"],
+        ["start", "--broker-id", "x"],
+        ["start", "--broker-id", "-5"],
+        [],
+    ],
 )
 def test_wrong_usage_is_status_2(words: list[str]) -> None:
     """Goal: scripts can tell a typing mistake from a refusal."""
