@@ -6,6 +6,7 @@ too: the sources of `odradek` and of the benchmark are copied into a folder name
 contents and built there, and the measuring process gets that folder as its first path.
 """
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -79,14 +80,20 @@ def run(module: str, *arguments: str) -> str:
 
 
 def compiled() -> Path:
-    """The folder with the compiled copy, made now if these sources were never compiled before."""
+    """The folder with the compiled copy, made now if these sources were never compiled before.
+
+    Who comes while another process makes it waits for that one.
+    """
     files = sources()
     digest = hashlib.sha256(SETUP.encode() + sys.version.encode())
     for name, path in sorted(files.items()):
         digest.update(name.encode() + path.read_bytes())
     folder = CACHE / f"native-{digest.hexdigest()[:16]}"
-    if not (folder / ".complete").exists():
-        build(folder, files)
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / ".complete").exists():
+            build(folder, files)
     return folder
 
 
