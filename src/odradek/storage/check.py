@@ -484,7 +484,7 @@ class PartitionCheck:
             return
         if self._is_damaged:
             return
-        for offset, problem in self._epochs.compare(epochs, log.end_offset):
+        for offset, problem in self._epochs.compare(epochs, log.start_offset, log.end_offset):
             self._find(name, problem, offset=offset, remedy=REBUILT)
 
     def _check_names(self, present: Sequence[str]) -> None:

@@ -76,10 +76,11 @@ class EpochCheck:
             self._seen.append((epoch, header.base_offset))
 
     def compare(
-        self, epochs: Sequence[tuple[int, int]], log_end_offset: int
+        self, epochs: Sequence[tuple[int, int]], log_start_offset: int, log_end_offset: int
     ) -> list[tuple[int, str]]:
         """What is wrong with a checkpoint: offsets, and what."""
         problems = []
+        epochs = _from_start(epochs, log_start_offset)
         starts = dict(self._seen)
         for index, (epoch, start_offset) in enumerate(epochs):
             if start_offset > log_end_offset:
@@ -104,3 +105,13 @@ class EpochCheck:
             return False
         # The log's start may have been raised; compaction may have taken the first batches.
         return (is_first and seen < start_offset) or (not self._is_complete and seen > start_offset)
+
+
+def _from_start(
+    epochs: Sequence[tuple[int, int]], log_start_offset: int
+) -> Sequence[tuple[int, int]]:
+    """The epochs as the next start cuts them, where a crash kept retention from doing so."""
+    below = sum(start_offset <= log_start_offset for _, start_offset in epochs)
+    if below == 0:
+        return epochs
+    return [(epochs[below - 1][0], log_start_offset), *epochs[below:]]

@@ -128,6 +128,8 @@ def open_log(
     epochs = loader.load_epochs(segments, log_end_offset)
     log_start_offset = max(opening.log_start_offset, segments.first.base_offset)
     log_start_offset = min(log_start_offset, log_end_offset)
+    # A crash may have come between the removal of segments and that of their epochs.
+    epochs.truncate_from_start(log_start_offset)
     producers = ProducerStateManager(str(topic_partition))
     snapshot_offset = replay_producers(
         directory.file_system,

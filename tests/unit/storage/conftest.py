@@ -69,9 +69,13 @@ class World:
 
     def log(self, manager: LogManager | None = None, **settings: str) -> Log:
         """The log of `orders-0`, with a topic's settings in snake case."""
-        names = {name.replace("_", "."): text for name, text in settings.items()}
-        config = LogConfig(parse_topic_settings(names))
+        config = self.config(**settings)
         return (manager or self.start()).get_or_create(ORDERS, ORDERS_ID, config)
+
+    def config(self, **settings: str) -> LogConfig:
+        """A topic's settings, given in snake case."""
+        names = {name.replace("_", "."): text for name, text in settings.items()}
+        return LogConfig(parse_topic_settings(names))
 
     def findings(self) -> list[str]:
         """What `fsck` has to say of the directories."""

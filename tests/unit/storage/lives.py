@@ -19,7 +19,7 @@ from odradek.records.builder import RecordBatchBuilder, build_end_marker
 from odradek.records.reader import read_batch
 from odradek.records.record import Record
 from odradek.storage import FileSystem, Log, LogManager
-from odradek.storage.check import DirectoryCheck
+from odradek.storage.check import DirectoryCheck, KnownPartition
 from odradek.timer import MockTimer
 
 ORDERS = TopicPartition("orders", 0)
@@ -322,5 +322,6 @@ def findings(directory: str) -> list[str]:
     def note(finding) -> None:
         found.append(f"{os.path.relpath(finding.path, directory)}: {finding.problem}")
 
-    DirectoryCheck(directory, None, note).run()
+    known = {each: KnownPartition(IDS[each], config.compact) for each, config in CONFIGS.items()}
+    DirectoryCheck(directory, known, note).run()
     return found

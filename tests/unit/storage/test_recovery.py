@@ -238,6 +238,11 @@ def test_a_crash_after_every_operation(world, batches, values):
         files.crash_at = crash_at
         files.half_write = crash_at % 2 == 0
         acknowledged, deleted_below = _live_until_crash(world, batches, files)
+        # What the start has made of it is sound before anything else happens to it.
+        manager = world.start()
+        world.log(manager, **SMALL)
+        manager.shutdown()
+        assert world.findings() == [], files.log[-3:]
         manager = world.start()
         log = world.log(manager, **SMALL)
         got = [int(value) for value in values(log)]
@@ -268,6 +273,9 @@ def _live_until_crash(world, batches, files):
         log.update_high_watermark(10)
         deleted_below = 5
         log.maybe_increment_log_start_offset(5)
+        manager.delete_old_segments()
+        log.update_config(world.config(**SMALL, retention_bytes="0", file_delete_delay_ms="10"))
+        deleted_below = 10
         manager.delete_old_segments()
         world.advance(20)
         manager.shutdown()
