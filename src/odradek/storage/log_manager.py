@@ -35,6 +35,7 @@ from odradek.storage.logs_loader import (
     OnProgress,
     UnreadableLog,
 )
+from odradek.storage.swap import discard_cleaned
 from odradek.timer.timer import Timer
 from odradek.timer.timer_task import MAX_DELAY_MS, TimerTask
 
@@ -479,6 +480,8 @@ class LogManager:
         try:
             for log in logs:
                 log.close()
+                if log.config.compact:
+                    discard_cleaned(self._file_system, log.path)
             points = {log.topic_partition: log.recovery_point for log in logs}
             directory.write_offsets(names.RECOVERY_POINT_CHECKPOINT, points)
             directory.write_offsets(names.LOG_START_OFFSET_CHECKPOINT, _log_starts(logs))

@@ -48,6 +48,17 @@ def finish_replacements(file_system: FileSystem, directory: str, present: list[s
     return True
 
 
+def discard_cleaned(file_system: FileSystem, directory: str) -> None:
+    """Removes what a round of compaction that did not come to its end has written.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    for name in file_system.list_directory(directory):
+        if name.endswith(names.CLEANED_SUFFIX):
+            file_system.remove(f"{directory}/{name}")
+
+
 def _remove_replaced(
     file_system: FileSystem, directory: str, present: list[str], base_offset: int
 ) -> None:

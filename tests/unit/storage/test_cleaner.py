@@ -351,6 +351,25 @@ def test_a_throttled_cleaner_takes_its_time(world):
     assert log.cleaned_offset == 20
 
 
+def test_an_orderly_end_leaves_no_half_cleaned_segment(world):
+    """`fsck` would find the work of a crash where there was none."""
+    manager = world.start(properties={"log.cleaner.io.max.bytes.per.second": "100"})
+    log = world.log(manager, **COMPACT)
+    for n in range(20):
+        append(world, log, (b"k", b"%d" % n))
+    log.roll()
+    half_done = []
+    world.advance(BACKOFF_MS)
+    for _ in range(600):
+        world.advance(100)
+        half_done = [name for name in os.listdir(log.path) if name.endswith(".cleaned")]
+        if half_done:
+            break
+    assert half_done
+    manager.shutdown()
+    assert world.findings() == []
+
+
 def test_a_reader_keeps_the_segment_that_it_holds(world):
     """A fetch in flight would read another file's bytes."""
     log = world.log(**COMPACT)
