@@ -27,6 +27,10 @@ class Background(Protocol):
         """Runs `work` elsewhere, then calls exactly one of the callbacks on the owner's loop."""
         ...
 
+    def defer(self, action: Callable[[], None]) -> None:
+        """Calls `action` on the owner's loop, after what waits there already."""
+        ...
+
 
 class InlineBackground:
     """Runs the work before `submit` returns."""
@@ -44,6 +48,10 @@ class InlineBackground:
             on_error(error)
             return
         on_done(result)
+
+    def defer(self, action: Callable[[], None]) -> None:
+        """Calls `action` now: nothing waits."""
+        action()
 
 
 # A piece of work; what it hands to its argument comes out at the caller's, in that order.

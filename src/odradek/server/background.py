@@ -38,10 +38,14 @@ class ThreadPoolBackground:
         on_error: Callable[[BaseException], None],
     ) -> None:
         """Runs `work` on a thread, then exactly one of the callbacks on the loop."""
-        self._pending += 1
-        self._drained.clear()
+        self._begin()
         future = self._pool.submit(work)
         future.add_done_callback(partial(self._hand_back, on_done, on_error))
+
+    def defer(self, action: Callable[[], None]) -> None:
+        """Calls `action` at the loop's next turn."""
+        self._begin()
+        self._loop.call_soon(self._run_deferred, action)
 
     async def drain(self) -> None:
         """Waits until nothing is under way, what callbacks submit included."""
@@ -77,9 +81,22 @@ class ThreadPoolBackground:
             else:
                 on_error(error)
         finally:
-            self._pending -= 1
-            if self._pending == 0:
-                self._drained.set()
+            self._end()
+
+    def _run_deferred(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        finally:
+            self._end()
+
+    def _begin(self) -> None:
+        self._pending += 1
+        self._drained.clear()
+
+    def _end(self) -> None:
+        self._pending -= 1
+        if self._pending == 0:
+            self._drained.set()
 
 
 class ThreadWorkers:

@@ -23,8 +23,17 @@ from odradek.storage.segment import MAX_RELATIVE_OFFSET, LogSegment
 from odradek.storage.segment_cleaner import KeyCollector, SegmentCleaner, Source
 from odradek.storage.transaction_index import AbortedEntry
 
-# Work for another thread; gives the bytes that were read and written.
-Step = Callable[[], int]
+
+class Step:
+    """A piece of a round. `run` gives the bytes that were read and written.
+
+    One that `is_brief` computes, and is over before the event loop misses anything: it is for
+    the loop itself. All others are for another thread.
+    """
+
+    def __init__(self, run: Callable[[], int], *, is_brief: bool = False) -> None:
+        self.run = run
+        self.is_brief = is_brief
 
 
 class CleanerLimits:
@@ -71,7 +80,7 @@ class Cleaning:
         """The work, step by step; a step has to be done before the next one is asked for."""
         self._aborted = self._aborted_entries()
         while not self._offsets.is_clear:
-            yield self._clear_map
+            yield Step(self._clear_map, is_brief=True)
         yield from self._collect_keys()
         end_offset = self._offsets.latest_offset + 1
         if end_offset > self._cleanable.first_dirty_offset:
@@ -80,7 +89,7 @@ class Cleaning:
     def discard(self) -> Step | None:
         """What is left to do when the round ends early."""
         unfinished, self._unfinished = self._unfinished, None
-        return unfinished.discard if unfinished is not None else None
+        return Step(unfinished.discard) if unfinished is not None else None
 
     def _clear_map(self) -> int:
         self._offsets.clear_some()
@@ -93,7 +102,6 @@ class Cleaning:
             self._offsets,
             CleanedTransactions([entry for entry in self._aborted if entry.last_offset >= start]),
             end,
-            self._limits.window_bytes,
         )
         dirty = self.log.segments.between(start, end)
         for segment in dirty:
@@ -104,7 +112,9 @@ class Cleaning:
             source.position = place.position if place is not None else segment.size_bytes
             try:
                 while not (source.is_done or collector.is_done):
-                    yield partial(collector.step, source)
+                    yield Step(partial(source.fill, self._limits.window_bytes))
+                    while source.has_batch and not collector.is_done:
+                        yield Step(partial(collector.step, source), is_brief=source.is_plain)
             finally:
                 source.file.close()
             if collector.is_done:
@@ -140,7 +150,11 @@ class Cleaning:
                 )
                 try:
                     while not source.is_done:
-                        yield partial(target.step, source)
+                        yield Step(partial(source.fill, self._limits.window_bytes))
+                        while source.has_batch:
+                            yield Step(partial(target.step, source), is_brief=source.is_plain)
+                        if target.has_kept:
+                            yield Step(target.write)
                 finally:
                     source.file.close()
             yield from self._finish(group, target)
@@ -160,7 +174,6 @@ class Cleaning:
             config.segment_index_bytes,
             cleaner,
             transactions,
-            self._limits.window_bytes,
         )
         return self._unfinished
 
@@ -169,16 +182,16 @@ class Cleaning:
     ) -> Generator[Step, None, None]:
         """Puts the cleaned segment in the place of the group; leaves it unfinished if it cannot."""
         if len(group) == 1 and group[0].size_bytes > 0 and not target.has_changed:
-            yield target.discard
+            yield Step(target.discard)
         else:
-            yield target.seal
+            yield Step(target.seal)
             self.is_committing = True
-            yield partial(target.finish, group[-1].modified_ms)
+            yield Step(partial(target.finish, group[-1].modified_ms))
             if self.is_over or not self._holds(group):
                 return
             self.log.replace_segments(group)
             self._unfinished = None
-            yield partial(_sync_directory, self.log.log_directory.file_system, self.log.path)
+            yield Step(partial(_sync_directory, self.log.log_directory.file_system, self.log.path))
             self.is_committing = False
         self._unfinished = None
 

@@ -2,9 +2,11 @@
 
 Every `log.cleaner.backoff.ms` it looks at all compacted logs, on the broker's timer, so that
 a clock that is moved by hand drives it; after a round it looks again at once. A round
-(`Cleaning`) is a row of steps that run in the background, up to `log.cleaner.threads` rounds
-side by side, each with its share of `log.cleaner.dedupe.buffer.size`. Between two steps a
-round waits for as long as `log.cleaner.io.max.bytes.per.second` asks for.
+(`Cleaning`) is a row of steps, up to `log.cleaner.threads` rounds side by side, each with its
+share of `log.cleaner.dedupe.buffer.size`. Steps that touch the disk or unpack a batch run in the
+background. Those that only compute run on the event loop, one at each of its turns: they need the
+interpreter, so beside the loop they would only hold it up, and for longer. Between two steps
+a round waits for as long as `log.cleaner.io.max.bytes.per.second` asks for.
 
 How far a log has been cleaned is in `cleaner-offset-checkpoint`; a lost one costs work only.
 A log with damaged records is left alone from then on, and said so once. A full disk ends the
@@ -13,7 +15,7 @@ round; the next look tries again.
 
 import logging
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final
 
 from odradek.background import Background
 from odradek.clock import Clock
@@ -28,11 +30,9 @@ from odradek.timer.timer_task import TimerTask
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
-# What a step reads at most. It has the interpreter for a tenth of a millisecond or two, and the
-# event loop waits; between two steps the loop goes first, since it is what begins the next one.
-_WINDOW_BYTES: Final = 32 * 1024
+# What a round reads at once at most. More would spare little; and what writes it goes over all of
+# its batches with the interpreter in its hands.
+_WINDOW_BYTES: Final = 128 * 1024
 _LEAST_WINDOW_BYTES: Final = 1024
 
 
@@ -128,14 +128,17 @@ class LogCleaner:
         share_bytes: int = self._config["log.cleaner.io.buffer.size"] // threads // 2
         return max(min(share_bytes, _WINDOW_BYTES), _LEAST_WINDOW_BYTES)
 
-    def submit(
+    def do(
         self,
-        work: Callable[[], T],
-        on_done: Callable[[T], None],
+        step: Step,
+        on_done: Callable[[int | BrokerError], None],
         on_error: Callable[[BaseException], None],
     ) -> None:
-        """Has a step done in the background."""
-        self._background.submit(work, on_done, on_error)
+        """Has a step done: on the loop, after what waits there, or in the background."""
+        if step.is_brief:
+            self._background.defer(lambda: on_done(_guarded(step)))
+        else:
+            self._background.submit(lambda: _guarded(step), on_done, on_error)
 
     def pause_ms(self, moved_bytes: int) -> int:
         """How long to wait after so many bytes were read and written; rounds share the rate."""
@@ -214,7 +217,7 @@ class _Round:
         if step is None:
             self._end(None)
         else:
-            self._cleaner.submit(lambda: _guarded(step), self._on_done, self._end)
+            self._cleaner.do(step, self._on_done, self._end)
 
     def _on_done(self, outcome: "int | BrokerError") -> None:
         if isinstance(outcome, BrokerError):
@@ -232,7 +235,7 @@ class _Round:
         if leftover is None or self._cleaner.is_stopped:
             self._cleaner.on_round_end(self._cleaning, error)
             return
-        self._cleaner.submit(
+        self._cleaner.do(
             leftover,
             lambda _: self._cleaner.on_round_end(self._cleaning, error),
             lambda failure: self._cleaner.on_round_end(self._cleaning, error or failure),
@@ -242,6 +245,6 @@ class _Round:
 def _guarded(step: Step) -> "int | BrokerError":
     """Damaged records are a result: what fails is the disk."""
     try:
-        return step()
+        return step.run()
     except BrokerError as error:
         return error

@@ -22,8 +22,8 @@ _OFFSET_BITS: Final = 40
 _OFFSET_MASK: Final = (1 << 40) - 1
 # Makes the second hash another one than the first.
 _SALT: Final = b"\xa5second"
-# How much of the table is cleared at once: half a millisecond's worth.
-_CLEARED_WORDS: Final = 1 << 17
+# How much of the table is cleared at once: less than a tenth of a millisecond's worth.
+_CLEARED_WORDS: Final = 1 << 14
 
 
 class OffsetMap:

@@ -1,17 +1,28 @@
 """Reads segments for the cleaner, and writes the cleaned one that takes their place.
 
-Both work in steps, each of which may run on another thread: between two
-steps nothing is held but the objects here, which belong to one round. A step is one window of
-`window_bytes`, or one batch that is larger: compiled code keeps the interpreter for as long as
-that takes, and the event loop waits.
+Both work in steps. Some touch the disk and are for another thread: `Source.fill` reads a window
+of a segment, `SegmentCleaner.write` writes what is kept of it. Those in between only compute,
+a few batches at a time, and are over within a tenth of a millisecond: compiled code keeps the
+interpreter for as long as that takes, and the event loop waits. Between two steps nothing is
+held but the objects here, which belong to one round.
 
 The cleaned segment is written beside the old ones, with `.cleaned` behind its names, synced,
 and handed over; putting it in their place is the log's own doing (`LocalLog.replace_segments`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from typing import Final
 
-from odradek.records.batch import BatchHeader, Buffer, is_partial, parse_header
+from odradek.records.batch import (
+    ATTRIBUTES_POSITION,
+    CODEC_MASK,
+    HEADER_BYTES,
+    MAGIC_POSITION,
+    BatchHeader,
+    Buffer,
+    is_partial,
+    parse_header,
+)
 from odradek.records.errors import CorruptRecords
 from odradek.storage import names
 from odradek.storage.batch_cleaner import BatchCleaner, collect_batch_keys
@@ -19,6 +30,12 @@ from odradek.storage.cleaned_transactions import CleanedTransactions
 from odradek.storage.files import File, FileSystem
 from odradek.storage.offset_map import OffsetMap
 from odradek.storage.segment import MAX_SEGMENT_BYTES, LogSegment
+
+# What a computing step takes: so many bytes or batches, whichever comes first, and one at least.
+# What is compressed becomes larger.
+_SLICE_BYTES: Final = 8 * 1024
+_PACKED_SLICE_BYTES: Final = 2 * 1024
+_SLICE_BATCHES: Final = 16
 
 
 class Source:
@@ -33,17 +50,34 @@ class Source:
         self.drop_legacy_tombstones = drop_legacy_tombstones
         self.position = 0
         self._least_offset = base_offset
+        self._window = b""
+        # Where in the window the next batch begins.
+        self._next = 0
 
     @property
     def is_done(self) -> bool:
         """Whether all was read."""
         return self.position >= self.file.size
 
-    def batches(self, window_bytes: int) -> Iterator[tuple[Buffer, BatchHeader]]:
-        """The batches of about one window; the position moves behind them as they are taken.
+    @property
+    def has_batch(self) -> bool:
+        """Whether there is a whole batch left of what was read."""
+        return not is_partial(self._window, self._next)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the next batch is read as it is, neither compressed nor of an old format."""
+        header = self._window[self._next : self._next + HEADER_BYTES]
+        magic = header[MAGIC_POSITION : MAGIC_POSITION + 1]
+        attributes = int.from_bytes(header[ATTRIBUTES_POSITION : ATTRIBUTES_POSITION + 2])
+        return magic == b"\x02" and attributes & CODEC_MASK == 0
+
+    def fill(self, window_bytes: int) -> int:
+        """Reads a window, or one batch that is larger; returns how many bytes.
 
         Raises:
-            CorruptRecords: the file does not end with a batch, or offsets do not rise.
+            CorruptRecords: the file does not end with a batch.
+            OSError: the disk failed.
         """
         window = self.file.read(self.position, window_bytes)
         if is_partial(window, 0):
@@ -51,10 +85,22 @@ class Source:
             window = self.file.read(self.position, size_bytes)
             if not window or is_partial(window, 0):
                 raise CorruptRecords(f"{self.file.path}: no batch at position {self.position}")
-        at = 0
-        while at < len(window) and not is_partial(window, at):
-            header = parse_header(window, at)
-            at = header.end_position
+        self._window = window
+        self._next = 0
+        return len(window)
+
+    def batches(self) -> Iterator[tuple[Buffer, BatchHeader]]:
+        """The next few batches, plain ones or others; the position moves as they are taken.
+
+        Raises:
+            CorruptRecords: offsets do not rise.
+        """
+        is_plain = self.is_plain
+        end = self._next + (_SLICE_BYTES if is_plain else _PACKED_SLICE_BYTES)
+        for _ in range(_SLICE_BATCHES):
+            if self._next >= end or not self.has_batch or self.is_plain != is_plain:
+                return
+            header = parse_header(self._window, self._next)
             # No checksum covers the offset.
             if header.last_offset < self._least_offset:
                 raise CorruptRecords(
@@ -62,7 +108,8 @@ class Source:
                     f"where {self._least_offset} is due"
                 )
             self._least_offset = header.last_offset + 1
-            yield window, header
+            yield self._window, header
+            self._next = header.end_position
             self.position += header.size_bytes
 
 
@@ -70,29 +117,26 @@ class KeyCollector:
     """Fills an `OffsetMap` from the dirty segments."""
 
     def __init__(
-        self, offsets: OffsetMap, transactions: CleanedTransactions, end_offset: int, window: int
+        self, offsets: OffsetMap, transactions: CleanedTransactions, end_offset: int
     ) -> None:
         self._offsets = offsets
         self._transactions = transactions
         self._end_offset = end_offset
-        self._window_bytes = window
         self._from_offset = offsets.latest_offset + 1
         # Whether the map is full, or the end of what may be cleaned was reached.
         self.is_done = False
 
     def step(self, source: Source) -> int:
-        """Reads a window of a segment; returns how many bytes.
+        """Takes in a few batches of what was read of a segment; returns 0.
 
         Raises:
             BrokerError: the segment is damaged.
-            OSError: the disk failed.
         """
-        start = source.position
-        for buffer, header in source.batches(self._window_bytes):
+        for buffer, header in source.batches():
             if header.last_offset >= self._end_offset or not self._collect(buffer, header):
                 self.is_done = True
                 break
-        return source.position - start
+        return 0
 
     def _collect(self, buffer: Buffer, header: BatchHeader) -> bool:
         if header.last_offset < self._from_offset:
@@ -117,7 +161,6 @@ class SegmentCleaner:
         max_index_bytes: int,
         cleaner: BatchCleaner,
         transactions: CleanedTransactions,
-        window_bytes: int,
     ) -> None:
         self._file_system = file_system
         self._directory = directory
@@ -126,22 +169,49 @@ class SegmentCleaner:
         self._max_index_bytes = max_index_bytes
         self._cleaner = cleaner
         self._transactions = transactions
-        self._window_bytes = window_bytes
         self._segment: LogSegment | None = None
+        # What is kept and not written yet.
+        self._kept: list[Buffer] = []
+        self._headers: list[BatchHeader] = []
+        self._kept_bytes = 0
         self.has_changed = False
 
     def step(self, source: Source) -> int:
-        """Cleans a window of a segment of the group; returns how many bytes were read and written.
+        """Cleans a few batches of what was read of a segment of the group; returns 0.
 
         Raises:
             BrokerError: the segment is damaged.
-            OSError: the disk failed.
+        """
+        for buffer, header in source.batches():
+            cleaned = self._cleaner.clean(
+                buffer, header, drop_legacy_tombstones=source.drop_legacy_tombstones
+            )
+            self.has_changed = self.has_changed or not isinstance(cleaned, memoryview)
+            if cleaned is not None:
+                self._keep(cleaned)
+        return 0
+
+    @property
+    def has_kept(self) -> bool:
+        """Whether there is something to write."""
+        return bool(self._kept)
+
+    def write(self) -> int:
+        """Writes what was kept of the batches since the last time; returns how many bytes.
+
+        Raises:
+            CorruptRecords: it would not fit into a segment.
+            OSError: the disk failed, or is full.
         """
         segment = self._opened()
-        read_from = source.position
-        written_from = segment.size_bytes
-        self._clean_window(segment, source)
-        return source.position - read_from + segment.size_bytes - written_from
+        size_bytes = self._kept_bytes
+        if segment.size_bytes + size_bytes > MAX_SEGMENT_BYTES:
+            raise CorruptRecords(f"{segment.file.path}: it would not fit into a segment")
+        segment.append(self._kept, self._headers, size_bytes)
+        for entry in self._transactions.take_retained():
+            segment.transactions.append(entry)
+        self._kept, self._headers, self._kept_bytes = [], [], 0
+        return size_bytes
 
     def seal(self) -> int:
         """Closes the cleaned segment, nothing more will be written; returns 0.
@@ -196,31 +266,12 @@ class SegmentCleaner:
             )
         return self._segment
 
-    def _clean_window(self, segment: LogSegment, source: Source) -> None:
-        buffers: list[Buffer] = []
-        size_bytes = 0
-        for buffer, header in source.batches(self._window_bytes):
-            cleaned = self._cleaner.clean(
-                buffer, header, drop_legacy_tombstones=source.drop_legacy_tombstones
-            )
-            self.has_changed = self.has_changed or not isinstance(cleaned, memoryview)
-            if cleaned is not None:
-                buffers.append(cleaned)
-                size_bytes += len(cleaned)
-        if segment.size_bytes + size_bytes > MAX_SEGMENT_BYTES:
-            raise CorruptRecords(f"{source.file.path}: cleaned, it would not fit into a segment")
-        if buffers:
-            segment.append(buffers, _headers(buffers), size_bytes)
-        for entry in self._transactions.take_retained():
-            segment.transactions.append(entry)
-
-
-def _headers(buffers: Sequence[Buffer]) -> list[BatchHeader]:
-    headers = []
-    for buffer in buffers:
+    def _keep(self, cleaned: Buffer) -> None:
+        self._kept.append(cleaned)
+        self._kept_bytes += len(cleaned)
         position = 0
-        while position < len(buffer):
-            header = parse_header(buffer, position)
-            headers.append(header)
+        # Of an old format there may be several messages.
+        while position < len(cleaned):
+            header = parse_header(cleaned, position)
+            self._headers.append(header)
             position = header.end_position
-    return headers

@@ -65,6 +65,30 @@ def test_nothing_is_under_way_when_draining_has_ended() -> None:
     asyncio.run(main())
 
 
+def test_the_loop_serves_what_waits_before_what_was_put_off() -> None:
+    """Long work in pieces would hold up requests, or go on while the broker's files are closed."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        background = ThreadPoolBackground(loop)
+        done: list[str] = []
+
+        def piece(number: int) -> None:
+            assert threading.current_thread() is threading.main_thread()
+            done.append(f"piece {number}")
+            if number < 3:
+                loop.call_soon(done.append, f"request {number}")
+                background.defer(partial(piece, number + 1))
+
+        background.defer(partial(piece, 1))
+        assert done == []
+        await background.drain()
+        background.close()
+        assert done == ["piece 1", "request 1", "piece 2", "request 2", "piece 3"]
+
+    asyncio.run(main())
+
+
 def test_our_own_mistakes_reach_the_loops_exception_handler() -> None:
     """Goal: an assertion in a thread is not answered as if a disk had failed."""
 
