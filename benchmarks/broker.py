@@ -28,6 +28,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from tools import kafka_node, peers
 
+from benchmarks.broker_process import broker_process, cpu_seconds
 from odradek.client.addresses import parse_bootstrap_servers
 from odradek.client.apis import LIST_OFFSETS
 from odradek.client.blocking.connection import BlockingConnection
@@ -43,7 +44,6 @@ RECORDS_PER_CALL = 10_000
 QUEUED_RECORDS_MAX = 300_000
 LATEST = -1
 DELETION_SECONDS = 1.5
-CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass
@@ -77,10 +77,7 @@ class Target:
 
     def cpu_s(self) -> float:
         """User and system time of the broker's process so far; 0 when it is not known."""
-        if self.pid is None:
-            return 0.0
-        stat = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-        return (int(stat[11]) + int(stat[12])) / CLOCK_TICKS_PER_S
+        return 0.0 if self.pid is None else cpu_seconds(self.pid)
 
     def note(self, figure: str, value: float) -> None:
         """Keeps one round's value."""
@@ -226,19 +223,11 @@ def _listens(fields: list[str], port: int) -> bool:
 @contextlib.contextmanager
 def our_broker() -> Iterator[str]:
     """`odradek start` in a temporary directory; its address."""
-    with tempfile.TemporaryDirectory(prefix="odradek-benchmark-") as folder:
-        command = [sys.executable, "-m", "odradek", "start", "--data-dir", folder]
-        process = subprocess.Popen(
-            [*command, "--listener", "PLAINTEXT://127.0.0.1:0"], stdout=subprocess.PIPE, text=True
-        )
-        assert process.stdout is not None
-        try:
-            ready = process.stdout.readline()
-            yield re.findall(r"bootstrap=(\S+)", ready)[0]
-        finally:
-            process.terminate()
-            process.wait(30)
-            process.stdout.close()
+    with (
+        tempfile.TemporaryDirectory(prefix="odradek-benchmark-") as folder,
+        broker_process(folder) as (_, address),
+    ):
+        yield address
 
 
 def ratios(ours: Target, peer: Target) -> dict[str, float]:

@@ -10,8 +10,6 @@ compactions took. The large topics are written into the directory while the brok
 """
 
 import argparse
-import json
-import statistics
 import sys
 import tempfile
 import time
@@ -28,8 +26,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from benchmarks.broker_process import broker_process
+from benchmarks.figures import print_medians
 from benchmarks.micro.storage import manager_over
-from benchmarks.start import broker
 from odradek.clock import SystemClock
 from odradek.config.topic import LogConfig
 from odradek.model import TopicPartition
@@ -135,16 +134,13 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="odradek-compaction-") as folder:
-        with broker(folder) as (_, address):
+        with broker_process(folder) as (_, address):
             make_topics(address, options.rounds)
         write_tables(folder, options.rounds, options.records)
-        with broker(folder, "--set", f"log.cleaner.backoff.ms={LOOK_EVERY_MS}") as (_, address):
+        looks_often = ("--set", f"log.cleaner.backoff.ms={LOOK_EVERY_MS}")
+        with broker_process(folder, *looks_often) as (_, address):
             rounds = [one_round(folder, address, n) for n in range(options.rounds)]
-    medians = {name: statistics.median(each[name] for each in rounds) for name in rounds[0]}
-    for name, value in medians.items():
-        print(f"{name:24}{value:12.1f}")
-    if options.json:
-        print(json.dumps({name: round(value, 2) for name, value in medians.items()}))
+    print_medians(rounds, as_json=options.json)
     return 0
 
 

@@ -11,16 +11,12 @@ the connector is left out, and said so.
 
 import argparse
 import json
-import os
-import re
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import NamedTuple
 
 from confluent_kafka import Producer
@@ -29,11 +25,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from tools import peers
 
+from benchmarks.broker_process import broker_process, cpu_seconds
 from pyspark_odradek import session
 
 TOPIC = "benchmark"
 PARTITIONS = 4
-CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 COLUMNS = {
     "plain": ("key", "value", "topic", "partition", "offset", "timestamp"),
@@ -51,8 +47,7 @@ class Broker(NamedTuple):
 
     def cpu_s(self) -> float:
         """User and system time so far."""
-        stat = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-        return (int(stat[11]) + int(stat[12])) / CLOCK_TICKS_PER_S
+        return cpu_seconds(self.pid)
 
 
 class Case(NamedTuple):
@@ -66,19 +61,11 @@ class Case(NamedTuple):
 @contextmanager
 def our_broker() -> Iterator[Broker]:
     """`odradek start` in a temporary directory."""
-    with tempfile.TemporaryDirectory(prefix="odradek-benchmark-") as folder:
-        command = [sys.executable, "-m", "odradek", "start", "--data-dir", folder]
-        process = subprocess.Popen(
-            [*command, "--listener", "PLAINTEXT://127.0.0.1:0"], stdout=subprocess.PIPE, text=True
-        )
-        assert process.stdout is not None
-        try:
-            ready = process.stdout.readline()
-            yield Broker(re.findall(r"bootstrap=(\S+)", ready)[0], folder, process.pid)
-        finally:
-            process.terminate()
-            process.wait(30)
-            process.stdout.close()
+    with (
+        tempfile.TemporaryDirectory(prefix="odradek-benchmark-") as folder,
+        broker_process(folder) as (process, address),
+    ):
+        yield Broker(address, folder, process.pid)
 
 
 def fill(bootstrap: str, records: int) -> None:

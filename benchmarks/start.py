@@ -14,20 +14,17 @@ how many descriptors it holds; and the same after a kill, when the logs are read
 """
 
 import argparse
-import contextlib
-import json
-import os
-import re
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+
+from benchmarks.broker_process import broker_process, cpu_seconds, resident_mb
+from benchmarks.figures import print_medians
 
 IDLE_SECONDS = 1.0
 
@@ -56,29 +53,11 @@ def first_record(bootstrap: str) -> None:
     assert errors == [None], f"the first record was refused: {errors}"
 
 
-@contextlib.contextmanager
-def broker(folder: str, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A broker's process over `folder` that is ready, and its address; ended in order."""
-    command = [sys.executable, "-m", "odradek", "start", "--data-dir", folder]
-    process = subprocess.Popen(
-        [*command, "--listener", "PLAINTEXT://127.0.0.1:0", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    assert process.stdout is not None
-    with contextlib.ExitStack() as stack:
-        stack.callback(process.stdout.close)
-        stack.callback(process.wait, 120)
-        stack.callback(process.terminate)
-        yield process, re.findall(r"bootstrap=(\S+)", process.stdout.readline())[0]
-
-
 def process_round() -> dict[str, float]:
     """One broker process from its start to its first record, and its memory afterwards."""
     with tempfile.TemporaryDirectory(prefix="odradek-start-") as folder:
         begin = time.perf_counter()
-        with broker(folder) as (process, address):
+        with broker_process(folder) as (process, address):
             ready = time.perf_counter()
             first_record(address)
             end = time.perf_counter()
@@ -112,7 +91,7 @@ def fill_partitions(address: str, count: int) -> None:
 def partitions_round(folder: str) -> dict[str, float]:
     """One start over the partitions that lie in `folder`."""
     begin = time.perf_counter()
-    with broker(folder) as (process, _):
+    with broker_process(folder) as (process, _):
         return {
             "ready_s": time.perf_counter() - begin,
             "ready_cpu_s": cpu_seconds(process.pid),
@@ -123,22 +102,10 @@ def partitions_round(folder: str) -> dict[str, float]:
 
 def recovery_round(folder: str) -> dict[str, float]:
     """One start over the partitions after a kill."""
-    with broker(folder) as (process, _):
+    with broker_process(folder) as (process, _):
         process.kill()
     measured = partitions_round(folder)
     return {f"after_kill_{name}": value for name, value in measured.items()}
-
-
-def cpu_seconds(pid: int) -> float:
-    """What a process has used so far, its own code and the kernel for it."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def resident_mb(pid: int) -> float:
-    """The resident memory of a process."""
-    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
-    return int(re.findall(r"VmRSS:\s+(\d+) kB", status)[0]) / 1024
 
 
 def in_process_round() -> dict[str, float]:
@@ -165,16 +132,12 @@ def main(arguments: list[str]) -> int:
         rounds = [process_round() | in_process_round() for _ in range(options.rounds)]
     else:
         with tempfile.TemporaryDirectory(prefix="odradek-start-") as folder:
-            with broker(folder) as (_, address):
+            with broker_process(folder) as (_, address):
                 fill_partitions(address, options.partitions)
             rounds = [
                 partitions_round(folder) | recovery_round(folder) for _ in range(options.rounds)
             ]
-    medians = {name: statistics.median(each[name] for each in rounds) for name in rounds[0]}
-    for name, value in medians.items():
-        print(f"{name:28}{value:10.1f}")
-    if options.json:
-        print(json.dumps({name: round(value, 2) for name, value in medians.items()}))
+    print_medians(rounds, as_json=options.json)
     return 0
 
 
