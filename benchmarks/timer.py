@@ -20,12 +20,13 @@ import json
 import sys
 
 from benchmarks import native
+from odradek.cli.arguments import positive_number
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="What a timer costs.")
-    parser.add_argument("--pending", type=int, default=100_000)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--pending", type=positive_number, default=100_000)
+    parser.add_argument("--rounds", type=positive_number, default=5)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     options = [str(arguments.pending), str(arguments.rounds)]

@@ -11,17 +11,22 @@ runs all designs and rates in turn, so that a noisy machine is noisy for all, an
 
 import argparse
 import json
+import math
 import sys
 
+from tools.peers import PeerUnavailable
+
 from benchmarks.purgatory import runs, sweep
+from odradek.cli.arguments import natural_number, positive_number
+
+LONGEST_TIMEOUT_MS = 4000
+"""The delay queue of the completing thread reaches no further."""
 
 
 def main() -> int:
     arguments = parse()
     if arguments.sweep:
-        sweep.run(
-            options_of(arguments), numbers(arguments.rates), arguments.rounds, arguments.quick
-        )
+        sweep.run(options_of(arguments), arguments.rates, arguments.rounds, arguments.quick)
     if arguments.report:
         # Imported here: only the report needs Spark and a client.
         from benchmarks.purgatory import report
@@ -29,7 +34,10 @@ def main() -> int:
         report.make(arguments.bootstrap_server)
     if arguments.sweep or arguments.report:
         return 0
-    figures = runs.measure(options_of(arguments))
+    try:
+        figures = runs.measure(options_of(arguments))
+    except PeerUnavailable as error:
+        sys.exit(f"cannot measure: {error}")
     if not arguments.histogram:
         figures.pop("lateness_ms", None)
     if not arguments.json:
@@ -47,14 +55,17 @@ def parse() -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--design", choices=runs.DESIGNS, default=defaults.design)
-    add("--requests", type=int, default=defaults.requests)
-    add("--seconds", type=float, default=0.0, help="end after so long, instead of --requests")
+    add("--requests", type=positive_number, default=defaults.requests)
+    add("--seconds", type=quantity, default=0.0, help="end after so long, instead of --requests")
     add(
-        "--rate", type=float, default=defaults.rate, help="requests a second; 0: as fast as it goes"
+        "--rate",
+        type=quantity,
+        default=defaults.rate,
+        help="requests a second; 0: as fast as it goes",
     )
-    add("--timeout-ms", type=int, default=defaults.timeout_ms)
-    add("--p50-ms", type=float, default=defaults.p50_ms, help="median time to completion")
-    add("--p75-ms", type=float, default=defaults.p75_ms, help="upper quartile of it")
+    add("--timeout-ms", type=positive_number, default=defaults.timeout_ms)
+    add("--p50-ms", type=quantity, default=defaults.p50_ms, help="median time to completion")
+    add("--p75-ms", type=quantity, default=defaults.p75_ms, help="upper quartile of it")
     add(
         "--completions",
         choices=("wheel", "thread"),
@@ -63,18 +74,28 @@ def parse() -> argparse.Namespace:
     )
     add("--purge", choices=("amortised", "published"), default=defaults.purge)
     add("--sweep-by", choices=("iterator", "rebuilding"), default=defaults.sweep)
-    add("--purge-interval", type=int, default=defaults.purge_interval)
-    add("--request-bytes", type=int, default=defaults.request_bytes)
-    add("--memory-mb", type=int, default=defaults.memory_mb, help="limit of the process; 0: none")
+    add("--purge-interval", type=natural_number, default=defaults.purge_interval)
+    add("--request-bytes", type=natural_number, default=defaults.request_bytes)
+    add(
+        "--memory-mb",
+        type=natural_number,
+        default=defaults.memory_mb,
+        help="limit of the process; 0: none",
+    )
     add("--json", action="store_true", help="only the JSON object")
     add("--histogram", action="store_true", help="with the lateness of all time-outs, by ms")
     add("--sweep", action="store_true", help="measure all designs over all rates")
-    add("--rates", default=sweep.RATES, help="of a sweep")
-    add("--rounds", type=int, default=3, help="of a sweep")
+    add("--rates", type=rates, default=sweep.RATES, help="of a sweep")
+    add("--rounds", type=positive_number, default=3, help="of a sweep")
     add("--quick", action="store_true", help="a sweep of one second a run, to try it out")
     add("--report", action="store_true", help="write the page from the last sweep")
     add("--bootstrap-server", help="publish the measurements to this broker, not one of our own")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if not 0 < arguments.p50_ms < arguments.p75_ms:
+        parser.error("--p50-ms must be more than 0, and --p75-ms more than that")
+    if arguments.timeout_ms > LONGEST_TIMEOUT_MS:
+        parser.error(f"--timeout-ms is at most {LONGEST_TIMEOUT_MS}")
+    return arguments
 
 
 def options_of(arguments: argparse.Namespace) -> runs.Options:
@@ -100,9 +121,20 @@ def options_of(arguments: argparse.Namespace) -> runs.Options:
     )
 
 
-def numbers(text: str) -> list[float]:
+def quantity(text: str) -> float:
+    """Reads a number of at least 0."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 0")
+    return number
+
+
+def rates(text: str) -> list[float]:
     """Reads a list like 10000,20000."""
-    return [float(word) for word in text.split(",")]
+    return [float(positive_number(word)) for word in text.split(",")]
 
 
 if __name__ == "__main__":

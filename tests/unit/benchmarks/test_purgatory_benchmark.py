@@ -6,8 +6,11 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+from benchmarks import timer
+from benchmarks.purgatory import __main__ as purgatory_command
 from benchmarks.purgatory.charts import Axis, Chart, Line
 from benchmarks.purgatory.queue_purgatory import QueuedOperation, QueuePurgatory
 from benchmarks.purgatory.runs import Options, followed, quantile
@@ -131,6 +134,40 @@ def test_what_counts_as_followed(change: dict[str, float], verdict: bool) -> Non
         "expected_expired_share": 0.0787,
     }
     assert followed(figures | change) is verdict
+
+
+@pytest.mark.parametrize("module", [purgatory_command, timer])
+def test_measuring_nothing_is_refused(
+    module: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Figures that were divided by nothing, or a traceback out of another process."""
+    flags = {timer: ["--pending 0", "--pending -3", "--rounds 0", "--pending few"]}
+    for line in flags.get(module, BAD_FLAGS):
+        monkeypatch.setattr(sys, "argv", ["benchmark", *line.split()])
+        with pytest.raises(SystemExit) as ended:
+            module.main()
+        assert ended.value.code == 2, line
+        assert "error: " in capsys.readouterr().err
+
+
+BAD_FLAGS = [
+    "--requests 0",
+    "--requests -1",
+    "--rate -1",
+    "--rate nan",
+    "--rate inf",
+    "--rate many",
+    "--seconds -1",
+    "--timeout-ms 0",
+    "--timeout-ms 5000",
+    "--p50-ms 0",
+    "--p50-ms 60 --p75-ms 20",
+    "--request-bytes -1",
+    "--memory-mb -1",
+    "--sweep --rates 1000,0",
+    "--sweep --rounds 0",
+    "--design heap",
+]
 
 
 def test_variants_have_names_of_their_own() -> None:
