@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 CACHE = Path(__file__).resolve().parent.parent / ".cache" / "peers"
-INSTALL_TIMEOUT_S = 900
+INSTALL_TIMEOUT_S = 600
 
 KAFKA_VERSION = "4.3.0"
 ZOOKEEPER_KAFKA_VERSION = "3.9.2"
@@ -62,6 +62,10 @@ OLD_CLIENT_ARTIFACTS = {
     "0.10.2.2": ("net.jpountz.lz4:lz4:1.3.0", "org.xerial.snappy:snappy-java:1.1.2.6"),
 }
 OLD_CLIENT_LOGGING = ("org.slf4j:slf4j-api:1.7.21", "org.slf4j:slf4j-nop:1.7.21")
+
+
+# What could not be had, and why: a process asks once, for that may take minutes.
+_unavailable: dict[Path, str] = {}
 
 
 class PeerUnavailable(Exception):
@@ -183,13 +187,19 @@ def _pom(artifacts: tuple[str, ...], transitive: bool) -> str:
 
 
 def _once(folder: Path, fetch: Callable[[], None]) -> None:
+    if folder in _unavailable:
+        raise PeerUnavailable(_unavailable[folder])
     stamp = folder / ".complete"
     with _locked(folder):
         if not stamp.exists():
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
             print(f"fetching {folder.name} ...", file=sys.stderr)
-            fetch()
+            try:
+                fetch()
+            except PeerUnavailable as error:
+                _unavailable[folder] = str(error)
+                raise
             stamp.touch()
 
 
