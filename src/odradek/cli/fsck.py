@@ -87,7 +87,13 @@ class Check:
         homes: dict[TopicPartition, str] = {}
         properties: dict[str, dict[str, str]] = {}
         for directory in directories:
-            check = DirectoryCheck(directory, known, self.find, deep=self._is_deep)
+            check = DirectoryCheck(
+                directory,
+                known,
+                self.find,
+                deep=self._is_deep,
+                deleted_topics=frozenset() if metadata is None else metadata.deleted_topics,
+            )
             check.run()
             properties[directory] = check.properties
             self.logs += len(check.logs)

@@ -70,6 +70,15 @@ class MetadataStore(ABC):
             MetadataStoreError: the store cannot be used.
         """
 
+    @property
+    @abstractmethod
+    def deleted_topics(self) -> frozenset[UUID]:
+        """Topics that were deleted before the start, and whose logs a crash may have left."""
+
+    @abstractmethod
+    def forget_deleted_topics(self) -> None:
+        """No log of the `deleted_topics` is left; not waited for."""
+
     @abstractmethod
     def close(self) -> None:
         """Lets go of the store; operations that have not begun are answered with an error."""

@@ -205,6 +205,9 @@ class BrokerServer:
             )
         except ValueError as error:
             raise StartError(str(error)) from error
+        self.logs.finish_deletions_of(self.store.deleted_topics)
+        if not self.logs.offline_dirs:
+            self.store.forget_deleted_topics()
         self._resources.callback(self._shut_down_rules)
 
     async def _register(self) -> None:

@@ -7,7 +7,7 @@ behind on purpose (files that wait for their deletion) is none.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -107,8 +107,10 @@ class DirectoryCheck:
         on_finding: OnFinding,
         *,
         deep: bool = False,
+        deleted_topics: Collection[UUID] = (),
     ) -> None:
         self.path: Final = path
+        self._deleted_topics: Final = deleted_topics
         self.properties: dict[str, str] = {}
         self.logs: dict[TopicPartition, CheckedLog] = {}
         self._known: Final = known
@@ -140,7 +142,9 @@ class DirectoryCheck:
             )
             self.logs[topic_partition] = check.run()
             if self._known is not None and topic_partition not in self._known:
-                self._find(name, "the metadata knows no such partition")
+                is_deleted = check.topic_id in self._deleted_topics
+                remedy = REMOVED if is_deleted else None
+                self._find(name, "the metadata knows no such partition", remedy)
         for name in _OFFSET_CHECKPOINTS:
             if name in present:
                 self._check_offsets(name)
@@ -241,6 +245,8 @@ class PartitionCheck:
         # Those that the walk of the log has not reached.
         self._snapshots: list[int] = []
         self._is_damaged = False
+        # As `partition.metadata` has it.
+        self.topic_id: UUID | None = None
 
     def run(self) -> CheckedLog:
         """Checks every file of the partition."""
@@ -452,7 +458,7 @@ class PartitionCheck:
                 self._find(name, "it is missing", remedy=REPLACED)
             return
         try:
-            topic_id = checkpoints.parse_partition_metadata(
+            self.topic_id = checkpoints.parse_partition_metadata(
                 read_bytes(os.path.join(self._path, name))
             )
         except UnreadableFile as error:
@@ -461,9 +467,9 @@ class PartitionCheck:
         except CorruptCheckpoint as error:
             self._find(name, str(error), remedy=REPLACED)
             return
-        if self._known is not None and topic_id != self._known.topic_id:
+        if self._known is not None and self.topic_id != self._known.topic_id:
             problem = (
-                f"the topic id is {checkpoints.encode_uuid(topic_id)}, "
+                f"the topic id is {checkpoints.encode_uuid(self.topic_id)}, "
                 f"the metadata says {checkpoints.encode_uuid(self._known.topic_id)}"
             )
             self._find(name, problem, remedy="the next start takes it for a deleted topic's")

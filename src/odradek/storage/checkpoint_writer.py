@@ -4,10 +4,14 @@ What is asked for while a write is on its way is written after it, the latest on
 already in the file is not written again.
 """
 
+from collections.abc import Callable
+
 from odradek.model import TopicPartition
 from odradek.storage.log_directory import LogDirectory
 
 Offsets = dict[TopicPartition, int]
+# What the offsets are when their write begins.
+AskOffsets = Callable[[], Offsets]
 
 
 class CheckpointWriter:
@@ -16,36 +20,55 @@ class CheckpointWriter:
     def __init__(self, directory: LogDirectory) -> None:
         self.directory = directory
         self._written: dict[str, Offsets] = {}
-        self._in_flight: dict[str, Offsets] = {}
-        self._waiting: dict[str, Offsets] = {}
+        self._in_flight: set[str] = set()
+        self._waiting: dict[str, AskOffsets] = {}
+        # Those whose last write the disk refused.
+        self._refused: set[str] = set()
+        self._on_idle: list[Callable[[bool], None]] = []
 
-    def write(self, name: str, offsets: Offsets) -> None:
+    def write(self, name: str, offsets: AskOffsets) -> None:
         """Has the checkpoint replaced; a failing disk takes the directory offline."""
         if self.directory.failure is not None:
             return
         if name in self._in_flight:
             self._waiting[name] = offsets
             return
-        if self._written.get(name) == offsets:
+        wanted = offsets()
+        if self._written.get(name) == wanted:
             return
-        self._in_flight[name] = offsets
+        self._in_flight.add(name)
         self.directory.background.submit(
-            lambda: self.directory.write_offsets(name, offsets),
-            lambda _: self._on_written(name, offsets),
+            lambda: self.directory.write_offsets(name, wanted),
+            lambda _: self._on_written(name, wanted),
             lambda error: self._on_error(name, error),
         )
 
+    def when_idle(self, action: Callable[[bool], None]) -> None:
+        """Calls `action` once nothing is left to write, with whether all of it was written."""
+        if self._in_flight:
+            self._on_idle.append(action)
+        else:
+            action(not self._refused)
+
     def _on_written(self, name: str, offsets: Offsets) -> None:
         self._written[name] = offsets
+        self._refused.discard(name)
         self._next(name)
 
     def _on_error(self, name: str, error: BaseException) -> None:
+        self._refused.add(name)
+        # Who wants the offsets of before back wants them written.
+        self._written.pop(name, None)
         if isinstance(error, OSError):
             self.directory.storage_error(error, f"writing {name}")
         self._next(name)
 
     def _next(self, name: str) -> None:
-        del self._in_flight[name]
+        self._in_flight.remove(name)
         waiting = self._waiting.pop(name, None)
         if waiting is not None:
             self.write(name, waiting)
+        if not self._in_flight:
+            waiters, self._on_idle = self._on_idle, []
+            for action in waiters:
+                action(not self._refused)

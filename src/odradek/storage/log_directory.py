@@ -140,6 +140,39 @@ class LogDirectory:
         """Removes files or directories, which are renamed already, after a delay."""
         self.timer.add(TimerTask(delay_ms, lambda: self._remove(list(paths))))
 
+    def remove_deleted(self, path: str, delay_ms: int, *, is_forgotten: bool) -> None:
+        """Removes the renamed directory of a deleted log after a delay.
+
+        Its `partition.metadata` goes as soon as the log `is_forgotten`, that is, no checkpoint
+        speaks of it. Until then it stays: it tells the next start not to take what they say for
+        a log that was made anew. On a full disk they cannot be written; the records go then.
+        """
+        metadata = f"{path}/{names.PARTITION_METADATA}"
+        try:
+            if is_forgotten:
+                self.file_system.remove(metadata)
+                self.delete_later([path], delay_ms)
+                return
+            present = [f"{path}/{name}" for name in self.file_system.list_directory(path)]
+            self.delete_later([each for each in present if each != metadata], delay_ms)
+        except OSError as error:
+            self.storage_error(error, f"deleting {path}")
+
+    def is_in_checkpoints(self, path: str) -> bool:
+        """Whether checkpoints may speak of a deleted log.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        return self.file_system.size(f"{path}/{names.PARTITION_METADATA}") >= 0
+
+    def sync_names(self) -> None:
+        """Has it on the disk which logs there are; a failing disk goes offline. Blocks."""
+        try:
+            self.file_system.sync(self.path)
+        except OSError as error:
+            self.fail(error)
+
     def check(self) -> None:
         """Raises what every log of a failed directory answers.
 

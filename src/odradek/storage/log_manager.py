@@ -10,7 +10,7 @@ alone: its logs answer KAFKA_STORAGE_ERROR, the others live on.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Final
 from uuid import UUID, uuid4
@@ -22,9 +22,9 @@ from odradek.config.topic import LogConfig
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.storage import names
-from odradek.storage.checkpoint_writer import CheckpointWriter
+from odradek.storage.checkpoint_writer import CheckpointWriter, Offsets
 from odradek.storage.files import FileSystem, OsFileSystem, shared
-from odradek.storage.loading import create_log, write_topic_id
+from odradek.storage.loading import create_log, read_topic_id, write_topic_id
 from odradek.storage.log import NEVER_MS, Log
 from odradek.storage.log_cleaner import LogCleaner
 from odradek.storage.log_directory import LogDirectory
@@ -112,9 +112,7 @@ class LogManager:
         self._unreadable = {each.topic_partition: each for each in loader.unreadable}
         self._check_any_online()
         for each in found:
-            if each.remade:
-                # Before what tells that they are stale is removed.
-                self._write_offsets_of(each.directory)
+            self._finish_deletions(each)
         self._begin_housekeeping()
 
     def _open_directory(
@@ -134,37 +132,42 @@ class LogManager:
 
     def _find_logs(self, directory: LogDirectory) -> FoundLogs:
         was_clean = self._clean[directory.path]
-        partitions = []
-        deleted = []
         try:
-            present = self._file_system.list_directory(directory.path)
+            return self._sort_names(directory, was_clean=was_clean)
         except OSError as error:
             directory.fail(error)
             return FoundLogs(directory, [], was_clean)
-        for name in present:
+
+    def _sort_names(self, directory: LogDirectory, *, was_clean: bool) -> FoundLogs:
+        partitions = []
+        deleted = []
+        stale = []
+        for name in self._file_system.list_directory(directory.path):
             path = directory.file_path(name)
-            if names.is_deleted_directory(name):
-                directory.delete_later([path], 0)
-                deleted.append(name)
-                continue
             topic_partition = names.parse_partition_directory(name)
-            if topic_partition is not None and self._file_system.is_directory(path):
+            if names.is_deleted_directory(name):
+                deleted.append(path)
+                # An orderly end has written the checkpoints anew.
+                if not was_clean and directory.is_in_checkpoints(path):
+                    stale.append(name)
+            elif topic_partition is not None and self._file_system.is_directory(path):
                 partitions.append(topic_partition)
-        # An orderly end has written the checkpoints anew.
-        remade = [] if was_clean or not deleted else partitions
-        return FoundLogs(
-            directory,
-            partitions,
-            was_clean,
-            frozenset(tp for tp in remade if _has_deleted(tp, deleted)),
-        )
+        remade = frozenset(tp for tp in partitions if _has_deleted(tp, stale)) if stale else ()
+        return FoundLogs(directory, partitions, was_clean, frozenset(remade), deleted)
+
+    def _finish_deletions(self, found: FoundLogs) -> None:
+        """Goes on where a crash, or an end, has left the logs that wait for their removal."""
+        if found.deleted:
+            self._write_offsets_of(found.directory)
+        for path in found.deleted:
+            self._remove_deleted(found.directory, path, 0)
 
     def _adopt(self, log: Log) -> None:
         log.on_flush_due = self.flush_in_background
         log.on_rolled = self.flush_in_background
         log.on_unflushed = self._flush_later
         log.on_log_start_offset = self._on_log_start_offset
-        log.on_truncated = self._write_all_offsets
+        log.on_truncated = self._on_truncated
         self._logs[log.topic_partition] = log
 
     # Finding, making, deleting.
@@ -223,7 +226,27 @@ class LogManager:
         directory = log.log_directory
         target = directory.file_path(names.deleted_directory(topic_partition, uuid4()))
         if self._take_away(log, target):
-            directory.delete_later([target], log.config.file_delete_delay_ms)
+            self._remove_deleted(directory, target, log.config.file_delete_delay_ms)
+
+    def finish_deletions_of(self, topic_ids: Collection[UUID]) -> None:
+        """Deletes the logs of topics whose deletion a crash has interrupted. Blocks.
+
+        Afterwards none of them comes back, unless it lies in a directory that is offline.
+        """
+        for log in self._working_logs():
+            if log.topic_id in topic_ids:
+                self._delete_or_warn(log.topic_partition)
+        for topic_partition, unreadable in list(self._unreadable.items()):
+            if read_topic_id(unreadable.directory, unreadable.path) in topic_ids:
+                self._delete_or_warn(topic_partition)
+        for directory in self._online() if topic_ids else ():
+            directory.sync_names()
+
+    def _delete_or_warn(self, topic_partition: TopicPartition) -> None:
+        try:
+            self.delete(topic_partition)
+        except BrokerError as error:
+            logger.warning("deleting %s: %s", topic_partition, error)
 
     def _delete_unreadable(self, topic_partition: TopicPartition) -> None:
         unreadable = self._unreadable.pop(topic_partition, None)
@@ -232,7 +255,15 @@ class LogManager:
         directory = unreadable.directory
         target = directory.file_path(names.deleted_directory(topic_partition, uuid4()))
         self._rename(directory, unreadable.path, target)
-        directory.delete_later([target], self._config.log_defaults.file_delete_delay_ms)
+        self._write_offsets_of(directory)
+        delay_ms = self._config.log_defaults.file_delete_delay_ms
+        self._remove_deleted(directory, target, delay_ms)
+
+    def _remove_deleted(self, directory: LogDirectory, path: str, delay_ms: int) -> None:
+        """Has a renamed log removed, not before the checkpoints have forgotten it."""
+        self._checkpoints[directory].when_idle(
+            lambda is_forgotten: directory.remove_deleted(path, delay_ms, is_forgotten=is_forgotten)
+        )
 
     def _set_aside(self, log: Log, topic_id: UUID) -> None:
         topic_partition = log.topic_partition
@@ -253,7 +284,7 @@ class LogManager:
             return False
         self._rename(directory, log.path, target)
         log.moved(target)
-        self._write_all_offsets(log)
+        self._write_offsets_of(directory)
         return True
 
     def _rename(self, directory: LogDirectory, path: str, target: str) -> None:
@@ -409,34 +440,35 @@ class LogManager:
 
     def checkpoint_high_watermarks(self) -> None:
         """Writes the high watermarks that have changed; scheduled by who moves them."""
-        for directory, writer in self._checkpoints.items():
-            offsets = {log.topic_partition: log.high_watermark for log in self._logs_of(directory)}
-            writer.write(names.HIGH_WATERMARK_CHECKPOINT, offsets)
+        for directory in self._checkpoints:
+            self._write_high_watermarks(directory)
+
+    def _write_high_watermarks(self, directory: LogDirectory) -> None:
+        self._write(directory, names.HIGH_WATERMARK_CHECKPOINT, _high_watermarks)
 
     def _write_recovery_points(self, directory: LogDirectory) -> None:
-        points = {log.topic_partition: log.recovery_point for log in self._logs_of(directory)}
-        self._checkpoints[directory].write(names.RECOVERY_POINT_CHECKPOINT, points)
+        self._write(directory, names.RECOVERY_POINT_CHECKPOINT, _recovery_points)
 
     def _write_log_starts(self, directory: LogDirectory) -> None:
-        offsets = _log_starts(self._logs_of(directory))
-        self._checkpoints[directory].write(names.LOG_START_OFFSET_CHECKPOINT, offsets)
+        self._write(directory, names.LOG_START_OFFSET_CHECKPOINT, _log_starts)
 
     def _write_cleaned_offsets(self, directory: LogDirectory) -> None:
-        offsets = _cleaned_offsets(self._logs_of(directory))
-        self._checkpoints[directory].write(names.CLEANER_CHECKPOINT, offsets)
-
-    def _write_all_offsets(self, log: Log) -> None:
-        """Corrects what is written down of a log that was cut or has gone."""
-        directory = log.log_directory
-        self._write_recovery_points(directory)
-        self._write_log_starts(directory)
-        if log.config.compact or log.cleaned_offset > 0:
-            self._write_cleaned_offsets(directory)
+        self._write(directory, names.CLEANER_CHECKPOINT, _cleaned_offsets)
 
     def _write_offsets_of(self, directory: LogDirectory) -> None:
+        """Corrects what is written down, after a log was cut or has gone."""
         self._write_recovery_points(directory)
         self._write_log_starts(directory)
+        self._write_high_watermarks(directory)
         self._write_cleaned_offsets(directory)
+
+    def _write(
+        self, directory: LogDirectory, name: str, offsets_of: Callable[[Sequence[Log]], Offsets]
+    ) -> None:
+        self._checkpoints[directory].write(name, lambda: offsets_of(self._logs_of(directory)))
+
+    def _on_truncated(self, log: Log) -> None:
+        self._write_offsets_of(log.log_directory)
 
     def _on_log_start_offset(self, log: Log) -> None:
         self._write_log_starts(log.log_directory)
@@ -476,14 +508,13 @@ class LogManager:
 
     def _close_directory(self, directory: LogDirectory, broker_epoch: int) -> None:
         logs = self._logs_of(directory)
-        high_watermarks = {log.topic_partition: log.high_watermark for log in logs}
+        high_watermarks = _high_watermarks(logs)
         try:
             for log in logs:
                 log.close()
                 if log.config.compact:
                     discard_cleaned(self._file_system, log.path)
-            points = {log.topic_partition: log.recovery_point for log in logs}
-            directory.write_offsets(names.RECOVERY_POINT_CHECKPOINT, points)
+            directory.write_offsets(names.RECOVERY_POINT_CHECKPOINT, _recovery_points(logs))
             directory.write_offsets(names.LOG_START_OFFSET_CHECKPOINT, _log_starts(logs))
             directory.write_offsets(names.HIGH_WATERMARK_CHECKPOINT, high_watermarks)
             directory.mark_clean(broker_epoch)
@@ -537,11 +568,19 @@ def _is_same_topic(found: UUID, topic_id: UUID) -> bool:
     return found == NO_TOPIC_ID or (found.int ^ topic_id.int).bit_count() <= _BITS_OF_A_BYTE
 
 
-def _cleaned_offsets(logs: Sequence[Log]) -> dict[TopicPartition, int]:
+def _high_watermarks(logs: Sequence[Log]) -> Offsets:
+    return {log.topic_partition: log.high_watermark for log in logs}
+
+
+def _recovery_points(logs: Sequence[Log]) -> Offsets:
+    return {log.topic_partition: log.recovery_point for log in logs}
+
+
+def _cleaned_offsets(logs: Sequence[Log]) -> Offsets:
     return {log.topic_partition: log.cleaned_offset for log in logs if log.cleaned_offset > 0}
 
 
-def _log_starts(logs: Sequence[Log]) -> dict[TopicPartition, int]:
+def _log_starts(logs: Sequence[Log]) -> Offsets:
     """The log start offsets that the names of the segments do not tell."""
     return {
         log.topic_partition: log.log_start_offset

@@ -48,14 +48,16 @@ OnProgress = Callable[[LoadingProgress], None]
 class FoundLogs(NamedTuple):
     """What lies in a directory, and whether that was closed in order.
 
-    After a crash the checkpoints may still speak of a log that was deleted a moment before: of
-    the partitions in `remade`, beside which such a log waits for its removal, they prove nothing.
+    `deleted` are the paths of logs that wait for their removal. After a crash the checkpoints may
+    still speak of one that was deleted a moment before: of the partitions in `remade`, beside
+    which such a log lies, they prove nothing.
     """
 
     directory: LogDirectory
     partitions: Sequence[TopicPartition]
     was_clean: bool
     remade: frozenset[TopicPartition] = frozenset()
+    deleted: Sequence[str] = ()
 
 
 class UnreadableLog(NamedTuple):

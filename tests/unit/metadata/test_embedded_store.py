@@ -342,6 +342,38 @@ def test_foreign_and_newer_files_are_refused(tmp_path: Path) -> None:
         Database(str(tmp_path))
 
 
+def test_deleted_topics_are_known_until_their_logs_are_gone(tmp_path: Path) -> None:
+    """A crash between the commit and the removal of the logs would leave them for ever."""
+    store, _ = registered(Database(str(tmp_path)))
+    store.create_topics([new_topic("a"), new_topic("b")], must)
+    topic = store.load().topics["a"]
+    store.delete_topics([topic.topic_id], must)
+    store.close()
+    for _ in range(2):
+        store, _ = registered(Database(str(tmp_path)))
+        assert store.deleted_topics == {topic.topic_id}
+        store.close()
+    store, _ = registered(Database(str(tmp_path)))
+    store.forget_deleted_topics()
+    store.close()
+    store, _ = registered(Database(str(tmp_path)))
+    assert store.deleted_topics == frozenset()
+    store.close()
+
+
+def test_a_file_of_the_first_version_gets_what_it_lacks(tmp_path: Path) -> None:
+    """A broker could not start on the directory of an earlier one."""
+    store, _ = registered(Database(str(tmp_path)))
+    store.create_topics([new_topic("a")], must)
+    store.close()
+    with closing(sqlite3.connect(tmp_path / schema.FILE_NAME)) as connection:
+        connection.execute("DROP TABLE deleted_topic")
+        connection.execute("PRAGMA user_version = 1")
+    store, _ = registered(Database(str(tmp_path)))
+    assert set(store.load().topics) == {"a"}
+    store.close()
+
+
 @pytest.mark.parametrize(
     "damage",
     [

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from odradek.background import InlineBackground, Workers
+from odradek.background import Background, InlineBackground, Workers
 from odradek.clock import ManualClock
 from odradek.config.broker import BrokerConfig
 from odradek.config.topic import LogConfig, parse_topic_settings
@@ -42,6 +42,7 @@ class World:
         properties: dict[str, str] | None = None,
         workers: Workers | None = None,
         on_progress: OnProgress | None = None,
+        background: Background | None = None,
     ) -> LogManager:
         """A manager over the directories, as a broker that starts would have it."""
         file_system = file_system or OsFileSystem(64, durable=False)
@@ -50,7 +51,7 @@ class World:
             BrokerConfig(properties or {}),
             self.clock,
             self.timer,
-            InlineBackground(),
+            background or InlineBackground(),
             on_log_dir_failure=self.failed.append,
             file_system=file_system,
             workers=workers,

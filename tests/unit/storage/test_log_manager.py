@@ -5,6 +5,7 @@ import os
 from uuid import UUID
 
 import pytest
+from tests.unit.storage.conftest import ORDERS_ID
 
 from odradek.background import InlineBackground
 from odradek.config.topic import LogConfig
@@ -158,35 +159,131 @@ def test_a_deletion_that_a_crash_interrupted_is_finished(world, batches):
     assert not [name for name in os.listdir(world.directories[0]) if "-delete" in name]
 
 
-def test_checkpoints_of_a_deleted_log_prove_nothing_of_its_successor(world, batches, values):
-    """A topic made anew just before a crash would hide records by its forerunner's log start,
-    or go unchecked up to its recovery point."""
-    manager = world.start()
-    log = world.log(manager)
+class LateBackground(InlineBackground):
+    """While it `is_late`, work waits until `catch_up`."""
+
+    def __init__(self) -> None:
+        self.is_late = False
+        self._waiting = []
+
+    def submit(self, work, on_done, on_error) -> None:
+        if self.is_late:
+            self._waiting.append((work, on_done, on_error))
+        else:
+            super().submit(work, on_done, on_error)
+
+    def catch_up(self) -> None:
+        self.is_late = False
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            self.submit(*each)
+
+
+def deleted_directories(world) -> list[str]:
+    return [name for name in os.listdir(world.directories[0]) if name.endswith("-delete")]
+
+
+def log_in_the_checkpoints(world, background, batches, **settings):
+    """A manager whose checkpoints speak of `orders-0`."""
+    manager = world.start(background=background)
+    log = world.log(manager, **settings)
     fill(log, batches, 3)
     manager.flush_in_background(log)
     log.maybe_increment_log_start_offset(2)
     manager.write_recovery_points()
     manager.checkpoint_high_watermarks()
     (directory,) = manager.directories
-    stale = {
-        name: directory.read_offsets(name)
-        for name in (names.RECOVERY_POINT_CHECKPOINT, names.LOG_START_OFFSET_CHECKPOINT)
-    }
+    for name in (names.RECOVERY_POINT_CHECKPOINT, names.LOG_START_OFFSET_CHECKPOINT):
+        assert directory.read_offsets(name)[world.orders] > 0
+    return manager
+
+
+def test_checkpoints_of_a_deleted_log_prove_nothing_of_its_successor(world, batches, values):
+    """A topic made anew just before a crash would hide records by its forerunner's log start,
+    or go unchecked up to its recovery point."""
+    background = LateBackground()
+    manager = log_in_the_checkpoints(world, background, batches)
+    background.is_late = True
     manager.delete(world.orders)
     successor = manager.get_or_create(world.orders, OTHER_ID, LogConfig())
     successor.append_as_leader([batches(b"new 0"), batches(b"new 1"), batches(b"new 2")], 0)
-    for name, offsets in stale.items():
-        assert offsets[world.orders] > 0
-        directory.write_offsets(name, offsets)
     for _ in range(2):
         world.crash(manager)
-        manager = world.start()
+        manager = world.start(background=background)
         (found,) = manager.logs()
         assert values(found) == [b"new 0", b"new 1", b"new 2"]
         assert found.recovery_point == 0
         world.advance(1)
-    assert not [name for name in os.listdir(directory.path) if "-delete" in name]
+        assert deleted_directories(world), "they tell that the checkpoints are stale"
+    background.catch_up()
+    world.advance(1)
+    assert not deleted_directories(world)
+    assert manager.directories[0].read_offsets(names.LOG_START_OFFSET_CHECKPOINT) == {}
+
+
+def test_a_deleted_log_goes_after_it_has_left_the_checkpoints(world, batches):
+    """A crash in between would have a log made anew judged by its forerunner's offsets."""
+    background = LateBackground()
+    manager = log_in_the_checkpoints(world, background, batches, file_delete_delay_ms="0")
+    background.is_late = True
+    manager.delete(world.orders)
+    world.advance(1)
+    assert deleted_directories(world)
+    background.catch_up()
+    world.advance(1)
+    assert not deleted_directories(world)
+
+
+def test_records_deleted_from_a_log_made_anew_stay_deleted(world, batches, values):
+    """A crash would bring them back as long as the log's forerunner waits for its removal."""
+    manager = log_in_the_checkpoints(world, LateBackground(), batches)
+    manager.delete(world.orders)
+    successor = manager.get_or_create(world.orders, OTHER_ID, LogConfig())
+    fill(successor, batches, 3)
+    successor.maybe_increment_log_start_offset(1)
+    assert deleted_directories(world)
+    world.crash(manager)
+    (found,) = world.start().logs()
+    assert values(found) == [b"001", b"002"]
+
+
+def test_a_full_disk_gets_the_room_of_a_deleted_log(world, batches, values):
+    """Checkpoints cannot be written there: nothing would ever be freed."""
+    files = FaultyFileSystem()
+    manager = world.start(files)
+    log = world.log(manager, file_delete_delay_ms="5")
+    fill(log, batches, 3)
+    manager.flush_in_background(log)
+    manager.write_recovery_points()
+    files.full_at = files.operations + 2
+    manager.delete(world.orders)
+    assert files.is_full
+    world.advance(6)
+    (deleted,) = deleted_directories(world)
+    assert os.listdir(os.path.join(world.directories[0], deleted)) == ["partition.metadata"]
+    assert world.failed == []
+    files.full_at = None
+    files.is_full = False
+    successor = manager.get_or_create(world.orders, OTHER_ID, LogConfig())
+    fill(successor, batches, 3)
+    world.crash(manager)
+    (found,) = world.start().logs()
+    assert (found.recovery_point, len(values(found))) == (0, 3)
+    world.advance(1)
+    assert not deleted_directories(world)
+
+
+def test_a_deletion_that_was_committed_is_carried_out(world, batches):
+    """The log of a topic deleted just before a crash would never go, and `fsck` complain."""
+    manager = world.start()
+    fill(world.log(manager), batches, 3)
+    world.crash(manager)
+    manager = world.start()
+    manager.finish_deletions_of({OTHER_ID})
+    assert len(manager.logs()) == 1
+    manager.finish_deletions_of({ORDERS_ID})
+    assert manager.logs() == []
+    assert len(deleted_directories(world)) == 1
 
 
 @pytest.mark.parametrize("topic", ["a.b-1", "x" * 249])

@@ -92,12 +92,13 @@ class Database:
             )
         self._execute("PRAGMA journal_mode = WAL")
         self._execute("PRAGMA synchronous = FULL")
-        if tables == 0:
+        if version < schema.SCHEMA_VERSION:
             self._create()
         self._check()
         self._reserve()
 
     def _create(self) -> None:
+        """Makes the tables that a new file, or one of an earlier version, does not have."""
         self._execute("BEGIN IMMEDIATE")
         for statement in schema.TABLES:
             self._execute(statement)
@@ -136,6 +137,9 @@ class Database:
             next_producer_id=int(properties.get(schema.NEXT_PRODUCER_ID, 0)),
             topics=self._read_topics(),
             configs=self._read_configs(),
+            deleted_topics=frozenset(
+                UUID(bytes=topic_id) for (topic_id,) in self._rows(schema.SELECT_DELETED)
+            ),
         )
 
     def _read_topics(self) -> list[TopicImage]:

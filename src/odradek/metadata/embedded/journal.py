@@ -6,6 +6,7 @@ a file, and so that a store in memory is the same store without a journal.
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
+from uuid import UUID
 
 from odradek.metadata.image import ConfigResource, TopicImage
 
@@ -14,13 +15,17 @@ Statement: TypeAlias = tuple[str, Sequence[tuple[object, ...]]]
 
 
 class StoredMetadata(NamedTuple):
-    """Everything that a journal holds; an empty `cluster_id` says that it is new."""
+    """Everything that a journal holds; an empty `cluster_id` says that it is new.
+
+    Of the `deleted_topics` there may still be logs: they are removed after the commit.
+    """
 
     cluster_id: str
     broker_epoch: int
     next_producer_id: int
     topics: Sequence[TopicImage]
     configs: Mapping[ConfigResource, Mapping[str, str]]
+    deleted_topics: frozenset[UUID] = frozenset()
 
 
 class Journal(Protocol):

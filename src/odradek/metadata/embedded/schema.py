@@ -13,21 +13,24 @@ from odradek.metadata.image import ConfigResource, PartitionImage, ResourceType,
 
 FILE_NAME: Final = "odradek-metadata.sqlite"
 APPLICATION_ID: Final = 0x4F645261
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 
 CLUSTER_ID: Final = "cluster_id"
 BROKER_EPOCH: Final = "broker_epoch"
 NEXT_PRODUCER_ID: Final = "next_producer_id"
 
+_CREATE: Final = "CREATE TABLE IF NOT EXISTS"
 TABLES: Final = (
-    "CREATE TABLE property (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
-    "CREATE TABLE topic (topic_id BLOB PRIMARY KEY, name TEXT NOT NULL UNIQUE) WITHOUT ROWID",
-    "CREATE TABLE partition (topic_id BLOB NOT NULL, partition INTEGER NOT NULL,"
+    f"{_CREATE} property (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+    f"{_CREATE} topic (topic_id BLOB PRIMARY KEY, name TEXT NOT NULL UNIQUE) WITHOUT ROWID",
+    f"{_CREATE} partition (topic_id BLOB NOT NULL, partition INTEGER NOT NULL,"
     " leader INTEGER NOT NULL, leader_epoch INTEGER NOT NULL, partition_epoch INTEGER NOT NULL,"
     " replicas TEXT NOT NULL, isr TEXT NOT NULL, PRIMARY KEY (topic_id, partition)) WITHOUT ROWID",
-    "CREATE TABLE config (resource_type INTEGER NOT NULL, resource_name TEXT NOT NULL,"
+    f"{_CREATE} config (resource_type INTEGER NOT NULL, resource_name TEXT NOT NULL,"
     " name TEXT NOT NULL, value TEXT NOT NULL,"
     " PRIMARY KEY (resource_type, resource_name, name)) WITHOUT ROWID",
+    # Since version 2: topics whose logs may still be there.
+    f"{_CREATE} deleted_topic (topic_id BLOB PRIMARY KEY) WITHOUT ROWID",
 )
 
 SELECT_PROPERTIES: Final = "SELECT name, value FROM property"
@@ -36,6 +39,7 @@ SELECT_PARTITIONS: Final = (
     "SELECT topic_id, partition, leader, leader_epoch, partition_epoch, replicas, isr"
     " FROM partition ORDER BY topic_id, partition"
 )
+SELECT_DELETED: Final = "SELECT topic_id FROM deleted_topic"
 SELECT_CONFIGS: Final = "SELECT resource_type, resource_name, name, value FROM config"
 
 _PUT_PROPERTY: Final = "INSERT OR REPLACE INTO property VALUES (?, ?)"
@@ -44,6 +48,8 @@ _PUT_PARTITION: Final = "INSERT OR REPLACE INTO partition VALUES (?, ?, ?, ?, ?,
 _PUT_CONFIG: Final = "INSERT OR REPLACE INTO config VALUES (?, ?, ?, ?)"
 _DELETE_TOPIC: Final = "DELETE FROM topic WHERE topic_id = ?"
 _DELETE_PARTITIONS: Final = "DELETE FROM partition WHERE topic_id = ?"
+_PUT_DELETED: Final = "INSERT OR REPLACE INTO deleted_topic VALUES (?)"
+_FORGET_DELETED: Final = "DELETE FROM deleted_topic WHERE topic_id = ?"
 _DELETE_CONFIG: Final = (
     "DELETE FROM config WHERE resource_type = ? AND resource_name = ? AND name = ?"
 )
@@ -66,11 +72,19 @@ def put_partitions(topic_id: UUID, partitions: Iterable[PartitionImage]) -> Stat
 
 
 def delete_topics(topics: Iterable[TopicImage]) -> list[Statement]:
-    """Removes topics with their partitions and settings."""
+    """Removes topics with their partitions and settings, and notes that they were removed."""
     topics = tuple(topics)
     ids = [(topic.topic_id.bytes,) for topic in topics]
     resources = [(int(ResourceType.TOPIC), topic.name) for topic in topics]
-    return [(_DELETE_TOPIC, ids), (_DELETE_PARTITIONS, ids), (_DELETE_CONFIGS, resources)]
+    return [
+        *((_DELETE_TOPIC, ids), (_DELETE_PARTITIONS, ids), (_DELETE_CONFIGS, resources)),
+        (_PUT_DELETED, ids),
+    ]
+
+
+def forget_deleted(topic_ids: Iterable[UUID]) -> Statement:
+    """Forgets deleted topics, whose logs are gone."""
+    return _FORGET_DELETED, [(topic_id.bytes,) for topic_id in topic_ids]
 
 
 def put_configs(settings: Iterable[tuple[ConfigResource, str, str]]) -> Statement:

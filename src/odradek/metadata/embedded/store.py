@@ -65,6 +65,7 @@ class EmbeddedMetadataStore(MetadataStore):
         self._image = cache.image
         self._broker_epoch = 0
         self._next_producer_id = 0
+        self._deleted_topics: frozenset[UUID] = frozenset()
         self._listeners: Final[list[Callable[[MetadataDelta], None]]] = []
         self._queue: Final[deque[Callable[[], None]]] = deque()
         self._busy = False
@@ -79,12 +80,25 @@ class EmbeddedMetadataStore(MetadataStore):
         stored = self._journal.read() if self._journal is not None else _EMPTY
         self._broker_epoch = stored.broker_epoch
         self._next_producer_id = stored.next_producer_id
+        self._deleted_topics = stored.deleted_topics
         image = MetadataImage(stored.cluster_id or self._name_cluster())
         topics = [_leaderless(topic) for topic in stored.topics]
         loaded = image.with_topics(topics).with_configs(stored.configs)
         self._image = loaded
         self._cache.publish(MetadataDelta(image, loaded, added=topics, configs=stored.configs))
         return loaded
+
+    @property
+    def deleted_topics(self) -> frozenset[UUID]:
+        """As of the last `load`."""
+        return self._deleted_topics
+
+    def forget_deleted_topics(self) -> None:
+        """Forgets those of the last `load`; what has been deleted since stays noted."""
+        if self._deleted_topics:
+            statement = schema.forget_deleted(self._deleted_topics)
+            self._deleted_topics = frozenset()
+            self._submit(lambda: Change(None, [statement]), _ignore)
 
     def close(self) -> None:
         """Lets go of the journal, after the step that is being written."""
