@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -26,6 +26,21 @@ JAVA_TIMEOUT_S = 240
 KAFKAJS_TIMEOUT_S = 120
 # What only costs time where every member comes at once.
 NO_INITIAL_DELAY = "group.initial.rebalance.delay.ms=0"
+BROKER_LOG = pytest.StashKey[Path]()
+SHOWN_LOG_LINES = 120
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that fails shows what the broker said last: in other logs there is only the end."""
+    report = yield
+    log = item.session.stash.get(BROKER_LOG, None)
+    if report.failed and log is not None:
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        report.sections.append(("The broker's log", "\n".join(lines[-SHOWN_LOG_LINES:])))
+    return report
 
 
 @dataclass(frozen=True)
@@ -39,14 +54,16 @@ class Sample:
 
 
 @pytest.fixture(scope="session")
-def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def bootstrap(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[str]:
     """The address of a broker process that lives as long as the session."""
     other = os.environ.get("ODRADEK_WIRE_BOOTSTRAP")
     if other:
         yield other
         return
     data = tmp_path_factory.mktemp("broker")
-    log = data / "stderr.log"
+    log = request.session.stash[BROKER_LOG] = data / "stderr.log"
     command = [sys.executable, "-m", "odradek", "start", "--data-dir", str(data / "data")]
     with log.open("wb") as errors:
         process = subprocess.Popen(

@@ -8,15 +8,19 @@ import asyncio
 import os
 import subprocess
 import threading
+import time
 from typing import IO
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from kafka import KafkaConsumer
 from tools import peers
 
-DEADLINE_S = 60
+DEADLINE_S = 180
+# Longer than a busy machine keeps a client from its processor; nothing here is about silence.
+SESSION_TIMEOUT_MS = 60_000
+HEARTBEAT_INTERVAL_MS = 300
 
 
 class Reader(threading.Thread):
@@ -38,6 +42,14 @@ class Reader(threading.Thread):
         self.read: list[bytes] = []
         self.stopping = threading.Event()
         self.error: BaseException | None = None
+
+    def __repr__(self) -> str:
+        state = "runs" if self.is_alive() else "has ended"
+        instance = f" as {self.instance_id}" if self.instance_id else ""
+        return (
+            f"{type(self).__name__}{instance} {state}, was asked to stop: {self.stopping.is_set()},"
+            f" has read {len(self.read)}, error: {self.error!r}"
+        )
 
     def run(self) -> None:
         try:
@@ -66,8 +78,8 @@ class ConfluentReader(Reader):
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "partition.assignment.strategy": self.strategy,
-            "session.timeout.ms": 10_000,
-            "heartbeat.interval.ms": 300,
+            "session.timeout.ms": SESSION_TIMEOUT_MS,
+            "heartbeat.interval.ms": HEARTBEAT_INTERVAL_MS,
         }
         if self.instance_id:
             settings["group.instance.id"] = self.instance_id
@@ -77,14 +89,34 @@ class ConfluentReader(Reader):
             while not self.stopping.is_set():
                 for message in consumer.consume(50, 0.1):
                     assert not message.error(), message.error()
-                    consumer.commit(message, asynchronous=False)
+                    self.commit(consumer, message)
                     self.read.append(message.value())
         finally:
             consumer.close()
 
+    def commit(self, consumer: Consumer, message: Message) -> None:
+        consumer.commit(message, asynchronous=False)
+
 
 class CooperativeReader(ConfluentReader):
+    """Reads on while the group rebalances, so that a commit may be of the generation before.
+
+    What it has read stays its own until it polls again: it commits until it may.
+    """
+
     strategy = "cooperative-sticky"
+    in_a_rebalance = (KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS)
+
+    def commit(self, consumer: Consumer, message: Message) -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        while True:
+            try:
+                return super().commit(consumer, message)
+            except KafkaException as refused:
+                if refused.args[0].code() not in self.in_a_rebalance:
+                    raise
+                if time.monotonic() > deadline:
+                    raise
 
 
 class KafkaPythonReader(Reader):
@@ -96,8 +128,8 @@ class KafkaPythonReader(Reader):
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             group_instance_id=self.instance_id,
-            session_timeout_ms=10_000,
-            heartbeat_interval_ms=300,
+            session_timeout_ms=SESSION_TIMEOUT_MS,
+            heartbeat_interval_ms=HEARTBEAT_INTERVAL_MS,
         )
         try:
             while not self.stopping.is_set():
@@ -122,8 +154,8 @@ class AiokafkaReader(Reader):
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             group_instance_id=self.instance_id,
-            session_timeout_ms=10_000,
-            heartbeat_interval_ms=300,
+            session_timeout_ms=SESSION_TIMEOUT_MS,
+            heartbeat_interval_ms=HEARTBEAT_INTERVAL_MS,
             partition_assignment_strategy=[RangePartitionAssignor],
         )
         await consumer.start()
@@ -186,8 +218,8 @@ class JavaReader(ProcessReader):
     properties: tuple[str, ...] = (
         "group.protocol=classic",
         "partition.assignment.strategy=org.apache.kafka.clients.consumer.RangeAssignor",
-        "session.timeout.ms=10000",
-        "heartbeat.interval.ms=300",
+        f"session.timeout.ms={SESSION_TIMEOUT_MS}",
+        f"heartbeat.interval.ms={HEARTBEAT_INTERVAL_MS}",
     )
 
     def command(self) -> list[str]:
@@ -206,8 +238,8 @@ class JavaCooperativeReader(JavaReader):
     properties = (
         "group.protocol=classic",
         "partition.assignment.strategy=org.apache.kafka.clients.consumer.CooperativeStickyAssignor",
-        "session.timeout.ms=10000",
-        "heartbeat.interval.ms=300",
+        f"session.timeout.ms={SESSION_TIMEOUT_MS}",
+        f"heartbeat.interval.ms={HEARTBEAT_INTERVAL_MS}",
     )
 
 
@@ -218,7 +250,7 @@ class JavaConsumerReader(JavaReader):
 KAFKAJS = """
 const { Kafka, AssignerProtocol, logLevel } = require('kafkajs');
 const { MemberMetadata, MemberAssignment } = AssignerProtocol;
-const [bootstrap, topic, groupId] = process.argv.slice(1);
+const [bootstrap, topic, groupId, sessionTimeout, heartbeatInterval] = process.argv.slice(1);
 // kafkajs' own assignor has a name that no other library knows.
 const range = ({ cluster }) => ({
   name: 'range',
@@ -240,7 +272,8 @@ const range = ({ cluster }) => ({
 });
 const kafka = new Kafka({ brokers: [bootstrap], logLevel: logLevel.NOTHING });
 const consumer = kafka.consumer({
-  groupId, partitionAssigners: [range], sessionTimeout: 10000, heartbeatInterval: 300,
+  groupId, partitionAssigners: [range],
+  sessionTimeout: Number(sessionTimeout), heartbeatInterval: Number(heartbeatInterval),
   maxWaitTimeInMs: 200,
 });
 process.on('SIGTERM', async () => { await consumer.disconnect(); process.exit(0); });
@@ -268,4 +301,5 @@ class KafkajsReader(ProcessReader):
 
     def command(self) -> list[str]:
         node = peers.program("node", "nodejs")
-        return [node, "-e", KAFKAJS, self.bootstrap, self.topic, self.group_id]
+        times = [str(SESSION_TIMEOUT_MS), str(HEARTBEAT_INTERVAL_MS)]
+        return [node, "-e", KAFKAJS, self.bootstrap, self.topic, self.group_id, *times]

@@ -20,6 +20,8 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.wire.readers import (
     DEADLINE_S,
+    HEARTBEAT_INTERVAL_MS,
+    SESSION_TIMEOUT_MS,
     AiokafkaReader,
     ConfluentReader,
     CooperativeReader,
@@ -55,15 +57,16 @@ def produce(bootstrap: str, topic: str, numbers: range) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
     for number in numbers:
         producer.produce(topic, b"%d" % number, partition=number % PARTITIONS)
-    assert producer.flush(30) == 0
+    assert producer.flush(DEADLINE_S) == 0
 
 
 @pytest.fixture
 def crew() -> Iterator[list[Reader]]:
-    """The readers of a test; what a failing one leaves behind is ended with it."""
+    """The readers of a test; what a failing one leaves behind is shown, and ended with it."""
     readers: list[Reader] = []
     yield readers
     for reader in readers:
+        print(reader)
         reader.stopping.set()
         if reader.is_alive():
             reader.join(DEADLINE_S)
@@ -133,13 +136,13 @@ def test_members_of_several_libraries_share_a_topic(bootstrap, topic, names, kin
     sent = 0
     for count, reader in enumerate(readers, 1):
         reader.start()
-        wait_until(lambda n=count: stable_members(admin, group_id) == n, f"{count} members")
+        wait_until(lambda n=count: settled_members(admin, group_id) == n, f"{count} members")
         produce(bootstrap, topic, range(sent, sent + 60))
         sent += 60
         wait_until(lambda total=sent: len(values(readers)) >= total, "all records")
     readers[0].finish()
     rest = len(readers) - 1
-    wait_until(lambda: stable_members(admin, group_id) == rest, "the others")
+    wait_until(lambda: settled_members(admin, group_id) == rest, "the others")
     produce(bootstrap, topic, range(sent, sent + 60))
     sent += 60
     wait_until(lambda: len(values(readers)) >= sent, "all records")
@@ -155,10 +158,16 @@ def values(readers: list[Reader]) -> set[bytes]:
     return set(itertools.chain.from_iterable(list(reader.read) for reader in readers))
 
 
-def stable_members(admin: AdminClient, group_id: str) -> int:
-    """How many members a stable group has; -1 while it rebalances."""
+def settled_members(admin: AdminClient, group_id: str) -> int:
+    """How many members share all partitions in a stable group; -1 while it is not so far.
+
+    Who leads before it knows the topic shares out nothing, and cooperative members give back in
+    one rebalance what others get in the next: such a group is stable, and about to rebalance.
+    """
     described = admin.describe_consumer_groups([group_id])[group_id].result()
-    return len(described.members) if described.state.name == "STABLE" else -1
+    assigned = sum(len(each.assignment.topic_partitions) for each in described.members)
+    settled = described.state.name == "STABLE" and assigned == PARTITIONS
+    return len(described.members) if settled else -1
 
 
 def test_a_static_member_returns_without_a_rebalance(bootstrap, filled, names):
@@ -172,8 +181,8 @@ def test_a_static_member_returns_without_a_rebalance(bootstrap, filled, names):
                 "group.id": group_id,
                 "group.instance.id": name,
                 "auto.offset.reset": "earliest",
-                "session.timeout.ms": 30_000,
-                "heartbeat.interval.ms": 300,
+                "session.timeout.ms": SESSION_TIMEOUT_MS,
+                "heartbeat.interval.ms": HEARTBEAT_INTERVAL_MS,
             }
         )
         made.subscribe([filled])
@@ -219,7 +228,7 @@ def test_static_members_of_several_libraries(bootstrap, topic, names, kinds, cre
     readers += [kind(bootstrap, topic, group_id, f"i{number}") for number, kind in enumerate(kinds)]
     for reader in readers:
         reader.start()
-    wait_until(lambda: stable_members(admin, group_id) == len(readers), "the members")
+    wait_until(lambda: settled_members(admin, group_id) == len(readers), "the members")
     produce(bootstrap, topic, range(60))
     wait_until(lambda: len(values(readers)) == 60, "all records")
     before = shares(admin, group_id)
