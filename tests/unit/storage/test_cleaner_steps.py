@@ -1,5 +1,6 @@
 """The steps of a round of compaction: how long each is, and where it may run."""
 
+import itertools
 import os
 
 import pytest
@@ -178,22 +179,18 @@ def walk(source: Source) -> None:
 
 def test_a_round_ends_with_the_step_in_which_the_broker_stops(world):
     """A broker would not end before its compaction does."""
-    number = 0
-    while True:
-        number += 1
+    for number in itertools.count(1):
         world.directories = [f"{world.directories[0].split('@')[0]}@{number}"]
         background = StoppingBackground(number)
         manager = manager_with(world, background, FaultyFileSystem())
         log = filled(world, manager)
         log.flush()
-        before = [segment.size_bytes for segment in log.segments.all()]
         background.cleaner = manager.cleaner
         manager.cleaner.look()
         if background.steps < number:
             break
         background.cleaner = None
-        if [segment.size_bytes for segment in log.segments.all()] == before:
-            assert background.steps == number, "nothing is begun any more"
+        assert background.steps == number, "another one was begun"
         manager.shutdown()
         reopened = world.log(**COMPACT)
         assert reopened.log_end_offset == 400
