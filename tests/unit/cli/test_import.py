@@ -112,6 +112,37 @@ def test_a_directory_with_a_metadata_log(
     assert settings == {"retention.ms": "99"}
 
 
+def test_the_newest_snapshot_counts_and_the_log_behind_it(tmp_path: Path) -> None:
+    """Goal: a Kafka that has run for long; its metadata log begins in the middle."""
+    source, target = source_dir(tmp_path / "kafka", 0), tmp_path / "ours"
+    add_metadata_log(source)
+    log = source / "__cluster_metadata-0"
+    snapshot = (log / f"{0:020d}.log").read_bytes()
+    (log / f"{0:020d}-0000000000.checkpoint").write_bytes(b"an older one")
+    (log / f"{8:020d}-0000000002.checkpoint").write_bytes(snapshot)
+    (log / f"{9:020d}-0000000002.checkpoint.part").write_bytes(b"not yet whole")
+    (log / f"{0:020d}.log").unlink()
+    value = b"\x02" + text("orders") + text("retention.ms")
+    # What lies before the snapshot's end is in it already, and perhaps not the last word.
+    behind = RecordBatchBuilder(0, base_offset=7)
+    behind.append(1, None, metadata_value(4, value + text("7") + b"\x00"), [])
+    latest = RecordBatchBuilder(0, base_offset=8)
+    latest.append(1, None, metadata_value(4, value + text("100") + b"\x00"), [])
+    latest.append(
+        1,
+        None,
+        metadata_value(
+            4, b"\x02" + text("orders") + text("max.message.bytes") + text("9") + b"\x00"
+        ),
+        [],
+    )
+    (log / f"{7:020d}.log").write_bytes(behind.build() + latest.build())
+    assert main(["import", str(source), "--data-dir", str(target)]) == 0
+    stored = read_metadata(str(target))
+    settings = stored.configs[ConfigResource(ResourceType.TOPIC, "orders")]
+    assert settings == {"retention.ms": "100", "max.message.bytes": "9"}
+
+
 def test_several_directories_are_one_import(tmp_path: Path) -> None:
     """Goal: Kafka's `log.dirs`; the same partition twice is refused."""
     first = source_dir(tmp_path / "first", 0)
