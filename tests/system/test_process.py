@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from tests.system.processes import STOP_TIMEOUT_S, BrokerProcess, start_command
 
+from odradek.cli.start import is_compiled
+
 pytestmark = pytest.mark.slow
 
 READY_LINE = re.compile(
@@ -37,6 +39,7 @@ def test_one_line_then_a_controlled_shutdown(number: signal.Signals, tmp_path: P
     assert out == ""
     assert process.returncode == 0
     assert err.count("Unknown settings are ignored: no.such") == 1
+    assert err.count("Running uncompiled") == (0 if is_compiled() else 1)
     assert "Traceback" not in err
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
 

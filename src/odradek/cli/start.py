@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 DEFAULT_DATA_DIR: Final = "odradek-data"
 LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 YOUNG_OBJECTS: Final = 20_000
+UNCOMPILED: Final = "ODRADEK_PURE is set, or there was no C compiler when odradek was installed"
 
 logger = logging.getLogger("odradek.start")
 
@@ -155,12 +156,21 @@ async def serve(server: "BrokerServer", started_ns: int) -> None:
             f"cluster={server.cluster_id} started_in_ms={started_in_ms}",
             flush=True,
         )
+        if not is_compiled():
+            logger.warning("Running uncompiled, slower: %s", UNCOMPILED)
         ease_collector()
         await asked_to_stop.wait()
     finally:
         logger.info("Stopping")
         await server.stop()
         logger.info("Stopped")
+
+
+def is_compiled() -> bool:
+    """Whether the modules that matter for speed run compiled."""
+    from odradek.timer import timing_wheel
+
+    return not str(timing_wheel.__file__).endswith(".py")
 
 
 def ease_collector() -> None:
