@@ -4,8 +4,7 @@ Behaviour: a group that does not exist, or is a classic one, is answered GROUP_I
 the admin client then asks DescribeGroups. Partitions of topics that are gone are left out,
 since there is no name to show them under.
 
-Version notes: 1 says which protocol each member speaks. Authorized operations are not told
-(-2147483648).
+Version notes: 1 says which protocol each member speaks.
 """
 
 from typing import Final
@@ -13,6 +12,7 @@ from typing import Final
 from odradek.coordinator.assignors import Partitions
 from odradek.coordinator.consumer.requests import DescribedGroup, DescribedMember
 from odradek.errors import BrokerError, ErrorCode
+from odradek.handlers.authorized_operations import group_operations
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.rebalance_protocols import check_consumer_protocol
 from odradek.handlers.request import Request
@@ -26,7 +26,9 @@ _Fields = dict[str, object]
 
 def handle(context: HandlerContext, request: Request) -> None:
     """Answers at once."""
-    request.answer(groups=[_group(context, group_id) for group_id in request.body().group_ids])
+    body = request.body()
+    operations = group_operations(body)
+    request.answer(groups=[_group(context, group_id, operations) for group_id in body.group_ids])
 
 
 def fail(request: Request, code: ErrorCode) -> None:
@@ -35,13 +37,13 @@ def fail(request: Request, code: ErrorCode) -> None:
     request.answer(groups=groups)
 
 
-def _group(context: HandlerContext, group_id: str) -> _Fields:
+def _group(context: HandlerContext, group_id: str, operations: int) -> _Fields:
     try:
         check_consumer_protocol(context)
         group = context.groups.describe_consumer_group(group_id)
     except BrokerError as error:
         return _error(group_id, error.code, error.message)
-    return _fields(context.metadata.image, group)
+    return _fields(context.metadata.image, group) | {"authorized_operations": operations}
 
 
 def _error(group_id: str, code: ErrorCode, message: str) -> _Fields:

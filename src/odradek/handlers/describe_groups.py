@@ -2,8 +2,8 @@
 
 A group that does not exist is shown as Dead; version 6 says GROUP_ID_NOT_FOUND besides.
 
-Version notes: 4 adds instance ids, 5 is flexible, 6 adds error texts. Authorized operations,
-from 3 on, are not told (-2147483648).
+Version notes: 3 tells authorized operations if asked, 4 adds instance ids, 5 is flexible, 6 adds
+error texts.
 """
 
 from typing import Final
@@ -11,6 +11,7 @@ from typing import Final
 from odradek.coordinator.classic_requests import GroupDescription
 from odradek.coordinator.states import GroupState
 from odradek.errors import BrokerError, ErrorCode
+from odradek.handlers.authorized_operations import NOT_TOLD, group_operations
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
 
@@ -19,14 +20,16 @@ NOT_FOUND_VERSION: Final = 6
 
 def handle(context: HandlerContext, request: Request) -> None:
     """Answers at once."""
-    groups = [_describe(context, request, group_id) for group_id in request.body().groups]
-    request.answer(groups=[_fields(group) for group in groups])
+    body = request.body()
+    operations = group_operations(body)
+    groups = [_describe(context, request, group_id) for group_id in body.groups]
+    request.answer(groups=[_fields(group, operations) for group in groups])
 
 
 def fail(request: Request, code: ErrorCode) -> None:
     """Answers every group with an error."""
     groups = [GroupDescription(each, "", error_code=code) for each in request.body().groups]
-    request.answer(groups=[_fields(group) for group in groups])
+    request.answer(groups=[_fields(group, NOT_TOLD) for group in groups])
 
 
 def _describe(context: HandlerContext, request: Request, group_id: str) -> GroupDescription:
@@ -41,7 +44,7 @@ def _describe(context: HandlerContext, request: Request, group_id: str) -> Group
         )
 
 
-def _fields(group: GroupDescription) -> dict[str, object]:
+def _fields(group: GroupDescription, operations: int) -> dict[str, object]:
     return {
         "error_code": group.error_code,
         "error_message": group.error_message,
@@ -60,4 +63,5 @@ def _fields(group: GroupDescription) -> dict[str, object]:
             }
             for each in group.members
         ],
+        "authorized_operations": operations if group.error_code is ErrorCode.NONE else NOT_TOLD,
     }

@@ -62,6 +62,16 @@ def test_groups_are_described(groups, version):
         assert member.member_type == 1
     assert missing.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert missing.error_message == "Group none not found."
+    assert {each.authorized_operations for each in (found, missing)} == {-(2**31)}
+
+
+def test_the_operations_on_a_group_are_told_to_who_asks(groups):
+    """Fails when tools show fewer permissions than Kafka without an authorizer gives."""
+    groups.ask(HEARTBEAT, 1, member_id="me", **JOIN)
+    wanted = {"group_ids": ("g", "none"), "include_authorized_operations": True}
+    found, missing = groups.ask(DESCRIBE, 1, **wanted).groups
+    assert found.authorized_operations == sum(1 << bit for bit in (3, 6, 8, 10, 11))
+    assert missing.authorized_operations == -(2**31)
 
 
 def test_the_protocol_can_be_switched_off(cluster_with, world):

@@ -242,6 +242,23 @@ def test_groups_are_described(groups, version):
         assert missing.error_message == "Group none not found."
 
 
+@pytest.mark.parametrize("version", range(3, 7))
+def test_the_operations_on_a_group_are_told_to_who_asks(groups, version):
+    """Fails when tools show fewer permissions than Kafka without an authorizer gives."""
+    groups.stable()
+    wanted = {"groups": ("g", "none"), "include_authorized_operations": True}
+    found, missing = groups.ask(DESCRIBE, version, **wanted).groups
+    assert operations_in(found.authorized_operations) == [3, 6, 8, 10, 11]
+    assert operations_in(missing.authorized_operations) == (
+        [31] if version >= 6 else [3, 6, 8, 10, 11]
+    )
+
+
+def operations_in(bits: int) -> list[int]:
+    """The bits that are set; the last one alone says that nothing is told."""
+    return [bit for bit in range(32) if bits >> bit & 1]
+
+
 @every(DESCRIBE)
 def test_a_group_of_the_newer_protocol_is_not_described_as_a_classic_one(groups, version):
     """Fails when old tools show a consumer group as something that it is not."""
