@@ -7,6 +7,7 @@ One purgatory for each kind of waiting, all under partitions' keys:
   for the partition, and so does a change of its leadership or its end.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 from odradek.purgatory import DelayedOperationPurgatory
@@ -40,6 +41,10 @@ class ReplicationPurgatories:
             "DeleteRecords", timer, broker_id, delete_records_purge_interval
         )
 
+    def __iter__(self) -> Iterator[DelayedOperationPurgatory]:
+        """All of them."""
+        return iter((self.fetch, self.produce, self.delete_records))
+
     def wake_fetches(self, key: TopicPartitionOperationKey, reason: str) -> None:
         """Tries the partition's fetches again; `reason` is for the statistics."""
         self.fetch.check_and_complete(key, reason)
@@ -52,6 +57,5 @@ class ReplicationPurgatories:
 
     def shutdown(self) -> None:
         """Ends all waiting; nothing is answered any more."""
-        self.fetch.shutdown()
-        self.produce.shutdown()
-        self.delete_records.shutdown()
+        for purgatory in self:
+            purgatory.shutdown()

@@ -12,6 +12,8 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from itertools import chain
+from operator import attrgetter
 from secrets import randbelow
 from typing import Final, TypeVar
 
@@ -31,7 +33,7 @@ from odradek.metadata.embedded.journal import Journal
 from odradek.metadata.image import BrokerRegistration
 from odradek.metadata.store import MetadataStore, MetadataStoreError, OnDone
 from odradek.network import ListenerError, SocketServer, format_host_port
-from odradek.purgatory import DelayedOperationPurgatory
+from odradek.purgatory import DelayedOperationPurgatory, WaitingOperation
 from odradek.replication.replica_manager import ReplicaManager
 from odradek.server.background import ThreadPoolBackground, ThreadWorkers
 from odradek.server.errors import StartError
@@ -224,12 +226,7 @@ class BrokerServer:
         # No further step of compaction: the background has to come to an end.
         self.logs.cleaner.stop()
         if not self._ephemeral:
-            waiting = self.replicas.purgatories
-            purgatories = (
-                *(waiting.fetch, waiting.produce, waiting.delete_records),
-                *(self.groups.rebalances, self.groups.heartbeats),
-            )
-            write_statistics(self.config.log_dirs[0], (*purgatories, self.topic_purgatory))
+            write_statistics(self.config.log_dirs[0], self._purgatories())
         self.groups.shutdown()
         self.replicas.shutdown()
         self.topic_purgatory.shutdown()
@@ -259,6 +256,14 @@ class BrokerServer:
     def cluster_id(self) -> str:
         """The id of the cluster."""
         return self.metadata.image.cluster_id
+
+    def waiting(self) -> list[WaitingOperation]:
+        """Everything that waits in this broker, the longest waiting first."""
+        found = chain.from_iterable(one.waiting() for one in self._purgatories())
+        return sorted(found, key=attrgetter("since_ms"))
+
+    def _purgatories(self) -> tuple[DelayedOperationPurgatory, ...]:
+        return (*self.replicas.purgatories, *self.groups.purgatories, self.topic_purgatory)
 
     async def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
         """Creates a topic; when this returns it can be appended to.

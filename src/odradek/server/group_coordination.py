@@ -88,6 +88,7 @@ class GroupCoordination:
         self.rebalances = DelayedOperationPurgatory("Rebalance", timer, self._broker_id)
         self.heartbeats = DelayedOperationPurgatory("Heartbeat", timer, self._broker_id)
         self.writes = DelayedOperationPurgatory("GroupWrite", timer, self._broker_id)
+        self.purgatories = (self.rebalances, self.heartbeats, self.writes)
         services = GroupServices(
             config, clock, self.rebalances, self.heartbeats, uuid4, TopicMetadata(metadata)
         )
@@ -128,9 +129,8 @@ class GroupCoordination:
         """Ends the upkeep and everything that waits in groups."""
         self._expiry.cancel()
         self._runtime.shutdown()
-        self.rebalances.shutdown()
-        self.heartbeats.shutdown()
-        self.writes.shutdown()
+        for purgatory in self.purgatories:
+            purgatory.shutdown()
 
     def _execute(self, group_id: str, command: Command) -> None:
         """What a time-out demands of a group; an append that fails is not tried again, since

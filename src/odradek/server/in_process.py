@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 from odradek.clock import Clock, ManualClock, SystemClock
 from odradek.config import BrokerConfig
 from odradek.config.single_node import SINGLE_NODE_DEFAULTS
+from odradek.purgatory import WaitingOperation
 from odradek.server.broker import BrokerServer
 from odradek.server.event_loop import new_event_loop
 
@@ -162,6 +163,21 @@ class Broker:
     def cluster_id(self) -> str:
         """The id of the cluster that this broker is."""
         return self._running().cluster_id
+
+    def waiting(self) -> list[WaitingOperation]:
+        """Why is this request not answered? What waits now, the longest waiting first, each
+        with what it waits for in words: bytes, acks, members. From any thread.
+
+        On a `ManualClock` nothing expires while one looks.
+        """
+        server = self._running()
+        if self._thread is None or self._thread.is_current:
+            return server.waiting()
+
+        async def ask() -> list[WaitingOperation]:
+            return server.waiting()
+
+        return self._thread.run(ask())
 
     def create_topic(
         self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None

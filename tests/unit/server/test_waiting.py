@@ -1,0 +1,58 @@
+"""Why is this request waiting? `odradek.Broker.waiting` answers."""
+
+import asyncio
+from contextlib import closing
+
+import odradek
+from odradek.client.addresses import parse_bootstrap_servers
+from odradek.client.apis import FETCH
+from odradek.client.blocking.connection import BlockingConnection
+from odradek.clock import ManualClock
+from odradek.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, encode_fetch_request
+from odradek.purgatory import WaitingOperation
+
+VERSION = 12
+MAX_WAIT_MS = 5_000
+
+
+def send_fetch(connection: BlockingConnection) -> None:
+    """A fetch that waits for a hundred bytes."""
+    topic = FetchTopic("orders", None, [FetchPartition(0, 0, 1 << 20, -1)])
+    request = FetchRequest(-1, MAX_WAIT_MS, 100, [topic])
+    connection.send(FETCH, VERSION, encode_fetch_request(request, VERSION))
+
+
+def first_waiting(broker: odradek.Broker) -> WaitingOperation:
+    """What waits, as soon as the broker has read the request that has to."""
+    while not (waiting := broker.waiting()):
+        pass
+    (operation,) = waiting
+    return operation
+
+
+def test_a_parked_fetch_says_what_it_waits_for() -> None:
+    """Who wonders why a client gets no answer would have to guess."""
+    clock = ManualClock()
+    with odradek.Broker(clock=clock) as broker:
+        broker.create_topic("orders")
+        assert broker.waiting() == []
+        address = parse_bootstrap_servers(broker.bootstrap_servers)[0]
+        with closing(BlockingConnection(address, client_id="t", timeout_s=60)) as connection:
+            send_fetch(connection)
+            waiting = first_waiting(broker)
+            assert (waiting.kind, waiting.missing) == ("DelayedFetch", "100 of 100 bytes")
+            assert waiting.deadline_ms - waiting.since_ms == MAX_WAIT_MS
+            assert [str(key) for key in waiting.keys] == ["orders-0"]
+            clock.advance(MAX_WAIT_MS)
+            assert broker.waiting() == []
+            connection.receive()
+
+
+def test_a_broker_on_the_running_loop_may_be_asked_as_well() -> None:
+    """`async with` has no thread that the question could be handed to."""
+
+    async def main() -> None:
+        async with odradek.Broker() as broker:
+            assert broker.waiting() == []
+
+    asyncio.run(main())
