@@ -20,6 +20,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jvm")]
 TIMEOUT_S = 120
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+STILL_LOADING = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 TOPICS = {
     "plain": {"segment.bytes": "1048576", "index.interval.bytes": "1024"},
@@ -56,12 +61,12 @@ def fill(bootstrap: str) -> None:
 
 def commit(consumer: Consumer, place: TopicPartition) -> None:
     """Commits, again while a fresh Kafka is still loading its coordinator."""
-    for attempts_left in range(60, -1, -1):
+    for attempts_left in range(240, -1, -1):
         try:
             consumer.commit(offsets=[place], asynchronous=False)
             return
         except KafkaException as error:
-            if not attempts_left or error.args[0].code() != KafkaError.NOT_COORDINATOR:
+            if not attempts_left or error.args[0].code() not in STILL_LOADING:
                 raise
             consumer.poll(0.5)
 
