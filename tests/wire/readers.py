@@ -23,6 +23,29 @@ SESSION_TIMEOUT_MS = 60_000
 HEARTBEAT_INTERVAL_MS = 300
 
 
+IN_A_REBALANCE = (
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.STALE_MEMBER_EPOCH,
+    KafkaError.REBALANCE_IN_PROGRESS,
+)
+
+
+def commit_own(consumer: Consumer, message: Message) -> None:
+    """Commits what was read, also while the group rebalances, which librdkafka reads on in.
+
+    The commit may be of the generation before. What was read stays its reader's own until it
+    polls again, so it commits until it may.
+    """
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        try:
+            consumer.commit(message, asynchronous=False)
+            return
+        except KafkaException as refused:
+            if refused.args[0].code() not in IN_A_REBALANCE or time.monotonic() > deadline:
+                raise
+
+
 class Reader(threading.Thread):
     """A member of a group in a thread of its own; `read` is what it has read and committed.
 
@@ -89,34 +112,14 @@ class ConfluentReader(Reader):
             while not self.stopping.is_set():
                 for message in consumer.consume(50, 0.1):
                     assert not message.error(), message.error()
-                    self.commit(consumer, message)
+                    commit_own(consumer, message)
                     self.read.append(message.value())
         finally:
             consumer.close()
 
-    def commit(self, consumer: Consumer, message: Message) -> None:
-        consumer.commit(message, asynchronous=False)
-
 
 class CooperativeReader(ConfluentReader):
-    """Reads on while the group rebalances, so that a commit may be of the generation before.
-
-    What it has read stays its own until it polls again: it commits until it may.
-    """
-
     strategy = "cooperative-sticky"
-    in_a_rebalance = (KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS)
-
-    def commit(self, consumer: Consumer, message: Message) -> None:
-        deadline = time.monotonic() + DEADLINE_S
-        while True:
-            try:
-                return super().commit(consumer, message)
-            except KafkaException as refused:
-                if refused.args[0].code() not in self.in_a_rebalance:
-                    raise
-                if time.monotonic() > deadline:
-                    raise
 
 
 class KafkaPythonReader(Reader):

@@ -4,6 +4,7 @@ The broker here is one in this process: its members send heartbeats every 200 ms
 of 5 s would make every rebalance here take that long.
 """
 
+import logging
 import re
 import subprocess
 import threading
@@ -24,11 +25,11 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, NewPartitions
-from tests.wire.readers import JavaConsumerReader
+from tests.wire.readers import DEADLINE_S as TIMEOUT_S
+from tests.wire.readers import JavaConsumerReader, commit_own
 
 import odradek
 
-TIMEOUT_S = 30
 PARTITIONS = 6
 
 
@@ -36,6 +37,12 @@ PARTITIONS = 6
 def broker() -> Iterator[odradek.Broker]:
     with odradek.Broker() as broker:
         yield broker
+
+
+@pytest.fixture(autouse=True)
+def shown(caplog: pytest.LogCaptureFixture) -> None:
+    """A test that fails shows what the broker said of its groups."""
+    caplog.set_level(logging.INFO, "odradek")
 
 
 @pytest.fixture
@@ -82,16 +89,21 @@ class Reader:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
+    def __repr__(self) -> str:
+        state = "reads" if self._thread.is_alive() else "has ended"
+        return f"a member {state}, has read {len(self.values)}, has {sorted(self.partitions)}"
+
     def _run(self) -> None:
         while not self._stop.is_set():
             message = self.consumer.poll(0.05)
             if message is not None and message.error() is None:
                 self.values.append(message.value())
-                self.consumer.commit(message, asynchronous=False)
+                commit_own(self.consumer, message)
             assigned = self.consumer.assignment()
             self.partitions = {(each.topic, each.partition) for each in assigned}
 
     def close(self) -> None:
+        print(self)
         self._stop.set()
         self._thread.join(TIMEOUT_S)
         self.consumer.close()
@@ -305,7 +317,7 @@ def tool(java: str, kafka_class_path: str, broker: odradek.Broker, tmp_path: Pat
             [*command, *address, *arguments],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=TIMEOUT_S,
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
