@@ -33,11 +33,12 @@ _SINGLE_NODE = {
 
 @dataclass(frozen=True)
 class KafkaNode:
-    """A running node: where clients reach it, its process, and its data directory."""
+    """A running node: where clients reach it, its process, its data directory, its ZooKeeper."""
 
     bootstrap_servers: str
     pid: int
     data_dir: Path
+    zookeeper: str = ""
 
 
 @contextlib.contextmanager
@@ -87,7 +88,7 @@ def zookeeper_kafka_node(data_dir: Path, heap: str = "512m") -> Iterator[KafkaNo
         properties = _write_properties(home / "server.properties", lines)
         java = _java(peers.zookeeper_kafka_jars(), heap)
         with _running([*java, "kafka.Kafka", properties], home / "log", port) as pid:
-            yield KafkaNode(f"127.0.0.1:{port}", pid, data_dir)
+            yield KafkaNode(f"127.0.0.1:{port}", pid, data_dir, zookeeper)
 
 
 @contextlib.contextmanager

@@ -15,6 +15,8 @@ from tools import peers
 from tools.kafka_node import zookeeper_kafka_node
 
 import odradek
+from odradek.cli.fsck import read_metadata
+from odradek.metadata import image as metadata
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jvm")]
 
@@ -129,23 +131,43 @@ def has_marker(data: Path) -> bool:
     return (data / ".kafka_cleanshutdown").exists()
 
 
+def check_settings(target: Path, done: "subprocess.CompletedProcess[str]") -> None:
+    """What was imported with ZooKeeper's help has Kafka's settings, ids and partitions."""
+    assert (done.returncode, done.stderr.count("left out")) == (0, 0), done.stderr
+    stored = read_metadata(str(target))
+    counts = {topic.name: len(topic.partitions) for topic in stored.topics}
+    assert counts.items() >= PARTITIONS.items()
+    for name, settings in CONFIGS.items():
+        found = stored.configs[metadata.ConfigResource(metadata.ResourceType.TOPIC, name)]
+        assert found == settings
+    assert stored.next_producer_id >= 1000
+    with odradek.Broker(data_dir=str(target)) as broker:
+        for name, settings in CONFIGS.items():
+            assert topic_settings(broker.bootstrap_servers, name).items() >= settings.items()
+    checked = odradek_command(["fsck", "--deep", str(target)])
+    assert (checked.returncode, checked.stdout) == (0, "")
+
+
 @pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
 def test_a_directory_with_zookeeper_is_served_whole(tmp_path: Path, killed: bool) -> None:
     """Goal: what Kafka acknowledged is read back, with its offsets, times, keys and headers; the
-    topic ids and a group's offset come along, also after `kill -9`; that settings are missing is
-    said."""
+    topic ids and a group's offset come along, also after `kill -9`; settings come from ZooKeeper,
+    and that they are missing without it is said."""
     data, target = tmp_path / "kafka", tmp_path / "ours"
     try:
         with zookeeper_kafka_node(data) as node:
             create_topics(node.bootstrap_servers)
             written = fill(node.bootstrap_servers)
             commit(node.bootstrap_servers, TopicPartition("spread", 1, 17))
-            if killed:
-                os.kill(node.pid, signal.SIGKILL)
+            os.kill(node.pid, signal.SIGKILL if killed else signal.SIGTERM)
+            os.waitid(os.P_PID, node.pid, os.WEXITED | os.WNOWAIT)
+            words = ["import", str(data), "--data-dir", str(tmp_path / "with settings")]
+            with_settings = odradek_command([*words, "--zookeeper", node.zookeeper])
     except peers.PeerUnavailable as error:
         pytest.skip(str(error))
     assert has_marker(data) != killed
     assert len(list(data.glob("spread-0/*.snapshot"))) > 1, "Kafka has not rolled its log"
+    check_settings(tmp_path / "with settings", with_settings)
     done = odradek_command(["import", str(data), "--data-dir", str(target)])
     assert done.returncode == 0, done.stderr
     assert "no topic's settings" in done.stderr

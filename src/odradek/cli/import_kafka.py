@@ -4,8 +4,8 @@ The source stays as it is. Logs are copied into a folder of their own inside the
 moved into place together; the metadata is written last, so an import that is interrupted leaves
 nothing that a broker would take for its own. Topic ids, partitions and records come from the
 directories, settings from the metadata log of a Kafka without ZooKeeper. With ZooKeeper the
-settings are not in the directories: such topics are told to keep everything, so that nothing is
-deleted before somebody has decided.
+settings are not in the directories: they are read from it where it is named. Else such topics are
+told to keep everything, so that nothing is deleted before somebody has decided.
 
 Groups' offsets and transactional ids come along as what they are: records of internal topics.
 """
@@ -22,6 +22,7 @@ from uuid import UUID, uuid4
 
 from odradek.cli.arguments import add_format, natural_number
 from odradek.cli.directory_lock import held_still
+from odradek.cli.zookeeper_topics import read_zookeeper
 from odradek.config import TOPIC_SETTINGS, ConfigError
 from odradek.config.topic import parse_topic_settings
 from odradek.errors import BrokerError
@@ -86,13 +87,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=1,
         help="the id of the broker that will serve it (default: 1)",
     )
+    parser.add_argument(
+        "--zookeeper",
+        metavar="HOST:PORT",
+        help="the ZooKeeper of that Kafka, still running, for the topics' settings",
+    )
     add_format(parser, "the summary as an object")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Imports, or says in one line why not."""
     sources = list(log_directories(arguments.sources))
-    task = Import(sources, arguments.data_dir, arguments.broker_id)
+    task = Import(sources, arguments.data_dir, arguments.broker_id, arguments.zookeeper)
     try:
         with ExitStack() as stack:
             for source in sources:
@@ -118,7 +124,10 @@ def run(arguments: argparse.Namespace) -> int:
 class Import:
     """One import."""
 
-    def __init__(self, sources: Sequence[str], data_dir: str, broker_id: int) -> None:
+    def __init__(
+        self, sources: Sequence[str], data_dir: str, broker_id: int, zookeeper: str | None
+    ) -> None:
+        self._zookeeper: Final = zookeeper
         self._source_paths: Final = sources
         self._data_dir: Final = data_dir
         self._stage: Final = os.path.join(data_dir, _STAGE)
@@ -184,14 +193,17 @@ class Import:
                 raise ImportRefused(f"{path} belongs to broker {held}; name it by --broker-id")
 
     def _read_metadata(self, sources: Sequence[SourceDirectory]) -> KafkaMetadata | None:
-        """What a Kafka without ZooKeeper wrote down; None when no directory holds it."""
+        """What Kafka wrote down of its topics; None when that is not to be had."""
+        if self._zookeeper is not None:
+            return read_zookeeper(self._zookeeper, self._cluster_id(sources))
         for source in sources:
             path = os.path.join(source.path, f"{METADATA_TOPIC}-0")
             if os.path.isdir(path):
                 return read_kafka_metadata(path)
         self._warn(
             "there is no metadata log in these directories, so no topic's settings: "
-            "the imported topics keep everything (retention.ms=-1, retention.bytes=-1)"
+            "the imported topics keep everything (retention.ms=-1, retention.bytes=-1); "
+            "--zookeeper HOST:PORT reads the settings from Kafka's ZooKeeper"
         )
         return None
 

@@ -92,8 +92,11 @@ def coordinator_decoder(kinds: Mapping[int, RecordSchemas]) -> RecordDecoder:
             return f"Error at offset {record.offset}, skipping. The key is missing", None
         try:
             return _show_coordinator_record(kinds, record, key)
-        except (ProtocolError, struct.error) as error:
+        except ProtocolError as error:
             return f"Error at offset {record.offset}, skipping. {error}", None
+        except struct.error:
+            why = "The key or the value is too short for a version"
+            return f"Error at offset {record.offset}, skipping. {why}", None
 
     return show
 

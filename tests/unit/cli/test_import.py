@@ -9,6 +9,7 @@ import pytest
 from tests.unit.cli import segments
 
 import odradek
+from odradek.cli import zookeeper_topics
 from odradek.cli.fsck import read_metadata
 from odradek.cli.main import main
 from odradek.metadata.image import ConfigResource, ResourceType
@@ -141,6 +142,23 @@ def test_the_newest_snapshot_counts_and_the_log_behind_it(tmp_path: Path) -> Non
     stored = read_metadata(str(target))
     settings = stored.configs[ConfigResource(ResourceType.TOPIC, "orders")]
     assert settings == {"retention.ms": "100", "max.message.bytes": "9"}
+
+
+@pytest.mark.parametrize("servers", ["127.0.0.1:nonsense", "127.0.0.1:1"])
+def test_a_zookeeper_that_cannot_be_asked_is_one_line(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    servers: str,
+) -> None:
+    """Goal: not a stack trace, and nothing is imported without the settings that were asked for."""
+    monkeypatch.setattr(zookeeper_topics, "_TIMEOUT_S", 1)
+    source, target = source_dir(tmp_path / "kafka", 0), tmp_path / "ours"
+    words = ["import", str(source), "--data-dir", str(target), "--zookeeper", servers]
+    assert main(words) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"ZooKeeper {servers}" in line
+    assert not target.exists()
 
 
 def test_several_directories_are_one_import(tmp_path: Path) -> None:

@@ -1,0 +1,91 @@
+"""What an Apache Kafka with ZooKeeper keeps there: topics, their settings, ids of producers.
+
+For `odradek import`, while Kafka is stopped and its ZooKeeper runs. Nothing is written. A topic
+whose deletion Kafka has not yet carried out counts as deleted.
+"""
+
+import json
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+from uuid import UUID, uuid4
+
+from odradek.metadata.kraft_image import KafkaMetadata, KafkaTopic
+from odradek.metadata.store import MetadataStoreError
+from odradek.protocol.schema import decode_uuid
+
+_TIMEOUT_S = 20
+_TOPICS = "/brokers/topics"
+# A node's value as JSON, None where there is no such node.
+_Ask = Callable[[str], Any]
+
+
+def read_zookeeper(servers: str, cluster_id: str) -> KafkaMetadata:
+    """The topics of a cluster. `servers` are `host:port,...`, with a chroot if Kafka has one.
+
+    Raises:
+        MetadataStoreError: no server answers, it is another cluster's, or not Kafka's.
+    """
+    try:
+        from kazoo.client import KazooClient
+        from kazoo.exceptions import KazooException, NoNodeError
+        from kazoo.handlers.threading import KazooTimeoutError
+    except ImportError as error:
+        raise MetadataStoreError(
+            "reading from ZooKeeper needs kazoo: pip install 'odradek[zookeeper]'"
+        ) from error
+
+    def ask(path: str) -> Any:
+        try:
+            return json.loads(client.get(path)[0])
+        except NoNodeError:
+            return None
+
+    def names_in(path: str) -> list[str]:
+        try:
+            return sorted(client.get_children(path))
+        except NoNodeError:
+            return []
+
+    with ExitStack() as stack:
+        try:
+            client = KazooClient(servers, timeout=_TIMEOUT_S, read_only=True)
+            stack.callback(client.close)
+            stack.callback(client.stop)
+            client.start(_TIMEOUT_S)
+            _check_cluster(ask("/cluster/id"), cluster_id)
+            topics = sorted(set(names_in(_TOPICS)) - set(names_in("/admin/delete_topics")))
+            return _read(ask, topics)
+        except KazooTimeoutError as error:
+            raise MetadataStoreError(f"ZooKeeper {servers} does not answer") from error
+        except (KazooException, ValueError, KeyError, TypeError) as error:
+            raise MetadataStoreError(f"ZooKeeper {servers}: {error!r}") from error
+
+
+def _check_cluster(found: Any, cluster_id: str) -> None:
+    held = None if found is None else found["id"]
+    if held != cluster_id:
+        raise MetadataStoreError(
+            f"the directories belong to the cluster {cluster_id}, ZooKeeper's is {held}"
+        )
+
+
+def _read(ask: _Ask, topics: list[str]) -> KafkaMetadata:
+    kafka = KafkaMetadata()
+    for name in topics:
+        held = ask(f"{_TOPICS}/{name}")
+        topic = KafkaTopic(name, _topic_id(held))
+        for partition in held["partitions"]:
+            state = ask(f"{_TOPICS}/{name}/partitions/{partition}/state")
+            topic.leader_epochs[int(partition)] = 0 if state is None else state["leader_epoch"]
+        kafka.topics[topic.topic_id] = topic
+        settings = ask(f"/config/topics/{name}")
+        kafka.configs[name] = {} if settings is None else settings["config"]
+    block = ask("/latest_producer_id_block")
+    kafka.next_producer_id = 0 if block is None else int(block["block_end"]) + 1
+    return kafka
+
+
+def _topic_id(held: Any) -> UUID:
+    """The topic's id; Kafka before 2.8 gave none."""
+    return decode_uuid(held["topic_id"]) if "topic_id" in held else uuid4()
