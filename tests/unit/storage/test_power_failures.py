@@ -53,7 +53,7 @@ def check_state(life: Life, directory: Path) -> None:
     finally:
         manager.shutdown()
     world.timer.advance_clock(1)
-    assert findings(str(directory)) == []
+    assert findings(str(directory), may_have_gaps=True) == []
 
 
 @pytest.mark.slow
