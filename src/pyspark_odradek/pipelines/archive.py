@@ -19,7 +19,7 @@ def start(spark: SparkSession, settings: PipelineSettings) -> StreamingQuery:
         PipelineError: no directory is given, or one that belongs to something else.
     """
     if settings.to is None:
-        raise PipelineError("archive needs a directory to write to")
+        raise PipelineError("archive needs a directory to write to (--to DIR)")
     directory = BatchDirectory(spark, settings.to)
     records = read_topic(spark, settings, includeHeaders="true")
     writer = write_stream(records, settings, "archive").foreachBatch(directory.write)
