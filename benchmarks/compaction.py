@@ -1,6 +1,6 @@
 """What does compaction do to the latency of producing?
 
-    python -m benchmarks.compaction [--records 3000000] [--rounds 3] [--json]
+    python -m benchmarks.compaction [--records 1000000] [--rounds 5] [--json]
 
 A broker's process with a topic of `--records` 100-byte records for each round. Rounds alternate:
 first one record at a time is sent to another topic while nothing else happens, then the same while
@@ -129,8 +129,8 @@ def one_round(folder: str, address: str, number: int) -> dict[str, float]:
 def main(arguments: list[str]) -> int:
     """Runs the rounds and prints the medians."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.compaction", description=__doc__)
-    parser.add_argument("--records", type=int, default=3_000_000)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="odradek-compaction-") as folder:
