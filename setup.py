@@ -121,6 +121,7 @@ NATIVE_MODULES = [
     "src/odradek/storage/leader_epochs.py",
     "src/odradek/storage/local_log.py",
     "src/odradek/storage/log.py",
+    "src/odradek/storage/log_directory.py",
     "src/odradek/storage/offset_index.py",
     "src/odradek/storage/offset_map.py",
     "src/odradek/storage/offset_metadata.py",

@@ -18,9 +18,12 @@ Headers only: what lies in the records is for `validate`, `reader` and `columnar
 """
 
 import struct
+from collections.abc import Callable
 from typing import Final
 
 from fastcrc import crc32
+from librt.strings import read_i16_be, read_i32_be, read_i64_be
+from mypy_extensions import i64
 
 from odradek.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
 from odradek.records.errors import CorruptRecords
@@ -47,14 +50,15 @@ LOG_APPEND_TIME: Final = 1
 # timestamp of magic 1.
 LEGACY_OVERHEAD_BYTES: Final = (14, 22)
 
-_HEADER: Final = struct.Struct(">qiiBIhiqqqhii")
 _LEGACY_HEADER: Final = struct.Struct(">qiIBb")
 _TIMESTAMP: Final = struct.Struct(">q")
-_BASE_OFFSET: Final = struct.Struct(">q")
 _LENGTH: Final = struct.Struct(">i")
-_LEADER_EPOCH: Final = struct.Struct(">i")
+# Base offset and leader epoch, with the length between them: one write gives a batch its place.
+_PLACE: Final = struct.Struct(">qii")
 _ATTRIBUTES: Final = struct.Struct(">h")
 _CRC: Final = struct.Struct(">I")
+
+_crc32c: Final[Callable[[Buffer], int]] = crc32.iscsi
 
 
 class BatchHeader:
@@ -164,38 +168,31 @@ def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
         return _parse_legacy_header(buffer, position, available, magic)
     if available < HEADER_BYTES:
         raise CorruptRecords(f"{available} bytes at position {position} are no record batch")
-    (
-        base_offset,
-        length,
-        partition_leader_epoch,
-        magic,
-        crc,
-        attributes,
-        last_offset_delta,
-        base_timestamp,
-        max_timestamp,
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        record_count,
-    ) = _HEADER.unpack_from(buffer, position)
-    size_bytes = LOG_OVERHEAD_BYTES + length
-    _check_size(size_bytes, HEADER_BYTES, available, position)
+    if isinstance(buffer, bytes):
+        header = _read_header(buffer, position, position)
+    else:
+        header = _read_header(bytes(buffer[position : position + HEADER_BYTES]), 0, position)
+    _check_size(header.size_bytes, HEADER_BYTES, available, position)
+    return header
+
+
+def _read_header(data: bytes, at: i64, position: int) -> BatchHeader:
+    """The header that begins at `at`. From `bytes`, since numbers are read there without a call."""
     return BatchHeader(
         position,
-        base_offset,
-        size_bytes,
-        partition_leader_epoch,
-        magic,
-        crc,
-        attributes,
-        last_offset_delta,
-        base_timestamp,
-        max_timestamp,
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        record_count,
+        read_i64_be(data, at),
+        LOG_OVERHEAD_BYTES + int(read_i32_be(data, at + 8)),
+        read_i32_be(data, at + LOG_OVERHEAD_BYTES),
+        2,
+        int(read_i32_be(data, at + CRC_POSITION)) & 0xFFFFFFFF,
+        read_i16_be(data, at + ATTRIBUTES_POSITION),
+        read_i32_be(data, at + 23),
+        read_i64_be(data, at + 27),
+        read_i64_be(data, at + MAX_TIMESTAMP_POSITION),
+        read_i64_be(data, at + 43),
+        read_i16_be(data, at + 51),
+        read_i32_be(data, at + 53),
+        read_i32_be(data, at + 57),
     )
 
 
@@ -274,11 +271,13 @@ def is_partial(buffer: Buffer, position: int) -> bool:
 
 
 def stamp(
-    buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int
+    buffer: bytearray | memoryview, header: BatchHeader, base_offset: int, leader_epoch: int
 ) -> None:
-    """Gives the magic-2 batch at `position` its place in a log. The checksum stays right."""
-    _BASE_OFFSET.pack_into(buffer, position, base_offset)
-    _LEADER_EPOCH.pack_into(buffer, position + LOG_OVERHEAD_BYTES, leader_epoch)
+    """Gives the magic-2 batch of `header` its place in a log. The checksum stays right."""
+    length = header.size_bytes - LOG_OVERHEAD_BYTES
+    _PLACE.pack_into(buffer, header.position, base_offset, length, leader_epoch)
+    header.base_offset = base_offset
+    header.partition_leader_epoch = leader_epoch
 
 
 def stamp_log_append_time(buffer: bytearray | memoryview, header: BatchHeader, now_ms: int) -> None:
@@ -306,8 +305,8 @@ def stamp_timestamps(
 
 def checksum(buffer: Buffer, header: BatchHeader) -> int:
     """The CRC-32C that the magic-2 batch of `header` should have."""
-    covered = memoryview(buffer)[header.position + ATTRIBUTES_POSITION : header.end_position]
-    return int(crc32.iscsi(covered))
+    view = buffer if isinstance(buffer, memoryview) else memoryview(buffer)
+    return _crc32c(view[header.position + ATTRIBUTES_POSITION : header.end_position])
 
 
 def check_checksum(buffer: Buffer, header: BatchHeader) -> None:

@@ -19,6 +19,7 @@ from odradek.model import NO_TIMESTAMP
 from odradek.records.batch import (
     CODEC_MASK,
     CREATE_TIME,
+    HEADER_BYTES,
     LOG_APPEND_TIME,
     TIMESTAMP_TYPE_BIT,
     BatchHeader,
@@ -38,6 +39,8 @@ from odradek.records.record import Record
 from odradek.records.walk import RecordsSummary, walk_records
 
 _LARGEST: Final = (1 << 63) - 1
+# Compiled code compares numbers below without making objects of them.
+_USUAL: Final = 1 << 60
 _NO_CODEC: Final = 0
 _LAST_CODEC: Final = 4
 
@@ -114,7 +117,7 @@ def magic_of_format_version(version: str | None) -> int:
 
 
 class ValidRecords:
-    """Records that may be appended, in `buffer[start:end]`, as `batches` headed by `batches[0]`.
+    """Records that may be appended: `data` holds the `batches`, all of them and nothing else.
 
     `max_timestamp_index` counts records from the first; -1 if none has a timestamp.
     `log_append_time_ms` is -1 for topics of CreateTime. Usable once `assign` was called.
@@ -122,14 +125,14 @@ class ValidRecords:
 
     def __init__(
         self,
-        buffer: bytearray | memoryview,
+        data: bytearray | memoryview,
         batches: list[BatchHeader],
         record_count: int,
         max_timestamp: int,
         max_timestamp_index: int,
         log_append_time_ms: int,
     ) -> None:
-        self.buffer = buffer
+        self.data = data
         self.batches = batches
         self.record_count = record_count
         self.max_timestamp = max_timestamp
@@ -139,20 +142,11 @@ class ValidRecords:
     @property
     def size_bytes(self) -> int:
         """What an append writes."""
-        return self.batches[-1].end_position - self.batches[0].position
-
-    @property
-    def data(self) -> memoryview:
-        """The bytes to append."""
-        start, end = self.batches[0].position, self.batches[-1].end_position
-        return memoryview(self.buffer)[start:end]
+        return self.batches[-1].end_position
 
     def assign(self, base_offset: int, leader_epoch: int) -> None:
         """Gives the records their place: the first one gets `base_offset`."""
-        header = self.batches[0]
-        stamp(self.buffer, header.position, base_offset, leader_epoch)
-        header.base_offset = base_offset
-        header.partition_leader_epoch = leader_epoch
+        stamp(self.data, self.batches[0], base_offset, leader_epoch)
 
 
 class ValidMessages(ValidRecords):
@@ -164,14 +158,14 @@ class ValidMessages(ValidRecords):
         self._records = records
         self._rules = rules
         self._codec = codec
-        buffer = self._build(0, log_append_time_ms)
+        data = self._build(0, log_append_time_ms)
         max_timestamp, index = _largest_timestamp(records)
         if log_append_time_ms != NO_TIMESTAMP:
             max_timestamp, index = log_append_time_ms, 0
         if rules.magic == 0:
             max_timestamp, index = NO_TIMESTAMP, -1
         super().__init__(
-            buffer, split_batches(buffer), len(records), max_timestamp, index, log_append_time_ms
+            data, split_batches(data), len(records), max_timestamp, index, log_append_time_ms
         )
 
     def _build(self, base_offset: int, log_append_time_ms: int) -> bytearray:
@@ -188,8 +182,8 @@ class ValidMessages(ValidRecords):
 
     def assign(self, base_offset: int, leader_epoch: int) -> None:  # noqa: ARG002 - has no place
         """Gives the records their place; the format knows no leader epoch."""
-        self.buffer = self._build(base_offset, self.log_append_time_ms)
-        self.batches = split_batches(self.buffer)
+        self.data = self._build(base_offset, self.log_append_time_ms)
+        self.batches = split_batches(self.data)
 
 
 def validate_produced(
@@ -207,7 +201,9 @@ def validate_produced(
     """
     if isinstance(buffer, bytes) or (isinstance(buffer, memoryview) and buffer.readonly):
         buffer = bytearray(buffer)
-    headers = split_batches(buffer)
+    # To look at, not to write: a byte of `bytes` is read without making an object.
+    data = bytes(buffer)
+    headers = split_batches(data)
     if not headers:
         raise InvalidRecords("a produce request has at least one record batch per partition")
     first = headers[0]
@@ -216,10 +212,10 @@ def validate_produced(
     for header in headers:
         _check_size(header.size_bytes, rules)
     if first.magic == 2:
-        valid = _validate_batch(buffer, first, rules, now_ms, from_client)
+        valid = _validate_batch(buffer, data, headers, rules, now_ms, from_client)
     else:
-        valid = _validate_messages(buffer, headers, rules, now_ms)
-    if valid.buffer is not buffer:
+        valid = _validate_messages(data, headers, rules, now_ms)
+    if valid.data is not buffer:
         for header in valid.batches:
             _check_size(header.size_bytes, rules)
     return valid
@@ -236,34 +232,40 @@ def _check_size(size_bytes: int, rules: BatchRules) -> None:
 
 def _validate_batch(
     buffer: bytearray | memoryview,
-    header: BatchHeader,
+    data: bytes,
+    headers: list[BatchHeader],
     rules: BatchRules,
     now_ms: int,
     from_client: bool,
 ) -> ValidRecords:
+    """`buffer` is one batch, `data` a copy of it."""
+    header = headers[0]
     check_checksum(buffer, header)
     # Not by way of the enumeration: that alone would cost more than the walk.
     if header.codec > _LAST_CODEC:
         raise UnsupportedCompression(header.codec)
     if from_client:
         _check_client_header(header)
-    records = records_bytes(buffer, header, rules.limit_bytes)
-    summary = walk_records(records, header.record_count)
-    _check_records(buffer, header, summary, rules, now_ms)
+    records, start = data, HEADER_BYTES
+    if header.codec != _NO_CODEC:
+        records, start = records_bytes(data, header, rules.limit_bytes), 0
+    summary = walk_records(records, header.record_count, start=start)
+    _check_records(data, header, summary, rules, now_ms)
     if rules.magic < 2:
-        return _downgraded(buffer, header, rules, now_ms)
+        return _downgraded(data, header, rules, now_ms)
     if _wants_other_codec(header, rules):
-        buffer = recompress(header, records, rules.codec or 0, rules.level)
-        header = parse_header(buffer)
+        buffer = recompress(header, records[start:], rules.codec or 0, rules.level)
+        headers = split_batches(buffer)
+        header = headers[0]
     if rules.timestamp_type == LOG_APPEND_TIME:
         stamp_timestamps(buffer, header, LOG_APPEND_TIME, now_ms)
-        return ValidRecords(buffer, [header], header.record_count, now_ms, 0, now_ms)
+        return ValidRecords(buffer, headers, header.record_count, now_ms, 0, now_ms)
     max_timestamp = header.base_timestamp + summary.max_timestamp_delta
     index = summary.max_timestamp_index
     if max_timestamp < 0:
         max_timestamp, index = NO_TIMESTAMP, -1
     stamp_timestamps(buffer, header, CREATE_TIME, max_timestamp)
-    return ValidRecords(buffer, [header], header.record_count, max_timestamp, index, NO_TIMESTAMP)
+    return ValidRecords(buffer, headers, header.record_count, max_timestamp, index, NO_TIMESTAMP)
 
 
 def _check_client_header(header: BatchHeader) -> None:
@@ -297,7 +299,8 @@ def _check_records(
     """The rules about single records, decided for most batches from the summary alone."""
     largest = header.base_timestamp + summary.max_timestamp_delta
     smallest = header.base_timestamp + summary.min_timestamp_delta
-    if largest > _LARGEST or smallest < -_LARGEST - 1:
+    is_usual = -_USUAL < smallest <= largest < _USUAL
+    if not is_usual and (largest > _LARGEST or smallest < -_LARGEST - 1):
         raise InvalidRecords("a timestamp has more than 64 bits")
     if header.timestamp_type == LOG_APPEND_TIME:
         raise _record_errors(
@@ -401,7 +404,7 @@ def _append_time(rules: BatchRules, now_ms: int) -> int:
 
 
 def _validate_messages(
-    buffer: bytearray | memoryview, headers: list[BatchHeader], rules: BatchRules, now_ms: int
+    data: bytes, headers: list[BatchHeader], rules: BatchRules, now_ms: int
 ) -> ValidRecords:
     """A message set of an old producer, rewritten for the topic's format whatever it is."""
     magic, codec = headers[0].magic, headers[0].codec
@@ -413,7 +416,7 @@ def _validate_messages(
             raise _record_errors(
                 [(0, "a producer may not set the timestamp type LogAppendTime")], is_timestamp=True
             )
-        records += read_batch(buffer, header, check_crc=True, limit_bytes=rules.limit_bytes)
+        records += read_batch(data, header, check_crc=True, limit_bytes=rules.limit_bytes)
     _check_each(records, rules, now_ms)
     if rules.codec is not None:
         codec = rules.codec

@@ -33,8 +33,10 @@ class RecordsSummary:
         self.null_key_count: int = 0
 
 
-def walk_records(records: bytes, record_count: int, *, dense: bool = True) -> RecordsSummary:
-    """Checks that `records` are exactly `record_count` well-formed records.
+def walk_records(
+    data: bytes, record_count: int, *, start: int = 0, dense: bool = True
+) -> RecordsSummary:
+    """Checks that `data` is, from `start` on, exactly `record_count` well-formed records.
 
     `dense` demands the offset deltas 0, 1, 2...: what producers send. Without it they must
     only rise: what compaction leaves.
@@ -44,15 +46,16 @@ def walk_records(records: bytes, record_count: int, *, dense: bool = True) -> Re
     """
     summary = RecordsSummary()
     try:
-        _walk(records, record_count, dense, summary)
+        _walk(data, start, record_count, dense, summary)
     except IndexError:
         raise InvalidRecords("the records end before the last one does") from None
     return summary
 
 
-def _walk(data: bytes, record_count: i64, dense: bool, summary: RecordsSummary) -> None:
+def _walk(
+    data: bytes, position: i64, record_count: i64, dense: bool, summary: RecordsSummary
+) -> None:
     size: i64 = len(data)
-    position: i64 = 0
     index: i64 = 0
     previous_offset_delta: i64 = -1
     largest: i64 = -_LARGEST - 1

@@ -33,6 +33,8 @@ VECTOR_MAX: Final = 1024
 # Work on another thread holds a segment's few files and no more.
 _THREAD_FILES: Final = 16
 
+_pwritev: Final = os.pwritev
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Handle:
@@ -332,7 +334,7 @@ class OsFile(File):
         self, descriptor: int, buffers: Sequence[Buffer], position: int, size_bytes: int
     ) -> None:
         if len(buffers) <= VECTOR_MAX:
-            written = os.pwritev(descriptor, buffers, position)
+            written = _pwritev(descriptor, buffers, position)
             if written == size_bytes:
                 return
             if written > 0 and len(buffers) == 1:

@@ -234,7 +234,7 @@ class LocalLog:
 
     # Growing.
 
-    def _remember(self, headers: Sequence[BatchHeader], position: int) -> None:
+    def _remember(self, headers: list[BatchHeader], position: int) -> None:
         recent = self._recent
         if len(recent) > _RECENT_BATCHES:
             recent.clear()

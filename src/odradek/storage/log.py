@@ -50,7 +50,7 @@ from odradek.storage.transaction_index import AbortedEntry
 
 AppendResult = LogAppendInfo | BrokerError
 
-# Settings for durations are this large when they are not meant.
+# Durations and counts are this large when they are not meant.
 NEVER_MS: Final = 2**63 - 1
 
 
@@ -59,6 +59,9 @@ class AppendOrigin(StrEnum):
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
+
+
+_CLIENT: Final = AppendOrigin.CLIENT
 
 
 class Log(LocalLog):
@@ -103,8 +106,7 @@ class Log(LocalLog):
         self.on_log_start_offset: Callable[[Log], None] | None = None
         # Called when the end was cut: what was written down of the log may claim too much.
         self.on_truncated: Callable[[Log], None] | None = None
-        self._rules = BatchRules.from_config(config)
-        self._segment_ms = segment_ms(topic_partition, config)
+        self._take_config()
         # The offset of the latest producer snapshot on the disk.
         self._snapshot_offset = snapshot_offset
         # Nothing was ever written here.
@@ -121,9 +123,18 @@ class Log(LocalLog):
     def update_config(self, config: LogConfig) -> None:
         """Takes new settings; they hold from the next append on."""
         self.config = config
-        self._rules = BatchRules.from_config(config)
-        self._segment_ms = segment_ms(self.topic_partition, config)
+        self._take_config()
         self.segments.active.index_interval_bytes = config.index_interval_bytes
+
+    def _take_config(self) -> None:
+        """What every append asks of the settings, kept where compiled code reads it directly."""
+        config = self.config
+        self._rules = BatchRules.from_config(config)
+        self._segment_bytes = config.segment_bytes
+        self._segment_ms = segment_ms(self.topic_partition, config)
+        self._flush_messages = config.flush_messages
+        self._has_flush_messages = config.flush_messages < NEVER_MS
+        self._has_flush_ms = config.flush_ms < NEVER_MS
 
     # Appending.
 
@@ -132,7 +143,7 @@ class Log(LocalLog):
         batches: Sequence[memoryview],
         leader_epoch: int,
         *,
-        origin: str = AppendOrigin.CLIENT,
+        origin: str = _CLIENT,
     ) -> list[AppendResult]:
         """Appends the records of many produce requests; one result for each, in order.
 
@@ -140,28 +151,25 @@ class Log(LocalLog):
         leader epoch and (by topic) timestamps are stamped in place. A refused one does not
         hold up the others. Never raises a BrokerError: errors are values here.
         """
-        results: list[AppendResult] = []
         failure = self._unusable()
         if failure is not None:
-            results.extend([failure] * len(batches))
-            return results
+            return [failure for _ in batches]
+        results: list[AppendResult] = []
         now_ms = self.log_directory.clock.wall_ms()
-        from_client = origin == AppendOrigin.CLIENT
+        from_client = origin == _CLIENT
         staged = Staged(self.log_end_offset)
         for records in batches:
             try:
                 valid = validate_produced(records, self._rules, now_ms, from_client=from_client)
                 duplicate = self._check_producer(valid.batches[0])
                 if duplicate is not None:
-                    # If what it repeats is not written after all, neither was this.
-                    staged.results.append(len(results))
                     results.append(self._duplicate_info(duplicate))
                     continue
                 self._make_room(staged, valid, now_ms, results)
-                results.append(self._stage(staged, valid, leader_epoch, len(results)))
+                results.append(self._stage(staged, valid, leader_epoch))
             except BrokerError as error:
                 results.append(error)
-        self._write(staged, now_ms, results)
+        self._settle(staged, now_ms, results)
         return results
 
     def append_as_follower(self, records: memoryview) -> LogAppendInfo:
@@ -179,14 +187,13 @@ class Log(LocalLog):
         now_ms = self.log_directory.clock.wall_ms()
         headers = self._replicated_headers(records)
         info = LogAppendInfo(self.log_end_offset, self.log_end_offset - 1, self.log_start_offset)
-        results: list[AppendResult] = [info]
         staged = Staged(self.log_end_offset)
         for header in headers:
             batch = records[header.position : header.end_position]
-            self._make_room_for(staged, header, header.size_bytes, now_ms, results)
-            if isinstance(results[0], BrokerError):
-                break
-            staged.results.append(0)
+            if self._should_roll(staged, header, header.size_bytes, now_ms):
+                self._write(staged, now_ms)
+                staged.clear(self.log_end_offset, 0)
+                self.roll()
             staged.add(header)
             staged.add_buffer(batch)
             self._take_in(header, batch, staged)
@@ -194,9 +201,7 @@ class Log(LocalLog):
             info.record_count += max(header.record_count, 1)
             info.size_bytes += header.size_bytes
             info.max_timestamp = max(info.max_timestamp, header.max_timestamp)
-        self._write(staged, now_ms, results)
-        if isinstance(results[0], BrokerError):
-            raise results[0]
+        self._write(staged, now_ms)
         return info
 
     def _unusable(self) -> BrokerError | None:
@@ -225,31 +230,24 @@ class Log(LocalLog):
     def _make_room(
         self, staged: Staged, valid: ValidRecords, now_ms: int, results: list[AppendResult]
     ) -> None:
-        size_bytes = valid.size_bytes
-        if size_bytes > self.config.segment_bytes:
-            raise BrokerError(
-                ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"{self.topic_partition}: {size_bytes} bytes of records do not fit into a "
-                f"segment of {self.config.segment_bytes}",
-            )
-        self._make_room_for(staged, valid.batches[0], size_bytes, now_ms, results)
-
-    def _make_room_for(
-        self,
-        staged: Staged,
-        header: BatchHeader,
-        size_bytes: int,
-        now_ms: int,
-        results: list[AppendResult],
-    ) -> None:
         """Rolls the segment if the records do not belong into it; writes what waits first.
 
         Raises:
-            BrokerError: KAFKA_STORAGE_ERROR, the new segment could not be made, or the last
-                one not be read.
+            BrokerError: RECORD_LIST_TOO_LARGE; KAFKA_STORAGE_ERROR, the new segment could not
+                be made, or the last one not be read.
         """
+        size_bytes = valid.size_bytes
+        if size_bytes > self._segment_bytes:
+            raise BrokerError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"{self.topic_partition}: {size_bytes} bytes of records do not fit into a "
+                f"segment of {self._segment_bytes}",
+            )
+        header = valid.batches[0]
         if self._should_roll(staged, header, size_bytes, now_ms):
-            self._write(staged, now_ms, results)
+            self._settle(staged, now_ms, results)
+            staged.clear(self.log_end_offset, len(results))
+            # Not if the disk has just refused what would have filled it.
             if self._should_roll(staged, header, size_bytes, now_ms):
                 self.roll()
 
@@ -263,25 +261,20 @@ class Log(LocalLog):
                 staged.end_offset + header.last_offset_delta,
                 header.max_timestamp,
                 now_ms,
-                self.config.segment_bytes,
+                self._segment_bytes,
                 self._segment_ms,
             )
         except OSError as error:
             raise self.log_directory.storage_error(error, f"appending to {self.path}") from error
 
-    def _stage(
-        self, staged: Staged, valid: ValidRecords, leader_epoch: int, result: int
-    ) -> LogAppendInfo:
+    def _stage(self, staged: Staged, valid: ValidRecords, leader_epoch: int) -> LogAppendInfo:
         """Gives the records their offsets and puts them in the row for the next write."""
         first_offset = staged.end_offset
         valid.assign(first_offset, leader_epoch)
-        data = valid.data
-        staged.results.append(result)
         for header in valid.batches:
             staged.add(header)
-            if header.producer_id >= 0:
-                self._take_in(header, data, staged)
-        staged.add_buffer(data)
+            self._take_in(header, valid.data, staged)
+        staged.add_buffer(valid.data)
         offset_of_max = first_offset + valid.max_timestamp_index
         return LogAppendInfo(
             first_offset,
@@ -326,8 +319,22 @@ class Log(LocalLog):
             expected = header.last_offset + 1
         return headers
 
-    def _write(self, staged: Staged, now_ms: int, results: list[AppendResult]) -> None:
+    def _settle(self, staged: Staged, now_ms: int, results: list[AppendResult]) -> None:
         """Writes what is staged; if the disk refuses it, its results become errors."""
+        try:
+            self._write(staged, now_ms)
+        except BrokerError as failure:
+            for index in range(staged.first_result, len(results)):
+                # Those of duplicates too: what they repeat may be what was refused.
+                if isinstance(results[index], LogAppendInfo):
+                    results[index] = failure
+
+    def _write(self, staged: Staged, now_ms: int) -> None:
+        """Writes what is staged.
+
+        Raises:
+            BrokerError: KAFKA_STORAGE_ERROR; nothing was written.
+        """
         if staged.size_bytes == 0:
             return
         segment = self.segments.active
@@ -336,11 +343,8 @@ class Log(LocalLog):
             segment.append(staged.buffers, staged.headers, staged.size_bytes, staged.aborted)
         except OSError as error:
             self.producers.rollback()
-            failure = self.log_directory.storage_error(error, f"appending to {segment.file.path}")
-            for index in staged.results:
-                results[index] = failure
-            staged.clear(self.log_end_offset)
-            return
+            doing = f"appending to {segment.file.path}"
+            raise self.log_directory.storage_error(error, doing) from error
         self.producers.commit()
         self.log_end_offset = staged.end_offset
         self.producers.map_end_offset = staged.end_offset
@@ -348,7 +352,6 @@ class Log(LocalLog):
         self._remember(staged.headers, position)
         self._note_epochs(staged.headers)
         self._note_unflushed(staged.record_count, now_ms)
-        staged.clear(self.log_end_offset)
 
     def _note_epochs(self, headers: list[BatchHeader]) -> None:
         for header in headers:
@@ -358,10 +361,11 @@ class Log(LocalLog):
     def _note_unflushed(self, record_count: int, now_ms: int) -> None:
         if self.unflushed_records == 0:
             self.first_unflushed_ms = now_ms
-            if self.config.flush_ms < NEVER_MS and self.on_unflushed is not None:
+            if self._has_flush_ms and self.on_unflushed is not None:
                 self.on_unflushed(self)
         self.unflushed_records += record_count
-        if self.unflushed_records >= self.config.flush_messages and self.on_flush_due is not None:
+        is_due = self._has_flush_messages and self.unflushed_records >= self._flush_messages
+        if is_due and self.on_flush_due is not None:
             self.on_flush_due(self)
 
     # Reading.

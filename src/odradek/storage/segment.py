@@ -167,7 +167,7 @@ class LogSegment:
     def append(
         self,
         buffers: Sequence[Buffer],
-        headers: Sequence[BatchHeader],
+        headers: list[BatchHeader],
         size_bytes: int,
         aborted: Sequence[AbortedEntry] = (),
     ) -> None:

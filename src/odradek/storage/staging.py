@@ -6,19 +6,19 @@ from odradek.storage.transaction_index import AbortedEntry
 
 
 class Staged:
-    """The row of batches for the next write, and which results hang on it.
+    """The row of batches for the next write.
 
-    `end_offset` is the offset that the next batch gets; `results` are indexes into the
-    caller's list of results, which become errors when the write fails.
+    `end_offset` is the offset that the next batch gets. The caller's results from
+    `first_result` on hang on the write: they become errors when it fails.
     """
 
     def __init__(self, end_offset: int) -> None:
         self.end_offset = end_offset
+        self.first_result = 0
         self.size_bytes = 0
         self.record_count = 0
         self.buffers: list[Buffer] = []
         self.headers: list[BatchHeader] = []
-        self.results: list[int] = []
         self.aborted: list[AbortedEntry] = []
 
     def add(self, header: BatchHeader) -> None:
@@ -32,12 +32,12 @@ class Staged:
         """Adds the bytes of the batches that were added."""
         self.buffers.append(buffer)
 
-    def clear(self, end_offset: int) -> None:
-        """Empties the row: it was written, or refused."""
+    def clear(self, end_offset: int, first_result: int) -> None:
+        """Empties the row, which was written or refused, for more."""
         self.end_offset = end_offset
+        self.first_result = first_result
         self.size_bytes = 0
         self.record_count = 0
         self.buffers = []
         self.headers = []
-        self.results = []
         self.aborted = []

@@ -96,7 +96,7 @@ def test_lengths_and_magic_that_cannot_be() -> None:
 
 def test_stamping_a_place_leaves_the_checksum_right() -> None:
     buffer = bytearray(b"before" + build())
-    stamp(memoryview(buffer), 6, 1 << 40, 12)
+    stamp(memoryview(buffer), parse_header(buffer, 6), 1 << 40, 12)
     header = parse_header(buffer, 6)
     assert (header.base_offset, header.partition_leader_epoch) == (1 << 40, 12)
     check_checksum(buffer, header)

@@ -60,7 +60,7 @@ def test_a_good_batch_is_left_as_it_is(codec: Compression) -> None:
     batch = build(codec, producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True)
     buffer = memoryview(bytearray(batch))
     valid = validate_produced(buffer, RULES, NOW_MS)
-    assert valid.buffer is buffer
+    assert valid.data is buffer
     assert bytes(buffer) == batch
     assert (valid.record_count, valid.size_bytes) == (3, len(batch))
     assert (valid.max_timestamp, valid.max_timestamp_index) == (NOW_MS + 9, 1)
@@ -337,5 +337,5 @@ def test_new_batches_for_an_old_topic() -> None:
 
 def test_headers_survive() -> None:
     valid = validate_produced(build(), RULES, NOW_MS)
-    record = read_batch(valid.buffer, valid.batches[0])[0]
+    record = read_batch(valid.data, valid.batches[0])[0]
     assert record.headers == [("h", b"x"), ("none", None)]
