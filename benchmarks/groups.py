@@ -82,10 +82,11 @@ class MemoryLog(PartitionWriter):
         self.end = 0
 
     def append(self, _partition: int, batch: bytearray, on_committed: OnCommitted) -> None:
-        stamp(batch, 0, self.end, 0)
+        header = parse_header(batch)
+        stamp(batch, header, self.end, 0)
         self.index[self.end] = len(self.batches)
         self.batches.append(bytes(batch))
-        self.end = parse_header(batch, 0).last_offset + 1
+        self.end = header.last_offset + 1
         on_committed(None)
 
     def bounds(self, _partition: int) -> LogBounds:

@@ -52,7 +52,7 @@ def batch_rows() -> None:
     steps: dict[str, Callable[[], object]] = {
         "parse header": lambda: parse_header(buffer),
         "split": lambda: split_batches(buffer),
-        "stamp": lambda: stamp(buffer, 0, 0, 0),
+        "stamp": lambda: stamp(buffer, header, 0, 0),
         "checksum": lambda: check_checksum(buffer, header),
         "copy records": lambda: records_bytes(buffer, header),
         "walk": lambda: walk.walk_records(records, RECORDS),

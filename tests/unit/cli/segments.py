@@ -4,7 +4,7 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
-from odradek.records.batch import stamp
+from odradek.records.batch import parse_header, stamp
 from odradek.records.builder import RecordBatchBuilder
 from odradek.records.legacy import build_message, build_message_set
 from odradek.records.record import Record
@@ -18,7 +18,7 @@ def batch(base_offset: int, values: Sequence[bytes | None], epoch: int = 0) -> b
     for index, value in enumerate(values):
         builder.append(BASE_TIME_MS + base_offset + index, b"k%d" % index, value, [])
     data = bytearray(builder.build())
-    stamp(data, 0, base_offset, epoch)
+    stamp(data, parse_header(data), base_offset, epoch)
     return bytes(data)
 
 
