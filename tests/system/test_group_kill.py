@@ -21,6 +21,7 @@ from tools.free_port import free_port
 
 ROUNDS = int(os.environ.get("ODRADEK_KILL_ROUNDS", "50"))
 PARTITIONS = 4
+RECORDS_A_ROUND = 20_000
 TOPIC = "orders"
 GROUP = "billing"
 NO_DELAY = ("--set", "group.initial.rebalance.delay.ms=0")
@@ -96,13 +97,14 @@ def test_no_acknowledged_commit_goes_back(tmp_path: Path) -> None:
         with BrokerProcess(tmp_path, port, *NO_DELAY) as broker:
             address = broker.bootstrap_servers
             if round_ == 0:
-                fill(address)
+                make_topic(address)
                 members = [start_member(address, acknowledged) for _ in range(2)]
             before = dict(acknowledged.offsets)
             found = committed(address)
             for partition, offset in before.items():
                 assert found[partition] >= offset, f"round {round_}: {partition} went back"
             count = acknowledged.count
+            fill(address)
             if round_ % 2:
                 members[-2].stopping.set()
                 members.append(start_member(address, acknowledged))
@@ -138,13 +140,14 @@ def await_more(acknowledged: Acknowledged, count: int, when: str, log: Path) -> 
         time.sleep(0.02)
 
 
-def fill(bootstrap_servers: str) -> None:
+def make_topic(bootstrap_servers: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result()
+
+
+def fill(bootstrap_servers: str) -> None:
+    """More records than the members of a fast machine read in a round."""
     producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 5})
-    for number in range(200_000):
+    for number in range(RECORDS_A_ROUND):
         producer.produce(TOPIC, b"%d" % number, partition=number % PARTITIONS)
-        if number % 10_000 == 0:
-            producer.poll(0)
-            producer.flush(DEADLINE_S)
     assert producer.flush(DEADLINE_S) == 0
