@@ -11,6 +11,7 @@ from typing import Final
 from odradek.model import NO_LEADER_EPOCH
 from odradek.records.batch import BatchHeader, parse_header
 from odradek.records.errors import CorruptRecords
+from odradek.storage.leader_epochs import epochs_from
 from odradek.storage.segments import LogSegments
 
 _LOOKED_AT: Final = 4
@@ -80,7 +81,8 @@ class EpochCheck:
     ) -> list[tuple[int, str]]:
         """What is wrong with a checkpoint: offsets, and what."""
         problems = []
-        epochs = _from_start(epochs, log_start_offset)
+        # As the next start cuts them, where a crash kept retention from doing so.
+        epochs = epochs_from(epochs, log_start_offset)
         starts = dict(self._seen)
         for index, (epoch, start_offset) in enumerate(epochs):
             if start_offset > log_end_offset:
@@ -105,13 +107,3 @@ class EpochCheck:
             return False
         # The log's start may have been raised; compaction may have taken the first batches.
         return (is_first and seen < start_offset) or (not self._is_complete and seen > start_offset)
-
-
-def _from_start(
-    epochs: Sequence[tuple[int, int]], log_start_offset: int
-) -> Sequence[tuple[int, int]]:
-    """The epochs as the next start cuts them, where a crash kept retention from doing so."""
-    below = sum(start_offset <= log_start_offset for _, start_offset in epochs)
-    if below == 0:
-        return epochs
-    return [(epochs[below - 1][0], log_start_offset), *epochs[below:]]

@@ -7,7 +7,7 @@ batches too, and a lost or broken one is rebuilt from them.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from odradek.model import NO_LEADER_EPOCH, UNKNOWN_OFFSET
 from odradek.storage.checkpoints import encode_epochs
@@ -90,14 +90,7 @@ class LeaderEpochCache:
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Forgets the epochs that ended before `start_offset`: the log begins there now."""
-        index = len(self._entries)
-        while index > 0 and self._entries[index - 1][1] > start_offset:
-            index -= 1
-        if index == 0 or self._entries[index - 1][1] == start_offset:
-            self._replace(self._entries[max(index - 1, 0) :])
-            return
-        cut = (self._entries[index - 1][0], start_offset)
-        self._replace([cut, *self._entries[index:]])
+        self._replace(epochs_from(self._entries, start_offset))
 
     def clear(self) -> None:
         """Forgets everything."""
@@ -125,3 +118,13 @@ class LeaderEpochCache:
             self._entries = entries
             self._is_changed = True
             self.flush()
+
+
+def epochs_from(entries: Sequence[tuple[int, int]], start_offset: int) -> list[tuple[int, int]]:
+    """The entries of a log that begins at `start_offset`: the epoch of its first record on."""
+    index = len(entries)
+    while index > 0 and entries[index - 1][1] > start_offset:
+        index -= 1
+    if index == 0:
+        return list(entries)
+    return [(entries[index - 1][0], start_offset), *entries[index:]]
