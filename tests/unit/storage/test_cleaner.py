@@ -336,13 +336,19 @@ def contents_by_size(log):
     return [(s.base_offset, s.size_bytes) for s in log.segments.all() if s.size_bytes]
 
 
-def test_a_throttled_cleaner_takes_its_time(world):
-    """Compaction would take the disk from everybody else."""
+def slowly_cleaned(world):
+    """A manager whose cleaner may take 100 bytes a second, and a log that it has to clean."""
     manager = world.start(properties={"log.cleaner.io.max.bytes.per.second": "100"})
     log = world.log(manager, **COMPACT)
     for n in range(20):
         append(world, log, (b"k", b"%d" % n))
     log.roll()
+    return manager, log
+
+
+def test_a_throttled_cleaner_takes_its_time(world):
+    """Compaction would take the disk from everybody else."""
+    _, log = slowly_cleaned(world)
     size_bytes = log.size_bytes
     world.advance(BACKOFF_MS)
     assert log.size_bytes == size_bytes
@@ -353,11 +359,7 @@ def test_a_throttled_cleaner_takes_its_time(world):
 
 def test_an_orderly_end_leaves_no_half_cleaned_segment(world):
     """`fsck` would find the work of a crash where there was none."""
-    manager = world.start(properties={"log.cleaner.io.max.bytes.per.second": "100"})
-    log = world.log(manager, **COMPACT)
-    for n in range(20):
-        append(world, log, (b"k", b"%d" % n))
-    log.roll()
+    manager, log = slowly_cleaned(world)
     half_done = []
     world.advance(BACKOFF_MS)
     for _ in range(600):
