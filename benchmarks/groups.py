@@ -35,17 +35,17 @@ from odradek.coordinator.assignors import Partitions
 from odradek.coordinator.consumer.requests import HeartbeatRequest, HeartbeatResult
 from odradek.coordinator.consumer.topic_metadata import TopicMetadata
 from odradek.coordinator.group_coordinator import GroupCoordinator
-from odradek.coordinator.group_records import (
+from odradek.coordinator.group_shard import GroupShard
+from odradek.coordinator.records.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
     MemberMetadataValue,
 )
-from odradek.coordinator.group_shard import GroupShard
-from odradek.coordinator.offset_records import OffsetAndMetadata, OffsetCommitKey
-from odradek.coordinator.partition_writer import LogBounds, OnCommitted, PartitionWriter
-from odradek.coordinator.record_codec import GroupRecordCodec
-from odradek.coordinator.records import CoordinatorRecord
-from odradek.coordinator.runtime import CoordinatorRuntime, RuntimeSettings
+from odradek.coordinator.records.offset_records import OffsetAndMetadata, OffsetCommitKey
+from odradek.coordinator.records.record import CoordinatorRecord
+from odradek.coordinator.records.record_codec import GroupRecordCodec
+from odradek.coordinator.runtime.partition_writer import LogBounds, OnCommitted, PartitionWriter
+from odradek.coordinator.runtime.runtime import CoordinatorRuntime, RuntimeSettings
 from odradek.coordinator.services import GroupServices, ShardServices
 from odradek.handlers import heartbeat, join_group, sync_group
 from odradek.handlers.context import Api

@@ -22,7 +22,7 @@ from odradek.config import (  # noqa: E402 - the sources are found by the line a
 )
 from odradek.config.group import GROUP_SYNONYMS  # noqa: E402
 from odradek.config.topic import BROKER_SYNONYMS  # noqa: E402
-from odradek.coordinator.states import STATE_TEXTS, TRANSITIONS  # noqa: E402
+from odradek.coordinator.classic.states import STATE_TEXTS, TRANSITIONS  # noqa: E402
 from odradek.errors import ErrorCode  # noqa: E402
 
 _GENERATED = "<!-- Written by tools/generate_reference.py from the tables in the code. -->"

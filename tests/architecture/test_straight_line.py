@@ -14,8 +14,8 @@ WALK = [
     "handlers/produce.py",
     "replication/replica_manager.py",
     "replication/partition.py",
-    "storage/log.py",
-    "storage/segment.py",
+    "storage/log/log.py",
+    "storage/log/segment.py",
 ]
 
 WATCHED_PRODUCE = """

@@ -19,13 +19,13 @@ from odradek.background import InlineBackground
 from odradek.clock import ManualClock
 from odradek.config.broker import BrokerConfig
 from odradek.config.topic import LogConfig, parse_topic_settings
+from odradek.kafka_files.check import Finding, PartitionCheck
 from odradek.model import TopicPartition
 from odradek.records.batch import split_batches
 from odradek.records.builder import RecordBatchBuilder
 from odradek.records.reader import read_batch
 from odradek.records.record import Record
 from odradek.storage import Log, LogAppendInfo, LogManager, OsFileSystem
-from odradek.storage.check import Finding, PartitionCheck
 from odradek.timer import MockTimer
 
 PARTITION = TopicPartition("orders", 3)

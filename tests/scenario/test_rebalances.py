@@ -20,8 +20,8 @@ import pytest
 from tests.scenario.golden import Story, check, stories
 from tests.unit.coordinator.fakes import Member, World
 
-from odradek.coordinator.classic_group import ClassicGroup
-from odradek.coordinator.classic_requests import JoinResult, SyncResult
+from odradek.coordinator.classic.group import ClassicGroup
+from odradek.coordinator.classic.requests import JoinResult, SyncResult
 from odradek.errors import BrokerError, ErrorCode
 
 

@@ -13,7 +13,7 @@ from tests.simulation.network import (
 from tests.unit.coordinator.test_consumer_migration import subscription
 
 from odradek.coordinator.assignors import Partitions
-from odradek.coordinator.classic_requests import (
+from odradek.coordinator.classic.requests import (
     JoinRequest,
     JoinResult,
     LeavingMember,

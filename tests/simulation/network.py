@@ -14,11 +14,15 @@ from collections.abc import Callable
 
 from tests.unit.coordinator.consumers import ConsumerWorld
 
-from odradek.coordinator.classic_group import ClassicGroup
+from odradek.coordinator.classic.group import ClassicGroup
+from odradek.coordinator.classic.states import GroupState
 from odradek.coordinator.consumer.group import ConsumerGroup
 from odradek.coordinator.group import Group
-from odradek.coordinator.offsets import CommittedPartition, CommittedTopic, OffsetCommitRequest
-from odradek.coordinator.states import GroupState
+from odradek.coordinator.offsets.offsets import (
+    CommittedPartition,
+    CommittedTopic,
+    OffsetCommitRequest,
+)
 from odradek.errors import BrokerError
 
 PARTITIONS = 24

@@ -11,8 +11,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from odradek.kafka_files.inspection import UnreadableFile, explain
 from odradek.storage import names
-from odradek.storage.inspection import UnreadableFile, explain
 
 
 @contextmanager

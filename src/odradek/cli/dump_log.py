@@ -23,18 +23,9 @@ from odradek.cli.record_decoders import (
     plain_decoder,
     to_json,
 )
-from odradek.coordinator.record_schemas import GROUP_RECORDS, TRANSACTION_RECORDS
+from odradek.coordinator.records.record_schemas import GROUP_RECORDS, TRANSACTION_RECORDS
 from odradek.errors import BrokerError
-from odradek.metadata.kraft_records import CONTROL_RECORDS, decode_control_record
-from odradek.protocol.primitives import ProtocolError
-from odradek.records.batch import BatchHeader, split_batches
-from odradek.records.compression import Compression, decompress
-from odradek.records.legacy import check_message, read_message
-from odradek.records.reader import read_batch
-from odradek.records.record import Record
-from odradek.storage import names
-from odradek.storage.end_marker import parse_end_marker
-from odradek.storage.inspection import (
+from odradek.kafka_files.inspection import (
     WHOLE_FILE,
     FoundBatch,
     LogFile,
@@ -48,6 +39,15 @@ from odradek.storage.inspection import (
     read_time_index,
     read_transaction_index,
 )
+from odradek.kafka_files.kraft_records import CONTROL_RECORDS, decode_control_record
+from odradek.protocol.primitives import ProtocolError
+from odradek.records.batch import BatchHeader, split_batches
+from odradek.records.compression import Compression, decompress
+from odradek.records.legacy import check_message, read_message
+from odradek.records.reader import read_batch
+from odradek.records.record import Record
+from odradek.storage import names
+from odradek.storage.producers.end_marker import parse_end_marker
 
 _DEFAULT_MAX_MESSAGE_BYTES: Final = 5 * 1024 * 1024
 _CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")

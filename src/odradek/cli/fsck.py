@@ -19,6 +19,8 @@ from typing import Final
 
 from odradek.cli.arguments import add_format
 from odradek.cli.directory_lock import held_still
+from odradek.kafka_files.check import DirectoryCheck, Finding, KnownPartition, log_directories
+from odradek.kafka_files.inspection import UnreadableFile, explain
 from odradek.metadata.embedded import schema
 from odradek.metadata.embedded.database import Database
 from odradek.metadata.embedded.journal import StoredMetadata
@@ -26,8 +28,6 @@ from odradek.metadata.image import ConfigResource, ResourceType
 from odradek.metadata.store import MetadataStoreError
 from odradek.model import INTERNAL_TOPICS, TopicPartition
 from odradek.storage import names
-from odradek.storage.check import DirectoryCheck, Finding, KnownPartition, log_directories
-from odradek.storage.inspection import UnreadableFile, explain
 
 _DATABASE_FILES: Final = (schema.FILE_NAME, schema.FILE_NAME + "-wal")
 

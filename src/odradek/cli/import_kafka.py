@@ -26,19 +26,9 @@ from odradek.cli.zookeeper_topics import read_zookeeper
 from odradek.config import TOPIC_SETTINGS, ConfigError
 from odradek.config.topic import parse_topic_settings
 from odradek.errors import BrokerError
-from odradek.metadata.embedded import schema
-from odradek.metadata.embedded.database import Database
-from odradek.metadata.embedded.journal import Statement, StoredMetadata
-from odradek.metadata.image import ConfigResource, PartitionImage, ResourceType, TopicImage
-from odradek.metadata.kraft_image import METADATA_TOPIC, KafkaMetadata
-from odradek.metadata.store import MetadataStoreError
-from odradek.model import INTERNAL_TOPICS, TopicPartition
-from odradek.protocol.primitives import ProtocolError
-from odradek.records.reader import read_batch
-from odradek.storage import checkpoints, names
-from odradek.storage.check import log_directories
-from odradek.storage.inspection import UnreadableFile, explain
-from odradek.storage.interchange import (
+from odradek.kafka_files.check import log_directories
+from odradek.kafka_files.inspection import UnreadableFile, explain
+from odradek.kafka_files.interchange import (
     CopiedLog,
     SourceDirectory,
     SourceLog,
@@ -46,6 +36,16 @@ from odradek.storage.interchange import (
     metadata_batches,
     read_source,
 )
+from odradek.kafka_files.kraft_image import METADATA_TOPIC, KafkaMetadata
+from odradek.metadata.embedded import schema
+from odradek.metadata.embedded.database import Database
+from odradek.metadata.embedded.journal import Statement, StoredMetadata
+from odradek.metadata.image import ConfigResource, PartitionImage, ResourceType, TopicImage
+from odradek.metadata.store import MetadataStoreError
+from odradek.model import INTERNAL_TOPICS, TopicPartition
+from odradek.protocol.primitives import ProtocolError
+from odradek.records.reader import read_batch
+from odradek.storage import checkpoints, names
 
 _STAGE: Final = "odradek-import.tmp"
 # Topics that other parts of Kafka keep for themselves; nothing here would read them.

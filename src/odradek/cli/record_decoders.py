@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 from uuid import UUID
 
-from odradek.coordinator.record_schemas import (
+from odradek.coordinator.records.record_schemas import (
     CONSUMER_ASSIGNMENT,
     CONSUMER_SUBSCRIPTION,
     RecordSchemas,

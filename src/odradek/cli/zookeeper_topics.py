@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from typing import Any
 from uuid import UUID, uuid4
 
-from odradek.metadata.kraft_image import KafkaMetadata, KafkaTopic
+from odradek.kafka_files.kraft_image import KafkaMetadata, KafkaTopic
 from odradek.metadata.store import MetadataStoreError
 from odradek.protocol.schema import decode_uuid
 

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
-from odradek.coordinator.records import CoordinatorRecord
+from odradek.coordinator.records.record import CoordinatorRecord
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from odradek.clock import Clock
-from odradek.coordinator.classic_requests import (
+from odradek.coordinator.classic.requests import (
     GroupDescription,
     JoinRequest,
     JoinResult,
@@ -29,9 +29,9 @@ from odradek.coordinator.consumer.requests import (
 )
 from odradek.coordinator.group import Group
 from odradek.coordinator.group_shard import GroupShard
-from odradek.coordinator.offset_records import OffsetAndMetadata
-from odradek.coordinator.offsets import OffsetCommitRequest, TopicErrors
-from odradek.coordinator.runtime import CoordinatorResult, CoordinatorRuntime
+from odradek.coordinator.offsets.offsets import OffsetCommitRequest, TopicErrors
+from odradek.coordinator.records.offset_records import OffsetAndMetadata
+from odradek.coordinator.runtime.runtime import CoordinatorResult, CoordinatorRuntime
 from odradek.errors import BrokerError, ErrorCode
 
 logger = logging.getLogger(__name__)

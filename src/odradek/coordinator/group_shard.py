@@ -6,16 +6,16 @@ Holds the parts and hands each record to the one that it concerns.
 from collections.abc import Callable
 from typing import Any
 
-from odradek.coordinator.classic_groups import ClassicGroups
+from odradek.coordinator.classic.groups import ClassicGroups
 from odradek.coordinator.consumer.classic_members import ClassicMembers
 from odradek.coordinator.consumer.consumer_groups import Command, ConsumerGroups, Execute
 from odradek.coordinator.consumer.replay import ConsumerGroupReplay
 from odradek.coordinator.group import GroupRegistry
-from odradek.coordinator.group_records import GroupMetadataKey
-from odradek.coordinator.offset_records import OffsetAndMetadata, OffsetCommitKey
-from odradek.coordinator.offsets import OffsetCommands, OffsetStore
-from odradek.coordinator.records import CoordinatorRecord
-from odradek.coordinator.runtime import CoordinatorShard
+from odradek.coordinator.offsets.offsets import OffsetCommands, OffsetStore
+from odradek.coordinator.records.group_records import GroupMetadataKey
+from odradek.coordinator.records.offset_records import OffsetAndMetadata, OffsetCommitKey
+from odradek.coordinator.records.record import CoordinatorRecord
+from odradek.coordinator.runtime.runtime import CoordinatorShard
 from odradek.coordinator.services import ShardServices
 
 Replay = Callable[[Any, Any], None]

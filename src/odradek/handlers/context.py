@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from odradek.handlers.fetch_sessions import FetchSessionCache
     from odradek.metadata.cache import MetadataCache
     from odradek.replication.replica_manager import ReplicaManager
-    from odradek.storage.log_manager import LogManager
+    from odradek.storage.manager.log_manager import LogManager
 
 
 @dataclass(frozen=True, slots=True)

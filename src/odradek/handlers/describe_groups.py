@@ -8,8 +8,8 @@ error texts.
 
 from typing import Final
 
-from odradek.coordinator.classic_requests import GroupDescription
-from odradek.coordinator.states import GroupState
+from odradek.coordinator.classic.requests import GroupDescription
+from odradek.coordinator.classic.states import GroupState
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.authorized_operations import NOT_TOLD, group_operations
 from odradek.handlers.context import HandlerContext

@@ -15,7 +15,7 @@ from odradek.errors import ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
 from odradek.model import TopicPartition
-from odradek.storage.log import Log
+from odradek.storage.log.log import Log
 from odradek.storage.log_directory import LogDirectory
 
 _Wanted = frozenset[TopicPartition] | None

@@ -8,7 +8,7 @@ from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
 from odradek.model import TopicPartition
-from odradek.storage.producer_state import ProducerState
+from odradek.storage.producers.producer_state import ProducerState
 
 
 def handle(context: HandlerContext, request: Request) -> None:

@@ -11,7 +11,7 @@ once, 6 knows share groups.
 
 from typing import Any, Final
 
-from odradek.coordinator.partitioning import partition_for
+from odradek.coordinator.runtime.partitioning import partition_for
 from odradek.errors import ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request

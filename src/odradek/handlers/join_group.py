@@ -11,7 +11,7 @@ leave the assignment as it is.
 
 from typing import Final
 
-from odradek.coordinator.classic_requests import JoinRequest, JoinResult
+from odradek.coordinator.classic.requests import JoinRequest, JoinResult
 from odradek.errors import ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request

@@ -6,7 +6,7 @@ named by their instance alone, and each gets an answer; 4 is flexible, 5 adds re
 
 from typing import Final
 
-from odradek.coordinator.classic_requests import LeavingMember
+from odradek.coordinator.classic.requests import LeavingMember
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request

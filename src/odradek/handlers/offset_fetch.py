@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from uuid import UUID
 
-from odradek.coordinator.offset_records import OffsetAndMetadata
+from odradek.coordinator.records.offset_records import OffsetAndMetadata
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request

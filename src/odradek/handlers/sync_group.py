@@ -6,7 +6,7 @@ Behaviour: the answer leaves when the leader's assignment has been committed to
 Version notes: 3 adds static members, 4 is flexible, 5 has both sides name the protocol.
 """
 
-from odradek.coordinator.classic_requests import SyncRequest, SyncResult
+from odradek.coordinator.classic.requests import SyncRequest, SyncResult
 from odradek.errors import ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request

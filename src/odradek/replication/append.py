@@ -11,7 +11,7 @@ from typing import Final
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import NO_TIMESTAMP, UNKNOWN_OFFSET, TopicPartition
 from odradek.records.errors import InvalidRecords
-from odradek.storage.offset_metadata import LogAppendInfo
+from odradek.storage.log.offset_metadata import LogAppendInfo
 
 ACKS_ALL: Final = -1
 ACKS_NONE: Final = 0

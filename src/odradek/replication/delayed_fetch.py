@@ -23,7 +23,7 @@ from odradek.errors import BrokerError
 from odradek.purgatory import DelayedOperation
 from odradek.replication.fetch import FetchInfo, FetchParams, OnFetched
 from odradek.replication.replica_states import ReplicaStates
-from odradek.storage.offset_metadata import LogOffsetMetadata
+from odradek.storage.log.offset_metadata import LogOffsetMetadata
 
 _ANSWER_NOW: Final = -1
 

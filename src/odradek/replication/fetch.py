@@ -13,7 +13,7 @@ from uuid import UUID
 from odradek.errors import ErrorCode
 from odradek.model import NO_LEADER_EPOCH, UNKNOWN_OFFSET, TopicPartition
 from odradek.protocol.primitives import Buffer
-from odradek.storage.offset_metadata import LogOffsetMetadata
+from odradek.storage.log.offset_metadata import LogOffsetMetadata
 
 CONSUMER_REPLICA_ID: Final = -1
 DEBUGGING_REPLICA_ID: Final = -2

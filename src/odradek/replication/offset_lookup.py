@@ -16,9 +16,9 @@ from odradek.replication.fetch import (
     ISOLATION_TXN_COMMITTED,
 )
 from odradek.replication.partition import Partition
-from odradek.storage.log import Log
-from odradek.storage.offset_metadata import TimestampOffset
-from odradek.storage.segment import LogSegment
+from odradek.storage.log.log import Log
+from odradek.storage.log.offset_metadata import TimestampOffset
+from odradek.storage.log.segment import LogSegment
 
 LATEST_TIMESTAMP: Final = -1
 EARLIEST_TIMESTAMP: Final = -2

@@ -33,8 +33,8 @@ from odradek.replication.fetch import (
 from odradek.replication.in_sync_replicas import InSyncReplicas
 from odradek.replication.keys import operation_key
 from odradek.replication.replica_states import EpochEndOffset, ReadableEnd
-from odradek.storage.log import AppendOrigin, Log
-from odradek.storage.offset_metadata import LogAppendInfo, LogOffsetMetadata
+from odradek.storage.log.log import AppendOrigin, Log
+from odradek.storage.log.offset_metadata import LogAppendInfo, LogOffsetMetadata
 
 logger = logging.getLogger(__name__)
 

@@ -44,9 +44,9 @@ from odradek.replication.purgatories import (
 from odradek.replication.quota import ReplicationQuota
 from odradek.replication.replica_states import EpochEndOffset, ReadableEnd, ReplicaStates
 from odradek.replication.role_changes import RoleChanges
-from odradek.storage.log_manager import LogManager
-from odradek.storage.offset_metadata import TimestampOffset
-from odradek.storage.producer_state import ProducerState
+from odradek.storage.log.offset_metadata import TimestampOffset
+from odradek.storage.manager.log_manager import LogManager
+from odradek.storage.producers.producer_state import ProducerState
 from odradek.timer import Timer
 
 # How long a log that found no room waits until it is tried again.

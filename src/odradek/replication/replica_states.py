@@ -13,7 +13,7 @@ from mypy_extensions import mypyc_attr
 
 from odradek.model import TopicPartition
 from odradek.replication.fetch import FetchInfo, FetchParams, FetchResult
-from odradek.storage.offset_metadata import LogOffsetMetadata
+from odradek.storage.log.offset_metadata import LogOffsetMetadata
 
 
 class EpochEndOffset(NamedTuple):

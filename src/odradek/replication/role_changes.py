@@ -24,7 +24,7 @@ from odradek.model import TopicPartition
 from odradek.replication.partition import Partition
 from odradek.replication.partition_table import PartitionTable
 from odradek.replication.purgatories import ROLE, ReplicationPurgatories
-from odradek.storage.log_manager import LogManager
+from odradek.storage.manager.log_manager import LogManager
 
 logger = logging.getLogger(__name__)
 

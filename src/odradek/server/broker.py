@@ -43,7 +43,7 @@ from odradek.server.loading_report import LoadingReport
 from odradek.server.network_settings import advertised_endpoints, network_limits
 from odradek.server.statistics import write_statistics
 from odradek.storage.files import OsFileSystem
-from odradek.storage.log_manager import LogManager
+from odradek.storage.manager.log_manager import LogManager
 from odradek.timer import AsyncioDriver, SystemTimer
 
 T = TypeVar("T")

@@ -4,7 +4,7 @@ import logging
 from typing import Final
 
 from odradek.clock import Clock
-from odradek.storage.logs_loader import LoadingProgress
+from odradek.storage.manager.logs_loader import LoadingProgress
 
 logger = logging.getLogger("odradek.server")
 

@@ -7,21 +7,21 @@ names and formats), `offset_index`, `time_index`, `transaction_index` and `segme
 """
 
 from odradek.storage.files import File, FileSystem, OsFileSystem
-from odradek.storage.leader_epochs import LeaderEpochCache
-from odradek.storage.log import AppendOrigin, Log
-from odradek.storage.log_directory import LogDirectory
-from odradek.storage.log_manager import LogManager
-from odradek.storage.offset_index import OffsetIndex
-from odradek.storage.offset_metadata import (
+from odradek.storage.index.offset_index import OffsetIndex
+from odradek.storage.index.time_index import TimeIndex
+from odradek.storage.log.leader_epochs import LeaderEpochCache
+from odradek.storage.log.log import AppendOrigin, Log
+from odradek.storage.log.offset_metadata import (
     AbortedTransaction,
     LogAppendInfo,
     LogOffsetMetadata,
     LogReadInfo,
     TimestampOffset,
 )
-from odradek.storage.producer_state import ProducerState, ProducerStateManager
-from odradek.storage.segment import LogSegment
-from odradek.storage.time_index import TimeIndex
+from odradek.storage.log.segment import LogSegment
+from odradek.storage.log_directory import LogDirectory
+from odradek.storage.manager.log_manager import LogManager
+from odradek.storage.producers.producer_state import ProducerState, ProducerStateManager
 
 __all__ = [
     "AbortedTransaction",

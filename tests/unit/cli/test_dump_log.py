@@ -11,7 +11,7 @@ import pytest
 from tests.unit.cli import segments
 
 from odradek.cli.main import main
-from odradek.coordinator.offset_records import (
+from odradek.coordinator.records.offset_records import (
     OffsetAndMetadata,
     OffsetCommitKey,
     encode_offset_key,
@@ -20,8 +20,8 @@ from odradek.coordinator.offset_records import (
 from odradek.records.batch import parse_header
 from odradek.records.builder import RecordBatchBuilder
 from odradek.records.reader import iter_records
-from odradek.storage.producer_snapshot import encode_snapshot
-from odradek.storage.producer_state import BatchMetadata, ProducerState
+from odradek.storage.producers.producer_snapshot import encode_snapshot
+from odradek.storage.producers.producer_state import BatchMetadata, ProducerState
 
 TIME = segments.BASE_TIME_MS
 

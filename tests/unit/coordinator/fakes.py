@@ -7,7 +7,7 @@ from uuid import UUID
 
 from odradek.clock import ManualClock
 from odradek.config import BrokerConfig
-from odradek.coordinator.classic_requests import (
+from odradek.coordinator.classic.requests import (
     JoinRequest,
     JoinResult,
     LeavingMember,
@@ -18,15 +18,15 @@ from odradek.coordinator.consumer.consumer_groups import Command
 from odradek.coordinator.consumer.topic_metadata import TopicMetadata
 from odradek.coordinator.group_coordinator import GroupCoordinator
 from odradek.coordinator.group_shard import GroupShard
-from odradek.coordinator.offsets import (
+from odradek.coordinator.offsets.offsets import (
     CommittedPartition,
     CommittedTopic,
     OffsetCommitRequest,
     TopicErrors,
 )
-from odradek.coordinator.partition_writer import LogBounds, OnCommitted, PartitionWriter
-from odradek.coordinator.record_codec import GroupRecordCodec
-from odradek.coordinator.runtime import (
+from odradek.coordinator.records.record_codec import GroupRecordCodec
+from odradek.coordinator.runtime.partition_writer import LogBounds, OnCommitted, PartitionWriter
+from odradek.coordinator.runtime.runtime import (
     LOAD_SLICE_BYTES,
     CoordinatorRuntime,
     RuntimeSettings,

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.coordinator.consumers import Consumer, ConsumerWorld
 from tests.unit.coordinator.fakes import Member, World, settle, sync_all
 
-from odradek.coordinator.classic_requests import LeavingMember
+from odradek.coordinator.classic.requests import LeavingMember
 from odradek.errors import BrokerError, ErrorCode
 
 PLENTY = 10_000

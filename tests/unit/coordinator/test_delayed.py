@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.coordinator.delayed import (
+from odradek.coordinator.classic.delayed import (
     DelayedHeartbeat,
     DelayedJoin,
     DelayedSync,

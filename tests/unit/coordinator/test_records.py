@@ -4,21 +4,21 @@ from uuid import UUID
 
 import pytest
 
-from odradek.coordinator import consumer_group_records as consumer
-from odradek.coordinator.group_records import (
+from odradek.coordinator.records import consumer_group_records as consumer
+from odradek.coordinator.records.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
     MemberMetadataValue,
     decode_group_value,
     encode_group_value,
 )
-from odradek.coordinator.offset_records import (
+from odradek.coordinator.records.offset_records import (
     OffsetAndMetadata,
     OffsetCommitKey,
     decode_offset_value,
 )
-from odradek.coordinator.record_codec import GroupRecordCodec
-from odradek.coordinator.records import CoordinatorRecord, RecordError
+from odradek.coordinator.records.record import CoordinatorRecord, RecordError
+from odradek.coordinator.records.record_codec import GroupRecordCodec
 
 CODEC = GroupRecordCodec()
 TOPIC_ID = UUID("00112233-4455-6677-8899-aabbccddeeff")

@@ -4,12 +4,12 @@ import pytest
 from tests.unit.coordinator.fakes import Member, World, settle
 
 from odradek.coordinator.consumer.requests import HeartbeatRequest
-from odradek.coordinator.offsets import (
+from odradek.coordinator.offsets.offsets import (
     CommittedPartition,
     CommittedTopic,
     OffsetCommitRequest,
 )
-from odradek.coordinator.partitioning import java_hash, partition_for
+from odradek.coordinator.runtime.partitioning import java_hash, partition_for
 from odradek.errors import BrokerError, ErrorCode
 
 OK = [("t", [(0, ErrorCode.NONE)])]

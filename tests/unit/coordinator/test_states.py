@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.coordinator.states import TRANSITIONS, GroupEvent, GroupState, transition
+from odradek.coordinator.classic.states import TRANSITIONS, GroupEvent, GroupState, transition
 
 LEGAL_PREDECESSORS = {
     GroupState.EMPTY: {GroupState.PREPARING_REBALANCE},

@@ -2,9 +2,9 @@
 
 import pytest
 
-from odradek.coordinator.record_schemas import TRANSACTION_RECORDS
-from odradek.coordinator.records import RecordError
-from odradek.coordinator.transaction_records import (
+from odradek.coordinator.records.record import RecordError
+from odradek.coordinator.records.record_schemas import TRANSACTION_RECORDS
+from odradek.coordinator.records.transaction_records import (
     TransactionKey,
     TransactionState,
     TransactionValue,

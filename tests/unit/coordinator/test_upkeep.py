@@ -7,9 +7,9 @@ import pytest
 from tests.unit.coordinator.fakes import World
 
 from odradek.coordinator.group_shard import GroupShard
-from odradek.coordinator.offsets import SLICE_OFFSETS
-from odradek.coordinator.partitioning import partition_for
-from odradek.coordinator.record_codec import GroupRecordCodec
+from odradek.coordinator.offsets.offsets import SLICE_OFFSETS
+from odradek.coordinator.records.record_codec import GroupRecordCodec
+from odradek.coordinator.runtime.partitioning import partition_for
 from odradek.errors import BrokerError, ErrorCode
 from odradek.records.builder import RecordBatchBuilder
 

@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 from tests.unit.coordinator.test_consumer_migration import subscription
 
-from odradek.coordinator.classic_group import ClassicGroup
+from odradek.coordinator.classic.group import ClassicGroup
 from odradek.errors import ErrorCode
 from odradek.protocol import messages
 

@@ -36,8 +36,8 @@ from odradek.replication.quota import ReplicationQuota
 from odradek.replication.replica_manager import ReplicaManager
 from odradek.replication.replica_states import EpochEndOffset, ReadableEnd, ReplicaStates
 from odradek.storage.files import FileSystem
-from odradek.storage.log_manager import LogManager
-from odradek.storage.offset_metadata import LogOffsetMetadata
+from odradek.storage.log.offset_metadata import LogOffsetMetadata
+from odradek.storage.manager.log_manager import LogManager
 from odradek.timer import MockTimer
 
 RECORD_BYTES = 10

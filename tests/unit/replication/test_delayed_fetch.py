@@ -12,7 +12,7 @@ from odradek.purgatory import DelayedOperationPurgatory
 from odradek.replication.delayed_fetch import AwaitedFetch, DelayedFetch
 from odradek.replication.fetch import FetchInfo, FetchParams
 from odradek.replication.replica_states import EpochEndOffset
-from odradek.storage.offset_metadata import LogOffsetMetadata
+from odradek.storage.log.offset_metadata import LogOffsetMetadata
 from odradek.timer import MockTimer
 
 A = TopicPartition("orders", 0)

@@ -2,7 +2,7 @@
 
 from odradek.clock import ManualClock
 from odradek.server.loading_report import LoadingReport
-from odradek.storage.logs_loader import LoadingProgress
+from odradek.storage.manager.logs_loader import LoadingProgress
 
 
 def test_a_long_start_says_how_far_it_is(caplog) -> None:

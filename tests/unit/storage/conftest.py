@@ -10,14 +10,14 @@ from odradek.background import Background, InlineBackground, Workers
 from odradek.clock import ManualClock
 from odradek.config.broker import BrokerConfig
 from odradek.config.topic import LogConfig, parse_topic_settings
+from odradek.kafka_files.check import DirectoryCheck, Finding, KnownPartition
 from odradek.model import TopicPartition
 from odradek.records.builder import RecordBatchBuilder
 from odradek.records.reader import iter_records
 from odradek.records.record import Record
 from odradek.storage import FileSystem, Log, LogManager, OsFileSystem
-from odradek.storage.check import DirectoryCheck, Finding, KnownPartition
 from odradek.storage.files import HandlePool
-from odradek.storage.logs_loader import OnProgress
+from odradek.storage.manager.logs_loader import OnProgress
 from odradek.timer import MockTimer
 
 ORDERS = TopicPartition("orders", 0)

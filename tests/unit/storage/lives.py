@@ -13,13 +13,13 @@ from tests.unit.storage.conftest import World
 
 from odradek.config.topic import LogConfig, parse_topic_settings
 from odradek.errors import BrokerError, LogDirFailure
+from odradek.kafka_files.check import DirectoryCheck, KnownPartition
 from odradek.model import TopicPartition
 from odradek.records.batch import split_batches
 from odradek.records.builder import RecordBatchBuilder, build_end_marker
 from odradek.records.reader import read_batch
 from odradek.records.record import Record
 from odradek.storage import FileSystem, Log, LogManager
-from odradek.storage.check import DirectoryCheck, KnownPartition
 from odradek.timer import MockTimer
 
 ORDERS = TopicPartition("orders", 0)

@@ -11,11 +11,11 @@ from odradek.records.batch import split_batches
 from odradek.records.builder import RecordBatchBuilder, build_end_marker
 from odradek.records.legacy import build_message_set
 from odradek.records.reader import iter_records
-from odradek.storage.batch_cleaner import BatchCleaner, Retention
-from odradek.storage.cleanable import assess
-from odradek.storage.cleaned_transactions import CleanedTransactions
-from odradek.storage.cleaning import group_segments
-from odradek.storage.offset_map import OffsetMap
+from odradek.storage.cleaner.batch_cleaner import BatchCleaner, Retention
+from odradek.storage.cleaner.cleanable import assess
+from odradek.storage.cleaner.cleaned_transactions import CleanedTransactions
+from odradek.storage.cleaner.cleaning import group_segments
+from odradek.storage.cleaner.offset_map import OffsetMap
 from odradek.testing.faulty_files import Crashed, FaultyFileSystem
 
 COMPACT = {

@@ -12,7 +12,7 @@ from odradek.records.builder import RecordBatchBuilder
 from odradek.records.legacy import build_message_set
 from odradek.records.reader import iter_records
 from odradek.storage import LogManager
-from odradek.storage.segment_cleaner import Source
+from odradek.storage.cleaner.segment_cleaner import Source
 from odradek.testing.faulty_files import FaultyFileSystem
 
 COMPACT = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.01"}

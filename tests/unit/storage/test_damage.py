@@ -35,7 +35,7 @@ from odradek.storage.checkpoints import (
     parse_offsets,
     parse_partition_metadata,
 )
-from odradek.storage.recovery import check_batch
+from odradek.storage.log.recovery import check_batch
 
 SMALL = {"segment_bytes": "400", "index_interval_bytes": "50", "file_delete_delay_ms": "0"}
 ABORTED = [(3, 4)]

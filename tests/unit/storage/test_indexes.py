@@ -9,7 +9,7 @@ from odradek.records.builder import build_end_marker
 from odradek.records.errors import CorruptRecords
 from odradek.records.reader import iter_records
 from odradek.storage import OffsetIndex, OsFileSystem, TimeIndex
-from odradek.storage.transaction_index import AbortedEntry, TransactionIndex, encode_check
+from odradek.storage.index.transaction_index import AbortedEntry, TransactionIndex, encode_check
 
 SMALL = {"index_interval_bytes": "50"}
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.storage import offset_map
-from odradek.storage.offset_map import ENTRY_BYTES, OffsetMap
+from odradek.storage.cleaner import offset_map
+from odradek.storage.cleaner.offset_map import ENTRY_BYTES, OffsetMap
 
 
 def cleared(memory_bytes: int, load_factor: float = 0.9, first_offset: int = 0) -> OffsetMap:

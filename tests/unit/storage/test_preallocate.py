@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from odradek.storage.check import DirectoryCheck
+from odradek.kafka_files.check import DirectoryCheck
 from odradek.testing.faulty_files import Crashed, FaultyFileSystem
 
 SIZE = 1000

@@ -4,8 +4,12 @@ import pytest
 
 from odradek.errors import BrokerError, ErrorCode
 from odradek.records.batch import BatchHeader
-from odradek.storage.producer_snapshot import CorruptSnapshot, decode_snapshot, encode_snapshot
-from odradek.storage.producer_state import MAX_SEQUENCE, ProducerStateManager
+from odradek.storage.producers.producer_snapshot import (
+    CorruptSnapshot,
+    decode_snapshot,
+    encode_snapshot,
+)
+from odradek.storage.producers.producer_state import MAX_SEQUENCE, ProducerStateManager
 
 TRANSACTIONAL = 0x10
 CONTROL = 0x20

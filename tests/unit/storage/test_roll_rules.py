@@ -5,7 +5,7 @@ import pytest
 from odradek.config.broker import BrokerConfig
 from odradek.config.topic import LogConfig, parse_topic_settings
 from odradek.model import TopicPartition
-from odradek.storage.roll_rules import segment_ms
+from odradek.storage.log.roll_rules import segment_ms
 
 HOUR_MS = 3_600_000
 

@@ -9,7 +9,7 @@ they own stands in their subscription, and nobody of them leads.
 import logging
 from collections.abc import Sequence
 
-from odradek.coordinator.classic_requests import (
+from odradek.coordinator.classic.requests import (
     NO_MEMBER_ID,
     JoinRequest,
     JoinResult,
@@ -27,9 +27,9 @@ from odradek.coordinator.consumer.conversion import common_protocol
 from odradek.coordinator.consumer.group import ConsumerGroup
 from odradek.coordinator.consumer.group_change import GroupChange
 from odradek.coordinator.consumer.member import ConsumerMember, MemberState
-from odradek.coordinator.consumer_group_records import ClassicMemberMetadata
 from odradek.coordinator.group import CONSUMER_PROTOCOL_TYPE
-from odradek.coordinator.runtime import CoordinatorResult
+from odradek.coordinator.records.consumer_group_records import ClassicMemberMetadata
+from odradek.coordinator.runtime.runtime import CoordinatorResult
 from odradek.errors import BrokerError, ErrorCode
 
 logger = logging.getLogger(__name__)

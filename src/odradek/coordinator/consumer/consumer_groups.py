@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 
 from odradek.coordinator.assignors import ASSIGNORS, Partitions
-from odradek.coordinator.classic_group import ClassicGroup
+from odradek.coordinator.classic.group import ClassicGroup
 from odradek.coordinator.consumer.conversion import (
     downgrade_records,
     may_downgrade,
@@ -43,8 +43,8 @@ from odradek.coordinator.consumer.requests import (
 )
 from odradek.coordinator.consumer.settings import ConsumerGroupSettings
 from odradek.coordinator.group import GroupRegistry
-from odradek.coordinator.records import CoordinatorRecord
-from odradek.coordinator.runtime import CoordinatorResult
+from odradek.coordinator.records.record import CoordinatorRecord
+from odradek.coordinator.runtime.runtime import CoordinatorResult
 from odradek.coordinator.services import ShardServices
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.image import MetadataImage

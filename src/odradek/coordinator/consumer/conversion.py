@@ -8,8 +8,8 @@ the group's epoch, and rebalance.
 """
 
 from odradek.config.broker import BrokerConfig
-from odradek.coordinator.classic_group import ClassicGroup
-from odradek.coordinator.classic_member import ClassicMember
+from odradek.coordinator.classic.group import ClassicGroup
+from odradek.coordinator.classic.member import ClassicMember
 from odradek.coordinator.consumer.client_protocol import (
     by_topic_id,
     decode_assignment,
@@ -19,7 +19,8 @@ from odradek.coordinator.consumer.client_protocol import (
 from odradek.coordinator.consumer.group import ConsumerGroup
 from odradek.coordinator.consumer.group_change import topics_hash
 from odradek.coordinator.consumer.member import ConsumerMember, to_topic_partitions
-from odradek.coordinator.consumer_group_records import (
+from odradek.coordinator.group import CONSUMER_PROTOCOL_TYPE
+from odradek.coordinator.records.consumer_group_records import (
     ClassicMemberMetadata,
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,
@@ -30,13 +31,12 @@ from odradek.coordinator.consumer_group_records import (
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
 )
-from odradek.coordinator.group import CONSUMER_PROTOCOL_TYPE
-from odradek.coordinator.group_records import (
+from odradek.coordinator.records.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
     MemberMetadataValue,
 )
-from odradek.coordinator.records import CoordinatorRecord
+from odradek.coordinator.records.record import CoordinatorRecord
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.image import MetadataImage
 

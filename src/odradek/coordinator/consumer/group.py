@@ -20,7 +20,8 @@ from odradek.coordinator.consumer.member import (
 )
 from odradek.coordinator.consumer.requests import DescribedGroup, DescribedMember
 from odradek.coordinator.consumer.subscriptions import Subscriptions
-from odradek.coordinator.consumer_group_records import (
+from odradek.coordinator.group import CONSUMER_PROTOCOL_TYPE, Group, GroupType
+from odradek.coordinator.records.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,
@@ -34,8 +35,7 @@ from odradek.coordinator.consumer_group_records import (
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
 )
-from odradek.coordinator.group import CONSUMER_PROTOCOL_TYPE, Group, GroupType
-from odradek.coordinator.records import CoordinatorRecord
+from odradek.coordinator.records.record import CoordinatorRecord
 from odradek.errors import BrokerError, ErrorCode
 
 MEMBER_EPOCH_COMMIT_VERSION = 9

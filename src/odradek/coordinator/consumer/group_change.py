@@ -19,7 +19,8 @@ from odradek.coordinator.consumer.member import ConsumerMember, to_topic_partiti
 from odradek.coordinator.consumer.reconciliation import reconcile
 from odradek.coordinator.consumer.subscriptions import Subscriptions
 from odradek.coordinator.consumer.target_assignment import compute_target, readable_topics
-from odradek.coordinator.consumer_group_records import (
+from odradek.coordinator.modern.subscription_regex import matching_topics
+from odradek.coordinator.records.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupKey,
     ConsumerGroupMemberMetadataKey,
@@ -32,8 +33,7 @@ from odradek.coordinator.consumer_group_records import (
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
 )
-from odradek.coordinator.records import CoordinatorRecord
-from odradek.coordinator.subscription_regex import matching_topics
+from odradek.coordinator.records.record import CoordinatorRecord
 from odradek.metadata.image import MetadataImage
 
 _HASH_BYTES: Final = 8

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from odradek.coordinator.assignors import Partitions
 from odradek.coordinator.consumer.requests import HeartbeatRequest
-from odradek.coordinator.consumer_group_records import (
+from odradek.coordinator.records.consumer_group_records import (
     ClassicMemberMetadata,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataValue,

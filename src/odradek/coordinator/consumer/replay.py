@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from odradek.coordinator.consumer.group import ConsumerGroup
-from odradek.coordinator.consumer_group_records import (
+from odradek.coordinator.group import GroupRegistry
+from odradek.coordinator.records.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,
@@ -24,8 +25,7 @@ from odradek.coordinator.consumer_group_records import (
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
 )
-from odradek.coordinator.group import GroupRegistry
-from odradek.coordinator.records import CoordinatorRecord
+from odradek.coordinator.records.record import CoordinatorRecord
 
 
 def replayed(group_id: str, records: Iterable[CoordinatorRecord]) -> ConsumerGroup:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from odradek.coordinator.consumer.member import ConsumerMember
-from odradek.coordinator.consumer_group_records import ConsumerGroupRegularExpressionValue
+from odradek.coordinator.records.consumer_group_records import ConsumerGroupRegularExpressionValue
 
 Expressions = Mapping[str, ConsumerGroupRegularExpressionValue]
 """The regular expressions of a group with the topics that they match."""

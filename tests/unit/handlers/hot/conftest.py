@@ -35,7 +35,7 @@ from odradek.protocol.produce import (
 from odradek.records.builder import RecordBatchBuilder
 from odradek.records.compression import Compression
 from odradek.replication.replica_manager import ReplicaManager
-from odradek.storage.log_manager import LogManager
+from odradek.storage.manager.log_manager import LogManager
 
 PRODUCE, FETCH, LIST_OFFSETS = 0, 1, 2
 

@@ -1,0 +1,1 @@
+"""What groups whose coordinator assigns partitions have in common."""

@@ -1,0 +1,1 @@
+"""Committed offsets: kept, committed, fetched, deleted, expired."""

@@ -1,0 +1,1 @@
+"""The replicated state machine that every coordinator runs on, and its log."""

@@ -1,0 +1,71 @@
+"""Which batches of a log belong to aborted transactions, and which end markers may go.
+
+The cleaner walks the log in order and tells of every transactional batch and every marker. A
+batch of an aborted transaction goes at once. A marker may go only when no batch of its
+transaction was met any more: as long as one is there, readers need the marker (and, of an
+aborted one, the entry of the transaction index) to know what it is worth.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+
+from odradek.records.batch import BatchHeader, Buffer
+from odradek.storage.index.transaction_index import AbortedEntry
+from odradek.storage.producers.end_marker import parse_end_marker
+
+
+class CleanedTransactions:
+    """One walk over a log with these aborted transactions.
+
+    `retained` gathers the entries whose markers stay; whoever writes the cleaned segment
+    takes them for its transaction index.
+    """
+
+    def __init__(self, aborted: Sequence[AbortedEntry]) -> None:
+        self._coming = deque(sorted(aborted, key=lambda entry: entry.first_offset))
+        # Producers whose current transaction will be aborted, and whether a batch of it was met.
+        self._aborted: dict[int, AbortedEntry] = {}
+        self._has_batches: set[int] = set()
+        # Producers with a batch of a transaction that will be committed.
+        self._committed: set[int] = set()
+        self.retained: list[AbortedEntry] = []
+
+    def is_aborted(self, header: BatchHeader) -> bool:
+        """Takes in a data batch; returns whether its transaction is aborted."""
+        self._begin_up_to(header.last_offset)
+        if not header.is_transactional:
+            return False
+        if header.producer_id in self._aborted:
+            self._has_batches.add(header.producer_id)
+            return True
+        self._committed.add(header.producer_id)
+        return False
+
+    def may_drop_marker(self, buffer: Buffer, header: BatchHeader) -> bool:
+        """Takes in a control batch; returns whether nothing of its transaction is left."""
+        self._begin_up_to(header.last_offset)
+        if header.record_count == 0:
+            return True
+        marker = parse_end_marker(memoryview(buffer)[header.position : header.end_position])
+        if marker is None:
+            return False
+        if marker.is_commit:
+            is_needed = header.producer_id in self._committed
+            self._committed.discard(header.producer_id)
+            return not is_needed
+        entry = self._aborted.pop(header.producer_id, None)
+        if entry is None or header.producer_id not in self._has_batches:
+            return True
+        self._has_batches.discard(header.producer_id)
+        self.retained.append(entry)
+        return False
+
+    def take_retained(self) -> list[AbortedEntry]:
+        """The entries retained since the last call."""
+        retained, self.retained = self.retained, []
+        return retained
+
+    def _begin_up_to(self, offset: int) -> None:
+        while self._coming and self._coming[0].first_offset <= offset:
+            entry = self._coming.popleft()
+            self._aborted.setdefault(entry.producer_id, entry)

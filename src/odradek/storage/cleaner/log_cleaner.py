@@ -1,0 +1,250 @@
+"""`LogCleaner`: keeps compacted logs compact, the filthiest first.
+
+Every `log.cleaner.backoff.ms` it looks at all compacted logs, on the broker's timer, so that
+a clock that is moved by hand drives it; after a round it looks again at once. A round
+(`Cleaning`) is a row of steps, up to `log.cleaner.threads` rounds side by side, each with its
+share of `log.cleaner.dedupe.buffer.size`. Steps that touch the disk or unpack a batch run in the
+background. Those that only compute run on the event loop, one at each of its turns: they need the
+interpreter, so beside the loop they would only hold it up, and for longer. Between two steps
+a round waits for as long as `log.cleaner.io.max.bytes.per.second` asks for.
+
+How far a log has been cleaned is in `cleaner-offset-checkpoint`; a lost one costs work only.
+A log with damaged records is left alone from then on, and said so once. A full disk ends the
+round; the next look tries again.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from odradek.background import Background
+from odradek.clock import Clock
+from odradek.config.broker import BrokerConfig
+from odradek.errors import BrokerError
+from odradek.model import TopicPartition
+from odradek.storage.cleaner.cleanable import Cleanable, assess
+from odradek.storage.cleaner.cleaning import CleanerLimits, Cleaning, Step
+from odradek.storage.log.log import Log
+from odradek.timer.timer import Timer
+from odradek.timer.timer_task import TimerTask
+
+logger = logging.getLogger(__name__)
+
+# What a round reads at once at most. More would spare little; and what writes it goes over all of
+# its batches with the interpreter in its hands.
+_WINDOW_BYTES: Final = 128 * 1024
+_LEAST_WINDOW_BYTES: Final = 1024
+
+
+class LogCleaner:
+    """Compacts the logs that `logs` gives. `stop` ends it."""
+
+    def __init__(
+        self,
+        logs: Callable[[], list[Log]],
+        config: BrokerConfig,
+        clock: Clock,
+        timer: Timer,
+        background: Background,
+        on_cleaned: Callable[[Log], None],
+    ) -> None:
+        self._logs = logs
+        self._config = config
+        self._clock = clock
+        self._timer = timer
+        self._background = background
+        self._on_cleaned = on_cleaned
+        self._rounds: dict[TopicPartition, _Round] = {}
+        self._uncleanable: set[TopicPartition] = set()
+        # Where the last round got nowhere; they wait for the next look.
+        self._fruitless: set[TopicPartition] = set()
+        self._free_at_ms = 0.0
+        self._is_stopped = False
+
+    @property
+    def uncleanable(self) -> frozenset[TopicPartition]:
+        """The logs that are left alone because their records are damaged."""
+        return frozenset(self._uncleanable)
+
+    def look(self) -> None:
+        """Begins as many rounds as there are threads for."""
+        self._fruitless.clear()
+        self._begin_rounds()
+
+    def _begin_rounds(self) -> None:
+        threads = self._config["log.cleaner.threads"]
+        while not self._is_stopped and len(self._rounds) < threads:
+            filthiest = self._filthiest()
+            if filthiest is None:
+                return
+            self._begin(filthiest, threads)
+
+    def stop(self) -> None:
+        """No further step is begun; what is half done is removed at the next start."""
+        self._is_stopped = True
+
+    def _filthiest(self) -> Cleanable | None:
+        now_ms = self._clock.wall_ms()
+        due: list[Cleanable] = []
+        for log in self._logs():
+            tp = log.topic_partition
+            is_out = tp in self._rounds or tp in self._fruitless or tp in self._uncleanable
+            if not log.config.compact or is_out:
+                continue
+            found = self._assess(log, now_ms)
+            if found is not None and found.is_due:
+                due.append(found)
+        return max(due, key=lambda cleanable: cleanable.ratio, default=None)
+
+    def _assess(self, log: Log, now_ms: int) -> Cleanable | None:
+        """None where the log cannot even be looked at."""
+        if log.recovery_point < log.active_segment_base_offset and log.on_flush_due is not None:
+            # Only what is on the disk may be cleaned; after a crash nobody knows of much that is.
+            log.on_flush_due(log)
+        try:
+            return assess(log, now_ms)
+        except BrokerError as error:
+            self._leave_alone(log, error)
+        except OSError as error:
+            log.log_directory.storage_error(error, f"reading {log.path}")
+        return None
+
+    def _leave_alone(self, log: Log, error: BrokerError) -> None:
+        logger.warning("%s is not compacted any more: %s", log.topic_partition, error)
+        self._uncleanable.add(log.topic_partition)
+
+    def _begin(self, cleanable: Cleanable, threads: int) -> None:
+        limits = CleanerLimits(
+            self._config["log.cleaner.dedupe.buffer.size"] // threads,
+            self._config["log.cleaner.io.buffer.load.factor"],
+            self._window_bytes(threads),
+        )
+        tp = cleanable.log.topic_partition
+        self._rounds[tp] = _Round(self, Cleaning(cleanable, self._clock.wall_ms(), limits))
+        self._rounds[tp].go_on()
+
+    def _window_bytes(self, threads: int) -> int:
+        # A round holds what it has read and what it keeps of it.
+        share_bytes: int = self._config["log.cleaner.io.buffer.size"] // threads // 2
+        return max(min(share_bytes, _WINDOW_BYTES), _LEAST_WINDOW_BYTES)
+
+    def do(
+        self,
+        step: Step,
+        on_done: Callable[[int | BrokerError], None],
+        on_error: Callable[[BaseException], None],
+    ) -> None:
+        """Has a step done: on the loop, after what waits there, or in the background."""
+        if step.is_brief:
+            self._background.defer(lambda: on_done(_guarded(step)))
+        else:
+            self._background.submit(lambda: _guarded(step), on_done, on_error)
+
+    def pause_ms(self, moved_bytes: int) -> int:
+        """How long to wait after so many bytes were read and written; rounds share the rate."""
+        rate = self._config["log.cleaner.io.max.bytes.per.second"]
+        now_ms = self._timer.now_ms
+        self._free_at_ms = max(self._free_at_ms, now_ms) + moved_bytes / rate * 1000
+        return int(self._free_at_ms - now_ms)
+
+    def after(self, delay_ms: int, action: Callable[[], None]) -> None:
+        """Calls `action` later."""
+        self._timer.add(TimerTask(delay_ms, action))
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the broker is about to end."""
+        return self._is_stopped
+
+    def on_round_end(self, cleaning: Cleaning, error: BaseException | None) -> None:
+        """Takes in what became of a round, and looks for the next one."""
+        log = cleaning.log
+        del self._rounds[log.topic_partition]
+        progressed = error is None and cleaning.end_offset > log.cleaned_offset
+        if progressed:
+            log.cleaned_offset = min(cleaning.end_offset, log.log_end_offset)
+            self._on_cleaned(log)
+        else:
+            self._fruitless.add(log.topic_partition)
+        if isinstance(error, BrokerError):
+            self._leave_alone(log, error)
+        elif isinstance(error, OSError):
+            self._on_disk_error(cleaning, error)
+        self._begin_rounds()
+
+    def _on_disk_error(self, cleaning: Cleaning, error: OSError) -> None:
+        log = cleaning.log
+        logger.warning("compacting %s: %s", log.topic_partition, error)
+        if log.is_closed:
+            return
+        if cleaning.is_committing:
+            # After a failed sync or rename nobody knows what the files hold.
+            log.log_directory.fail(error)
+        else:
+            log.log_directory.storage_error(error, f"compacting {log.path}")
+
+
+class _Round:
+    """Drives one `Cleaning` from step to step."""
+
+    def __init__(self, cleaner: LogCleaner, cleaning: Cleaning) -> None:
+        self._cleaner = cleaner
+        self._cleaning = cleaning
+        self._steps = cleaning.steps()
+        self._is_driving = False
+        self._is_ready = False
+
+    def go_on(self) -> None:
+        """Does the next steps, as long as each is done before `submit` returns."""
+        self._is_ready = True
+        if self._is_driving:
+            return
+        self._is_driving = True
+        while self._is_ready:
+            self._is_ready = False
+            self._next()
+        self._is_driving = False
+
+    def _next(self) -> None:
+        if self._cleaner.is_stopped or self._cleaning.is_over:
+            self._end(None)
+            return
+        try:
+            step = next(self._steps, None)
+        except (OSError, BrokerError) as error:
+            self._end(error)
+            return
+        if step is None:
+            self._end(None)
+        else:
+            self._cleaner.do(step, self._on_done, self._end)
+
+    def _on_done(self, outcome: "int | BrokerError") -> None:
+        if isinstance(outcome, BrokerError):
+            self._end(outcome)
+            return
+        pause_ms = self._cleaner.pause_ms(outcome)
+        if pause_ms > 0:
+            self._cleaner.after(pause_ms, self.go_on)
+        else:
+            self.go_on()
+
+    def _end(self, error: BaseException | None) -> None:
+        self._steps.close()
+        leftover = self._cleaning.discard()
+        if leftover is None or self._cleaner.is_stopped:
+            self._cleaner.on_round_end(self._cleaning, error)
+            return
+        self._cleaner.do(
+            leftover,
+            lambda _: self._cleaner.on_round_end(self._cleaning, error),
+            lambda failure: self._cleaner.on_round_end(self._cleaning, error or failure),
+        )
+
+
+def _guarded(step: Step) -> "int | BrokerError":
+    """Damaged records are a result: what fails is the disk."""
+    try:
+        return step.run()
+    except BrokerError as error:
+        return error

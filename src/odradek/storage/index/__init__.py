@@ -1,0 +1,1 @@
+"""The sparse files beside a segment: offset, time and transaction index."""

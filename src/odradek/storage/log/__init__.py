@@ -1,0 +1,1 @@
+"""The log of one replica: segments, appends, reads, retention and recovery."""

@@ -1,0 +1,505 @@
+"""`LocalLog`: the records of a replica on the disk, without what the cluster knows of them.
+
+A row of segments, the offset of the next record, and how far everything is on the disk.
+Reading, look-up by offset and time, rolling, flushing, cutting at either end. What offsets
+mean to others (high watermark, log start, leaders, producers) is `Log`'s business.
+
+A segment that goes is renamed first, file by file with the log last, and removed after
+`file.delete.delay.ms`; a reader that holds it reads on undisturbed.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from odradek.config.topic import LogConfig
+from odradek.errors import BrokerError
+from odradek.model import NO_TIMESTAMP, TopicPartition
+from odradek.records.batch import BatchHeader, parse_header
+from odradek.records.errors import CorruptRecords
+from odradek.records.reader import read_batch
+from odradek.storage import names
+from odradek.storage.errors import half_done
+from odradek.storage.files import File
+from odradek.storage.log.batch_scanner import BatchPlace
+from odradek.storage.log.offset_metadata import (
+    AbortedTransaction,
+    LogOffsetMetadata,
+    LogReadInfo,
+    TimestampOffset,
+)
+from odradek.storage.log.segment import LogSegment
+from odradek.storage.log.segments import LogSegments
+from odradek.storage.log_directory import LogDirectory
+
+# How many batches the log remembers the positions of, for readers at its end.
+_RECENT_BATCHES: Final = 256
+
+
+class LocalLog:
+    """The segments of one replica. There is always an active one, the last.
+
+    `log_end_offset` is the offset of the next record; `recovery_point` is the offset up to
+    which everything is on the disk.
+    """
+
+    def __init__(
+        self,
+        directory: LogDirectory,
+        path: str,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        segments: LogSegments,
+        recovery_point: int,
+        log_end_offset: int,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.config = config
+        self.log_directory = directory
+        self.path = path
+        self.segments = segments
+        self.recovery_point = recovery_point
+        self.log_end_offset = log_end_offset
+        self.unflushed_records = 0
+        self.first_unflushed_ms = NO_TIMESTAMP
+        self.is_closed = False
+        # Whether a flush has put the log's directory itself on the disk.
+        self._is_listed = False
+        # Whether a segment has been closed since the last flush.
+        self._has_closed_segment = False
+        # Up to where what a flush under way syncs is still what the log holds.
+        self._flushing_to = 0
+        # Base offset to position, of the latest batches of the active segment.
+        self._recent: dict[int, int] = {}
+
+    @property
+    def directory(self) -> str:
+        """The directory of the segments."""
+        return self.path
+
+    def current_end_offset(self) -> int:
+        """The log end offset, for those who ask later."""
+        return self.log_end_offset
+
+    @property
+    def log_end_offset_metadata(self) -> LogOffsetMetadata:
+        """The log end offset and its place."""
+        active = self.segments.active
+        return LogOffsetMetadata(self.log_end_offset, active.base_offset, active.size_bytes)
+
+    @property
+    def active_segment_base_offset(self) -> int:
+        """The base offset of the segment that is appended to."""
+        return self.segments.active.base_offset
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all segments, indexes not counted."""
+        return sum([segment.size_bytes for segment in self.segments.all()])
+
+    # Reading.
+
+    def read_segments(
+        self, fetch_offset: int, max_bytes: int, upper_offset: int, min_one_message: bool
+    ) -> LogReadInfo:
+        """The records from `fetch_offset` on, below `upper_offset`, from one segment.
+
+        Raises:
+            BrokerError: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
+        """
+        self.log_directory.check()
+        try:
+            return self._read_below(fetch_offset, max_bytes, upper_offset, min_one_message)
+        except OSError as error:
+            raise self._read_failed(error) from error
+
+    def aborted_transactions(
+        self, fetch_offset: int, upper_offset: int
+    ) -> list[AbortedTransaction]:
+        """The aborted transactions with records in [fetch offset, upper offset).
+
+        Raises:
+            BrokerError: KAFKA_STORAGE_ERROR.
+        """
+        found: list[AbortedTransaction] = []
+        try:
+            for segment in self.segments.all()[max(self.segments.index_of(fetch_offset), 0) :]:
+                if segment.transactions.collect(fetch_offset, upper_offset, found):
+                    break
+        except OSError as error:
+            raise self._read_failed(error) from error
+        return found
+
+    def place_in_segments(self, offset: int) -> LogOffsetMetadata | None:
+        """Where the batch that holds `offset` or the next one begins, None at the end.
+
+        Raises:
+            BrokerError: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
+        """
+        try:
+            return self._place_of(offset)
+        except OSError as error:
+            raise self._read_failed(error) from error
+
+    def find_timestamp(self, timestamp: int, from_offset: int) -> TimestampOffset | None:
+        """The first record from `from_offset` on that is not older than `timestamp`.
+
+        Raises:
+            BrokerError: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
+        """
+        try:
+            for segment in self.segments.all()[max(self.segments.index_of(from_offset), 0) :]:
+                place = segment.locate_timestamp(timestamp, from_offset)
+                if place is not None:
+                    found = _first_not_older(segment, place, timestamp, from_offset)
+                    if found is not None:
+                        return found
+        except OSError as error:
+            raise self._read_failed(error) from error
+        return None
+
+    def find_max_timestamp(self, from_offset: int) -> TimestampOffset | None:
+        """The first of the records with the largest timestamp, None without timestamps.
+
+        Raises:
+            BrokerError: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
+        """
+        try:
+            return self._find_max_timestamp(from_offset)
+        except OSError as error:
+            raise self._read_failed(error) from error
+
+    def _read_failed(self, error: OSError) -> BrokerError:
+        return self.log_directory.storage_error(error, f"reading {self.path}")
+
+    def _place_of(self, offset: int) -> LogOffsetMetadata | None:
+        index = max(self.segments.index_of(offset), 0)
+        while index < len(self.segments):
+            segment = self.segments.at(index)
+            position = self._position_in(segment, offset)
+            if position >= 0:
+                return LogOffsetMetadata(offset, segment.base_offset, position)
+            # Compaction may have taken the end of a segment away.
+            index += 1
+        return None
+
+    def _find_max_timestamp(self, from_offset: int) -> TimestampOffset | None:
+        best: LogSegment | None = None
+        for segment in self.segments.all():
+            if best is None or segment.max_timestamp > best.max_timestamp:
+                best = segment
+        if best is None or best.max_timestamp == NO_TIMESTAMP:
+            return None
+        place = best.locate(best.offset_of_max_timestamp)
+        if place is None:
+            return None
+        return _first_not_older(best, place, place.max_timestamp, from_offset)
+
+    def _read_below(
+        self, fetch_offset: int, max_bytes: int, upper_offset: int, min_one_message: bool
+    ) -> LogReadInfo:
+        place = self._place_of(fetch_offset)
+        if place is None:
+            return LogReadInfo(LogOffsetMetadata(fetch_offset), [], 0)
+        index = self.segments.index_of(place.segment_base_offset)
+        segment = self.segments.at(index)
+        end = self._end_position(segment, index, upper_offset)
+        data = _slice(segment.file, place.position, end, max_bytes, min_one_message)
+        return LogReadInfo(place, [data] if data else [], len(data))
+
+    def _position_in(self, segment: LogSegment, offset: int) -> int:
+        """Where the batch that holds `offset`, or the next one, begins; -1 for beyond the end."""
+        if segment is self.segments.active:
+            recent = self._recent.get(offset)
+            if recent is not None:
+                return recent
+        place = segment.locate(offset)
+        if place is None:
+            return -1
+        following = self.segments.following(segment)
+        if following is not None and place.last_offset >= following.base_offset:
+            raise CorruptRecords(
+                f"{segment.file.path}: offset {place.last_offset} at position {place.position} "
+                f"is behind the segment's end"
+            )
+        return place.position
+
+    def _end_position(self, segment: LogSegment, index: int, upper_offset: int) -> int:
+        if upper_offset >= self.log_end_offset:
+            return segment.size_bytes
+        is_active = segment is self.segments.active
+        if not is_active and upper_offset >= self.segments.at(index + 1).base_offset:
+            return segment.size_bytes
+        position = self._position_in(segment, upper_offset)
+        return position if position >= 0 else segment.size_bytes
+
+    # Growing.
+
+    def _remember(self, headers: list[BatchHeader], position: int) -> None:
+        recent = self._recent
+        if len(recent) > _RECENT_BATCHES:
+            recent.clear()
+        for header in headers:
+            recent[header.base_offset] = position
+            position += header.size_bytes
+
+    def roll_segment(self) -> LogSegment:
+        """Closes the active segment and begins one at the log end.
+
+        Raises:
+            OSError: the old segment stays the active one.
+        """
+        active = self.segments.active
+        if active.base_offset == self.log_end_offset:
+            assert active.size_bytes == 0, (
+                f"{self.path}: segment {active.base_offset} holds {active.size_bytes} bytes "
+                f"and the log ends at {self.log_end_offset}"
+            )
+            return active
+        # Sealed first: a crash between the two leaves no half-filled index behind.
+        active.seal()
+        self._has_closed_segment = True
+        segment = self._new_segment(self.log_end_offset)
+        self.segments.add(segment)
+        self._recent.clear()
+        return segment
+
+    def _new_segment(self, base_offset: int) -> LogSegment:
+        try:
+            return LogSegment(
+                self.log_directory.file_system,
+                self.path,
+                base_offset,
+                self.config.index_interval_bytes,
+                self.config.segment_index_bytes,
+                self.log_directory.clock.wall_ms(),
+                create=True,
+                initial_file_bytes=self.config.initial_file_bytes,
+            )
+        except OSError as error:
+            self._remove_new_segment(base_offset, error)
+            raise
+
+    def _remove_new_segment(self, base_offset: int, cause: OSError) -> None:
+        """An empty file with this name would pass for the log's end at the next start."""
+        try:
+            for suffix in names.SEGMENT_SUFFIXES:
+                path = names.segment_file(self.path, base_offset, suffix)
+                self.log_directory.file_system.remove(path)
+        except OSError:
+            raise half_done(self.path, cause) from cause
+
+    # Flushing.
+
+    @property
+    def needs_flush(self) -> bool:
+        """Whether there are records, or indexes of them, that are not on the disk for certain."""
+        return self.recovery_point < self.log_end_offset or self._has_closed_segment
+
+    def prepare_flush(self) -> tuple[int, Callable[[], None]]:
+        """What to sync, as work for another thread, and the offset that it makes durable.
+
+        Call `on_flushed` with the offset when the work is done.
+        """
+        target = self.log_end_offset
+        # One further back when there is a segment that was closed after its last record was synced.
+        start = self.recovery_point - 1 if self._has_closed_segment else self.recovery_point
+        unflushed = self.segments.between(start, target)
+        self._has_closed_segment = False
+        self._flushing_to = target
+        handles = [segment.file.duplicate() for segment in unflushed if segment.size_bytes > 0]
+        # Below the recovery point an index is trusted; the active one is always recovered.
+        closed = [segment for segment in unflushed if segment is not self.segments.active]
+        indexes = [path for segment in closed for path in segment.paths()[1:]]
+        file_system = self.log_directory.file_system
+        # New segments are only there after a power failure when the directory says so, and a
+        # new log only when the one above says so.
+        directories = [self.path] if self._is_listed else [self.path, self.log_directory.path]
+
+        def work() -> None:
+            try:
+                for handle in handles:
+                    handle.sync()
+            finally:
+                for handle in handles:
+                    handle.close()
+            for index in indexes:
+                if file_system.size(index) > 0:
+                    file_system.sync(index)
+            for directory in directories:
+                file_system.sync(directory)
+
+        return target, work
+
+    def on_flushed(self, offset: int) -> None:
+        """Notes that everything below `offset` is on the disk.
+
+        Where the log was cut since the flush was prepared, what was written again was not in it.
+        """
+        self._is_listed = True
+        offset = min(offset, self._flushing_to)
+        if offset > self.recovery_point:
+            self.recovery_point = offset
+        if self.recovery_point >= self.log_end_offset:
+            self.unflushed_records = 0
+            self.first_unflushed_ms = NO_TIMESTAMP
+
+    def flush(self) -> None:
+        """Syncs the log and waits for it: for tools, tests and the end of the broker.
+
+        Raises:
+            BrokerError: KAFKA_STORAGE_ERROR.
+        """
+        if not self.needs_flush:
+            return
+        self.log_directory.check()
+        try:
+            target, work = self.prepare_flush()
+            work()
+        except OSError as error:
+            # The kernel may have dropped the pages: what it says next time means nothing.
+            self.log_directory.fail(error)
+            raise self.log_directory.storage_error(error, f"syncing {self.path}") from error
+        self.on_flushed(target)
+
+    # Shrinking.
+
+    def remove_segments(self, doomed: Sequence[LogSegment]) -> None:
+        """Takes segments out of the log and their files out of the way.
+
+        Raises:
+            OSError: EIO, a file could not be renamed; the segments are out of the log, and the
+                next start may find some of them.
+        """
+        paths: list[str] = []
+        for segment in doomed:
+            self.segments.remove(segment)
+        try:
+            for segment in doomed:
+                segment.release()
+                segment.rename_files(names.DELETED_SUFFIX)
+                paths.extend(segment.paths())
+                snapshot = names.segment_file(self.path, segment.base_offset, names.SNAPSHOT_SUFFIX)
+                self.log_directory.file_system.remove(snapshot)
+        except OSError as error:
+            raise half_done(self.path, error) from error
+        self.log_directory.delete_later(paths, self.config.file_delete_delay_ms)
+
+    def replace_segments(self, old: list[LogSegment]) -> None:
+        """Puts the cleaned segment that lies beside them in the place of `old`.
+
+        It has the base offset of the first of them and is on the disk. A crash at any point
+        leaves the old ones or the new one (`swap`).
+
+        Raises:
+            OSError: the disk refused; what is in which file is not known any more.
+        """
+        new = LogSegment(
+            self.log_directory.file_system,
+            self.path,
+            old[0].base_offset,
+            self.config.index_interval_bytes,
+            self.config.segment_index_bytes,
+            old[-1].created_ms,
+            suffix=names.CLEANED_SUFFIX,
+        )
+        new.rename_files(names.SWAP_SUFFIX)
+        self.segments.replace(old, new)
+        paths: list[str] = []
+        # The oldest first: what a crash leaves of them still holds each key's newest record.
+        for segment in old:
+            segment.release()
+            segment.rename_files(names.DELETED_SUFFIX)
+            paths.extend(segment.paths())
+        new.rename_files("")
+        for segment in old[1:]:
+            snapshot = names.segment_file(self.path, segment.base_offset, names.SNAPSHOT_SUFFIX)
+            self.log_directory.file_system.remove(snapshot)
+        self.log_directory.delete_later(paths, self.config.file_delete_delay_ms)
+
+    def cut_end(self, offset: int) -> None:
+        """Drops everything from `offset` on, which lies in the log.
+
+        A batch goes whole: the log end is below `offset` when that lies within one.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        self.remove_segments([s for s in self.segments.all()[1:] if s.base_offset > offset])
+        active = self.segments.active
+        place = active.locate(offset)
+        if place is not None:
+            offset = min(offset, place.base_offset)
+            try:
+                active.cut(place.position, offset)
+            except OSError as error:
+                raise half_done(active.file.path, error) from error
+        self.log_end_offset = offset
+        self.recovery_point = min(self.recovery_point, offset)
+        self._flushing_to = min(self._flushing_to, offset)
+        self._recent.clear()
+
+    def start_over(self, offset: int) -> None:
+        """Drops everything; the next record gets `offset`.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        self.remove_segments(self.segments.all())
+        try:
+            self.segments.add(self._new_segment(offset))
+        except OSError as error:
+            raise half_done(self.path, error) from error
+        self.log_end_offset = offset
+        self.recovery_point = offset
+        self._flushing_to = min(self._flushing_to, offset)
+        self._recent.clear()
+
+    def moved(self, path: str) -> None:
+        """Notes that the directory has been renamed."""
+        self.path = path
+        for segment in self.segments.all():
+            segment.moved(path)
+
+    def release_files(self) -> None:
+        """Gives all descriptors back; the next use takes new ones."""
+        for segment in self.segments.all():
+            segment.release()
+
+    def close_segments(self) -> None:
+        """Leaves the files of all segments as a reader expects them."""
+        for segment in self.segments.all():
+            segment.close()
+
+
+def _slice(file: File, position: int, end: int, max_bytes: int, min_one_message: bool) -> bytes:
+    """Bytes of the file from a batch's beginning: at least that batch, or nothing."""
+    data = file.read(position, min(max_bytes, end - position)) if max_bytes > 0 else b""
+    if len(data) < 12:
+        if not min_one_message:
+            return b""
+        data = file.read(position, 12)
+    size_bytes = 12 + int.from_bytes(data[8:12])
+    if len(data) >= size_bytes:
+        return data
+    return file.read(position, size_bytes) if min_one_message else b""
+
+
+def _first_not_older(
+    segment: LogSegment, place: BatchPlace, timestamp: int, from_offset: int
+) -> TimestampOffset | None:
+    """The first such record of the segment, from the batch at `place` on.
+
+    Not always that batch's: compaction may have emptied it, and the log may start within it.
+    """
+    scanner = segment.scan(place.position)
+    batch = scanner.next()
+    while batch is not None:
+        if batch.max_timestamp >= timestamp:
+            data = segment.read(batch.position, batch.size_bytes)
+            header = parse_header(data)
+            for record in read_batch(data, header):
+                if record.timestamp >= timestamp and record.offset >= from_offset:
+                    epoch = header.partition_leader_epoch
+                    return TimestampOffset(record.timestamp, record.offset, epoch)
+        batch = scanner.next()
+    return None

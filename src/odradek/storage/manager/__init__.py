@@ -1,0 +1,1 @@
+"""All logs of a broker: opened, checkpointed, moved and deleted over `log.dirs`."""

@@ -1,0 +1,402 @@
+"""Opening a log: from a directory of files, however the last broker left it, to a `Log`.
+
+After an orderly end only names, sizes, the last index entries and the newest snapshot are
+looked at. After a crash everything from the recovery point on is read: batches are checked,
+the log is cut at the first that is not valid, indexes are rebuilt, and so is what hangs on
+the records (leader epochs, producers). What can be rebuilt is rebuilt whatever is wrong with
+it; a file of records is only ever cut at its end.
+
+Leftovers are removed: `.deleted` and temporary files, indexes without a log.
+"""
+
+from collections.abc import Callable
+from typing import Final
+from uuid import UUID
+
+from odradek.config.topic import LogConfig
+from odradek.model import UNKNOWN_OFFSET, TopicPartition
+from odradek.records.batch import BatchHeader, Buffer
+from odradek.records.errors import CorruptRecords
+from odradek.storage import names
+from odradek.storage.checkpoints import (
+    CorruptCheckpoint,
+    encode_partition_metadata,
+    parse_epochs,
+    parse_partition_metadata,
+)
+from odradek.storage.log.leader_epochs import LeaderEpochCache
+from odradek.storage.log.log import Log
+from odradek.storage.log.recovery import recover_segment, walk_segment
+from odradek.storage.log.segment import LogSegment
+from odradek.storage.log.segments import LogSegments
+from odradek.storage.log.swap import finish_replacements
+from odradek.storage.log_directory import LogDirectory
+from odradek.storage.manager.epoch_check import contradiction
+from odradek.storage.manager.transaction_check import find_damage, rebuild
+from odradek.storage.producers.producer_state import ProducerStateManager
+from odradek.storage.producers.replay import replay_producers, snapshot_offsets
+
+_LITTER: Final = (names.DELETED_SUFFIX, names.TEMPORARY_SUFFIX)
+
+# Called with what was found wrong, as one line for the broker's log.
+OnFinding = Callable[[str], None]
+# Called with the bytes that have been checked since the last call.
+OnBytes = Callable[[int], None]
+
+
+class Opening:
+    """What is known of a log before it is opened, and who wants to hear of the work."""
+
+    def __init__(
+        self,
+        *,
+        log_start_offset: int = 0,
+        recovery_point: int = 0,
+        high_watermark: int = 0,
+        cleaned_offset: int = 0,
+        was_clean: bool = True,
+        on_finding: OnFinding | None = None,
+        on_bytes: OnBytes | None = None,
+    ) -> None:
+        self.log_start_offset = log_start_offset
+        self.recovery_point = recovery_point
+        self.high_watermark = high_watermark
+        self.cleaned_offset = cleaned_offset
+        self.was_clean = was_clean
+        # Where an orderly end has left the log, once the records contradict it; -1: unknown.
+        self.closed_at = UNKNOWN_OFFSET
+        self.on_finding = on_finding
+        self.on_bytes = on_bytes
+
+    def report(self, finding: str) -> None:
+        """Passes on what was found wrong."""
+        if self.on_finding is not None:
+            self.on_finding(finding)
+
+
+def create_log(
+    directory: LogDirectory,
+    topic_partition: TopicPartition,
+    topic_id: UUID,
+    config: LogConfig,
+) -> Log:
+    """A new, empty log.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    path = directory.file_path(names.partition_directory(topic_partition))
+    directory.file_system.make_directory(path)
+    write_topic_id(directory, path, topic_id)
+    return open_log(directory, topic_partition, topic_id, config, Opening())
+
+
+def write_topic_id(directory: LogDirectory, path: str, topic_id: UUID) -> None:
+    """Writes `partition.metadata`. Not synced: the metadata store knows the id too."""
+    data = encode_partition_metadata(topic_id)
+    directory.file_system.replace(f"{path}/{names.PARTITION_METADATA}", data, sync=False)
+
+
+def read_topic_id(directory: LogDirectory, path: str) -> UUID | None:
+    """The id in `partition.metadata`, None when it is missing or cannot be read."""
+    file = f"{path}/{names.PARTITION_METADATA}"
+    if directory.file_system.size(file) < 0:
+        return None
+    try:
+        return parse_partition_metadata(directory.file_system.read_bytes(file))
+    except CorruptCheckpoint:
+        return None
+
+
+def open_log(
+    directory: LogDirectory,
+    topic_partition: TopicPartition,
+    topic_id: UUID,
+    config: LogConfig,
+    opening: Opening,
+) -> Log:
+    """The log that lies in the partition's directory, recovered if it has to be.
+
+    Raises:
+        OSError: the disk failed.
+        CorruptRecords: a log that was closed in order has a damaged end.
+    """
+    path = directory.file_path(names.partition_directory(topic_partition))
+    loader = _Loader(directory, path, config, opening)
+    segments = loader.load_segments()
+    log_end_offset = loader.find_log_end(segments)
+    epochs = loader.load_epochs(segments, log_end_offset)
+    log_start_offset = max(opening.log_start_offset, segments.first.base_offset)
+    log_start_offset = min(log_start_offset, log_end_offset)
+    # A crash may have come between the removal of segments and that of their epochs.
+    epochs.truncate_from_start(log_start_offset)
+    producers = ProducerStateManager(str(topic_partition))
+    snapshot_offset = replay_producers(
+        directory.file_system,
+        path,
+        segments,
+        producers,
+        log_end_offset,
+        loader.recovered_from,
+    )
+    loader.mend_transaction_indexes(segments, log_end_offset)
+    loader.remove_stray_snapshots(segments, log_end_offset)
+    recovery_point = min(opening.recovery_point, log_end_offset)
+    log = Log(
+        directory,
+        path,
+        topic_partition,
+        topic_id,
+        config,
+        segments,
+        log_start_offset,
+        log_end_offset if opening.was_clean else recovery_point,
+        log_end_offset,
+        epochs,
+        producers,
+        snapshot_offset,
+    )
+    epochs.log_end_offset = log.current_end_offset
+    log.cleaned_offset = min(opening.cleaned_offset, log_end_offset)
+    log.update_high_watermark(opening.high_watermark)
+    return log
+
+
+class _Loader:
+    """One opening of one log."""
+
+    def __init__(
+        self, directory: LogDirectory, path: str, config: LogConfig, opening: Opening
+    ) -> None:
+        self._directory = directory
+        self._file_system = directory.file_system
+        self._path = path
+        self._config = config
+        self._opening = opening
+        # (epoch, start offset) as the recovered records say.
+        self._seen_epochs: list[tuple[int, int]] = []
+        # The base offset of the first segment that was recovered, -1 for none.
+        self.recovered_from = UNKNOWN_OFFSET
+        self._present: set[str] = set()
+
+    def load_segments(self) -> LogSegments:
+        """The segments as the files say; an empty one when there are none."""
+        offsets: list[int] = []
+        others: list[tuple[int, str]] = []
+        present = self._file_system.list_directory(self._path)
+        if finish_replacements(self._file_system, self._path, present):
+            self._opening.report(f"{self._path}: compaction was interrupted, mended")
+            present = self._file_system.list_directory(self._path)
+        for name in present:
+            if name.endswith(_LITTER):
+                self._file_system.remove(f"{self._path}/{name}")
+                continue
+            parsed = names.parse_segment_file(name)
+            if parsed is None:
+                continue
+            if parsed[1] == names.LOG_SUFFIX:
+                offsets.append(parsed[0])
+            elif parsed[1] != names.SNAPSHOT_SUFFIX:
+                others.append(parsed)
+        self._remove_orphans(offsets, others)
+        if not offsets:
+            return LogSegments([self._segment(self._opening.log_start_offset, create=True)])
+        segments = LogSegments([self._segment(offset) for offset in sorted(offsets)])
+        self._present = set(present)
+        self._mend_missing_indexes(segments)
+        return segments
+
+    def find_log_end(self, segments: LogSegments) -> int:
+        """The log end offset, after recovery where that is needed."""
+        if self._opening.was_clean:
+            active = segments.active
+            if not active.indexes_are_sane():
+                self._opening.report(f"{active.file.path}: the indexes are damaged, rebuilding")
+                active.rebuild_indexes()
+            log_end_offset = active.next_offset()
+            self._check_log_end(active, log_end_offset)
+            return log_end_offset
+        return self._recover(segments)
+
+    def _check_log_end(self, active: LogSegment, log_end_offset: int) -> None:
+        """Compares the end with where the log was closed.
+
+        Raises:
+            CorruptRecords: the last batch has an offset that it cannot have.
+        """
+        closed_at = self._opening.recovery_point
+        if log_end_offset < closed_at:
+            self._opening.report(
+                f"{active.file.path}: it ends at offset {log_end_offset}, the log was closed "
+                f"at {closed_at}: records are missing"
+            )
+        # The checkpoint alone may be an old one; a snapshot is written at an orderly end too.
+        if (
+            log_end_offset > closed_at
+            and f"{closed_at:020d}{names.SNAPSHOT_SUFFIX}" in self._present
+            and f"{log_end_offset:020d}{names.SNAPSHOT_SUFFIX}" not in self._present
+        ):
+            self._opening.closed_at = closed_at
+            raise CorruptRecords(
+                f"{active.file.path}: it ends at offset {log_end_offset}, the log was closed "
+                f"at {closed_at}"
+            )
+
+    def load_epochs(self, segments: LogSegments, log_end_offset: int) -> LeaderEpochCache:
+        """The leader epochs of the checkpoint and the recovered records, or of all records."""
+        file = f"{self._path}/{names.LEADER_EPOCH_CHECKPOINT}"
+        cache = LeaderEpochCache(self._file_system, file, lambda: log_end_offset)
+        try:
+            cache.restore(self._read_epochs(file, segments, log_end_offset))
+        except CorruptCheckpoint as error:
+            self._opening.report(f"{file}: {error}, rebuilding it from the log")
+            self._collect_epochs(segments)
+            cache.restore([])
+        if not self._opening.was_clean:
+            cache.truncate_from_end(log_end_offset)
+        for epoch, start_offset in self._seen_epochs:
+            if start_offset < log_end_offset:
+                cache.note(epoch, start_offset)
+        cache.flush_if_changed()
+        return cache
+
+    def mend_transaction_indexes(self, segments: LogSegments, log_end_offset: int) -> None:
+        """Makes those anew that are not what the records say; recovery has done so already."""
+        for segment in segments.all():
+            stem = f"{segment.base_offset:020d}"
+            files = {stem + names.TXN_INDEX_SUFFIX, stem + names.TXN_CHECK_SUFFIX}
+            if not files & self._present or 0 <= self.recovered_from <= segment.base_offset:
+                continue
+            following = segments.following(segment)
+            end_offset = log_end_offset if following is None else following.base_offset
+            problem = find_damage(segment, end_offset)
+            if problem is not None:
+                path = segment.transactions.path
+                self._opening.report(f"{path}: {problem}, rebuilding it from the log")
+                rebuild(self._file_system, segments, segment, end_offset)
+
+    def remove_stray_snapshots(self, segments: LogSegments, log_end_offset: int) -> None:
+        """Keeps the snapshots at segments' beginnings and the newest one."""
+        kept = {segment.base_offset for segment in segments.all()}
+        kept.add(log_end_offset)
+        for offset in snapshot_offsets(self._file_system, self._path):
+            if offset not in kept:
+                self._file_system.remove(
+                    names.segment_file(self._path, offset, names.SNAPSHOT_SUFFIX)
+                )
+
+    def _segment(self, base_offset: int, *, create: bool = False) -> LogSegment:
+        return LogSegment(
+            self._file_system,
+            self._path,
+            base_offset,
+            self._config.index_interval_bytes,
+            self._config.segment_index_bytes,
+            self._directory.clock.wall_ms() if create else -1,
+            create=create,
+            initial_file_bytes=self._config.initial_file_bytes,
+        )
+
+    def _remove_orphans(self, offsets: list[int], others: list[tuple[int, str]]) -> None:
+        with_log = set(offsets)
+        for offset, suffix in others:
+            if offset not in with_log:
+                self._file_system.remove(names.segment_file(self._path, offset, suffix))
+
+    def _mend_missing_indexes(self, segments: LogSegments) -> None:
+        """Rebuilds the indexes of old segments where a file is missing.
+
+        Those of the others are looked at when they are used: a wrong one is noticed then.
+        Recovery makes its own.
+        """
+        old = segments.all()
+        if not self._opening.was_clean:
+            old = old[: max(segments.index_of(self._opening.recovery_point), 0)]
+        for segment in old:
+            stem = f"{segment.base_offset:020d}"
+            missing = [
+                suffix
+                for suffix in (names.INDEX_SUFFIX, names.TIME_INDEX_SUFFIX)
+                if stem + suffix not in self._present
+            ]
+            if missing:
+                self._opening.report(f"{segment.file.path}: {missing} missing, rebuilding")
+                segment.rebuild_indexes()
+                if segment is not segments.active:
+                    segment.seal()
+                segment.release()
+
+    def _check_last_closed(self, segment: LogSegment) -> None:
+        """Its records were synced while it was still appended to, its indexes perhaps never."""
+        if segment.indexes_are_sane():
+            # Compares the end of the time index with the records, and mends it.
+            _ = segment.max_timestamp
+            return
+        self._opening.report(f"{segment.file.path}: the indexes are damaged, rebuilding")
+        segment.rebuild_indexes()
+        segment.seal()
+
+    def _recover(self, segments: LogSegments) -> int:
+        """Checks what may not have reached the disk; cuts the log where it stops being valid."""
+        first = max(segments.index_of(self._opening.recovery_point), 0)
+        if first > 0:
+            self._check_last_closed(segments.at(first - 1))
+        unchecked = segments.all()[first:]
+        next_offset = unchecked[0].base_offset
+        self.recovered_from = next_offset
+        for index, segment in enumerate(unchecked):
+            size_bytes = segment.size_bytes
+            following = segments.following(segment)
+            end_offset = following.base_offset if following is not None else None
+            if following is None and self._opening.closed_at >= 0:
+                end_offset = self._opening.closed_at
+            end = recover_segment(segment, next_offset, end_offset, self._note_epoch)
+            next_offset = end.next_offset
+            if self._opening.on_bytes is not None:
+                self._opening.on_bytes(size_bytes)
+            if end.reason is not None:
+                dropped = size_bytes - segment.size_bytes
+                self._opening.report(
+                    f"{segment.file.path}: {end.reason}; cut there, {dropped} bytes dropped"
+                )
+                if following is None or next_offset < following.base_offset:
+                    self._drop(segments, unchecked[index + 1 :])
+                    break
+            if index + 1 < len(unchecked):
+                segment.seal()
+                segment.release()
+        return max(next_offset, segments.active.base_offset)
+
+    def _drop(self, segments: LogSegments, doomed: list[LogSegment]) -> None:
+        for segment in doomed:
+            self._opening.report(f"{segment.file.path}: dropped, it lies behind a damaged one")
+            segments.remove(segment)
+            segment.release()
+            segment.rename_files(names.DELETED_SUFFIX)
+            for path in segment.paths():
+                self._file_system.remove(path)
+
+    def _note_epoch(self, header: BatchHeader, _: Buffer) -> None:
+        epoch = header.partition_leader_epoch
+        if epoch >= 0 and (not self._seen_epochs or self._seen_epochs[-1][0] < epoch):
+            self._seen_epochs.append((epoch, header.base_offset))
+
+    def _collect_epochs(self, segments: LogSegments) -> None:
+        self._seen_epochs = []
+        for segment in segments.all():
+            walk_segment(segment, self._note_epoch, check=False)
+            segment.release()
+
+    def _read_epochs(
+        self, file: str, segments: LogSegments, log_end_offset: int
+    ) -> list[tuple[int, int]]:
+        if self._file_system.size(file) < 0:
+            if log_end_offset > 0:
+                raise CorruptCheckpoint("it is missing")
+            return []
+        epochs = parse_epochs(self._file_system.read_bytes(file))
+        log_start_offset = max(self._opening.log_start_offset, segments.first.base_offset)
+        problem = contradiction(epochs, segments, log_start_offset, log_end_offset)
+        if problem is not None:
+            raise CorruptCheckpoint(problem)
+        return epochs

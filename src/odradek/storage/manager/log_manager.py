@@ -1,0 +1,589 @@
+"""`LogManager`: all logs of a broker, over all directories of `log.dirs`.
+
+It loads them at the start (recovering those of a directory that was not closed in order),
+makes, finds and deletes them, and keeps the housekeeping going: retention, flushing,
+checkpoints, forgetting of silent producers. The housekeeping is scheduled on the broker's
+timer, so that a clock that is moved by hand drives it; what blocks runs in the background.
+
+A new log goes to the directory with the fewest. A directory whose disk fails goes offline
+alone: its logs answer KAFKA_STORAGE_ERROR, the others live on.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import Final
+from uuid import UUID, uuid4
+
+from odradek.background import Background, InlineWorkers, Workers
+from odradek.clock import Clock
+from odradek.config.broker import BrokerConfig
+from odradek.config.topic import LogConfig
+from odradek.errors import BrokerError, ErrorCode
+from odradek.model import TopicPartition
+from odradek.storage import names
+from odradek.storage.cleaner.log_cleaner import LogCleaner
+from odradek.storage.files import FileSystem, OsFileSystem, shared
+from odradek.storage.log.log import NEVER_MS, Log
+from odradek.storage.log.swap import discard_cleaned
+from odradek.storage.log_directory import LogDirectory
+from odradek.storage.manager.checkpoint_writer import CheckpointWriter, Offsets
+from odradek.storage.manager.loading import create_log, read_topic_id, write_topic_id
+from odradek.storage.manager.logs_loader import (
+    NO_TOPIC_ID,
+    FoundLogs,
+    LogsLoader,
+    OnProgress,
+    UnreadableLog,
+)
+from odradek.timer.timer import Timer
+from odradek.timer.timer_task import MAX_DELAY_MS, TimerTask
+
+logger = logging.getLogger(__name__)
+
+# Kafka has an undocumented setting for it.
+_EXPIRATION_CHECK_MS: Final = 600_000
+_BITS_OF_A_BYTE: Final = 8
+
+
+class LogManager:
+    """The logs of one broker. Call `start` before anything else, `shutdown` at the end."""
+
+    def __init__(
+        self,
+        log_dirs: Sequence[str],
+        broker_config: BrokerConfig,
+        clock: Clock,
+        timer: Timer,
+        background: Background,
+        *,
+        on_log_dir_failure: Callable[[str], None],
+        file_system: FileSystem | None = None,
+        workers: Workers | None = None,
+    ) -> None:
+        self._config = broker_config
+        self._clock = clock
+        self._timer = timer
+        self._background = background
+        self._workers: Workers = workers if workers is not None else InlineWorkers()
+        self._on_log_dir_failure = on_log_dir_failure
+        self._file_system = file_system if file_system is not None else OsFileSystem()
+        self.directories = [
+            LogDirectory(path, self._file_system, clock, timer, background, self._on_failure)
+            for path in log_dirs
+        ]
+        self._logs: dict[TopicPartition, Log] = {}
+        self._unreadable: dict[TopicPartition, UnreadableLog] = {}
+        self._tasks: list[TimerTask] = []
+        self._flushing: set[TopicPartition] = set()
+        self._checkpoints = {each: CheckpointWriter(each) for each in self.directories}
+        self._clean: dict[str, bool] = {}
+        self._cleaner = LogCleaner(
+            self._working_logs, broker_config, clock, timer, background, self._on_cleaned
+        )
+        self._is_shut_down = False
+
+    # The start.
+
+    def start(
+        self,
+        on_progress: OnProgress | None = None,
+        *,
+        cluster_id: str | None = None,
+        node_id: int | None = None,
+    ) -> None:
+        """Opens the directories and all logs in them, and begins the housekeeping. Blocks.
+
+        With `cluster_id` given, `meta.properties` is checked, or written where it is missing.
+        `on_progress` is called on the caller's thread, after each log and, in recovery, each
+        segment.
+
+        Raises:
+            BlockingIOError: another broker uses one of the directories.
+            ValueError: a directory belongs to another broker, or two hold the same log.
+            LogDirFailure: no directory can be used.
+        """
+        for directory in self.directories:
+            self._open_directory(directory, cluster_id, node_id)
+        self._check_any_online()
+        found = [self._find_logs(directory) for directory in self._online()]
+        loader = LogsLoader(self._config, self._file_system, self._workers, self._adopt)
+        loader.load(found, on_progress)
+        self._unreadable = {each.topic_partition: each for each in loader.unreadable}
+        self._check_any_online()
+        for each in found:
+            self._finish_deletions(each)
+        self._begin_housekeeping()
+
+    def _open_directory(
+        self, directory: LogDirectory, cluster_id: str | None, node_id: int | None
+    ) -> None:
+        try:
+            self._clean[directory.path] = directory.open()
+            if cluster_id is not None:
+                broker_id = self._config.broker_id if node_id is None else node_id
+                directory.identify(cluster_id, broker_id, uuid4())
+        except BlockingIOError as error:
+            raise BlockingIOError(
+                error.errno, f"{directory.path} is in use by another broker"
+            ) from error
+        except OSError as error:
+            directory.fail(error)
+
+    def _find_logs(self, directory: LogDirectory) -> FoundLogs:
+        was_clean = self._clean[directory.path]
+        try:
+            return self._sort_names(directory, was_clean=was_clean)
+        except OSError as error:
+            directory.fail(error)
+            return FoundLogs(directory, [], was_clean)
+
+    def _sort_names(self, directory: LogDirectory, *, was_clean: bool) -> FoundLogs:
+        partitions = []
+        deleted = []
+        stale = []
+        for name in self._file_system.list_directory(directory.path):
+            path = directory.file_path(name)
+            topic_partition = names.parse_partition_directory(name)
+            if names.is_deleted_directory(name):
+                deleted.append(path)
+                # An orderly end has written the checkpoints anew.
+                if not was_clean and directory.is_in_checkpoints(path):
+                    stale.append(name)
+            elif topic_partition is not None and self._file_system.is_directory(path):
+                partitions.append(topic_partition)
+        remade = frozenset(tp for tp in partitions if _has_deleted(tp, stale)) if stale else ()
+        return FoundLogs(directory, partitions, was_clean, frozenset(remade), deleted)
+
+    def _finish_deletions(self, found: FoundLogs) -> None:
+        """Goes on where a crash, or an end, has left the logs that wait for their removal."""
+        if found.deleted:
+            self._write_offsets_of(found.directory)
+        for path in found.deleted:
+            self._remove_deleted(found.directory, path, 0)
+
+    def _adopt(self, log: Log) -> None:
+        log.on_flush_due = self.flush_in_background
+        log.on_rolled = self.flush_in_background
+        log.on_unflushed = self._flush_later
+        log.on_log_start_offset = self._on_log_start_offset
+        log.on_truncated = self._on_truncated
+        self._logs[log.topic_partition] = log
+
+    # Finding, making, deleting.
+
+    def get(self, topic_partition: TopicPartition) -> Log | None:
+        """The log of a partition, None when there is none here."""
+        return self._logs.get(topic_partition)
+
+    def logs(self) -> list[Log]:
+        """All logs, those of failed directories included."""
+        return list(self._logs.values())
+
+    def get_or_create(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: UUID,
+        config: LogConfig,
+        *,
+        is_new: bool = True,
+    ) -> Log:
+        """The log of a partition, made when there is none, with these settings.
+
+        A log of another topic of the same name is set aside first: whatever its
+        `partition.metadata` came to be, it is not for us to delete. Without `is_new` the
+        partition had a log before: none is made while it may lie in an offline directory.
+
+        Raises:
+            BrokerError: KAFKA_STORAGE_ERROR, the directory has failed or is full, or the log
+                was there at the start but could not be opened.
+        """
+        log = self._logs.get(topic_partition)
+        if log is not None and not _is_same_topic(log.topic_id, topic_id):
+            self._set_aside(log, topic_id)
+            log = None
+        if log is None:
+            self._check_absent(topic_partition, is_new=is_new)
+            return self._create(topic_partition, topic_id, config)
+        log.update_config(config)
+        if log.topic_id != topic_id:
+            log.topic_id = topic_id
+            self._write_topic_id(log)
+        return log
+
+    def delete(self, topic_partition: TopicPartition) -> None:
+        """Takes a log away: its directory is renamed now and removed after a delay.
+
+        Nothing happens when there is no such log.
+
+        Raises:
+            BrokerError: KAFKA_STORAGE_ERROR; the log is out of use all the same.
+        """
+        log = self._logs.get(topic_partition)
+        if log is None:
+            self._delete_unreadable(topic_partition)
+            return
+        directory = log.log_directory
+        target = directory.file_path(names.deleted_directory(topic_partition, uuid4()))
+        if self._take_away(log, target):
+            self._remove_deleted(directory, target, log.config.file_delete_delay_ms)
+
+    def finish_deletions_of(self, topic_ids: Collection[UUID]) -> None:
+        """Deletes the logs of topics whose deletion a crash has interrupted. Blocks.
+
+        Afterwards none of them comes back, unless it lies in a directory that is offline.
+        """
+        for log in self._working_logs():
+            if log.topic_id in topic_ids:
+                self._delete_or_warn(log.topic_partition)
+        for topic_partition, unreadable in list(self._unreadable.items()):
+            if read_topic_id(unreadable.directory, unreadable.path) in topic_ids:
+                self._delete_or_warn(topic_partition)
+        for directory in self._online() if topic_ids else ():
+            directory.sync_names()
+
+    def _delete_or_warn(self, topic_partition: TopicPartition) -> None:
+        try:
+            self.delete(topic_partition)
+        except BrokerError as error:
+            logger.warning("deleting %s: %s", topic_partition, error)
+
+    def _delete_unreadable(self, topic_partition: TopicPartition) -> None:
+        unreadable = self._unreadable.pop(topic_partition, None)
+        if unreadable is None or unreadable.directory.failure is not None:
+            return
+        directory = unreadable.directory
+        target = directory.file_path(names.deleted_directory(topic_partition, uuid4()))
+        self._rename(directory, unreadable.path, target)
+        self._write_offsets_of(directory)
+        delay_ms = self._config.log_defaults.file_delete_delay_ms
+        self._remove_deleted(directory, target, delay_ms)
+
+    def _remove_deleted(self, directory: LogDirectory, path: str, delay_ms: int) -> None:
+        """Has a renamed log removed, not before the checkpoints have forgotten it."""
+        self._checkpoints[directory].when_idle(
+            lambda is_forgotten: directory.remove_deleted(path, delay_ms, is_forgotten=is_forgotten)
+        )
+
+    def _set_aside(self, log: Log, topic_id: UUID) -> None:
+        topic_partition = log.topic_partition
+        directory = log.log_directory
+        target = directory.file_path(names.stray_directory(topic_partition, uuid4()))
+        if self._take_away(log, target):
+            logger.warning(
+                "%s belongs to a topic with the id %s, not %s; set aside as %s",
+                *(topic_partition, log.topic_id, topic_id, target),
+            )
+
+    def _take_away(self, log: Log, target: str) -> bool:
+        """Takes a log out of use and renames its directory; False where the disk has failed."""
+        del self._logs[log.topic_partition]
+        log.abandon()
+        directory = log.log_directory
+        if directory.failure is not None:
+            return False
+        self._rename(directory, log.path, target)
+        log.moved(target)
+        self._write_offsets_of(directory)
+        return True
+
+    def _rename(self, directory: LogDirectory, path: str, target: str) -> None:
+        try:
+            self._file_system.rename(path, target)
+        except OSError as error:
+            raise directory.storage_error(error, f"renaming {path}") from error
+
+    def log_dir_of(self, topic_partition: TopicPartition) -> str | None:
+        """The directory of `log.dirs` that holds the partition."""
+        log = self._logs.get(topic_partition)
+        return log.log_directory.path if log is not None else None
+
+    @property
+    def offline_dirs(self) -> list[str]:
+        """The directories whose disk has failed."""
+        return [d.path for d in self.directories if d.failure is not None]
+
+    @property
+    def has_working_directory(self) -> bool:
+        """Whether there is a directory in which a log could be made."""
+        return bool(self._online())
+
+    def _check_absent(self, topic_partition: TopicPartition, *, is_new: bool) -> None:
+        """An empty log in the place of one that cannot be read now would be data lost."""
+        unreadable = self._unreadable.get(topic_partition)
+        if unreadable is not None:
+            raise BrokerError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{unreadable.path} could not be opened: {unreadable.error}",
+            )
+        if not is_new and self.offline_dirs:
+            raise BrokerError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{topic_partition} may lie in {', '.join(self.offline_dirs)}, which is offline",
+            )
+
+    def _create(self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig) -> Log:
+        directory = self._emptiest()
+        try:
+            log = create_log(directory, topic_partition, topic_id, config)
+        except OSError as error:
+            raise directory.storage_error(error, f"creating {topic_partition}") from error
+        self._adopt(log)
+        return log
+
+    def _write_topic_id(self, log: Log) -> None:
+        try:
+            write_topic_id(log.log_directory, log.path, log.topic_id)
+        except OSError as error:
+            # The metadata store knows the id; the file is for whoever reads without it.
+            log.log_directory.storage_error(error, f"writing in {log.path}")
+
+    def _emptiest(self) -> LogDirectory:
+        online = self._online()
+        if not online:
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, "every log directory is offline")
+        if len(online) == 1:
+            return online[0]
+        counts = dict.fromkeys([directory.path for directory in online], 0)
+        for log in self._logs.values():
+            if log.log_directory.path in counts:
+                counts[log.log_directory.path] += 1
+        return min(online, key=lambda directory: counts[directory.path])
+
+    # Housekeeping.
+
+    def _begin_housekeeping(self) -> None:
+        self._every("log.retention.check.interval.ms", self.delete_old_segments)
+        self._every("log.flush.offset.checkpoint.interval.ms", self.write_recovery_points)
+        self._every("log.flush.start.offset.checkpoint.interval.ms", self.write_log_start_offsets)
+        if self._config["log.cleaner.enable"]:
+            self._every("log.cleaner.backoff.ms", self._cleaner.look)
+        self._repeat(lambda: _EXPIRATION_CHECK_MS, self.remove_expired_producers)
+
+    def _every(self, setting: str, action: Callable[[], None]) -> None:
+        """Has `action` repeated as often as `setting` says, asked again each time."""
+        self._repeat(lambda: min(max(self._config[setting], 1), MAX_DELAY_MS), action)
+
+    def _repeat(self, interval_ms: Callable[[], int], action: Callable[[], None]) -> None:
+        def run() -> None:
+            action()
+            if not self._is_shut_down:
+                task.delay_ms = interval_ms()
+                self._timer.add(task)
+
+        task = TimerTask(interval_ms(), run)
+        self._tasks.append(task)
+        self._timer.add(task)
+
+    def delete_old_segments(self) -> None:
+        """Applies retention to every log."""
+        now_ms = self._clock.wall_ms()
+        for log in self._working_logs():
+            try:
+                log.delete_old_segments(now_ms)
+            except BrokerError as error:
+                logger.warning("retention of %s: %s", log.topic_partition, error)
+
+    @property
+    def cleaner(self) -> LogCleaner:
+        """What compacts the logs whose policy asks for it."""
+        return self._cleaner
+
+    def _on_cleaned(self, log: Log) -> None:
+        self._write_cleaned_offsets(log.log_directory)
+
+    def remove_expired_producers(self) -> None:
+        """Forgets the producers that have been silent for `producer.id.expiration.ms`."""
+        now_ms = self._clock.wall_ms()
+        expiration_ms = self._config["producer.id.expiration.ms"]
+        for log in self._working_logs():
+            log.producers.remove_expired(now_ms, expiration_ms)
+
+    def flush_in_background(self, log: Log) -> None:
+        """Has a log synced; `recovery_point` moves when that is done."""
+        if log.topic_partition in self._flushing or log.is_closed:
+            return
+        directory = log.log_directory
+        try:
+            target, work = log.prepare_flush()
+        except OSError as error:
+            directory.storage_error(error, f"syncing {log.path}")
+            return
+        self._flushing.add(log.topic_partition)
+
+        def on_done(_: None) -> None:
+            self._flushing.discard(log.topic_partition)
+            log.on_flushed(target)
+            if log.unflushed_records >= log.config.flush_messages:
+                self.flush_in_background(log)
+            elif log.needs_flush and log.config.flush_ms < NEVER_MS:
+                # What came meanwhile waits for the disk too.
+                self._flush_later(log)
+
+        def on_error(error: BaseException) -> None:
+            self._flushing.discard(log.topic_partition)
+            # A deleted log is gone; any other that cannot be synced is not to be trusted.
+            if isinstance(error, OSError) and not log.is_closed:
+                directory.fail(error)
+
+        self._background.submit(work, on_done, on_error)
+
+    def write_recovery_points(self) -> None:
+        """Writes down how far each log is on the disk, where that has changed."""
+        for directory in self._online():
+            self._write_recovery_points(directory)
+
+    def write_log_start_offsets(self) -> None:
+        """Writes the log start offsets that have changed."""
+        for directory in self._online():
+            self._write_log_starts(directory)
+
+    def checkpoint_high_watermarks(self) -> None:
+        """Writes the high watermarks that have changed; scheduled by who moves them."""
+        for directory in self._checkpoints:
+            self._write_high_watermarks(directory)
+
+    def _write_high_watermarks(self, directory: LogDirectory) -> None:
+        self._write(directory, names.HIGH_WATERMARK_CHECKPOINT, _high_watermarks)
+
+    def _write_recovery_points(self, directory: LogDirectory) -> None:
+        self._write(directory, names.RECOVERY_POINT_CHECKPOINT, _recovery_points)
+
+    def _write_log_starts(self, directory: LogDirectory) -> None:
+        self._write(directory, names.LOG_START_OFFSET_CHECKPOINT, _log_starts)
+
+    def _write_cleaned_offsets(self, directory: LogDirectory) -> None:
+        self._write(directory, names.CLEANER_CHECKPOINT, _cleaned_offsets)
+
+    def _write_offsets_of(self, directory: LogDirectory) -> None:
+        """Corrects what is written down, after a log was cut or has gone."""
+        self._write_recovery_points(directory)
+        self._write_log_starts(directory)
+        self._write_high_watermarks(directory)
+        self._write_cleaned_offsets(directory)
+
+    def _write(
+        self, directory: LogDirectory, name: str, offsets_of: Callable[[Sequence[Log]], Offsets]
+    ) -> None:
+        self._checkpoints[directory].write(name, lambda: offsets_of(self._logs_of(directory)))
+
+    def _on_truncated(self, log: Log) -> None:
+        self._write_offsets_of(log.log_directory)
+
+    def _on_log_start_offset(self, log: Log) -> None:
+        self._write_log_starts(log.log_directory)
+
+    def _flush_later(self, log: Log) -> None:
+        self._timer.add(TimerTask(log.config.flush_ms, lambda: self.flush_in_background(log)))
+
+    # Failure and the end.
+
+    def shutdown(self, broker_epoch: int = -1) -> None:
+        """Closes all logs and leaves the directories as an orderly end should. Blocks."""
+        if self._is_shut_down:
+            return
+        self._is_shut_down = True
+        self._cleaner.stop()
+        for task in self._tasks:
+            task.cancel()
+        self._flush_all()
+        for directory in self.directories:
+            if directory.failure is None:
+                self._close_directory(directory, broker_epoch)
+            directory.release_lock()
+
+    def _flush_all(self) -> None:
+        """Has everything on the disks, several logs at a time."""
+        rows = [
+            [partial(_flush, log) for log in self._logs_of(directory) if log.needs_flush]
+            for directory in self._online()
+        ]
+        threads = self._config["num.recovery.threads.per.data.dir"]
+        with shared(self._file_system.pool):
+            for log, outcome in self._workers.run(rows, threads):
+                if isinstance(outcome, OSError):
+                    log.log_directory.fail(outcome)
+                else:
+                    log.on_flushed(outcome)
+
+    def _close_directory(self, directory: LogDirectory, broker_epoch: int) -> None:
+        logs = self._logs_of(directory)
+        high_watermarks = _high_watermarks(logs)
+        try:
+            for log in logs:
+                log.close()
+                if log.config.compact:
+                    discard_cleaned(self._file_system, log.path)
+            directory.write_offsets(names.RECOVERY_POINT_CHECKPOINT, _recovery_points(logs))
+            directory.write_offsets(names.LOG_START_OFFSET_CHECKPOINT, _log_starts(logs))
+            directory.write_offsets(names.HIGH_WATERMARK_CHECKPOINT, high_watermarks)
+            directory.mark_clean(broker_epoch)
+        except (OSError, BrokerError) as error:
+            # Without the marker the next start recovers what could not be closed.
+            logger.warning("%s was not closed in order: %s", directory.path, error)
+
+    def _on_failure(self, directory: LogDirectory) -> None:
+        cause = directory.failure.cause if directory.failure is not None else None
+        logger.error("%s is offline: %s", directory.path, cause)
+        self._on_log_dir_failure(directory.path)
+
+    def _online(self) -> list[LogDirectory]:
+        return [directory for directory in self.directories if directory.failure is None]
+
+    def _check_any_online(self) -> None:
+        if not self._online():
+            failure = self.directories[0].failure
+            assert failure is not None, "no directory is online and the first has not failed"
+            raise failure
+
+    def _logs_of(self, directory: LogDirectory) -> list[Log]:
+        return [log for log in self._logs.values() if log.log_directory is directory]
+
+    def _working_logs(self) -> list[Log]:
+        return [log for log in self._logs.values() if log.log_directory.failure is None]
+
+
+def _flush(log: Log, hand_over: Callable[[tuple[Log, int | OSError]], None]) -> None:
+    """Syncs a log on any thread; hands over the offset up to which it is on the disk."""
+    try:
+        target, work = log.prepare_flush()
+        work()
+    except OSError as error:
+        hand_over((log, error))
+    else:
+        hand_over((log, target))
+    finally:
+        log.release_files()
+
+
+def _has_deleted(topic_partition: TopicPartition, deleted: Sequence[str]) -> bool:
+    return any(names.is_deleted_directory_of(name, topic_partition) for name in deleted)
+
+
+def _is_same_topic(found: UUID, topic_id: UUID) -> bool:
+    """Whether a log's id is the topic's, unknown, or the topic's with a damaged byte.
+
+    Ids are drawn by chance: those of two topics differ in many more bits.
+    """
+    return found == NO_TOPIC_ID or (found.int ^ topic_id.int).bit_count() <= _BITS_OF_A_BYTE
+
+
+def _high_watermarks(logs: Sequence[Log]) -> Offsets:
+    return {log.topic_partition: log.high_watermark for log in logs}
+
+
+def _recovery_points(logs: Sequence[Log]) -> Offsets:
+    return {log.topic_partition: log.recovery_point for log in logs}
+
+
+def _cleaned_offsets(logs: Sequence[Log]) -> Offsets:
+    return {log.topic_partition: log.cleaned_offset for log in logs if log.cleaned_offset > 0}
+
+
+def _log_starts(logs: Sequence[Log]) -> Offsets:
+    """The log start offsets that the names of the segments do not tell."""
+    return {
+        log.topic_partition: log.log_start_offset
+        for log in logs
+        if log.log_start_offset > log.segments.first.base_offset
+    }

@@ -1,0 +1,201 @@
+"""Opening all logs of a broker at its start, several at a time.
+
+Each log is opened by itself, on whatever thread the `Workers` have; what comes of it, and how
+far recovery is, is handed over to the thread that waits, which alone changes the manager and
+the directories. Threads help where the disk is waited for and where checksums are computed,
+both of which leave the interpreter to others.
+
+Meanwhile the pool of descriptors closes nothing, since it cannot know what another thread is
+about to read; each load lets go of what it has opened instead.
+
+A log that cannot be read, even by recovery, is left as it is and named; the others are opened. A
+disk that fails takes its directory offline.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from odradek.background import Work, Workers
+from odradek.config.broker import BrokerConfig
+from odradek.model import TopicPartition
+from odradek.records.errors import CorruptRecords
+from odradek.storage import names
+from odradek.storage.files import FileSystem, shared
+from odradek.storage.log.log import Log
+from odradek.storage.log_directory import LogDirectory
+from odradek.storage.manager.loading import Opening, open_log, read_topic_id
+
+logger = logging.getLogger(__name__)
+
+NO_TOPIC_ID: Final = UUID(int=0)
+
+
+class LoadingProgress:
+    """How far the start is: logs opened of how many, and bytes that recovery has checked."""
+
+    def __init__(self, total_logs: int) -> None:
+        self.total_logs = total_logs
+        self.loaded_logs = 0
+        self.checked_bytes = 0
+
+
+OnProgress = Callable[[LoadingProgress], None]
+
+
+class FoundLogs(NamedTuple):
+    """What lies in a directory, and whether that was closed in order.
+
+    `deleted` are the paths of logs that wait for their removal. After a crash the checkpoints may
+    still speak of one that was deleted a moment before: of the partitions in `remade`, beside
+    which such a log lies, they prove nothing.
+    """
+
+    directory: LogDirectory
+    partitions: Sequence[TopicPartition]
+    was_clean: bool
+    remade: frozenset[TopicPartition] = frozenset()
+    deleted: Sequence[str] = ()
+
+
+class UnreadableLog(NamedTuple):
+    """A log that could not be opened."""
+
+    topic_partition: TopicPartition
+    directory: LogDirectory
+    error: OSError | CorruptRecords
+
+    @property
+    def path(self) -> str:
+        """The directory of its files."""
+        return self.directory.file_path(names.partition_directory(self.topic_partition))
+
+
+# What a load hands over: bytes that were checked, and at last the log.
+_Result = int | Log | UnreadableLog
+
+
+class LogsLoader:
+    """Opens what was found; `adopt` gets each log, on the caller's thread.
+
+    Afterwards `unreadable` are those that were left as they are.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        file_system: FileSystem,
+        workers: Workers,
+        adopt: Callable[[Log], None],
+    ) -> None:
+        self._config = config
+        self._file_system = file_system
+        self._workers = workers
+        self._adopt = adopt
+        self.unreadable: list[UnreadableLog] = []
+
+    def load(self, found: Sequence[FoundLogs], on_progress: OnProgress | None) -> None:
+        """Blocks until every log is opened that can be.
+
+        Raises:
+            ValueError: two directories hold the same log.
+        """
+        _check_single(found)
+        progress = LoadingProgress(sum(len(each.partitions) for each in found))
+        rows = [self._row(each) for each in found]
+        threads = self._config["num.recovery.threads.per.data.dir"]
+        with shared(self._file_system.pool):
+            for result in self._workers.run(rows, threads):
+                self._take(result, progress)
+                if on_progress is not None:
+                    on_progress(progress)
+
+    def _row(self, found: FoundLogs) -> list[Work[_Result]]:
+        try:
+            return self._work_on(found)
+        except OSError as error:
+            found.directory.fail(error)
+            return []
+
+    def _work_on(self, found: FoundLogs) -> list[Work[_Result]]:
+        directory = found.directory
+        recovery_points = directory.read_offsets(names.RECOVERY_POINT_CHECKPOINT)
+        log_starts = directory.read_offsets(names.LOG_START_OFFSET_CHECKPOINT)
+        high_watermarks = directory.read_offsets(names.HIGH_WATERMARK_CHECKPOINT)
+        cleaned = directory.read_offsets(names.CLEANER_CHECKPOINT)
+        row: list[Work[_Result]] = []
+        for topic_partition in found.remade:
+            for offsets in (recovery_points, log_starts, high_watermarks, cleaned):
+                offsets.pop(topic_partition, None)
+        for topic_partition in found.partitions:
+            opening = Opening(
+                log_start_offset=log_starts.get(topic_partition, 0),
+                recovery_point=recovery_points.get(topic_partition, 0),
+                high_watermark=high_watermarks.get(topic_partition, 0),
+                cleaned_offset=cleaned.get(topic_partition, 0),
+                was_clean=found.was_clean,
+                on_finding=logger.warning,
+            )
+            row.append(partial(self._open, directory, topic_partition, opening))
+        return row
+
+    def _open(
+        self,
+        directory: LogDirectory,
+        topic_partition: TopicPartition,
+        opening: Opening,
+        hand_over: Callable[[_Result], None],
+    ) -> None:
+        """Opens one log; runs on any thread."""
+        if directory.failure is not None:
+            return
+        opening.on_bytes = hand_over
+        path = directory.file_path(names.partition_directory(topic_partition))
+        try:
+            log = self._open_or_recover(directory, path, topic_partition, opening)
+        except (OSError, CorruptRecords) as error:
+            hand_over(UnreadableLog(topic_partition, directory, error))
+            return
+        log.release_files()
+        hand_over(log)
+
+    def _open_or_recover(
+        self,
+        directory: LogDirectory,
+        path: str,
+        topic_partition: TopicPartition,
+        opening: Opening,
+    ) -> Log:
+        topic_id = read_topic_id(directory, path) or NO_TOPIC_ID
+        config = self._config.log_defaults
+        try:
+            return open_log(directory, topic_partition, topic_id, config, opening)
+        except CorruptRecords as error:
+            # Closed in order and damaged since: what a crash would have left is no worse.
+            logger.warning("%s: %s; recovering", path, error)
+            opening.was_clean = False
+            opening.recovery_point = 0
+            return open_log(directory, topic_partition, topic_id, config, opening)
+
+    def _take(self, result: _Result, progress: LoadingProgress) -> None:
+        if isinstance(result, int):
+            progress.checked_bytes += result
+        elif isinstance(result, Log):
+            progress.loaded_logs += 1
+            self._adopt(result)
+        elif isinstance(result.error, OSError):
+            result.directory.fail(result.error)
+        else:
+            logger.error("%s cannot be opened and is left as it is: %s", result.path, result.error)
+            self.unreadable.append(result)
+
+
+def _check_single(found: Sequence[FoundLogs]) -> None:
+    homes: dict[TopicPartition, str] = {}
+    for each in found:
+        for topic_partition in each.partitions:
+            home = homes.setdefault(topic_partition, each.directory.path)
+            if home != each.directory.path:
+                raise ValueError(f"{topic_partition} lies in both {home} and {each.directory.path}")

@@ -1,0 +1,161 @@
+"""Rebuilding the producer state of a log from a snapshot and the records behind it."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from odradek.model import UNKNOWN_OFFSET
+from odradek.records.batch import BatchHeader, Buffer, parse_header
+from odradek.records.errors import CorruptRecords
+from odradek.storage import names
+from odradek.storage.files import FileSystem
+from odradek.storage.index.transaction_index import AbortedEntry, TransactionIndex
+from odradek.storage.log.recovery import walk_segment
+from odradek.storage.log.segments import LogSegments
+from odradek.storage.producers.end_marker import parse_end_marker
+from odradek.storage.producers.producer_snapshot import CorruptSnapshot, decode_snapshot
+from odradek.storage.producers.producer_state import (
+    CompletedTransaction,
+    ProducerState,
+    ProducerStateManager,
+)
+
+
+def replay_producers(
+    file_system: FileSystem,
+    directory: str,
+    segments: LogSegments,
+    producers: ProducerStateManager,
+    log_end_offset: int,
+    recovered_from: int = UNKNOWN_OFFSET,
+) -> int:
+    """Makes `producers` what it has to be at the log end; returns the snapshot's offset, 0: none.
+
+    Starts from the newest snapshot that is not beyond the log end and can be read; snapshots
+    that are beyond it or cannot be read are removed. After a recovery the segments from
+    `recovered_from` on get their transaction indexes anew, and snapshots beyond are not believed.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    newest = log_end_offset
+    if recovered_from >= 0:
+        newest = min(newest, recovered_from)
+        # The active one too, which may have lost all its records.
+        for segment in segments.between(recovered_from, log_end_offset + 1):
+            segment.transactions.clear()
+    load_snapshot(file_system, directory, segments, producers, newest)
+    start_offset = producers.map_end_offset
+    if start_offset < log_end_offset:
+        for segment in segments.between(start_offset, log_end_offset):
+            place = segment.locate(max(start_offset, segment.base_offset))
+            if place is not None:
+                indexed = None
+                if 0 <= recovered_from <= segment.base_offset:
+                    indexed = segment.transactions
+                walk_segment(
+                    segment,
+                    partial(replay_into, producers, indexed),
+                    from_position=place.position,
+                    next_offset=place.base_offset,
+                    check=False,
+                )
+            segment.release()
+    producers.commit()
+    producers.map_end_offset = log_end_offset
+    return start_offset
+
+
+def load_snapshot(
+    file_system: FileSystem,
+    directory: str,
+    segments: LogSegments,
+    producers: ProducerStateManager,
+    log_end_offset: int,
+) -> None:
+    """Loads the newest usable snapshot; without one the state is empty, at offset 0."""
+    for offset in sorted(snapshot_offsets(file_system, directory), reverse=True):
+        path = names.segment_file(directory, offset, names.SNAPSHOT_SUFFIX)
+        if offset <= log_end_offset:
+            try:
+                states = decode_snapshot(file_system.read_bytes(path))
+                _check_origin(states, offset, segments)
+                producers.load(states, offset)
+                return
+            except CorruptSnapshot:
+                # An older one, or the records themselves, say the same.
+                pass
+        file_system.remove(path)
+    producers.load([], 0)
+
+
+def _check_origin(states: Sequence[ProducerState], offset: int, segments: LogSegments) -> None:
+    """Asks the log for the newest batch of a snapshot.
+
+    Raises:
+        CorruptSnapshot: it is another log's.
+    """
+    newest = max(states, key=lambda state: state.last_offset, default=None)
+    if newest is None or newest.last_offset < segments.first.base_offset:
+        return
+    if newest.last_offset >= offset:
+        raise CorruptSnapshot(f"it knows offset {newest.last_offset}")
+    segment = segments.floor(newest.last_offset)
+    if segment is None:
+        return
+    try:
+        place = segment.locate(newest.last_offset)
+    except CorruptRecords:
+        # Damaged records say nothing about the snapshot.
+        return
+    if place is None or place.base_offset > newest.last_offset:
+        return
+    header = parse_header(segment.read(place.position, place.size_bytes))
+    if header.producer_id != newest.producer_id:
+        raise CorruptSnapshot(f"offset {newest.last_offset} has another producer")
+
+
+def snapshot_offsets(file_system: FileSystem, directory: str) -> list[int]:
+    """The offsets of the snapshots in a log's directory."""
+    offsets = []
+    for name in file_system.list_directory(directory):
+        parsed = names.parse_segment_file(name)
+        if parsed is not None and parsed[1] == names.SNAPSHOT_SUFFIX:
+            offsets.append(parsed[0])
+    return offsets
+
+
+def replay_into(
+    producers: ProducerStateManager,
+    index: TransactionIndex | None,
+    header: BatchHeader,
+    batch: Buffer,
+) -> None:
+    """Takes in one batch; the transaction that it aborts is added to `index`, if that is given."""
+    completed = replay_batch(producers, header, batch)
+    if index is not None and completed is not None and completed.is_aborted:
+        index.append(
+            AbortedEntry(
+                completed.producer_id,
+                completed.first_offset,
+                completed.last_offset,
+                producers.last_stable_offset(completed),
+            )
+        )
+
+
+def replay_batch(
+    producers: ProducerStateManager, header: BatchHeader, batch: Buffer
+) -> CompletedTransaction | None:
+    """Takes in one batch that is in the log already; the transaction that it ends, if any."""
+    if header.producer_id < 0 or header.last_offset < producers.map_end_offset:
+        return None
+    if not header.is_control:
+        # An empty one too: compaction kept it for the sequence that it ends with.
+        producers.update(header)
+        return None
+    if header.record_count == 0:
+        return None
+    marker = parse_end_marker(batch)
+    if marker is None:
+        return None
+    return producers.complete(header, marker.is_commit, marker.coordinator_epoch)
