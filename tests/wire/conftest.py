@@ -5,6 +5,7 @@ Every test here speaks to a real `odradek start` over a real socket. With
 Kafka: that is how an expectation is checked before it is held against ours.
 """
 
+import contextlib
 import itertools
 import json
 import os
@@ -17,7 +18,11 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from tests.wire.differential import Peer, Scenario, differences
 from tools import peers
+from tools.kafka_node import kafka_node
+
+from odradek import Broker
 
 T = TypeVar("T")
 READY = "odradek ready "
@@ -26,6 +31,20 @@ JAVA_TIMEOUT_S = 240
 KAFKAJS_TIMEOUT_S = 120
 # What only costs time where every member comes at once.
 NO_INITIAL_DELAY = "group.initial.rebalance.delay.ms=0"
+# The two brokers of the differential tests are told the same, so that no default hides a fault.
+DIFFERENTIAL_SETTINGS = {
+    "broker.id": "1",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "4",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.heartbeat.interval.ms": "5000",
+    "group.consumer.assignment.interval.ms": "0",
+}
 BROKER_LOG = pytest.StashKey[Path]()
 SHOWN_LOG_LINES = 120
 
@@ -215,3 +234,31 @@ def _peer(fetch: Callable[[], T]) -> T:
         return fetch()
     except peers.PeerUnavailable as reason:
         pytest.skip(f"PEER MISSING, NOT TESTED: {reason}")
+
+
+@pytest.fixture(scope="session")
+def two_brokers() -> Iterator[tuple[str, str]]:
+    """The addresses of an Apache Kafka and of ours, started with the same settings."""
+    with contextlib.ExitStack() as stack:
+        node = _peer(
+            lambda: stack.enter_context(kafka_node(heap="384m", settings=DIFFERENTIAL_SETTINGS))
+        )
+        broker = stack.enter_context(Broker(config=DIFFERENTIAL_SETTINGS))
+        yield node.bootstrap_servers, broker.bootstrap_servers
+
+
+@pytest.fixture
+def same_answers(two_brokers: tuple[str, str]) -> Callable[[Scenario], None]:
+    """Runs a scenario against Apache Kafka and against ours; both must answer the same."""
+
+    def check(scenario: Scenario) -> None:
+        kafka, ours = (Peer(address) for address in two_brokers)
+        for peer in (kafka, ours):
+            try:
+                scenario(peer)
+            finally:
+                peer.close()
+        found = differences(kafka.answers, ours.answers)
+        assert not found, f"{len(found)} differences\n" + "\n".join(found)
+
+    return check

@@ -1,4 +1,4 @@
-"""What may be done with a group, as one bit for each of Kafka's operations.
+"""What may be done with a group, a topic or the cluster, as one bit for each of Kafka's operations.
 
 There are no permissions here: everybody may do whatever there is to do, as with a Kafka that has
 no authorizer.
@@ -7,11 +7,20 @@ no authorizer.
 from typing import Any, Final
 
 READ: Final = 1 << 3
+WRITE: Final = 1 << 4
+CREATE: Final = 1 << 5
 DELETE: Final = 1 << 6
+ALTER: Final = 1 << 7
 DESCRIBE: Final = 1 << 8
+CLUSTER_ACTION: Final = 1 << 9
 DESCRIBE_CONFIGS: Final = 1 << 10
 ALTER_CONFIGS: Final = 1 << 11
+IDEMPOTENT_WRITE: Final = 1 << 12
 GROUP_OPERATIONS: Final = READ | DELETE | DESCRIBE | DESCRIBE_CONFIGS | ALTER_CONFIGS
+TOPIC_OPERATIONS: Final = GROUP_OPERATIONS | WRITE | CREATE | ALTER
+CLUSTER_OPERATIONS: Final = (
+    CREATE | ALTER | DESCRIBE | CLUSTER_ACTION | DESCRIBE_CONFIGS | ALTER_CONFIGS | IDEMPOTENT_WRITE
+)
 NOT_TOLD: Final = -(2**31)
 
 
@@ -19,3 +28,15 @@ def group_operations(body: Any) -> int:
     """The operations on a group, if a request wants to know them."""
     wanted = getattr(body, "include_authorized_operations", False)
     return GROUP_OPERATIONS if wanted else NOT_TOLD
+
+
+def topic_operations(body: Any) -> int:
+    """The operations on a topic, if a request wants to know them."""
+    wanted = getattr(body, "include_topic_authorized_operations", False)
+    return TOPIC_OPERATIONS if wanted else NOT_TOLD
+
+
+def cluster_operations(body: Any) -> int:
+    """The operations on the cluster, if a request wants to know them."""
+    wanted = getattr(body, "include_cluster_authorized_operations", False)
+    return CLUSTER_OPERATIONS if wanted else NOT_TOLD

@@ -8,6 +8,7 @@ broker that is not alive is not registered.
 from typing import Final
 
 from odradek.errors import ErrorCode
+from odradek.handlers.authorized_operations import cluster_operations
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.partition_state import broker_fields
 from odradek.handlers.request import Request
@@ -18,7 +19,8 @@ CONTROLLERS: Final = 2
 
 def handle(context: HandlerContext, request: Request) -> None:
     """Answers from the published image."""
-    endpoint_type = getattr(request.body(), "endpoint_type", BROKERS)
+    body = request.body()
+    endpoint_type = getattr(body, "endpoint_type", BROKERS)
     if endpoint_type == CONTROLLERS:
         _refuse(
             request,
@@ -35,6 +37,7 @@ def handle(context: HandlerContext, request: Request) -> None:
             cluster_id=image.cluster_id,
             controller_id=image.controller_id,
             brokers=broker_fields(image, request.exchange.listener_name, "broker_id"),
+            cluster_authorized_operations=cluster_operations(body),
         )
 
 

@@ -10,7 +10,7 @@ are shown by the end point of the listener that the request came in by.
 Version notes: 1 adds the controller, racks and the internal flag, 2 the cluster id, 5 offline
 replicas, 7 leader epochs, 9 is flexible, 10 adds topic ids, and topics may be asked for by
 id, which are never created; 11 drops the cluster's authorized operations, 12 allows null
-names, 13 adds a top-level error. Authorized operations are not told (-2147483648).
+names, 13 adds a top-level error. Authorized operations are told from version 8 on, to who asks.
 """
 
 from collections.abc import Sequence
@@ -19,6 +19,7 @@ from uuid import UUID
 
 from odradek.controller.results import CreateTopicResult
 from odradek.errors import ErrorCode
+from odradek.handlers.authorized_operations import cluster_operations, topic_operations
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.partition_state import broker_fields, partition_fields
 from odradek.handlers.request import Request
@@ -37,18 +38,20 @@ def handle(context: HandlerContext, request: Request) -> None:
     body = request.body()
     image = context.metadata.image
     if body.topics is None or (request.api_version == 0 and not body.topics):
-        _answer(context, request, [_known(image, topic, request) for topic in _all(image)])
+        _answer(context, request, body, [_known(image, topic, request) for topic in _all(image)])
         return
     ids = [topic.topic_id for topic in body.topics if getattr(topic, "topic_id", None)]
     if ids:
-        _answer(context, request, [_by_id(image, topic_id, request) for topic_id in _once(ids)])
+        _answer(
+            context, request, body, [_by_id(image, topic_id, request) for topic_id in _once(ids)]
+        )
         return
     names = _once([topic.name for topic in body.topics if topic.name is not None])
     missing = _creatable(context, body, image, names)
     if missing:
-        _create(context, request, names, missing)
+        _create(context, request, body, names, missing)
     else:
-        _answer_names(context, request, names, {})
+        _answer_names(context, request, body, names, {})
 
 
 def fail(request: Request, code: ErrorCode) -> None:
@@ -81,17 +84,21 @@ def _creatable(
 
 
 def _create(
-    context: HandlerContext, request: Request, names: list[str], missing: list[str]
+    context: HandlerContext, request: Request, body: Any, names: list[str], missing: list[str]
 ) -> None:
     def on_created(results: Sequence[CreateTopicResult]) -> None:
         errors = {result.name: result.error_code for result in results}
-        _answer_names(context, request, names, errors)
+        _answer_names(context, request, body, names, errors)
 
     context.controller.auto_create_topics(missing, CREATION_TIMEOUT_MS, request.guard(on_created))
 
 
 def _answer_names(
-    context: HandlerContext, request: Request, names: list[str], errors: dict[str, ErrorCode]
+    context: HandlerContext,
+    request: Request,
+    body: Any,
+    names: list[str],
+    errors: dict[str, ErrorCode],
 ) -> None:
     image = context.metadata.image
     topics: list[_Fields] = []
@@ -101,7 +108,7 @@ def _answer_names(
             topics.append(_known(image, topic, request))
         else:
             topics.append({"error_code": _missing_error(name, errors.get(name)), "name": name})
-    _answer(context, request, topics)
+    _answer(context, request, body, topics)
 
 
 def _missing_error(name: str, creation_error: ErrorCode | None) -> ErrorCode:
@@ -146,11 +153,16 @@ def _no_name(request: Request) -> str | None:
     return None if request.api_version >= NULL_NAME_VERSION else ""
 
 
-def _answer(context: HandlerContext, request: Request, topics: list[_Fields]) -> None:
+def _answer(context: HandlerContext, request: Request, body: Any, topics: list[_Fields]) -> None:
     image = context.metadata.image
+    operations = topic_operations(body)
+    for topic in topics:
+        if "partitions" in topic:
+            topic["topic_authorized_operations"] = operations
     request.answer(
         brokers=broker_fields(image, request.exchange.listener_name, "node_id"),
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
+        cluster_authorized_operations=cluster_operations(body),
         topics=topics,
     )

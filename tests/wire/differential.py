@@ -1,0 +1,248 @@
+"""Asks two brokers the same and tells where the answers differ, field by field.
+
+A scenario is a function that asks a `Peer`: any API in any version, with plain values or with
+bytes of its own making. It is run against Apache Kafka and against ours; what each answered is
+kept, decoded by one and the same codec, and compared. Ids, times and addresses can never be
+equal, so they are replaced by what they are; texts of errors and of documentation are our own, so
+only their presence counts; lists whose order means nothing are sorted. Everything else that may
+differ stands in `ALLOWED`, with its reason.
+"""
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from kio.schema.index import api_key_map
+
+from odradek.client.apis import ClientApi
+from odradek.client.blocking.connection import BlockingConnection
+from odradek.errors import BrokerError
+from odradek.protocol import messages
+from odradek.protocol.primitives import ProtocolError
+
+TIMEOUT_S: Final = 30
+SETTLING_S: Final = 20
+RETRY_S: Final = 0.05
+CLOSED: Final = "the connection was closed"
+ABSENT: Final = "nothing"
+API_KEYS: Final = {name: key for key, name in api_key_map.items()}
+
+_UUID: Final = re.compile(
+    r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+    r"|(?<![\w-])(?=[\w-]*[A-Z0-9])[\w-]{22}(?![\w-])"
+)
+# Fields whose text is our own, and fields that stand for something of the broker's very own.
+_WORDS: Final = {"error_message", "documentation"}
+_OWN: Final = {
+    "cluster_id": "a cluster id",
+    "host": "a host",
+    "port": "a port",
+    "log_dir": "a directory",
+    "total_bytes": "the volume's",
+    "usable_bytes": "the volume's",
+    "producer_id": "a producer id",
+    "throttle_time": "a time",
+}
+# What tells the elements of a list apart. Their order means nothing, and Kafka's is often that of
+# a hash table, so elements are compared with those of the same identity.
+_IDENTITIES: Final = (
+    ("name",),
+    ("topic",),
+    ("topic_name",),
+    ("group_id",),
+    ("member_id",),
+    ("api_key",),
+    ("resource_type", "resource_name"),
+    ("partition_index",),
+    ("partition",),
+)
+
+
+class Allowed(NamedTuple):
+    """A difference that is meant: where it is (`api.field.field`, a pattern) and why."""
+
+    where: str
+    why: str
+
+
+ALLOWED: Final = (
+    Allowed(r"api_versions\.finalized_features_epoch", "the offset of Kafka's metadata log"),
+    Allowed(r"api_versions\.api_keys\.[012]\.min_version", "old clients are served for longer"),
+    Allowed(
+        r".*\.configs\.min\.insync\.replicas\..*(source|value|synonyms.*)",
+        "eligible leader replicas: Kafka's quorum sets this for all brokers when it is formatted",
+    ),
+    Allowed(r".*\.configs\.message\.format\.version", "for clients of before 0.11"),
+    # Not served yet; each goes from here with the work that serves it.
+    Allowed(r"api_versions\.api_keys\.(34|35|45|46|48|49|55|57|64|74)(\..*)?", "administration"),
+    Allowed(r"api_versions\..*_features\..*", "features"),
+    Allowed(r"api_versions\.api_keys\.(17|36)", "SASL"),
+    Allowed(r"api_versions\.api_keys\.(2[4568]|27|6[56])", "transactions"),
+    Allowed(r"api_versions\.api_keys\.(29|30|31|38|39|4[01]|5[01])", "security"),
+    Allowed(r"api_versions\.api_keys\.8[01]", "voters of a Raft quorum, which is not ours"),
+    Allowed(r"api_versions\.api_keys\.(7[6-9]|8[3-9]|9[0-2])", "share and streams groups"),
+)
+
+
+class Answer(NamedTuple):
+    """What a broker answered: which request it was, and the decoded values."""
+
+    request: str
+    api: str
+    values: Any
+
+
+class Peer:
+    """One of the two brokers, on a connection of its own that is renewed when it was closed."""
+
+    def __init__(self, bootstrap: str, client_id: str = "differential") -> None:
+        host, port = bootstrap.rsplit(":", 1)
+        self._address = host, int(port)
+        self._client_id = client_id
+        self._connection: BlockingConnection | None = None
+        self.answers: list[Answer] = []
+
+    def ask(self, api: str, version: int, **values: object) -> Any:
+        """Sends a request of plain values (see `message_writer`), keeps and returns the answer;
+        None when the broker closed the connection instead."""
+        return self._keep(api, version, self._send(api, version, values), str(values))
+
+    def ask_raw(self, api: str, version: int, body: bytes) -> Any:
+        """`ask` with a body of the caller's own making."""
+        return self._keep(api, version, self._exchange(api, version, body), body.hex())
+
+    def ask_until(
+        self, is_settled: Callable[[Any], bool], api: str, version: int, **values: object
+    ) -> Any:
+        """Asks again until the answer is a settled one, or time is up; keeps the last one."""
+        deadline = time.monotonic() + SETTLING_S
+        while True:
+            answer = self._send(api, version, values)
+            if (answer is not None and is_settled(answer)) or time.monotonic() > deadline:
+                return self._keep(api, version, answer, str(values))
+            time.sleep(RETRY_S)
+
+    def quietly(self, api: str, version: int, **values: object) -> Any:
+        """Asks for what the scenario needs to go on; the answer is not compared."""
+        return self._send(api, version, values)
+
+    def close(self) -> None:
+        """Closes the connection; the next request opens another one."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _keep(self, api: str, version: int, answer: Any, asked: str) -> Any:
+        shown = CLOSED if answer is None else plain(answer)
+        self.answers.append(Answer(f"{api} v{version} {_anonymous(asked)}", api, shown))
+        return answer
+
+    def _send(self, api: str, version: int, values: dict[str, object]) -> Any:
+        return self._exchange(api, version, messages.encode_request(API_KEYS[api], version, values))
+
+    def _exchange(self, api: str, version: int, body: bytes) -> Any:
+        key = API_KEYS[api]
+        if self._connection is None:
+            self._connection = BlockingConnection(
+                self._address, client_id=self._client_id, timeout_s=TIMEOUT_S
+            )
+        try:
+            answer = self._connection.request(
+                ClientApi(key, api, version, version), version, [body]
+            )
+            return messages.decode_response(key, version, answer.frame, answer.position)
+        except BrokerError:
+            self.close()
+            return None
+        except ProtocolError as error:
+            raise AssertionError(f"{api} v{version} answered what cannot be read") from error
+
+
+Scenario = Callable[[Peer], None]
+
+
+def plain(value: Any) -> Any:
+    """A decoded message as dictionaries, lists and numbers."""
+    if is_dataclass(value):
+        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, timedelta):
+        return messages.milliseconds(value)
+    if isinstance(value, datetime):
+        return "a time"
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, UUID):
+        return "an id" if value.int else None
+    return _anonymous(value) if isinstance(value, str) else value
+
+
+def differences(kafka: list[Answer], ours: list[Answer]) -> list[str]:
+    """Where the answers to one scenario differ and should not; each with the first request that
+    showed it."""
+    found: dict[str, str] = {}
+    for theirs, mine in zip(kafka, ours, strict=False):
+        for where, what in _compare(theirs.api, _own_words(theirs.values), _own_words(mine.values)):
+            if not any(re.fullmatch(each.where, where) for each in ALLOWED):
+                found.setdefault(what, theirs.request)
+    if len(kafka) != len(ours):
+        found["the scenario"] = f"Kafka was asked {len(kafka)} times, ours {len(ours)} times"
+    return [f"{what} ({request})" for what, request in found.items()]
+
+
+def _own_words(value: Any, name: str = "") -> Any:
+    """The value with what can never be equal replaced by what it is."""
+    if isinstance(value, dict):
+        return {key: _own_words(each, key) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_own_words(each, name) for each in value]
+    if name in _WORDS:
+        return "a text" if value else None
+    if name in _OWN and value not in (-1, "", None):
+        return _OWN[name]
+    return value
+
+
+def _compare(where: str, theirs: Any, ours: Any) -> Iterator[tuple[str, str]]:
+    """Pairs of a place and of what is different there; elements of lists are named by what
+    tells them apart."""
+    if isinstance(theirs, list) and isinstance(ours, list):
+        theirs, ours = _by_identity(theirs, ours)
+    if isinstance(theirs, dict) and isinstance(ours, dict):
+        for name in theirs | ours:
+            yield from _compare(f"{where}.{name}", theirs.get(name, ABSENT), ours.get(name, ABSENT))
+    elif theirs != ours:
+        yield where, f"{where}: Kafka says {theirs!r}, ours {ours!r}"
+
+
+def _by_identity(theirs: list[Any], ours: list[Any]) -> tuple[Any, Any]:
+    """Both lists as dictionaries, where that can be."""
+    for names in _IDENTITIES:
+        if all(isinstance(each, dict) and each.keys() >= set(names) for each in theirs + ours):
+            return _named(theirs, names), _named(ours, names)
+    if theirs and ours and all(isinstance(each, dict) for each in theirs + ours):
+        return dict(enumerate(theirs)), dict(enumerate(ours))
+    return theirs, ours
+
+
+def _named(elements: list[dict[str, Any]], names: tuple[str, ...]) -> dict[str, Any]:
+    """The elements by their identity; of those that share one, by their order as well."""
+    named: dict[str, Any] = {}
+    for element in elements:
+        identity = "/".join(str(element[name]) for name in names)
+        while identity in named:
+            identity += "'"
+        named[identity] = element
+    return named
+
+
+def _anonymous(text: str) -> str:
+    return _UUID.sub("ID", text)
