@@ -5,14 +5,28 @@ there. A floor that has such work is handed a `Background` and gets the outcome 
 on the loop again, so it needs no lock. `InlineBackground` does the work at once: it is what
 unit tests and offline tools use, and it keeps them deterministic.
 
+Exactly one callback comes, whatever the work raises: who waits for it holds a flag or a queue
+meanwhile, and would wait for ever. An error of the environment (a full disk) is the
+submitter's to judge; anything else is a mistake of ours, so it is logged with its traceback
+besides. After an `AssertionError` nobody knows what is true any more: the broker ends.
+
 `Workers` are for the start and the end of a broker, when the loop itself has nothing else to do:
 they do many independent pieces of work side by side, and the caller waits for the results.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
+
+from odradek.errors import BrokerError, EnvironmentFailure
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+
+# What work meets in the world; its submitter knows what it means, and says so.
+ENVIRONMENT: Final = (OSError, BrokerError, EnvironmentFailure)
 
 
 class Background(Protocol):
@@ -24,12 +38,21 @@ class Background(Protocol):
         on_done: Callable[[T], None],
         on_error: Callable[[BaseException], None],
     ) -> None:
-        """Runs `work` elsewhere, then calls exactly one of the callbacks on the owner's loop."""
+        """Runs `work` elsewhere, then calls exactly one of the callbacks on the owner's loop.
+
+        `on_error` hears of an `AssertionError` too, before the broker ends for it.
+        """
         ...
 
     def defer(self, action: Callable[[], None]) -> None:
         """Calls `action` on the owner's loop, after what waits there already."""
         ...
+
+
+def log_mistake(error: BaseException) -> None:
+    """Logs what work should never raise, with where it came from."""
+    if not isinstance(error, ENVIRONMENT):
+        logger.error("background work failed unexpectedly", exc_info=error)
 
 
 class InlineBackground:
@@ -41,11 +64,14 @@ class InlineBackground:
         on_done: Callable[[T], None],
         on_error: Callable[[BaseException], None],
     ) -> None:
-        """Runs `work` now; what it raises goes to `on_error`."""
+        """Runs `work` now; an `AssertionError` is raised to the caller once `on_error` knows."""
         try:
             result = work()
-        except (OSError, ValueError, RuntimeError, LookupError) as error:
+        except Exception as error:
+            log_mistake(error)
             on_error(error)
+            if isinstance(error, AssertionError):
+                raise
             return
         on_done(result)
 

@@ -1,10 +1,11 @@
-"""Kafka's error table, and the two exceptions that carry an outcome through the floors.
+"""Kafka's error table, and the exceptions that carry an outcome through the floors.
 
 `ErrorCode` is the table: number, name, whether a client may retry, and a sentence for
 people. The wire, the docs page and the clients read it from here. `BrokerError` is an
-operating error: the answer to one partition, topic or request. `LogDirFailure` is trouble
-with the environment: it takes a log directory offline, not the broker. Broken invariants
-of our own are `AssertionError`s and are caught nowhere below the dispatcher.
+operating error: the answer to one partition, topic or request. `EnvironmentFailure` is trouble
+with the world around; of its kinds `LogDirFailure` takes a log directory offline, not the
+broker. Broken invariants of our own are `AssertionError`s and are caught nowhere below the
+dispatcher.
 """
 
 from enum import IntEnum
@@ -173,7 +174,11 @@ class BrokerError(Exception):
         super().__init__(f"{code.name}: {self.message}")
 
 
-class LogDirFailure(Exception):
+class EnvironmentFailure(Exception):
+    """The world around the broker refused something: a disk, a file, an address."""
+
+
+class LogDirFailure(EnvironmentFailure):
     """A log directory stopped working: its partitions go offline, the others go on."""
 
     def __init__(self, directory: str, cause: OSError | None = None) -> None:

@@ -10,11 +10,12 @@ import argparse
 import asyncio
 import gc
 import logging
+import os
 import signal
 import sys
 import textwrap
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from odradek.cli.arguments import natural_number
 from odradek.clock import SystemClock
@@ -94,11 +95,21 @@ def run(arguments: argparse.Namespace) -> int:
         if config.unknown:
             logger.warning("Unknown settings are ignored: %s", ", ".join(config.unknown))
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(serve(BrokerServer(config, SystemClock()), started_ns))
+            runner.run(serve(BrokerServer(config, SystemClock(), on_halt=end_process), started_ns))
     except (StartError, ConfigError) as error:
         print(f"odradek: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def end_process(reason: str) -> NoReturn:
+    """The end of a broker that cannot go on: one line, exit status 1, and nothing else done.
+
+    An orderly stop would mark files as sound of which nobody knows what they hold.
+    """
+    logging.shutdown()
+    print(f"odradek: {reason}", file=sys.stderr, flush=True)
+    os._exit(1)
 
 
 def collect_settings(arguments: argparse.Namespace) -> dict[str, str]:

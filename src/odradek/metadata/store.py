@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
-from odradek.errors import BrokerError
+from odradek.errors import BrokerError, EnvironmentFailure
 from odradek.metadata.image import (
     BrokerRegistration,
     ConfigResource,
@@ -30,7 +30,7 @@ Assignment: TypeAlias = tuple[tuple[int, ...], ...]
 """The replicas of partition 0, 1, ..., the preferred leader first."""
 
 
-class MetadataStoreError(RuntimeError):
+class MetadataStoreError(EnvironmentFailure):
     """The store cannot be used: its file is corrupt, foreign, in use or not writable."""
 
 

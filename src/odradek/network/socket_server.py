@@ -138,6 +138,12 @@ class SocketServer:
             for listener in self._listeners:
                 listener.abort_connections()
 
+    def abort(self) -> None:
+        """Stops accepting and drops every connection at once, answers that wait with it."""
+        self.stop_accepting()
+        for listener in self._listeners:
+            listener.abort_connections()
+
     def _on_listener_empty(self) -> None:
         if not self.quotas.total:
             self._all_closed.set()

@@ -3,12 +3,15 @@
 Work runs on a small pool; its outcome comes back to the loop, one wake-up for each. The
 pool's threads start when there is something to do, so an idle broker has none.
 
-Errors of the environment (`OSError`, `sqlite3.Error` and the like) go to the submitter,
-which knows what they mean. An `AssertionError` is a mistake of ours: it is raised on the
-loop, where the loop's exception handler logs it.
+Whatever comes of work, exactly one of its callbacks is called, and a callback that raises does
+not keep its work counted as under way: `drain` comes to an end. What is a mistake of ours is
+logged with its cause; an `AssertionError`, of work or of a callback, is then handed to
+`on_broken_invariant`, which ends the broker (fail-stop): it would go on with state of which
+nobody knows what is true.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -16,16 +19,24 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TypeVar
 
-from odradek.background import Work
+from odradek.background import Work, log_mistake
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 
 class ThreadPoolBackground:
     """Runs blocking work on threads, and its callbacks on `loop`."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, threads: int = 4) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        on_broken_invariant: Callable[[AssertionError], None],
+        threads: int = 4,
+    ) -> None:
         self._loop = loop
+        self._on_broken_invariant = on_broken_invariant
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="odradek-background")
         self._pending = 0
         self._drained = asyncio.Event()
@@ -45,7 +56,7 @@ class ThreadPoolBackground:
     def defer(self, action: Callable[[], None]) -> None:
         """Calls `action` at the loop's next turn."""
         self._begin()
-        self._loop.call_soon(self._run_deferred, action)
+        self._loop.call_soon(self._call_back, action)
 
     async def drain(self) -> None:
         """Waits until nothing is under way, what callbacks submit included."""
@@ -73,19 +84,23 @@ class ThreadPoolBackground:
         future: "Future[T]",
     ) -> None:
         error = future.exception()
-        try:
-            if error is None:
-                on_done(future.result())
-            elif isinstance(error, AssertionError):
-                raise error
-            else:
-                on_error(error)
-        finally:
-            self._end()
+        if error is None:
+            self._call_back(lambda: on_done(future.result()))
+            return
+        log_mistake(error)
+        self._call_back(lambda: on_error(error))
+        if isinstance(error, AssertionError):
+            self._on_broken_invariant(error)
 
-    def _run_deferred(self, action: Callable[[], None]) -> None:
+    def _call_back(self, callback: Callable[[], None]) -> None:
+        """Runs the end of a piece of work; what it raises is the end of that piece alone."""
         try:
-            action()
+            callback()
+        except AssertionError as error:
+            logger.exception("a callback of background work failed")
+            self._on_broken_invariant(error)
+        except Exception:
+            logger.exception("a callback of background work failed")
         finally:
             self._end()
 

@@ -9,6 +9,7 @@ A client can connect only when everything below is ready; a stop closes the sock
 """
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
@@ -38,13 +39,16 @@ from odradek.replication.replica_manager import ReplicaManager
 from odradek.server.background import ThreadPoolBackground, ThreadWorkers
 from odradek.server.errors import StartError
 from odradek.server.group_coordination import GroupCoordination
-from odradek.server.lifecycle import BrokerEvent, Lifecycle
+from odradek.server.lifecycle import BrokerEvent, BrokerState, Lifecycle
 from odradek.server.loading_report import LoadingReport
 from odradek.server.network_settings import advertised_endpoints, network_limits
 from odradek.server.statistics import write_statistics
 from odradek.storage.files import OsFileSystem
 from odradek.storage.manager.log_manager import LogManager
-from odradek.timer import AsyncioDriver, SystemTimer
+from odradek.timer import AsyncioDriver, SystemTimer, TimerTask
+from odradek.timer.system_timer import log_error
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 CREATE_TOPIC_TIMEOUT_MS: Final = 30_000
@@ -53,11 +57,21 @@ CREATE_TOPIC_TIMEOUT_MS: Final = 30_000
 class BrokerServer:
     """A broker on the running event loop; `start`, serve, `stop`. All calls are the loop's.
 
-    An ephemeral one keeps its metadata in memory and forces nothing to the disk.
+    An ephemeral one keeps its metadata in memory and forces nothing to the disk. `on_halt` is
+    what ends the process when the broker cannot go on; see `halt`.
     """
 
-    def __init__(self, config: BrokerConfig, clock: Clock, *, ephemeral: bool = False) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        *,
+        ephemeral: bool = False,
+        on_halt: Callable[[str], None] | None = None,
+    ) -> None:
         self.config = config
+        self.halted: str | None = None
+        self._on_halt = on_halt
         self.lifecycle = Lifecycle()
         self._clock = clock
         self._ephemeral = ephemeral
@@ -90,11 +104,35 @@ class BrokerServer:
         self.lifecycle.transition(BrokerEvent.LEAVE)
         await self._close()
 
+    def halt(self, reason: str) -> None:
+        """Ends the broker where it stands, as Kafka does when going on could do harm.
+
+        Nothing is flushed or marked as clean, so the next start recovers. A broker that is a
+        process ends by `on_halt`; one inside another program drops its clients, serves nothing
+        any more, and its `stop` lets go of what it holds. Only the first reason counts.
+        """
+        if self.halted is not None:
+            return
+        self.halted = reason
+        logger.critical("Halting: %s", reason)
+        if self._on_halt is not None:
+            self._on_halt(reason)
+        if self.lifecycle.state is BrokerState.RUNNING:
+            self.sockets.abort()
+
+    def _on_broken_invariant(self, error: AssertionError) -> None:
+        self.halt(f"a broken invariant: {error}")
+
+    def _on_task_failed(self, task: TimerTask, error: Exception) -> None:
+        log_error(task, error)
+        if isinstance(error, AssertionError):
+            self._on_broken_invariant(error)
+
     async def _start(self) -> None:
         loop = asyncio.get_running_loop()
-        self.background = ThreadPoolBackground(loop)
+        self.background = ThreadPoolBackground(loop, self._on_broken_invariant)
         self._resources.callback(self.background.close)
-        self.timer = SystemTimer(self._clock)
+        self.timer = SystemTimer(self._clock, on_error=self._on_task_failed)
         self._start_timer()
         self._build_metadata()
         self._build_storage()
@@ -232,7 +270,11 @@ class BrokerServer:
         self.topic_purgatory.shutdown()
 
     def _shut_down_logs(self) -> None:
-        self.logs.shutdown(self._broker_epoch)
+        if self.halted is None:
+            self.logs.shutdown(self._broker_epoch)
+            return
+        for directory in self.logs.directories:
+            directory.release_lock()
 
     def _on_log_dir_failure(self, directory: str) -> None:
         self.replicas.on_log_dir_failure(directory)

@@ -4,9 +4,11 @@ import asyncio
 import threading
 from collections.abc import Callable
 from functools import partial
+from unittest.mock import ANY
 
 import pytest
 
+from odradek.background import InlineBackground
 from odradek.server.background import ThreadPoolBackground, ThreadWorkers
 
 
@@ -14,7 +16,7 @@ def test_outcomes_come_back_to_the_loops_thread() -> None:
     """Goal: floors that use the port need no locks."""
 
     async def main() -> None:
-        background = ThreadPoolBackground(asyncio.get_running_loop())
+        background = ThreadPoolBackground(asyncio.get_running_loop(), pytest.fail)
         seen: list[object] = []
 
         def work() -> int:
@@ -44,7 +46,7 @@ def test_nothing_is_under_way_when_draining_has_ended() -> None:
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        background = ThreadPoolBackground(loop)
+        background = ThreadPoolBackground(loop, pytest.fail)
         release = threading.Event()
         done: list[str] = []
 
@@ -70,7 +72,7 @@ def test_the_loop_serves_what_waits_before_what_was_put_off() -> None:
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        background = ThreadPoolBackground(loop)
+        background = ThreadPoolBackground(loop, pytest.fail)
         done: list[str] = []
 
         def piece(number: int) -> None:
@@ -89,24 +91,101 @@ def test_the_loop_serves_what_waits_before_what_was_put_off() -> None:
     asyncio.run(main())
 
 
-def test_our_own_mistakes_reach_the_loops_exception_handler() -> None:
-    """Goal: an assertion in a thread is not answered as if a disk had failed."""
+class Outcome:
+    """What one port made of one piece of work."""
+
+    def __init__(self) -> None:
+        self.done: list[object] = []
+        self.errors: list[BaseException] = []
+        self.broken: list[AssertionError] = []
+
+
+def inline_outcome(work: Callable[[], object], on_done: Callable[[object], None]) -> Outcome:
+    """Of `InlineBackground`, whose caller gets the assertion that would end a broker."""
+    outcome = Outcome()
+    try:
+        InlineBackground().submit(
+            work,
+            lambda result: (outcome.done.append(result), on_done(result))[1],
+            outcome.errors.append,
+        )
+    except AssertionError as error:
+        outcome.broken.append(error)
+    return outcome
+
+
+def threaded_outcome(work: Callable[[], object], on_done: Callable[[object], None]) -> Outcome:
+    """Of the thread pool, drained and closed."""
+    outcome = Outcome()
 
     async def main() -> None:
-        loop = asyncio.get_running_loop()
-        caught: list[dict[str, object]] = []
-        loop.set_exception_handler(lambda _, context: caught.append(context))
-        background = ThreadPoolBackground(loop)
-
-        def work() -> None:
-            raise AssertionError("two and two")
-
-        background.submit(work, pytest.fail, pytest.fail)
+        background = ThreadPoolBackground(asyncio.get_running_loop(), outcome.broken.append)
+        background.submit(
+            work,
+            lambda result: (outcome.done.append(result), on_done(result))[1],
+            outcome.errors.append,
+        )
         await background.drain()
         background.close()
-        assert isinstance(caught[0]["exception"], AssertionError)
 
     asyncio.run(main())
+    return outcome
+
+
+BOTH = pytest.mark.parametrize("outcome_of", [inline_outcome, threaded_outcome])
+OutcomeOf = Callable[[Callable[[], object], Callable[[object], None]], Outcome]
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "error",
+    [OSError("disk"), TypeError("ours"), KeyError("ours"), AssertionError("two and two")],
+    ids=lambda error: type(error).__name__,
+)
+def test_exactly_one_callback_comes_whatever_the_work_raises(
+    outcome_of: OutcomeOf, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A log that is being flushed, or a store that is busy, would stay so for ever."""
+
+    def work() -> None:
+        raise error
+
+    outcome = outcome_of(work, pytest.fail)
+    assert (outcome.done, outcome.errors) == ([], [error])
+    assert outcome.broken == ([error] if isinstance(error, AssertionError) else [])
+    logged = [record.exc_info for record in caplog.records]
+    assert logged == ([] if isinstance(error, OSError) else [(type(error), error, ANY)])
+
+
+@BOTH
+def test_work_that_succeeds_calls_back_once(outcome_of: OutcomeOf) -> None:
+    """The two ports would differ where tests use the one and brokers the other."""
+    outcome = outcome_of(lambda: 7, lambda _: None)
+    assert (outcome.done, outcome.errors, outcome.broken) == ([7], [], [])
+
+
+@BOTH
+def test_an_assertion_of_a_callback_ends_the_broker(outcome_of: OutcomeOf) -> None:
+    """It would be a line in the log, and the broker go on with state that is not true."""
+
+    def on_done(_: object) -> None:
+        raise AssertionError("two and two")
+
+    outcome = outcome_of(lambda: 7, on_done)
+    assert [str(error) for error in outcome.broken] == ["two and two"]
+    assert (outcome.done, outcome.errors) == ([7], [])
+
+
+def test_a_callback_that_raises_is_logged_and_ends_its_work(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A stop would wait for ever for work that has ended."""
+
+    def on_done(_: object) -> None:
+        raise KeyError("ours")
+
+    assert threaded_outcome(lambda: 7, on_done).broken == []
+    assert "KeyError: 'ours'" in caplog.text
 
 
 def test_workers_hand_over_on_the_callers_thread() -> None:
