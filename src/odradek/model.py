@@ -4,6 +4,7 @@ Immutable, comparable, hashable, and free of behaviour. They live on the ground 
 that two floors can talk about the same thing without importing each other.
 """
 
+from enum import Enum
 from typing import Final, NamedTuple
 
 NO_PRODUCER_ID: Final = -1
@@ -17,6 +18,20 @@ NO_LEADER_EPOCH: Final = -1
 GROUP_METADATA_TOPIC: Final = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
 INTERNAL_TOPICS: Final = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC})
+
+
+class AppendOrigin(Enum):
+    """Who wants records in a log, which decides what is asked of them.
+
+    CLIENT: a producer; everything is checked. COORDINATOR: this broker's own coordinators, for
+    records of groups and transactions and for the markers that end transactions; they write
+    internal topics and control records, and number nothing. REPLICATION: the leader, whose log
+    is copied as it is.
+    """
+
+    CLIENT = "client"
+    COORDINATOR = "coordinator"
+    REPLICATION = "replication"
 
 
 class TopicPartition(NamedTuple):

@@ -23,7 +23,8 @@ import pytest
 from tests.unit.replication.fakes import Cluster, batch
 
 from odradek.errors import BrokerError, ErrorCode
-from odradek.model import TopicPartition
+from odradek.model import AppendOrigin, TopicPartition
+from odradek.replication.append import AppendRequest
 from odradek.replication.fetch import FetchInfo, FetchParams
 
 STORIES = sorted((Path(__file__).parent / "testdata" / "replication").glob("*.txt"))
@@ -76,9 +77,10 @@ class Teller:
             self.answers.append(f"{name}: {result.error_code.name} offset={result.base_offset}")
 
         records = batch(value.encode())
-        self.cluster.replicas.append_records(
-            int(acks), int(timeout_ms), False, [(PARTITION, records)], on_done
+        request = AppendRequest(
+            int(acks), int(timeout_ms), AppendOrigin.CLIENT, [(PARTITION, records)], on_done
         )
+        self.cluster.replicas.append_records([request])
 
     def _fetch(self, name, offset, replica="-1", max_wait_ms="0", min_bytes="1", start="0"):
         def on_done(results):

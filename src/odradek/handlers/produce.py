@@ -22,7 +22,7 @@ from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
 from odradek.handlers.topic_names import CurrentLeaders, topic_name
-from odradek.model import TopicPartition
+from odradek.model import AppendOrigin, TopicPartition
 from odradek.protocol.primitives import Buffer
 from odradek.protocol.produce import (
     ProducePartitionResponse,
@@ -41,6 +41,7 @@ ZSTD_VERSION: Final = 7
 CURRENT_LEADER_VERSION: Final = 10
 
 # Of a batch of magic 2: length (at 8), magic (at 16), the lower byte of the attributes (at 22).
+_CLIENT: Final = AppendOrigin.CLIENT
 _PEEK: Final = Struct(">8xi4xB5xB")
 _LOG_OVERHEAD_BYTES: Final = 12
 _HEADER_BYTES: Final = 61
@@ -57,7 +58,7 @@ def handle(context: HandlerContext, request: Request) -> None:
     on_done = request.guard(reply.on_appended) if body.acks == ACKS_ALL else reply.on_appended
     exchange.batched = True
     context.produce_batch.add(
-        AppendRequest(body.acks, body.timeout_ms, False, reply.entries, on_done)
+        AppendRequest(body.acks, body.timeout_ms, _CLIENT, reply.entries, on_done)
     )
 
 

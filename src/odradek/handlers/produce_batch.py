@@ -27,4 +27,4 @@ class ProduceBatch:
         queued = self._queued
         if queued:
             self._queued = []
-            replicas.append_batched(queued)
+            replicas.append_records(queued)

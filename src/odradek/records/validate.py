@@ -15,7 +15,7 @@ from typing import Final
 
 from odradek.config.topic import LogConfig
 from odradek.errors import BrokerError, ErrorCode
-from odradek.model import NO_TIMESTAMP
+from odradek.model import NO_TIMESTAMP, AppendOrigin
 from odradek.records.batch import (
     CODEC_MASK,
     CREATE_TIME,
@@ -43,6 +43,7 @@ _LARGEST: Final = (1 << 63) - 1
 _USUAL: Final = 1 << 60
 _NO_CODEC: Final = 0
 _LAST_CODEC: Final = 4
+_CLIENT: Final = AppendOrigin.CLIENT
 
 
 class BatchRules:
@@ -187,12 +188,12 @@ class ValidMessages(ValidRecords):
 
 
 def validate_produced(
-    buffer: Buffer, rules: BatchRules, now_ms: int, *, from_client: bool = True
+    buffer: Buffer, rules: BatchRules, now_ms: int, origin: AppendOrigin = _CLIENT
 ) -> ValidRecords:
     """Checks what a produce request holds for one partition and fits it to the topic.
 
-    `buffer` is changed in place where it is writable, else copied. Without `from_client` the
-    broker itself writes: control batches and base offsets other than 0 are its right.
+    `buffer` is changed in place where it is writable, else copied. Control batches and
+    base offsets other than 0 are the right of the broker's own coordinators.
 
     Raises:
         CorruptRecords: lengths, magic, checksum or codec say that the bytes are damaged.
@@ -212,7 +213,7 @@ def validate_produced(
     for header in headers:
         _check_size(header.size_bytes, rules)
     if first.magic == 2:
-        valid = _validate_batch(buffer, data, headers, rules, now_ms, from_client)
+        valid = _validate_batch(buffer, data, headers, rules, now_ms, origin)
     else:
         valid = _validate_messages(data, headers, rules, now_ms)
     if valid.data is not buffer:
@@ -236,7 +237,7 @@ def _validate_batch(
     headers: list[BatchHeader],
     rules: BatchRules,
     now_ms: int,
-    from_client: bool,
+    origin: AppendOrigin,
 ) -> ValidRecords:
     """`buffer` is one batch, `data` a copy of it."""
     header = headers[0]
@@ -244,7 +245,7 @@ def _validate_batch(
     # Not by way of the enumeration: that alone would cost more than the walk.
     if header.codec > _LAST_CODEC:
         raise UnsupportedCompression(header.codec)
-    if from_client:
+    if origin is _CLIENT:
         _check_client_header(header)
     records, start = data, HEADER_BYTES
     if header.codec != _NO_CODEC:

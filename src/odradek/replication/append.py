@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from odradek.errors import BrokerError, ErrorCode
-from odradek.model import NO_TIMESTAMP, UNKNOWN_OFFSET, TopicPartition
+from odradek.model import NO_TIMESTAMP, UNKNOWN_OFFSET, AppendOrigin, TopicPartition
 from odradek.records.errors import InvalidRecords
 from odradek.storage.log.offset_metadata import LogAppendInfo
 
@@ -62,19 +62,23 @@ class AppendRequest:
     `entries` pairs a partition with the batches for it; the views are stamped in place and
     must stay valid until the call that was handed the request returns. `required_acks` is
     -1, 0 or 1; anything else answers INVALID_REQUIRED_ACKS. `on_done` is called exactly
-    once, at once or when the replicas have it or `timeout_ms` is over.
+    once, at once or when the replicas have it or `timeout_ms` is over. `origin` says what is
+    checked, and whether internal topics may be written; `transaction_version` is that of the
+    end markers among the batches.
     """
 
     def __init__(
         self,
         required_acks: int,
         timeout_ms: int,
-        internal_topics_allowed: bool,
+        origin: AppendOrigin,
         entries: Sequence[tuple[TopicPartition, memoryview]],
         on_done: OnAppended,
+        transaction_version: int = 0,
     ) -> None:
         self.required_acks = required_acks
         self.timeout_ms = timeout_ms
-        self.internal_topics_allowed = internal_topics_allowed
+        self.origin = origin
         self.entries = entries
         self.on_done = on_done
+        self.transaction_version = transaction_version

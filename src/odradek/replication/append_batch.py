@@ -10,9 +10,10 @@ for it and nothing else.
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 from odradek.errors import BrokerError, ErrorCode
-from odradek.model import INTERNAL_TOPICS, TopicPartition
+from odradek.model import INTERNAL_TOPICS, AppendOrigin, TopicPartition
 from odradek.replication.append import (
     ACKS_ALL,
     ACKS_LEADER,
@@ -22,6 +23,10 @@ from odradek.replication.append import (
 from odradek.replication.partition import Partition
 from odradek.replication.partition_table import PartitionTable
 from odradek.replication.purgatories import APPEND, COMMITTED, ReplicationPurgatories
+
+# What goes to a log in one call: one partition, one origin, one version of transactions.
+_Key = tuple[TopicPartition, AppendOrigin, int]
+_CLIENT: Final = AppendOrigin.CLIENT
 
 
 class _Entry:
@@ -45,39 +50,40 @@ class BatchAppender:
     def append(self, requests: Sequence[AppendRequest]) -> list[list[AppendResult]]:
         """Appends everything; one list of results a request, in the order of its entries."""
         answers: list[list[AppendResult]] = []
-        by_partition: dict[tuple[TopicPartition, bool], list[_Entry]] = {}
+        by_partition: dict[_Key, list[_Entry]] = {}
         for request in requests:
             results: list[AppendResult] = []
             acks = request.required_acks
             acks_are_legal = ACKS_ALL <= acks <= ACKS_LEADER
-            internal = request.internal_topics_allowed
+            from_client = request.origin is _CLIENT
             for topic_partition, batches in request.entries:
                 result = AppendResult(topic_partition)
                 results.append(result)
                 if not acks_are_legal:
                     result.fail(BrokerError(ErrorCode.INVALID_REQUIRED_ACKS))
-                elif not internal and topic_partition.topic in INTERNAL_TOPICS:
+                elif from_client and topic_partition.topic in INTERNAL_TOPICS:
                     result.fail(_internal_topic(topic_partition))
                 else:
-                    key = (topic_partition, internal)
+                    key = (topic_partition, request.origin, request.transaction_version)
                     entries = by_partition.get(key)
                     if entries is None:
                         by_partition[key] = entries = []
                     entries.append(_Entry(result, batches, acks))
             answers.append(results)
         for key, entries in by_partition.items():
-            self._append_to(key[0], entries, key[1])
+            self._append_to(key, entries)
         return answers
 
-    def _append_to(
-        self, topic_partition: TopicPartition, entries: list[_Entry], internal: bool
-    ) -> None:
+    def _append_to(self, key: _Key, entries: list[_Entry]) -> None:
+        topic_partition, origin, transaction_version = key
         try:
             partition = self._partitions.get(topic_partition)
             admitted = _admit(partition, entries)
             if not admitted:
                 return
-            outcomes = partition.append_to_leader([each.batches for each in admitted], internal)
+            outcomes = partition.append_to_leader(
+                [each.batches for each in admitted], origin, transaction_version
+            )
         except BrokerError as error:
             _fail_all(entries, error)
             return

@@ -22,7 +22,13 @@ from odradek.clock import Clock
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.image import PartitionImage
 from odradek.metadata.store import PartitionChange
-from odradek.model import NO_LEADER, NO_LEADER_EPOCH, UNKNOWN_OFFSET, TopicPartition
+from odradek.model import (
+    NO_LEADER,
+    NO_LEADER_EPOCH,
+    UNKNOWN_OFFSET,
+    AppendOrigin,
+    TopicPartition,
+)
 from odradek.replication.fetch import (
     ISOLATION_LOG_END,
     ISOLATION_TXN_COMMITTED,
@@ -33,7 +39,7 @@ from odradek.replication.fetch import (
 from odradek.replication.in_sync_replicas import InSyncReplicas
 from odradek.replication.keys import operation_key
 from odradek.replication.replica_states import EpochEndOffset, ReadableEnd
-from odradek.storage.log.log import AppendOrigin, Log
+from odradek.storage.log.log import Log
 from odradek.storage.log.offset_metadata import LogAppendInfo, LogOffsetMetadata
 
 logger = logging.getLogger(__name__)
@@ -165,7 +171,7 @@ class Partition:
     # Appending
 
     def append_to_leader(
-        self, batches: Sequence[memoryview], internal: bool
+        self, batches: Sequence[memoryview], origin: AppendOrigin, transaction_version: int
     ) -> list[LogAppendInfo | BrokerError]:
         """Appends several requests' batches at once; each gets its own outcome.
 
@@ -174,8 +180,9 @@ class Partition:
         Raises:
             BrokerError: this broker cannot append at all (not leader, storage).
         """
-        origin = AppendOrigin.COORDINATOR if internal else AppendOrigin.CLIENT
-        return self.leader_log().append_as_leader(batches, self.leader_epoch, origin=origin)
+        return self.leader_log().append_as_leader(
+            batches, self.leader_epoch, origin, transaction_version
+        )
 
     def refuse_under_min_in_sync(self) -> BrokerError | None:
         """Why an append with acks=all must not even begin, if so."""

@@ -19,7 +19,7 @@ from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.image import MetadataDelta, MetadataImage, PartitionImage
 from odradek.metadata.store import MetadataStore, PartitionChange
 from odradek.model import INTERNAL_TOPICS, TopicPartition
-from odradek.replication.append import ACKS_ALL, AppendRequest, AppendResult, OnAppended
+from odradek.replication.append import ACKS_ALL, AppendRequest, AppendResult
 from odradek.replication.append_batch import BatchAppender
 from odradek.replication.delayed_delete_records import (
     DelayedDeleteRecords,
@@ -160,20 +160,7 @@ class ReplicaManager(ReplicaStates):
 
     # Appending
 
-    def append_records(
-        self,
-        required_acks: int,
-        timeout_ms: int,
-        internal_topics_allowed: bool,
-        entries: Sequence[tuple[TopicPartition, memoryview]],
-        on_done: OnAppended,
-    ) -> None:
-        """Appends one request; `on_done` is called once, at once or later (see `AppendRequest`)."""
-        self.append_batched(
-            [AppendRequest(required_acks, timeout_ms, internal_topics_allowed, entries, on_done)]
-        )
-
-    def append_batched(self, requests: Sequence[AppendRequest]) -> None:
+    def append_records(self, requests: Sequence[AppendRequest]) -> None:
         """Appends several requests with one write per partition, then answers each.
 
         The entries' views are not looked at any more when this returns.

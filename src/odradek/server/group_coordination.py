@@ -25,9 +25,9 @@ from odradek.coordinator.services import GroupServices, ShardServices
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata.image import MetadataDelta
-from odradek.model import GROUP_METADATA_TOPIC, TopicPartition
+from odradek.model import GROUP_METADATA_TOPIC, AppendOrigin, TopicPartition
 from odradek.purgatory import DelayedOperationPurgatory
-from odradek.replication.append import ACKS_ALL, AppendResult
+from odradek.replication.append import ACKS_ALL, AppendRequest, AppendResult
 from odradek.replication.maintenance import PeriodicTask
 from odradek.replication.replica_manager import ReplicaManager
 from odradek.timer import Timer
@@ -58,7 +58,8 @@ class ReplicatedLog(PartitionWriter):
             )
 
         entries = [(TopicPartition(self._topic, partition), memoryview(batch))]
-        self._replicas.append_records(ACKS_ALL, NEVER_MS, True, entries, on_done)
+        request = AppendRequest(ACKS_ALL, NEVER_MS, AppendOrigin.COORDINATOR, entries, on_done)
+        self._replicas.append_records([request])
 
     def bounds(self, partition: int) -> LogBounds:
         """See `PartitionWriter`."""

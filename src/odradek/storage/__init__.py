@@ -10,7 +10,7 @@ from odradek.storage.files import File, FileSystem, OsFileSystem
 from odradek.storage.index.offset_index import OffsetIndex
 from odradek.storage.index.time_index import TimeIndex
 from odradek.storage.log.leader_epochs import LeaderEpochCache
-from odradek.storage.log.log import AppendOrigin, Log
+from odradek.storage.log.log import Log
 from odradek.storage.log.offset_metadata import (
     AbortedTransaction,
     LogAppendInfo,
@@ -25,7 +25,6 @@ from odradek.storage.producers.producer_state import ProducerState, ProducerStat
 
 __all__ = [
     "AbortedTransaction",
-    "AppendOrigin",
     "File",
     "FileSystem",
     "LeaderEpochCache",

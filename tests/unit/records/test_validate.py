@@ -4,6 +4,7 @@ import pytest
 
 from odradek.config.topic import LogConfig
 from odradek.errors import BrokerError, ErrorCode
+from odradek.model import AppendOrigin
 from odradek.records.batch import parse_header, split_batches
 from odradek.records.builder import RecordBatchBuilder, assemble_batch, build_end_marker
 from odradek.records.compression import Compression, compress
@@ -153,7 +154,7 @@ def test_what_only_the_broker_may_write() -> None:
     )
     assert refused(marker).code is ErrorCode.INVALID_RECORD
     rules = BatchRules(codec=Compression.GZIP, requires_keys=True)
-    valid = validate_produced(marker, rules, NOW_MS, from_client=False)
+    valid = validate_produced(marker, rules, NOW_MS, AppendOrigin.COORDINATOR)
     assert valid.batches[0].codec == Compression.NONE
 
 

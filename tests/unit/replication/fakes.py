@@ -21,10 +21,10 @@ from odradek.metadata.image import (
     TopicImage,
 )
 from odradek.metadata.store import PartitionChange
-from odradek.model import TopicPartition
+from odradek.model import AppendOrigin, TopicPartition
 from odradek.records.builder import RecordBatchBuilder
 from odradek.records.compression import Compression
-from odradek.replication.append import AppendResult
+from odradek.replication.append import AppendRequest, AppendResult
 from odradek.replication.fetch import (
     ISOLATION_LOG_END,
     ISOLATION_TXN_COMMITTED,
@@ -234,13 +234,13 @@ class Cluster:
         *values: bytes,
         acks: int = 1,
         timeout_ms: int = 500,
-        internal: bool = False,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
     ) -> list[AppendResult]:
         """Appends one batch; the list is empty until the answer is there."""
         answers: list[AppendResult] = []
-        self.replicas.append_records(
-            acks, timeout_ms, internal, [(topic_partition, batch(*values))], answers.extend
-        )
+        entries = [(topic_partition, batch(*values))]
+        request = AppendRequest(acks, timeout_ms, origin, entries, answers.extend)
+        self.replicas.append_records([request])
         return answers
 
     def fetch(

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.replication.fakes import Cluster
 
 from odradek.errors import BrokerError, ErrorCode
-from odradek.model import GROUP_METADATA_TOPIC, TopicPartition
+from odradek.model import GROUP_METADATA_TOPIC, AppendOrigin, TopicPartition
 from odradek.replication.append import AppendRequest
 from odradek.replication.delayed_delete_records import DeleteRecordsResult
 from odradek.replication.fetch import FetchInfo, FetchParams
@@ -61,14 +61,14 @@ def test_several_requests_are_one_append_and_keep_their_order(cluster, batch):
         return AppendRequest(
             acks,
             500,
-            False,
+            AppendOrigin.CLIENT,
             entries,
             lambda results: answers.append([(r.error_code, r.base_offset) for r in results]),
         )
 
     broken = batch(b"x")
     broken[30] ^= 1
-    cluster.replicas.append_batched(
+    cluster.replicas.append_records(
         [
             request((A, batch(b"1")), (B, batch(b"2"))),
             request((A, broken)),
@@ -102,7 +102,9 @@ def test_internal_topics_are_for_the_broker_alone(cluster):
     cluster.create(GROUP_METADATA_TOPIC)
     internal = TopicPartition(GROUP_METADATA_TOPIC, 0)
     assert codes(cluster.produce(internal, b"a")) == [ErrorCode.INVALID_TOPIC_EXCEPTION]
-    assert codes(cluster.produce(internal, b"a", internal=True)) == [ErrorCode.NONE]
+    assert codes(cluster.produce(internal, b"a", origin=AppendOrigin.COORDINATOR)) == [
+        ErrorCode.NONE
+    ]
 
 
 def test_too_few_in_sync_replicas_refuse_acks_all_only(cluster):
@@ -115,7 +117,10 @@ def test_too_few_in_sync_replicas_refuse_acks_all_only(cluster):
 def test_what_appends_nothing_does_not_wait(cluster):
     """Acks of all replicas for no record: nobody would ever wake it."""
     answers: list[list[ErrorCode]] = []
-    cluster.replicas.append_records(-1, 500, False, [], lambda each: answers.append(codes(each)))
+    nothing = AppendRequest(
+        -1, 500, AppendOrigin.CLIENT, [], lambda each: answers.append(codes(each))
+    )
+    cluster.replicas.append_records([nothing])
     assert answers == [[]]
     assert codes(cluster.produce(B, b"a", acks=-1)) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert cluster.replicas.purgatories.produce.delayed == 0

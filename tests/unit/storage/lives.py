@@ -14,7 +14,7 @@ from tests.unit.storage.conftest import World
 from odradek.config.topic import LogConfig, parse_topic_settings
 from odradek.errors import BrokerError, LogDirFailure
 from odradek.kafka_files.check import DirectoryCheck, KnownPartition
-from odradek.model import TopicPartition
+from odradek.model import AppendOrigin, TopicPartition
 from odradek.records.batch import split_batches
 from odradek.records.builder import RecordBatchBuilder, build_end_marker
 from odradek.records.reader import read_batch
@@ -192,7 +192,7 @@ class Life:
 
     def finish(self, marker: memoryview) -> None:
         log = self.log(ORDERS)
-        (info,) = log.append_as_leader([marker], self.epoch, origin="coordinator")
+        (info,) = log.append_as_leader([marker], self.epoch, AppendOrigin.COORDINATOR)
         if isinstance(info, BrokerError):
             raise info
         self.promises[ORDERS].end = log.log_end_offset

@@ -7,6 +7,7 @@ import pytest
 from tests.unit.storage.conftest import ORDERS, read_records
 
 from odradek.errors import BrokerError
+from odradek.model import AppendOrigin
 from odradek.records.batch import split_batches
 from odradek.records.builder import RecordBatchBuilder, build_end_marker
 from odradek.records.legacy import build_message_set
@@ -55,7 +56,7 @@ def marker(world, log, producer_id, *, commit):
         producer_epoch=0,
         coordinator_epoch=1,
     )
-    log.append_as_leader([memoryview(bytearray(data))], 0, origin="coordinator")
+    log.append_as_leader([memoryview(bytearray(data))], 0, AppendOrigin.COORDINATOR)
     log.update_high_watermark(log.log_end_offset)
 
 

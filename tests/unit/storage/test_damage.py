@@ -22,7 +22,7 @@ from tests.unit.storage.conftest import Batches, World, read_records
 
 from odradek.config.topic import LogConfig, parse_topic_settings
 from odradek.errors import BrokerError, LogDirFailure
-from odradek.model import TopicPartition
+from odradek.model import AppendOrigin, TopicPartition
 from odradek.records.batch import split_batches
 from odradek.records.builder import build_end_marker
 from odradek.records.errors import CorruptRecords
@@ -154,7 +154,7 @@ class Directory:
                 self._append(log, b"gone", 0, 3, 0, is_transactional=True)
                 self.world.advance(10)
                 marker = abort_marker(self.world, 3)
-                log.append_as_leader([marker], 0, origin="coordinator")
+                log.append_as_leader([marker], 0, AppendOrigin.COORDINATOR)
             self.world.advance(10)
 
     def _append(self, log, value, epoch, producer_id, sequence, **options) -> None:
@@ -393,7 +393,7 @@ def strangers(tmp_path, world, batches) -> Iterator[str]:
         world.advance(7)
     batch = batches(b"", producer_id=5, base_sequence=0, is_transactional=True)
     log.append_as_leader([batch], 9)
-    log.append_as_leader([abort_marker(world, 5)], 9, origin="coordinator")
+    log.append_as_leader([abort_marker(world, 5)], 9, AppendOrigin.COORDINATOR)
     manager.shutdown()
     yield f"{other.directories[0]}/payments-0"
     other.crash(manager)

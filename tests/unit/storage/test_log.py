@@ -6,7 +6,7 @@ import os
 import pytest
 
 from odradek.errors import BrokerError, ErrorCode
-from odradek.model import TopicPartition
+from odradek.model import AppendOrigin, TopicPartition
 from odradek.records.batch import split_batches
 from odradek.records.builder import build_end_marker
 from odradek.storage import LogAppendInfo
@@ -226,10 +226,10 @@ def test_transactions_and_the_last_stable_offset(world, batches):
     log.append_as_leader([data(1), data(2), batches(b"plain")], 0)
     log.update_high_watermark(3)
     assert log.last_stable_offset == 0
-    log.append_as_leader([end(1, False)], 0, origin="coordinator")
+    log.append_as_leader([end(1, False)], 0, AppendOrigin.COORDINATOR)
     log.update_high_watermark(4)
     assert log.last_stable_offset == 1
-    log.append_as_leader([end(2, True)], 0, origin="coordinator")
+    log.append_as_leader([end(2, True)], 0, AppendOrigin.COORDINATOR)
     assert log.last_stable_offset == 1
     log.update_high_watermark(5)
     assert log.last_stable_offset == 5
@@ -330,6 +330,48 @@ def test_a_full_disk_refuses_one_append(world, batches, values):
     files.is_full = False
     assert codes(log.append_as_leader(send(1, 2, 3), 0)) == [ErrorCode.NONE] * 3
     assert values(log) == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_batch_is_not_written_without_the_one_that_it_follows(world, batches, values):
+    """The log would have the second without the first, whose retry is then out of order."""
+    files = FaultyFileSystem()
+    log = world.log(world.start(files), segment_bytes="1000")
+
+    def send(sequence, size_bytes):
+        return batches(b"%d" % sequence * size_bytes, producer_id=9, base_sequence=sequence)
+
+    log.append_as_leader([send(0, 300)], 0)
+    files.errno = errno.ENOSPC
+    files.fail_at = files.operations + 1
+    # The third does not fit beside the second, which the disk refuses, but without it.
+    results = log.append_as_leader([send(1, 300), send(2, 400)], 0)
+    assert codes(results) == [
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ]
+    assert codes(log.append_as_leader([send(1, 300), send(2, 400)], 0)) == [ErrorCode.NONE] * 2
+    assert [value[:1] for value in values(log)] == [b"0", b"1", b"2"]
+
+
+def test_nothing_is_acknowledged_after_the_disk_has_failed(world, batches):
+    """A batch would be acknowledged on a directory that was just given up."""
+    files = FaultyFileSystem()
+    log = world.log(world.start(files), segment_bytes="1000")
+    log.append_as_leader([batches(b"x" * 300)], 0)
+    files.fail_at = files.operations + 1
+    results = log.append_as_leader([batches(b"y" * 300), batches(b"z" * 400)], 0)
+    assert codes(results) == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
+    assert world.failed == world.directories
+
+
+def test_a_coordinator_may_commit_twice_in_a_transaction(world, batches):
+    """Offsets that a transaction commits a second time would be dropped as a retry."""
+    log = world.log()
+    commits = [
+        batches(b"%d" % n, producer_id=9, base_sequence=-1, is_transactional=True) for n in range(2)
+    ]
+    results = log.append_as_leader(commits, 0, AppendOrigin.COORDINATOR)
+    assert [(each.first_offset, each.duplicate) for each in results] == [(0, False), (1, False)]
 
 
 def test_a_full_disk_while_indexing_takes_the_append_back(world, batches, values):

@@ -3,6 +3,7 @@
 import pytest
 
 from odradek.errors import BrokerError, ErrorCode
+from odradek.model import AppendOrigin
 from odradek.records.batch import BatchHeader
 from odradek.storage.producers.producer_snapshot import (
     CorruptSnapshot,
@@ -11,6 +12,9 @@ from odradek.storage.producers.producer_snapshot import (
 )
 from odradek.storage.producers.producer_state import MAX_SEQUENCE, ProducerStateManager
 
+CLIENT = AppendOrigin.CLIENT
+COORDINATOR = AppendOrigin.COORDINATOR
+REPLICATION = AppendOrigin.REPLICATION
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
 
@@ -38,14 +42,14 @@ def producers() -> ProducerStateManager:
 
 def take(producers: ProducerStateManager, *headers: BatchHeader) -> None:
     for one in headers:
-        assert producers.check(one, False) is None
+        assert producers.check(one, CLIENT, False) is None
         producers.update(one)
     producers.commit()
 
 
 def refused(producers: ProducerStateManager, one: BatchHeader, virgin: bool = False) -> ErrorCode:
     with pytest.raises(BrokerError) as caught:
-        producers.check(one, virgin)
+        producers.check(one, CLIENT, virgin)
     return caught.value.code
 
 
@@ -53,7 +57,7 @@ def test_the_last_five_batches_are_known_again(producers):
     """A retry would be written twice."""
     take(producers, *[header(n * 2, 2, offset=n * 2) for n in range(6)])
     for n in range(1, 6):
-        duplicate = producers.check(header(n * 2, 2), False)
+        duplicate = producers.check(header(n * 2, 2), CLIENT, False)
         assert duplicate is not None
         assert (duplicate.first_offset, duplicate.last_offset) == (n * 2, n * 2 + 1)
 
@@ -82,7 +86,7 @@ def test_sequences_wrap(producers):
 def test_a_batch_may_cross_the_wrap(producers):
     """The batch that wraps would make its successor out of order."""
     take(producers, header(MAX_SEQUENCE - 1, 4), header(2, 1, offset=4))
-    duplicate = producers.check(header(MAX_SEQUENCE - 1, 4), False)
+    duplicate = producers.check(header(MAX_SEQUENCE - 1, 4), CLIENT, False)
     assert duplicate is not None
 
 
@@ -98,7 +102,7 @@ def test_epochs_only_rise_and_begin_at_zero(producers):
 def test_an_unknown_producer_may_begin_anywhere_but_in_a_virgin_log(producers):
     """A producer whose state expired would be stuck; a lost first batch go unnoticed."""
     assert refused(producers, header(5), virgin=True) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert producers.check(header(0), True) is None
+    assert producers.check(header(0), CLIENT, True) is None
     take(producers, header(5))
 
 
@@ -165,8 +169,8 @@ def test_a_snapshot_brings_back_the_last_batch(producers):
     assert again.first_unstable_offset == 23
     state = again.get(9)
     assert (state.epoch, state.last_sequence, state.last_timestamp) == (4, 1, 77)
-    assert again.check(header(MAX_SEQUENCE, 3, epoch=4), False).first_offset == 20
-    assert again.check(header(2, epoch=4), False) is None
+    assert again.check(header(MAX_SEQUENCE, 3, epoch=4), CLIENT, False).first_offset == 20
+    assert again.check(header(2, epoch=4), CLIENT, False) is None
 
 
 def test_a_broken_snapshot_is_noticed(producers):
@@ -181,3 +185,63 @@ def test_a_broken_snapshot_is_noticed(producers):
         flipped[position] ^= 0x10
         with pytest.raises(CorruptSnapshot):
             decode_snapshot(bytes(flipped))
+
+
+def test_commits_of_a_coordinator_have_no_sequence_and_are_no_duplicates(producers):
+    """The second commit of offsets in a transaction would be dropped as a retry of the first."""
+    for offset in range(3):
+        one = header(-1, offset=offset, attributes=TRANSACTIONAL)
+        assert producers.check(one, COORDINATOR, False) is None
+        producers.update(one)
+    stale = header(-1, epoch=-1, attributes=TRANSACTIONAL)
+    with pytest.raises(BrokerError) as caught:
+        producers.check(stale, COORDINATOR, False)
+    assert caught.value.code == ErrorCode.INVALID_PRODUCER_EPOCH
+    again = ProducerStateManager("orders-0")
+    again.load(decode_snapshot(encode_snapshot(producers.active())), 3)
+    assert again.get(9).last_offset == 2
+
+
+def test_what_the_leader_has_taken_a_follower_takes(producers):
+    """A follower that checks for itself could stop for ever where its leader went on."""
+    take(producers, header(4, epoch=3))
+    for one in (header(4, epoch=3), header(9, epoch=3), header(7, epoch=1)):
+        assert producers.check(one, REPLICATION, True) is None
+    producers.check_marker(header(-1, epoch=1), -1, REPLICATION, 2)
+
+
+def test_records_outside_of_an_open_transaction_are_refused(producers):
+    """They would be hidden with the transaction, and be lost to readers when it aborts."""
+    take(producers, header(0, attributes=TRANSACTIONAL))
+    assert refused(producers, header(1)) == ErrorCode.INVALID_TXN_STATE
+    assert producers.check(header(1, attributes=TRANSACTIONAL), CLIENT, False) is None
+
+
+def test_a_replaced_coordinator_cannot_end_a_transaction(producers):
+    """A zombie would commit what its successor has aborted."""
+    take(producers, header(0, attributes=TRANSACTIONAL))
+    end = header(-1, offset=1, attributes=TRANSACTIONAL | CONTROL)
+    producers.check_marker(end, 5, COORDINATOR, 0)
+    producers.complete(end, False, 5)
+    with pytest.raises(BrokerError) as caught:
+        producers.check_marker(end, 4, COORDINATOR, 0)
+    assert caught.value.code == ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    producers.check_marker(end, 6, COORDINATOR, 0)
+
+
+@pytest.mark.parametrize(
+    ("version", "epoch", "is_taken"),
+    [(0, 2, False), (0, 3, True), (1, 3, True), (2, 3, False), (2, 4, True)],
+)
+def test_the_epoch_of_an_end_marker_by_the_version_of_transactions(
+    producers, version, epoch, is_taken
+):
+    """A marker that comes late would end the producer's next transaction."""
+    take(producers, header(0, epoch=3, attributes=TRANSACTIONAL))
+    end = header(-1, epoch=epoch, attributes=TRANSACTIONAL | CONTROL)
+    if is_taken:
+        producers.check_marker(end, 0, COORDINATOR, version)
+        return
+    with pytest.raises(BrokerError) as caught:
+        producers.check_marker(end, 0, COORDINATOR, version)
+    assert caught.value.code == ErrorCode.INVALID_PRODUCER_EPOCH

@@ -5,6 +5,7 @@ import os
 import pytest
 
 from odradek.errors import BrokerError
+from odradek.model import AppendOrigin
 from odradek.records.builder import build_end_marker
 from odradek.testing.faulty_files import Crashed, FaultyFileSystem
 
@@ -197,7 +198,7 @@ def test_open_transactions_survive_a_crash(world, batches):
         producer_epoch=0,
         coordinator_epoch=5,
     )
-    log.append_as_leader([memoryview(bytearray(marker))], 0, origin="coordinator")
+    log.append_as_leader([memoryview(bytearray(marker))], 0, AppendOrigin.COORDINATOR)
     path = log.segments.active.file.path.replace(".log", ".txnindex")
     for damage in (b"", b"\xff" * 34, bytes(35), None):
         world.crash(manager)

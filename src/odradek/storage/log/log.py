@@ -17,13 +17,12 @@ in `local_log`, opening and recovery in `loading`.
 """
 
 from collections.abc import Callable, Sequence
-from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
 from odradek.config.topic import LogConfig
 from odradek.errors import BrokerError, ErrorCode
-from odradek.model import TopicPartition
+from odradek.model import AppendOrigin, TopicPartition
 from odradek.records.batch import BatchHeader, Buffer, split_batches
 from odradek.records.errors import CorruptRecords
 from odradek.records.validate import BatchRules, ValidRecords, validate_produced
@@ -54,14 +53,8 @@ AppendResult = LogAppendInfo | BrokerError
 NEVER_MS: Final = 2**63 - 1
 
 
-class AppendOrigin(StrEnum):
-    """Who wants to append: the broker's own coordinators may write control batches."""
-
-    CLIENT = "client"
-    COORDINATOR = "coordinator"
-
-
 _CLIENT: Final = AppendOrigin.CLIENT
+_REPLICATION: Final = AppendOrigin.REPLICATION
 
 
 class Log(LocalLog):
@@ -142,31 +135,33 @@ class Log(LocalLog):
         self,
         batches: Sequence[memoryview],
         leader_epoch: int,
-        *,
-        origin: str = _CLIENT,
+        origin: AppendOrigin = _CLIENT,
+        transaction_version: int = 0,
     ) -> list[AppendResult]:
         """Appends the records of many produce requests; one result for each, in order.
 
         Every view is one request's records, writable and valid until this returns: offsets,
         leader epoch and (by topic) timestamps are stamped in place. A refused one does not
-        hold up the others. Never raises a BrokerError: errors are values here.
+        hold up the others. Never raises a BrokerError: errors are values here. End markers are
+        checked by the rules of the `transaction_version` that their coordinator names.
         """
         failure = self._unusable()
         if failure is not None:
             return [failure for _ in batches]
         results: list[AppendResult] = []
         now_ms = self.log_directory.clock.wall_ms()
-        from_client = origin == _CLIENT
         staged = Staged(self.log_end_offset)
         for records in batches:
             try:
-                valid = validate_produced(records, self._rules, now_ms, from_client=from_client)
-                duplicate = self._check_producer(valid.batches[0])
-                if duplicate is not None:
+                valid = validate_produced(records, self._rules, now_ms, origin)
+                duplicate = self._check_producer(valid, origin, transaction_version)
+                if duplicate is None and self._make_room(staged, valid, now_ms, results):
+                    # The disk may have refused the batch that this one follows.
+                    duplicate = self._check_producer(valid, origin, transaction_version)
+                if duplicate is None:
+                    results.append(self._stage(staged, valid, leader_epoch))
+                else:
                     results.append(self._duplicate_info(duplicate))
-                    continue
-                self._make_room(staged, valid, now_ms, results)
-                results.append(self._stage(staged, valid, leader_epoch))
             except BrokerError as error:
                 results.append(error)
         self._settle(staged, now_ms, results)
@@ -212,10 +207,25 @@ class Log(LocalLog):
             f"{self.topic_partition}: the log in {self.log_directory.path} is offline",
         )
 
-    def _check_producer(self, header: BatchHeader) -> BatchMetadata | None:
+    def _check_producer(
+        self, valid: ValidRecords, origin: AppendOrigin, transaction_version: int
+    ) -> BatchMetadata | None:
+        """What `ProducerStateManager.check` says of a batch that has a producer.
+
+        Raises:
+            BrokerError: as there.
+        """
+        header = valid.batches[0]
         if header.producer_id < 0:
             return None
-        return self.producers.check(header, self._is_virgin)
+        if not header.is_control:
+            return self.producers.check(header, origin, self._is_virgin)
+        marker = parse_end_marker(valid.data)
+        if marker is not None:
+            self.producers.check_marker(
+                header, marker.coordinator_epoch, origin, transaction_version
+            )
+        return None
 
     def _duplicate_info(self, batch: BatchMetadata) -> LogAppendInfo:
         return LogAppendInfo(
@@ -229,12 +239,14 @@ class Log(LocalLog):
 
     def _make_room(
         self, staged: Staged, valid: ValidRecords, now_ms: int, results: list[AppendResult]
-    ) -> None:
+    ) -> bool:
         """Rolls the segment if the records do not belong into it; writes what waits first.
+
+        Returns whether it had to: what waited is in the log then, or was refused.
 
         Raises:
             BrokerError: RECORD_LIST_TOO_LARGE; KAFKA_STORAGE_ERROR, the new segment could not
-                be made, or the last one not be read.
+                be made, the last one not be read, or the directory has failed.
         """
         size_bytes = valid.size_bytes
         if size_bytes > self._segment_bytes:
@@ -244,12 +256,15 @@ class Log(LocalLog):
                 f"segment of {self._segment_bytes}",
             )
         header = valid.batches[0]
+        if not self._should_roll(staged, header, size_bytes, now_ms):
+            return False
+        self._settle(staged, now_ms, results)
+        staged.clear(self.log_end_offset, len(results))
+        self.log_directory.check()
+        # Not if the disk has just refused what would have filled it.
         if self._should_roll(staged, header, size_bytes, now_ms):
-            self._settle(staged, now_ms, results)
-            staged.clear(self.log_end_offset, len(results))
-            # Not if the disk has just refused what would have filled it.
-            if self._should_roll(staged, header, size_bytes, now_ms):
-                self.roll()
+            self.roll()
+        return True
 
     def _should_roll(
         self, staged: Staged, header: BatchHeader, size_bytes: int, now_ms: int

@@ -15,7 +15,6 @@ from typing import Final
 
 from fastcrc import crc32
 
-from odradek.model import NO_SEQUENCE
 from odradek.storage.producers.producer_state import MAX_SEQUENCE, BatchMetadata, ProducerState
 
 _VERSION: Final = 1
@@ -80,7 +79,7 @@ def _decode_entry(
     txn_first_offset: int,
 ) -> ProducerState:
     batches = []
-    if last_sequence != NO_SEQUENCE:
+    if last_offset >= 0:
         first_sequence = (last_sequence - delta) & MAX_SEQUENCE
         first_offset = last_offset - delta
         batches.append(

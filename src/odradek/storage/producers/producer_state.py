@@ -10,6 +10,14 @@ An unknown producer may begin with any sequence: its state may have been removed
 records or after `producer.id.expiration.ms`. Only a log to which nothing was ever written is
 stricter: there the first sequence must be 0 (docs/decisions/0011-first-sequence.md).
 
+What is asked of a batch depends on where it comes from (`AppendOrigin`), as in Kafka:
+
+| origin      | retries are recognised | sequence | epoch | coordinator epoch of end markers |
+|-------------|------------------------|----------|-------|----------------------------------|
+| CLIENT      | yes                    | yes      | yes   | clients write none               |
+| COORDINATOR | no: they all have -1   | no       | yes   | yes                              |
+| REPLICATION | no                     | no       | no    | no: the leader has checked       |
+
 States are replaced, never changed. Those that an append replaced are kept until `commit`, and
 `rollback` puts them back when the disk refused it; a snapshot can be written elsewhere while
 appends go on. Open transactions are tracked here too: the first offset of the oldest one
@@ -19,12 +27,22 @@ that is undecided bounds what readers of committed data may see.
 from typing import Final
 
 from odradek.errors import BrokerError, ErrorCode
-from odradek.model import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, UNKNOWN_OFFSET
+from odradek.model import (
+    NO_PRODUCER_EPOCH,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    UNKNOWN_OFFSET,
+    AppendOrigin,
+)
 from odradek.records.batch import BatchHeader
 
 WINDOW_BATCHES: Final = 5
 MAX_SEQUENCE: Final = 0x7FFFFFFF
 NO_COORDINATOR_EPOCH: Final = -1
+# From this version of transactions on, each end marker has an epoch of its own (KIP-890).
+_EPOCH_BUMPING_VERSION: Final = 2
+_CLIENT: Final = AppendOrigin.CLIENT
+_REPLICATION: Final = AppendOrigin.REPLICATION
 
 
 class BatchMetadata:
@@ -138,28 +156,70 @@ class ProducerStateManager:
         """All producers, for DescribeProducers and snapshots."""
         return list(self._states.values())
 
-    def check(self, header: BatchHeader, log_is_virgin: bool) -> BatchMetadata | None:
-        """Whether the batch may be appended by a leader; the earlier batch if it repeats one.
+    def check(
+        self, header: BatchHeader, origin: AppendOrigin, log_is_virgin: bool
+    ) -> BatchMetadata | None:
+        """Whether a batch of records may be appended; the earlier batch if it repeats one.
 
         `log_is_virgin` says that nothing was ever written to the log.
 
         Raises:
-            BrokerError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER.
+            BrokerError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER; INVALID_TXN_STATE
+                for records outside of the producer's open transaction.
+        """
+        if origin is _REPLICATION:
+            return None
+        state = self._states.get(header.producer_id)
+        from_client = origin is _CLIENT
+        if state is None:
+            if from_client:
+                self._check_first(header, log_is_virgin)
+            return None
+        if from_client:
+            duplicate = state.duplicate_of(header)
+            if duplicate is not None:
+                return duplicate
+        if header.producer_epoch < state.epoch:
+            raise self._stale_epoch(header, state.epoch)
+        if from_client:
+            self._check_sequence(header, state)
+        if state.txn_first_offset >= 0 and not header.is_transactional:
+            raise self._refused(
+                ErrorCode.INVALID_TXN_STATE,
+                header,
+                f"its transaction has been open since offset {state.txn_first_offset}",
+            )
+        return None
+
+    def check_marker(
+        self,
+        header: BatchHeader,
+        coordinator_epoch: int,
+        origin: AppendOrigin,
+        transaction_version: int,
+    ) -> None:
+        """Whether the end marker of a transaction may be appended.
+
+        Up to transaction version 1 a marker has the epoch of the records that it decides;
+        from 2 on it has the next one, so that a late one cannot end the transaction after.
+
+        Raises:
+            BrokerError: INVALID_PRODUCER_EPOCH; TRANSACTION_COORDINATOR_FENCED for a
+                coordinator that was replaced.
         """
         state = self._states.get(header.producer_id)
-        if state is None:
-            self._check_first(header, log_is_virgin)
-            return None
-        duplicate = state.duplicate_of(header)
-        if duplicate is not None:
-            return duplicate
-        if header.producer_epoch < state.epoch:
+        if state is None or origin is _REPLICATION:
+            return
+        least = state.epoch + (1 if transaction_version >= _EPOCH_BUMPING_VERSION else 0)
+        if header.producer_epoch < least:
+            raise self._stale_epoch(header, state.epoch)
+        if coordinator_epoch < state.coordinator_epoch:
             raise self._refused(
-                ErrorCode.INVALID_PRODUCER_EPOCH, header, f"the current epoch is {state.epoch}"
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                header,
+                f"the coordinator's epoch {coordinator_epoch} is over, "
+                f"the current one is {state.coordinator_epoch}",
             )
-        if not header.is_control:
-            self._check_sequence(header, state)
-        return None
 
     def update(self, header: BatchHeader) -> None:
         """Takes in a batch that has its offsets; control batches go to `complete`."""
@@ -281,7 +341,7 @@ class ProducerStateManager:
         self._find_first_undecided()
 
     def _check_first(self, header: BatchHeader, log_is_virgin: bool) -> None:
-        if log_is_virgin and header.base_sequence > 0 and not header.is_control:
+        if log_is_virgin and header.base_sequence > 0:
             raise self._refused(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 header,
@@ -308,6 +368,11 @@ class ProducerStateManager:
             raise self._refused(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, header, f"{expected} is expected"
             )
+
+    def _stale_epoch(self, header: BatchHeader, current: int) -> BrokerError:
+        return self._refused(
+            ErrorCode.INVALID_PRODUCER_EPOCH, header, f"the current epoch is {current}"
+        )
 
     def _refused(self, code: ErrorCode, header: BatchHeader, reason: str) -> BrokerError:
         return BrokerError(
