@@ -18,7 +18,7 @@ from odradek.metadata import (
     PartitionChange,
     ResourceType,
 )
-from odradek.metadata.embedded import EmbeddedMetadataStore
+from odradek.metadata.embedded import EmbeddedMetadataStore, SharedMetadata
 from odradek.metadata.embedded.database import Database
 from odradek.metadata.embedded.journal import Journal
 from odradek.model import TopicPartition
@@ -41,12 +41,10 @@ class _Node:
     def __init__(self, journal: Journal | None = None) -> None:
         numbers = itertools.count(1)
         self.cache = MetadataCache()
-        self.store = EmbeddedMetadataStore(
-            self.cache,
-            InlineBackground(),
-            lambda size: next(numbers).to_bytes(size, "big"),
-            journal,
+        shared = SharedMetadata(
+            InlineBackground(), lambda size: next(numbers).to_bytes(size, "big"), journal
         )
+        self.store = EmbeddedMetadataStore(self.cache, shared)
         self.store.load()
         self.store.register_broker(1, (), None, _ignore)
 
@@ -104,6 +102,7 @@ def test_with_and_without_a_file(operations: list[tuple[str, str, int]]) -> None
         before = kept.cache.image
         kept.store.close()
         cache = MetadataCache()
-        again = EmbeddedMetadataStore(cache, InlineBackground(), bytes, Database(directory))
+        shared = SharedMetadata(InlineBackground(), bytes, Database(directory))
+        again = EmbeddedMetadataStore(cache, shared)
         assert _kept(again.load()) == _kept(before)
         again.close()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from odradek.config import BrokerConfig
+from odradek.config.topic import LogConfig
 from odradek.controller.answers import (
     all_partitions,
     deleted,
@@ -33,6 +34,7 @@ from odradek.controller.delayed_operations import (
 from odradek.controller.dynamic_config import DynamicBrokerConfig
 from odradek.controller.elections import plan_election
 from odradek.controller.internal_topics import wished_topic
+from odradek.controller.leader_election import LeaderElection
 from odradek.controller.results import (
     ConfigAlteration,
     ConfigEntry,
@@ -53,10 +55,17 @@ from odradek.metadata.cache import MetadataCache
 from odradek.metadata.image import (
     ConfigResource,
     MetadataDelta,
+    MetadataImage,
     PartitionImage,
     TopicImage,
 )
-from odradek.metadata.store import MetadataStore, NewPartitions, NewTopic, PartitionChange
+from odradek.metadata.store import (
+    ListenerStage,
+    MetadataStore,
+    NewPartitions,
+    NewTopic,
+    PartitionChange,
+)
 from odradek.model import TopicPartition
 from odradek.purgatory import DelayedOperationPurgatory
 
@@ -89,7 +98,8 @@ class Controller:
         self._configs: Final = ConfigPlanner(config, broker_id)
         self._create_topic_policy: Final = create_topic_policy
         self._collisions: dict[str, str] = {}
-        store.subscribe(DynamicBrokerConfig(config, broker_id).apply_delta)
+        store.subscribe(ListenerStage.SETTINGS, DynamicBrokerConfig(config, broker_id).apply_delta)
+        LeaderElection(store, broker_id, self._may_elect_unclean)
         cache.on_published(self._on_published)
         self._note_topics(cache.image.topics.values())
 
@@ -249,6 +259,10 @@ class Controller:
             self._store.change_partitions(accepted, on_changed)
         else:
             on_changed([])
+
+    def _may_elect_unclean(self, image: MetadataImage, topic: str) -> bool:
+        config = LogConfig.from_settings(image.topic_config(topic), self._config)
+        return config.unclean_leader_election_enable
 
     def _plan_topics(self, topics: Sequence[CreatableTopic]) -> list[NewTopic | BrokerError]:
         image = self._cache.image

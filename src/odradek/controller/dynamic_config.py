@@ -4,7 +4,7 @@ import logging
 from typing import Final
 
 from odradek.config import BrokerConfig, ConfigError
-from odradek.metadata.image import ConfigResource, MetadataDelta, ResourceType
+from odradek.metadata.image import ConfigResource, MetadataDelta, MetadataImage, ResourceType
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -17,15 +17,18 @@ class DynamicBrokerConfig:
         self._own: Final = ConfigResource(ResourceType.BROKER, str(broker_id))
         self._all: Final = ConfigResource(ResourceType.BROKER, "")
 
-    def apply_delta(self, delta: MetadataDelta) -> None:
+    def apply_delta(self, delta: MetadataDelta) -> tuple[()]:
         """Takes the settings over when they changed, and when the broker comes to life.
 
         They were checked before they were stored; values that another version stored and
         this one refuses are left out with a line in the log, so that the broker starts.
         """
-        if not delta.brokers_changed and not {self._own, self._all} & delta.configs_changed:
-            return
-        cluster, own = delta.image.config(self._all), delta.image.config(self._own)
+        if delta.brokers_changed or {self._own, self._all} & delta.configs_changed:
+            self._take(delta.image)
+        return ()
+
+    def _take(self, image: MetadataImage) -> None:
+        cluster, own = image.config(self._all), image.config(self._own)
         try:
             self._config.update_dynamic(cluster=cluster, broker=own)
         except ConfigError as error:

@@ -1,10 +1,53 @@
-"""Chooses leaders for ElectLeaders (R17). Pure: an image in, a change or an error out."""
+"""Chooses leaders: as an administrator asks, and when replicas come and go (R17).
+
+Pure: an image in, changes or an error out.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
 
 from odradek.controller.results import ElectionType
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.image import MetadataImage, PartitionImage
 from odradek.metadata.store import PartitionChange
-from odradek.model import TopicPartition
+from odradek.model import NO_LEADER, TopicPartition
+
+MayElectUnclean: TypeAlias = Callable[[MetadataImage, str], bool]
+"""Whether a topic's leader may be a replica that is not in sync."""
+
+
+def plan_failover(
+    image: MetadataImage,
+    partitions: Iterable[TopicPartition],
+    may_elect_unclean: MayElectUnclean,
+) -> list[PartitionChange]:
+    """The changes after which no partition is led by a broker that is gone while another could
+    lead, and no ISR names a broker that is gone, but for the last one in it."""
+    changes = []
+    for topic_partition in partitions:
+        partition = image.partition(topic_partition)
+        assert partition is not None, f"{topic_partition} is not in the image it came from"
+        unclean = may_elect_unclean(image, topic_partition.topic)
+        leader, isr = _after_failure(image, partition, unclean)
+        if (leader, isr) != (partition.leader, partition.isr):
+            epoch = partition.partition_epoch
+            changes.append(PartitionChange(topic_partition, epoch, leader, isr))
+    return changes
+
+
+def _after_failure(
+    image: MetadataImage, partition: PartitionImage, may_elect_unclean: bool
+) -> tuple[int, tuple[int, ...]]:
+    live = [replica for replica in partition.replicas if _is_live(image, partition, replica)]
+    in_sync = [replica for replica in live if replica in partition.isr]
+    isr = tuple(replica for replica in partition.isr if replica in in_sync)
+    if partition.leader in in_sync:
+        return partition.leader, isr
+    if in_sync:
+        return in_sync[0], isr
+    if live and may_elect_unclean:
+        return live[0], (live[0],)
+    return NO_LEADER, partition.isr
 
 
 def plan_election(

@@ -11,6 +11,8 @@ from odradek.metadata.image import (
     TopicImage,
 )
 from odradek.metadata.store import (
+    ListenerStage,
+    MetadataListener,
     MetadataStore,
     MetadataStoreError,
     NewPartitions,
@@ -21,9 +23,11 @@ from odradek.metadata.store import (
 __all__ = [
     "BrokerRegistration",
     "ConfigResource",
+    "ListenerStage",
     "MetadataCache",
     "MetadataDelta",
     "MetadataImage",
+    "MetadataListener",
     "MetadataStore",
     "MetadataStoreError",
     "NewPartitions",

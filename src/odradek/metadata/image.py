@@ -5,7 +5,7 @@ a new image that shares all that stayed, so creating many topics is linear. The 
 listeners what to do without comparing images. Nothing here knows where metadata is kept.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from types import MappingProxyType
@@ -16,6 +16,7 @@ from odradek.metadata.shared_map import SharedMap
 from odradek.model import INTERNAL_TOPICS, NO_LEADER, EndPoint, TopicPartition
 
 ZERO_UUID: Final = UUID(int=0)
+NO_CONTROLLER: Final = -1
 _NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -92,10 +93,12 @@ class TopicImage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
-    """One consistent moment of the metadata. `controller_id` is -1 while there is none."""
+    """One consistent moment of the metadata. `controller_id` is -1 while there is none;
+    `controller_epoch` rises with every controller and fences the earlier ones."""
 
     cluster_id: str
-    controller_id: int = -1
+    controller_id: int = NO_CONTROLLER
+    controller_epoch: int = 0
     brokers: Mapping[int, BrokerRegistration] = field(default_factory=dict)
     topics: SharedMap[str, TopicImage] = field(default_factory=SharedMap)
     topics_by_id: SharedMap[UUID, TopicImage] = field(default_factory=SharedMap)
@@ -156,16 +159,18 @@ class MetadataImage:
     def with_brokers(
         self, brokers: Mapping[int, BrokerRegistration], controller_id: int
     ) -> "MetadataImage":
-        """This image with other live brokers."""
-        return replace(self, brokers=MappingProxyType(dict(brokers)), controller_id=controller_id)
+        """This image with other live brokers; another controller has the next epoch."""
+        changes = controller_id not in (NO_CONTROLLER, self.controller_id)
+        return replace(
+            self,
+            brokers=MappingProxyType(dict(brokers)),
+            controller_id=controller_id,
+            controller_epoch=self.controller_epoch + changes,
+        )
 
 
 class MetadataDelta:
-    """What a change did: the image before, the image after, and what is different.
-
-    A listener that cannot serve a partition (its log does not open) says so by
-    `report_offline`; the image that clients get to see lists it without a leader.
-    """
+    """What a change did: the image before, the image after, and what is different. Immutable."""
 
     def __init__(
         self,
@@ -179,7 +184,7 @@ class MetadataDelta:
         brokers_changed: bool = False,
     ) -> None:
         self.previous: Final = previous
-        self.image = image
+        self.image: Final = image
         self.topics_added: Final = tuple(added)
         self.topics_removed: Final = tuple(removed)
         self.topics_changed: Final = tuple(changed)
@@ -198,45 +203,66 @@ class MetadataDelta:
                 if index >= len(before) or before[index] != partition:
                     yield topic, partition
 
-    def report_offline(self, topic_partition: TopicPartition, broker_id: int) -> None:
-        """Publishes the partition as one whose replica on `broker_id` is offline."""
-        self.image = without_replica(self.image, [topic_partition], broker_id)
+    def without_replicas(
+        self, partitions: Collection[TopicPartition], broker_id: int
+    ) -> "MetadataDelta":
+        """The same change, but that replicas of `broker_id` cannot be had."""
+        if not partitions:
+            return self
+        image = without_replicas(self.image, partitions, broker_id)
+        return MetadataDelta(
+            self.previous,
+            image,
+            added=_as_in(image, self.topics_added),
+            removed=self.topics_removed,
+            changed=_as_in(image, self.topics_changed),
+            configs=self.configs_changed,
+            brokers_changed=self.brokers_changed,
+        )
 
 
-def without_replica(
+def without_replicas(
     image: MetadataImage, partitions: Iterable[TopicPartition], broker_id: int
 ) -> MetadataImage:
     """The image in which a broker's replicas are offline and lead nothing; unknown ones are
     passed over."""
-    changed: dict[str, TopicImage] = {}
-    for topic, index in partitions:
-        topic_image = changed.get(topic) or image.topic(topic)
-        if topic_image is None or index >= len(topic_image.partitions):
-            continue
-        partition = _with_offline(topic_image.partitions[index], broker_id)
-        changed[topic] = topic_image.with_partitions([partition])
-    return image.with_topics(changed.values())
+    return _with_each(image, partitions, lambda partition: _with_offline(partition, broker_id))
 
 
-def with_replica(
+def with_replicas(
     image: MetadataImage, partitions: Iterable[TopicPartition], broker_id: int
 ) -> MetadataImage:
-    """The image in which a broker's replicas are back, and lead where nobody does and they are
-    in sync; unknown ones are passed over."""
+    """The image in which a broker's replicas are back, leading nothing yet; unknown ones are
+    passed over."""
+    return _with_each(image, partitions, lambda partition: _with_online(partition, broker_id))
+
+
+def _with_each(
+    image: MetadataImage,
+    partitions: Iterable[TopicPartition],
+    change: Callable[[PartitionImage], PartitionImage],
+) -> MetadataImage:
     changed: dict[str, TopicImage] = {}
+    indexes: dict[str, list[int]] = {}
     for topic, index in partitions:
-        topic_image = changed.get(topic) or image.topic(topic)
-        if topic_image is not None and index < len(topic_image.partitions):
-            partition = _with_online(topic_image.partitions[index], broker_id)
-            changed[topic] = topic_image.with_partitions([partition])
+        indexes.setdefault(topic, []).append(index)
+    for topic, wanted in indexes.items():
+        topic_image = image.topic(topic)
+        if topic_image is not None:
+            there = [index for index in wanted if index < len(topic_image.partitions)]
+            changed[topic] = topic_image.with_partitions(
+                change(topic_image.partitions[index]) for index in there
+            )
     return image.with_topics(changed.values())
+
+
+def _as_in(image: MetadataImage, topics: Iterable[TopicImage]) -> list[TopicImage]:
+    return [image.topics[topic.name] for topic in topics]
 
 
 def _with_online(partition: PartitionImage, broker_id: int) -> PartitionImage:
-    leads = partition.leader == NO_LEADER and broker_id in partition.isr
     offline = tuple(replica for replica in partition.offline if replica != broker_id)
-    leader = broker_id if leads else partition.leader
-    return partition._replace(leader=leader, offline=offline)
+    return partition._replace(offline=offline)
 
 
 def _with_offline(partition: PartitionImage, broker_id: int) -> PartitionImage:

@@ -1,15 +1,22 @@
 """The port to where metadata is kept: an embedded database here, ZooKeeper for a cluster.
 
-Every operation that changes something takes `on_done`, since a commit blocks and is done
-elsewhere: it is called exactly once, on the loop, with a result or a `BrokerError`. When it
+A store is one broker's view of it: the broker's session, the image that it acts on, its
+listeners. Every operation that changes something takes `on_done`, since a commit blocks and is
+done elsewhere: it is called exactly once, on the loop, with a result or a `BrokerError`. When it
 is called, the change is durable, the listeners have acted on it, and its image is published.
-Operations take effect one after another in the order of the calls. The store keeps what
-must hold whoever asks (names are unique, epochs match); whether a request is a sensible one
-is the controller's business.
+Operations take effect one after another in the order of the calls. The store keeps what must
+hold whoever asks (names are unique, epochs match, only the controller makes topics); whether a
+request is a sensible one is the controller's business.
+
+A broker lives from `register_broker` until its session ends: by `close`, or because the store
+did not hear of it in time. The store elects one of the live brokers as controller, each under
+the next `controller_epoch`; what only a controller may do answers NOT_CONTROLLER to others.
+Who leads a partition is decided by the controller, never by the store.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from enum import IntEnum
 from typing import NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
@@ -28,6 +35,19 @@ T = TypeVar("T")
 OnDone: TypeAlias = Callable[[T | BrokerError], None]
 Assignment: TypeAlias = tuple[tuple[int, ...], ...]
 """The replicas of partition 0, 1, ..., the preferred leader first."""
+
+
+MetadataListener: TypeAlias = Callable[[MetadataDelta], Collection[TopicPartition]]
+"""Acts on a change; answers the replicas of its broker that cannot be served."""
+
+
+class ListenerStage(IntEnum):
+    """When a listener acts on a change: all of one stage before any of the next."""
+
+    SETTINGS = 0
+    REPLICAS = 1
+    COORDINATORS = 2
+    CONTROLLER = 3
 
 
 class MetadataStoreError(EnvironmentFailure):
@@ -81,11 +101,19 @@ class MetadataStore(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Lets go of the store; operations that have not begun are answered with an error."""
+        """Ends the session and lets go of the store; operations that have not begun are
+        answered with an error."""
 
     @abstractmethod
-    def subscribe(self, listener: Callable[[MetadataDelta], None]) -> None:
-        """Calls `listener` with every committed change, before its image is published."""
+    def subscribe(self, stage: ListenerStage, listener: MetadataListener) -> None:
+        """Calls `listener` with every committed change, before its image is published: stage by
+        stage, within one in the order of subscription. Replicas that a listener cannot serve
+        are offline in what the later stages and the clients get to see."""
+
+    @abstractmethod
+    def on_session_lost(self, listener: Callable[[], None]) -> None:
+        """Calls `listener` when the broker is no longer taken for a live one: it has to stop
+        leading before it answers anything else, and to register again."""
 
     @abstractmethod
     def register_broker(
@@ -95,7 +123,13 @@ class MetadataStore(ABC):
         rack: str | None,
         on_done: OnDone[BrokerRegistration],
     ) -> None:
-        """Makes the broker a live one under a new epoch, and elects it where it may lead."""
+        """Begins a session: the broker is a live one under a new epoch, and the controller
+        where there is none. An id that lives in another session answers
+        DUPLICATE_BROKER_REGISTRATION."""
+
+    @abstractmethod
+    def sync(self, on_done: OnDone[None]) -> None:
+        """Answers when everything that was begun before, by listeners too, has taken effect."""
 
     @abstractmethod
     def create_topics(

@@ -114,10 +114,11 @@ class ReplicaManager(ReplicaStates):
         """All partitions with a replica here."""
         return list(self._partitions)
 
-    def apply_delta(self, delta: MetadataDelta) -> None:
-        """Follows a change of the metadata; to be called before its image is published."""
+    def apply_delta(self, delta: MetadataDelta) -> list[TopicPartition]:
+        """Follows a change of the metadata; to be called before its image is published.
+        Answers the replicas that cannot be served here."""
         self._image = delta.image
-        self._roles.apply(delta)
+        return self._roles.apply(delta)
 
     def on_log_dir_failure(self, directory: str) -> None:
         """Takes the partitions of a failed log directory offline and says so to the cluster."""

@@ -49,20 +49,22 @@ class RoleChanges:
         self._make_partition = make_partition
         self.unopened: set[TopicPartition] = set()
 
-    def apply(self, delta: MetadataDelta) -> None:
-        """Makes the roles and logs here what `delta` says."""
+    def apply(self, delta: MetadataDelta) -> list[TopicPartition]:
+        """Makes the roles and logs here what `delta` says; answers whose logs did not open."""
+        unserved = []
         for topic in delta.topics_removed:
             for gone in topic.partitions:
                 self._drop(TopicPartition(topic.name, gone.partition))
-        for topic, partition_image in list(delta.partitions()):
+        for topic, partition_image in delta.partitions():
             topic_partition = TopicPartition(topic.name, partition_image.partition)
-            if self._broker_id in partition_image.replicas:
-                self._host(topic_partition, topic, partition_image, delta)
-            else:
+            if self._broker_id not in partition_image.replicas:
                 self._drop(topic_partition)
+            elif not self._host(topic_partition, topic, partition_image, delta):
+                unserved.append(topic_partition)
         for resource in delta.configs_changed:
             if resource.type == ResourceType.TOPIC:
                 self._update_configs(delta.image, resource.name)
+        return unserved
 
     def refresh_configs(self, image: MetadataImage) -> None:
         """Hands every log its settings anew: the broker's defaults have changed."""
@@ -75,20 +77,23 @@ class RoleChanges:
         topic: TopicImage,
         image: PartitionImage,
         delta: MetadataDelta,
-    ) -> None:
+    ) -> bool:
+        """Takes the replica's role up; False when its log cannot be opened."""
         partition = self._partitions.find(topic_partition)
         if partition is None:
             partition = self._make_partition(topic_partition)
             self._partitions.add(partition)
+        is_served = True
         if self._broker_id in image.offline:
             partition.make_offline()
         else:
-            self._open(partition, topic, image, delta)
+            is_served = self._open(partition, topic, image, delta)
         self._purgatories.wake_all(partition.operation_key, ROLE)
+        return is_served
 
     def _open(
         self, partition: Partition, topic: TopicImage, image: PartitionImage, delta: MetadataDelta
-    ) -> None:
+    ) -> bool:
         topic_partition = partition.topic_partition
         try:
             log = self._log_manager.get_or_create(
@@ -102,13 +107,13 @@ class RoleChanges:
                 logger.error("%s is offline here: %s", topic_partition, error)
                 self.unopened.add(topic_partition)
             partition.make_offline()
-            delta.report_offline(topic_partition, self._broker_id)
+            return False
+        self.unopened.discard(topic_partition)
+        if image.leader == self._broker_id:
+            partition.make_leader(image, log)
         else:
-            self.unopened.discard(topic_partition)
-            if image.leader == self._broker_id:
-                partition.make_leader(image, log)
-            else:
-                partition.make_follower(image, log)
+            partition.make_follower(image, log)
+        return True
 
     def _drop(self, topic_partition: TopicPartition) -> None:
         """Lets a replica go, and its log; who waits for it hears that it is gone."""

@@ -29,10 +29,10 @@ from odradek.handlers.fetch_sessions import FetchSessionCache
 from odradek.handlers.settling import settle
 from odradek.handlers.table import API_TABLE
 from odradek.metadata.cache import MetadataCache
-from odradek.metadata.embedded import EmbeddedMetadataStore
+from odradek.metadata.embedded import EmbeddedMetadataStore, SharedMetadata
 from odradek.metadata.embedded.journal import Journal
 from odradek.metadata.image import BrokerRegistration
-from odradek.metadata.store import MetadataStore, MetadataStoreError, OnDone
+from odradek.metadata.store import ListenerStage, MetadataStore, MetadataStoreError, OnDone
 from odradek.network import ListenerError, SocketServer, format_host_port
 from odradek.purgatory import DelayedOperationPurgatory, WaitingOperation
 from odradek.replication.replica_manager import ReplicaManager
@@ -162,9 +162,8 @@ class BrokerServer:
     def _build_metadata(self) -> None:
         os.makedirs(self.config.log_dirs[0], exist_ok=True)
         self.metadata = MetadataCache()
-        self.store: MetadataStore = EmbeddedMetadataStore(
-            self.metadata, self.background, os.urandom, self._open_journal()
-        )
+        shared = SharedMetadata(self.background, os.urandom, self._open_journal())
+        self.store: MetadataStore = EmbeddedMetadataStore(self.metadata, shared)
         self._resources.push_async_callback(self.background.drain)
         self._resources.callback(self.store.close)
 
@@ -198,11 +197,11 @@ class BrokerServer:
         self.replicas = ReplicaManager(
             broker_id, self.config, self._clock, self.timer, self.logs, self.store
         )
-        self.store.subscribe(self.replicas.apply_delta)
+        self.store.subscribe(ListenerStage.REPLICAS, self.replicas.apply_delta)
         self.groups = GroupCoordination(
             self.config, self._clock, self.timer, self.replicas, self.metadata
         )
-        self.store.subscribe(self.groups.apply_delta)
+        self.store.subscribe(ListenerStage.COORDINATORS, self.groups.apply_delta)
 
     def _build_network(self, loop: asyncio.AbstractEventLoop) -> None:
         context = HandlerContext(
@@ -251,7 +250,7 @@ class BrokerServer:
         self._resources.callback(self._shut_down_rules)
 
     async def _register(self) -> None:
-        """Makes this broker the one that leads its partitions."""
+        """Makes this broker a live one, and waits until leaders have been elected."""
         endpoints = advertised_endpoints(self.config, self.sockets.endpoints)
         registration: BrokerRegistration = await outcome(
             lambda on_done: self.store.register_broker(
@@ -259,6 +258,7 @@ class BrokerServer:
             )
         )
         self._broker_epoch = registration.epoch
+        await outcome(self.store.sync)
 
     def _shut_down_rules(self) -> None:
         # No further step of compaction: the background has to come to an end.

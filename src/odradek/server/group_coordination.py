@@ -110,7 +110,7 @@ class GroupCoordination:
             timer, config["offsets.retention.check.interval.ms"], self.coordinator.expire_offsets
         )
 
-    def apply_delta(self, delta: MetadataDelta) -> None:
+    def apply_delta(self, delta: MetadataDelta) -> tuple[()]:
         """Follows a change of the metadata, after the replica manager and before clients."""
         for topic, image in delta.partitions():
             if topic.name != GROUP_METADATA_TOPIC:
@@ -125,6 +125,7 @@ class GroupCoordination:
         elif removed:
             # Once the change is through; to append in the middle of one would be too early.
             self._timer.call_threadsafe(lambda: self.coordinator.on_topics_deleted(removed))
+        return ()
 
     def shutdown(self) -> None:
         """Ends the upkeep and everything that waits in groups."""

@@ -11,7 +11,7 @@ from odradek.config import BrokerConfig
 from odradek.controller import Controller, CreatableTopic
 from odradek.controller.controller import CreateTopicPolicy
 from odradek.metadata import MetadataCache
-from odradek.metadata.embedded import EmbeddedMetadataStore
+from odradek.metadata.embedded import EmbeddedMetadataStore, SharedMetadata
 from odradek.model import EndPoint
 from odradek.purgatory import DelayedOperationPurgatory
 from odradek.timer import MockTimer
@@ -29,9 +29,10 @@ class ControllerKit:
     ) -> None:
         numbers = itertools.count(1)
         self.cache = MetadataCache()
-        self.store = EmbeddedMetadataStore(
-            self.cache, InlineBackground(), lambda size: next(numbers).to_bytes(size, "big")
+        shared = SharedMetadata(
+            InlineBackground(), lambda size: next(numbers).to_bytes(size, "big")
         )
+        self.store = EmbeddedMetadataStore(self.cache, shared)
         self.config = BrokerConfig(properties)
         self.timer = MockTimer()
         self.purgatory = DelayedOperationPurgatory("topic", self.timer)

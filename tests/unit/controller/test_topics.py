@@ -12,7 +12,7 @@ from odradek.controller import (
     TopicReference,
 )
 from odradek.errors import BrokerError, ErrorCode
-from odradek.metadata import MetadataDelta
+from odradek.metadata import ListenerStage, MetadataDelta
 from odradek.model import NO_LEADER, TopicPartition
 
 
@@ -127,11 +127,10 @@ def test_a_policy_may_refuse(kit_with: Any) -> None:
 def test_a_partition_whose_log_did_not_open_does_not_hold_the_answer(kit: Any) -> None:
     """It is offline; waiting would not open it."""
 
-    def listener(delta: MetadataDelta) -> None:
-        for topic in delta.topics_added:
-            delta.report_offline(TopicPartition(topic.name, 0), 1)
+    def listener(delta: MetadataDelta) -> list[TopicPartition]:
+        return [TopicPartition(topic.name, 0) for topic in delta.topics_added]
 
-    kit.store.subscribe(listener)
+    kit.store.subscribe(ListenerStage.REPLICAS, listener)
     (result,) = kit.create(CreatableTopic("a", 1, 1))
     assert result.error_code is ErrorCode.NONE
     assert kit.cache.image.topics["a"].partitions[0].leader == NO_LEADER

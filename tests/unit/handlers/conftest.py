@@ -15,7 +15,7 @@ from odradek.handlers.context import HandlerContext
 from odradek.handlers.dispatcher import Dispatcher
 from odradek.handlers.table import API_TABLE
 from odradek.metadata.cache import MetadataCache
-from odradek.metadata.embedded.store import EmbeddedMetadataStore
+from odradek.metadata.embedded.store import EmbeddedMetadataStore, SharedMetadata
 from odradek.model import EndPoint
 from odradek.protocol import messages
 from odradek.protocol.exchange import Exchange
@@ -68,9 +68,10 @@ class Cluster:
         self.config = BrokerConfig({"broker.id": str(BROKER_ID), **settings})
         self.cache = MetadataCache()
         counter = itertools.count(1)
-        self.store = EmbeddedMetadataStore(
-            self.cache, InlineBackground(), lambda size: next(counter).to_bytes(size, "big")
+        shared = SharedMetadata(
+            InlineBackground(), lambda size: next(counter).to_bytes(size, "big")
         )
+        self.store = EmbeddedMetadataStore(self.cache, shared)
         self.store.load()
         self.timer = MockTimer()
         self.controller = Controller(

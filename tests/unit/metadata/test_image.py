@@ -4,7 +4,6 @@ from uuid import UUID
 
 from odradek.metadata import (
     ConfigResource,
-    MetadataCache,
     MetadataDelta,
     MetadataImage,
     PartitionImage,
@@ -61,18 +60,19 @@ def test_a_delta_lists_new_and_changed_partitions_only() -> None:
     assert found == [("b", 0), ("a", 1), ("a", 2)]
 
 
-def test_a_listener_may_report_a_partition_offline_before_it_is_published() -> None:
-    """A client must not be sent to a partition whose log did not open."""
+def test_replicas_that_cannot_be_had_are_offline_in_another_delta() -> None:
+    """A client must not be sent to a partition whose log did not open; who has the first delta
+    must not see it change."""
     before = MetadataImage("c")
     topic = _topic("a", 1, 2)
     delta = MetadataDelta(before, before.with_topics([topic]), added=[topic])
-    delta.report_offline(TopicPartition("a", 1), 1)
-    delta.report_offline(TopicPartition("nowhere", 0), 1)
-    cache = MetadataCache()
-    cache.publish(delta)
-    first, second = cache.image.topics["a"].partitions
+    unserved = [TopicPartition("a", 1), TopicPartition("nowhere", 0)]
+    later = delta.without_replicas(unserved, 1)
+    first, second = later.image.topics["a"].partitions
     assert (first.leader, first.offline) == (1, ())
     assert (second.leader, second.offline) == (-1, (1,))
+    assert later.topics_added == (later.image.topics["a"],)
+    assert delta.image.topics["a"] == topic
 
 
 def test_settings_of_a_resource_without_any_are_empty() -> None:

@@ -214,8 +214,8 @@ class Cluster:
 
     def _apply(self, image: MetadataImage, **what: object) -> None:
         delta = MetadataDelta(self.image, image, **what)
-        self.replicas.apply_delta(delta)
-        self.image = delta.image
+        unserved = self.replicas.apply_delta(delta)
+        self.image = delta.without_replicas(unserved, 1).image
 
     def answer_proposal(self, outcome: BrokerError | None = None) -> PartitionChange:
         """Accepts or refuses the oldest proposal for an ISR; acceptance is told as a delta too."""

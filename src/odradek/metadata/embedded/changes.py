@@ -7,6 +7,7 @@ refused; the others of the same call are done.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Generic, TypeVar
 from uuid import UUID
 
@@ -14,6 +15,7 @@ from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.embedded import schema
 from odradek.metadata.embedded.journal import Statement
 from odradek.metadata.image import (
+    NO_CONTROLLER,
     BrokerRegistration,
     ConfigResource,
     MetadataDelta,
@@ -21,9 +23,11 @@ from odradek.metadata.image import (
     PartitionImage,
     ResourceType,
     TopicImage,
+    with_replicas,
+    without_replicas,
 )
 from odradek.metadata.store import Assignment, NewPartitions, NewTopic, PartitionChange
-from odradek.model import NO_LEADER
+from odradek.model import NO_LEADER, TopicPartition
 
 T = TypeVar("T")
 
@@ -38,16 +42,30 @@ class Change(Generic[T]):
 
 
 def register_broker(image: MetadataImage, broker: BrokerRegistration) -> Change[BrokerRegistration]:
-    """The broker is the one that lives; it leads wherever it is in sync, under a new epoch."""
-    elected = [
-        topic.with_partitions(_elect(partition, broker.id) for partition in topic.partitions)
-        for topic in image.topics.values()
-    ]
-    after = image.with_brokers({broker.id: broker}, broker.id).with_topics(elected)
-    statements = [schema.put_partitions(topic.topic_id, topic.partitions) for topic in elected]
-    statements.append(schema.put_property(schema.BROKER_EPOCH, broker.epoch))
-    delta = MetadataDelta(image, after, changed=elected, brokers_changed=True)
-    return Change(broker, statements, delta)
+    """The broker lives, its replicas are there, and it is the controller where there is none."""
+    brokers = {**image.brokers, broker.id: broker}
+    controller_id = image.controller_id if image.controller_id in image.brokers else broker.id
+    after = with_replicas(
+        image.with_brokers(brokers, controller_id), _replicas_of(image, broker.id), broker.id
+    )
+    statements = [schema.put_property(schema.BROKER_EPOCH, broker.epoch)]
+    return Change(broker, statements + _controller(after), _of_brokers(image, after))
+
+
+def unregister_broker(image: MetadataImage, broker_id: int, epoch: int) -> Change[None]:
+    """The broker of that epoch lives no longer; who has lived longest takes over as controller."""
+    broker = image.brokers.get(broker_id)
+    if broker is None or broker.epoch != epoch:
+        return Change(None)
+    brokers = {other.id: other for other in image.brokers.values() if other.id != broker_id}
+    controller_id = image.controller_id
+    if controller_id == broker_id:
+        oldest = min(brokers.values(), key=attrgetter("epoch"), default=None)
+        controller_id = NO_CONTROLLER if oldest is None else oldest.id
+    after = without_replicas(
+        image.with_brokers(brokers, controller_id), _replicas_of(image, broker_id), broker_id
+    )
+    return Change(None, _controller(after), _of_brokers(image, after))
 
 
 def create_topics(
@@ -116,9 +134,10 @@ def create_partitions(
 
 
 def change_partitions(
-    image: MetadataImage, changes: Sequence[PartitionChange]
+    image: MetadataImage, changes: Sequence[PartitionChange], broker_id: int
 ) -> Change[list[PartitionImage | BrokerError]]:
-    """Leaders and in-sync replicas change, where the epoch is the one that was seen."""
+    """Leaders and in-sync replicas change, where the epoch is the one that was seen and the
+    broker that asks is the controller or the leader."""
     results: list[PartitionImage | BrokerError] = []
     changed: dict[str, TopicImage] = {}
     statements: list[Statement] = []
@@ -128,7 +147,11 @@ def change_partitions(
         if topic is None or not 0 <= index < len(topic.partitions):
             results.append(_unknown_topic(name))
             continue
-        outcome = _changed(topic.partitions[index], change)
+        partition = topic.partitions[index]
+        if broker_id not in (image.controller_id, partition.leader):
+            results.append(BrokerError(ErrorCode.NOT_CONTROLLER))
+            continue
+        outcome = _changed(partition, change)
         results.append(outcome)
         if isinstance(outcome, PartitionImage):
             changed[name] = topic.with_partitions([outcome])
@@ -197,16 +220,24 @@ def _new_partition(image: MetadataImage, index: int, replicas: tuple[int, ...]) 
     return PartitionImage(index, leader, 0, 0, replicas, live or replicas, offline)
 
 
-def _elect(partition: PartitionImage, broker_id: int) -> PartitionImage:
-    """The partition when `broker_id` is the only broker that lives."""
-    leads = broker_id in partition.isr
-    return partition._replace(
-        leader=broker_id if leads else NO_LEADER,
-        leader_epoch=partition.leader_epoch + 1,
-        partition_epoch=partition.partition_epoch + 1,
-        isr=(broker_id,) if leads else partition.isr,
-        offline=tuple(replica for replica in partition.replicas if replica != broker_id),
-    )
+def _replicas_of(image: MetadataImage, broker_id: int) -> list[TopicPartition]:
+    return [
+        TopicPartition(topic.name, partition.partition)
+        for topic in image.topics.values()
+        for partition in topic.partitions
+        if broker_id in partition.replicas
+    ]
+
+
+def _controller(image: MetadataImage) -> list[Statement]:
+    return [schema.put_property(schema.CONTROLLER_EPOCH, image.controller_epoch)]
+
+
+def _of_brokers(before: MetadataImage, after: MetadataImage) -> MetadataDelta:
+    changed = [
+        topic for name, topic in after.topics.items() if topic is not before.topics.get(name)
+    ]
+    return MetadataDelta(before, after, changed=changed, brokers_changed=True)
 
 
 def _changed(partition: PartitionImage, change: PartitionChange) -> PartitionImage | BrokerError:

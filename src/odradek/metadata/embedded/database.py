@@ -134,6 +134,7 @@ class Database:
         return StoredMetadata(
             cluster_id=properties.get(schema.CLUSTER_ID, ""),
             broker_epoch=int(properties.get(schema.BROKER_EPOCH, 0)),
+            controller_epoch=int(properties.get(schema.CONTROLLER_EPOCH, 0)),
             next_producer_id=int(properties.get(schema.NEXT_PRODUCER_ID, 0)),
             topics=self._read_topics(),
             configs=self._read_configs(),

@@ -26,6 +26,7 @@ class StoredMetadata(NamedTuple):
     topics: Sequence[TopicImage]
     configs: Mapping[ConfigResource, Mapping[str, str]]
     deleted_topics: frozenset[UUID] = frozenset()
+    controller_epoch: int = 0
 
 
 class Journal(Protocol):

@@ -17,6 +17,7 @@ SCHEMA_VERSION: Final = 2
 
 CLUSTER_ID: Final = "cluster_id"
 BROKER_EPOCH: Final = "broker_epoch"
+CONTROLLER_EPOCH: Final = "controller_epoch"
 NEXT_PRODUCER_ID: Final = "next_producer_id"
 
 _CREATE: Final = "CREATE TABLE IF NOT EXISTS"

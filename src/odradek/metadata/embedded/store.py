@@ -1,26 +1,20 @@
-"""`EmbeddedMetadataStore`: the rules of one node's metadata over a journal.
+"""`EmbeddedMetadataStore`: one broker's session on the shared memory of its process.
 
-Operations wait in a queue and take their turn one by one: each is worked out on the image
-that its predecessor left (`changes`), written by the journal off the event loop, handed to
-the listeners, published, and answered. Without a journal the same happens at once and in
-memory: creating a topic costs no hop between threads. A step that starts another from its
-callback does not nest; the other waits its turn.
+It asks for changes in the name of its broker, and is told of everybody's. A broker that stands
+alone has the memory to itself, on a journal; the brokers of a cluster within one process share
+it, and there a session can be lost: `expire` is what the loss of its session is to a broker
+that keeps its metadata in ZooKeeper.
 """
 
-import base64
-import logging
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, TypeVar
 from uuid import UUID
 
-from odradek.background import Background
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata.embedded import changes, schema
 from odradek.metadata.embedded.changes import Change
-from odradek.metadata.embedded.journal import Journal, StoredMetadata
+from odradek.metadata.embedded.shared import SharedMetadata
 from odradek.metadata.image import (
     BrokerRegistration,
     ConfigResource,
@@ -28,88 +22,86 @@ from odradek.metadata.image import (
     MetadataImage,
     PartitionImage,
     TopicImage,
-    with_replica,
-    without_replica,
+    with_replicas,
+    without_replicas,
 )
 from odradek.metadata.store import (
+    ListenerStage,
+    MetadataListener,
     MetadataStore,
     NewPartitions,
     NewTopic,
     OnDone,
     PartitionChange,
 )
-from odradek.model import NO_LEADER, EndPoint, TopicPartition
+from odradek.model import EndPoint, TopicPartition
 
 T = TypeVar("T")
-_LOG: Final = logging.getLogger(__name__)
-_EMPTY: Final = StoredMetadata("", 0, 0, (), {})
+_UNREGISTERED: Final = -1
 
 
 class EmbeddedMetadataStore(MetadataStore):
-    """Metadata of a broker that stands alone; ephemeral without a `journal`.
+    """A broker's view of `shared`, published into `cache`."""
 
-    `random_bytes(n)` supplies the randomness of topic ids and of the cluster id.
-    """
-
-    def __init__(
-        self,
-        cache: MetadataCache,
-        background: Background,
-        random_bytes: Callable[[int], bytes],
-        journal: Journal | None = None,
-    ) -> None:
+    def __init__(self, cache: MetadataCache, shared: SharedMetadata) -> None:
+        self.broker_id = _UNREGISTERED
+        self._broker_epoch = _UNREGISTERED
         self._cache: Final = cache
-        self._background: Final = background
-        self._random_bytes: Final = random_bytes
-        self._journal: Final = journal
-        self._image = cache.image
-        self._broker_epoch = 0
-        self._next_producer_id = 0
-        self._deleted_topics: frozenset[UUID] = frozenset()
-        self._listeners: Final[list[Callable[[MetadataDelta], None]]] = []
-        self._queue: Final[deque[Callable[[], None]]] = deque()
-        self._busy = False
-        self._draining = False
+        self._shared: Final = shared
+        self._listeners: Final[dict[ListenerStage, list[MetadataListener]]] = {
+            stage: [] for stage in ListenerStage
+        }
+        self._session_listeners: Final[list[Callable[[], None]]] = []
         self._closed = False
 
     def load(self) -> MetadataImage:
-        """Reads the journal, names the cluster when it is new, and publishes the image.
-
-        No broker lives yet, so no partition has a leader until one registers.
-        """
-        stored = self._journal.read() if self._journal is not None else _EMPTY
-        self._broker_epoch = stored.broker_epoch
-        self._next_producer_id = stored.next_producer_id
-        self._deleted_topics = stored.deleted_topics
-        image = MetadataImage(stored.cluster_id or self._name_cluster())
-        topics = [_leaderless(topic) for topic in stored.topics]
-        loaded = image.with_topics(topics).with_configs(stored.configs)
-        self._image = loaded
-        self._cache.publish(MetadataDelta(image, loaded, added=topics, configs=stored.configs))
-        return loaded
+        """Publishes what the memory holds; before a controller has elected, nobody leads."""
+        delta = self._shared.open(self)
+        self._cache.publish(delta)
+        return delta.image
 
     @property
     def deleted_topics(self) -> frozenset[UUID]:
-        """As of the last `load`."""
-        return self._deleted_topics
+        """As of the first `load`."""
+        return self._shared.deleted_topics
 
     def forget_deleted_topics(self) -> None:
-        """Forgets those of the last `load`; what has been deleted since stays noted."""
-        if self._deleted_topics:
-            statement = schema.forget_deleted(self._deleted_topics)
-            self._deleted_topics = frozenset()
+        """Forgets those of the first `load`; what has been deleted since stays noted."""
+        if self._shared.deleted_topics:
+            statement = schema.forget_deleted(self._shared.deleted_topics)
+            self._shared.deleted_topics = frozenset()
             self._submit(lambda: Change(None, [statement]), _ignore)
 
     def close(self) -> None:
-        """Lets go of the journal, after the step that is being written."""
+        """Ends the session, and with the last one the use of the journal."""
         self._closed = True
-        self._drain()
-        if not self._busy:
-            self._close_journal()
+        if self._shared.close(self):
+            self._end_session()
 
-    def subscribe(self, listener: Callable[[MetadataDelta], None]) -> None:
-        """Calls `listener` with every committed change, in the order of subscription."""
-        self._listeners.append(listener)
+    def expire(self) -> None:
+        """Ends the session as if the broker had fallen silent; it hears of it first."""
+        for listener in tuple(self._session_listeners):
+            listener()
+        self._end_session()
+
+    def subscribe(self, stage: ListenerStage, listener: MetadataListener) -> None:
+        """See `MetadataStore`."""
+        self._listeners[stage].append(listener)
+
+    def on_session_lost(self, listener: Callable[[], None]) -> None:
+        """See `MetadataStore`."""
+        self._session_listeners.append(listener)
+
+    def act(self, stage: ListenerStage, delta: MetadataDelta) -> Collection[TopicPartition]:
+        """See `Follower`."""
+        unserved: list[TopicPartition] = []
+        for listener in tuple(self._listeners[stage]):
+            unserved += listener(delta)
+        return unserved
+
+    def publish(self, delta: MetadataDelta) -> None:
+        """See `Follower`."""
+        self._cache.publish(delta)
 
     def register_broker(
         self,
@@ -118,32 +110,47 @@ class EmbeddedMetadataStore(MetadataStore):
         rack: str | None,
         on_done: OnDone[BrokerRegistration],
     ) -> None:
-        """Makes the broker the live one, the controller, and leader where it is in sync."""
+        """Begins the session; see `MetadataStore`."""
 
         def prepare() -> Change[BrokerRegistration]:
-            self._broker_epoch += 1
-            broker = BrokerRegistration(broker_id, tuple(endpoints), rack, self._broker_epoch)
-            return changes.register_broker(self._image, broker)
+            live = self._shared.image.brokers.get(broker_id)
+            if live is not None and live.epoch != self._broker_epoch:
+                raise BrokerError(ErrorCode.DUPLICATE_BROKER_REGISTRATION)
+            epoch = self._shared.next_broker_epoch()
+            broker = BrokerRegistration(broker_id, tuple(endpoints), rack, epoch)
+            self.broker_id, self._broker_epoch = broker_id, epoch
+            return changes.register_broker(self._shared.image, broker)
 
         self._submit(prepare, on_done)
+
+    def sync(self, on_done: OnDone[None]) -> None:
+        """Answers when its turn has come."""
+        self._submit(lambda: Change(None), on_done)
 
     def create_topics(
         self, topics: Sequence[NewTopic], on_done: OnDone[list[TopicImage | BrokerError]]
     ) -> None:
         """Creates topics in one transaction."""
-        self._submit(lambda: changes.create_topics(self._image, topics, self._new_id), on_done)
+        shared = self._shared
+        self._submit_as_controller(
+            lambda: changes.create_topics(shared.image, topics, shared.new_id), on_done
+        )
 
     def delete_topics(
         self, topic_ids: Sequence[UUID], on_done: OnDone[list[TopicImage | BrokerError]]
     ) -> None:
         """Deletes topics in one transaction."""
-        self._submit(lambda: changes.delete_topics(self._image, topic_ids), on_done)
+        self._submit_as_controller(
+            lambda: changes.delete_topics(self._shared.image, topic_ids), on_done
+        )
 
     def create_partitions(
         self, additions: Sequence[NewPartitions], on_done: OnDone[list[TopicImage | BrokerError]]
     ) -> None:
         """Adds partitions in one transaction."""
-        self._submit(lambda: changes.create_partitions(self._image, additions), on_done)
+        self._submit_as_controller(
+            lambda: changes.create_partitions(self._shared.image, additions), on_done
+        )
 
     def change_partitions(
         self,
@@ -151,32 +158,32 @@ class EmbeddedMetadataStore(MetadataStore):
         on_done: OnDone[list[PartitionImage | BrokerError]],
     ) -> None:
         """Changes leaders and in-sync replicas in one transaction."""
-        self._submit(lambda: changes.change_partitions(self._image, changed), on_done)
+        self._submit(
+            lambda: changes.change_partitions(self._shared.image, changed, self.broker_id), on_done
+        )
 
     def alter_configs(
         self, altered: Mapping[ConfigResource, Mapping[str, str | None]], on_done: OnDone[None]
     ) -> None:
         """Sets and deletes settings in one transaction."""
-        self._submit(lambda: changes.alter_configs(self._image, altered), on_done)
+        self._submit(lambda: changes.alter_configs(self._shared.image, altered), on_done)
 
     def allocate_producer_ids(self, count: int, on_done: OnDone[range]) -> None:
         """Takes the next block; ids of a block that was not used up are lost, never reused."""
 
         def prepare() -> Change[range]:
-            first = self._next_producer_id
-            self._next_producer_id += count
-            statement = schema.put_property(schema.NEXT_PRODUCER_ID, self._next_producer_id)
-            return Change(range(first, first + count), [statement])
+            block = self._shared.next_producer_ids(count)
+            return Change(block, [schema.put_property(schema.NEXT_PRODUCER_ID, block.stop)])
 
         self._submit(prepare, on_done)
 
     def report_offline(self, partitions: Sequence[TopicPartition], broker_id: int) -> None:
         """Publishes replicas as offline, without writing it down."""
-        self._publish(partitions, lambda image: without_replica(image, partitions, broker_id))
+        self._publish(partitions, lambda image: without_replicas(image, partitions, broker_id))
 
     def report_online(self, partitions: Sequence[TopicPartition], broker_id: int) -> None:
         """Publishes replicas as online; nothing was ever written of their being offline."""
-        self._publish(partitions, lambda image: with_replica(image, partitions, broker_id))
+        self._publish(partitions, lambda image: with_replicas(image, partitions, broker_id))
 
     def _publish(
         self,
@@ -186,102 +193,42 @@ class EmbeddedMetadataStore(MetadataStore):
         """Changes the image only."""
 
         def prepare() -> Change[None]:
-            after = change(self._image)
+            before = self._shared.image
+            after = change(before)
             names = {partition.topic for partition in partitions} & set(after.topics)
             changed = [after.topics[name] for name in names]
-            return Change(None, (), MetadataDelta(self._image, after, changed=changed))
+            return Change(None, (), MetadataDelta(before, after, changed=changed))
 
         self._submit(prepare, _ignore)
 
+    def _end_session(self) -> None:
+        """Whoever is in the image under this session's epoch is there no longer."""
+        broker_id, epoch = self.broker_id, self._broker_epoch
+        self._broker_epoch = _UNREGISTERED
+        if epoch != _UNREGISTERED:
+            self._shared.submit(
+                lambda: True,
+                lambda: changes.unregister_broker(self._shared.image, broker_id, epoch),
+                _ignore,
+            )
+
+    def _submit_as_controller(self, prepare: Callable[[], Change[T]], on_done: OnDone[T]) -> None:
+        def prepare_as_controller() -> Change[T]:
+            if not self._is_controller:
+                raise BrokerError(ErrorCode.NOT_CONTROLLER)
+            return prepare()
+
+        self._submit(prepare_as_controller, on_done)
+
+    @property
+    def _is_controller(self) -> bool:
+        return (
+            self._broker_epoch != _UNREGISTERED
+            and self._shared.image.controller_id == self.broker_id
+        )
+
     def _submit(self, prepare: Callable[[], Change[T]], on_done: OnDone[T]) -> None:
-        self._queue.append(partial(self._begin, prepare, on_done))
-        self._drain()
-
-    def _drain(self) -> None:
-        """Begins waiting steps until one has to wait for the journal."""
-        if self._draining:
-            return
-        self._draining = True
-        try:
-            while self._queue and not self._busy:
-                self._queue.popleft()()
-        finally:
-            self._draining = False
-
-    def _begin(self, prepare: Callable[[], Change[T]], on_done: OnDone[T]) -> None:
-        if self._closed:
-            on_done(BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, "The broker is stopping."))
-            return
-        change = prepare()
-        if self._journal is None or not change.statements:
-            self._finish(change, on_done)
-            return
-        self._busy = True
-        self._background.submit(
-            partial(self._journal.write, change.statements),
-            lambda _: self._on_written(change, on_done),
-            lambda error: self._on_failed(error, on_done),
-        )
-
-    def _on_written(self, change: Change[T], on_done: OnDone[T]) -> None:
-        self._busy = False
-        self._finish(change, on_done)
-        self._after_step()
-
-    def _on_failed(self, error: BaseException, on_done: OnDone[T]) -> None:
-        self._busy = False
-        _LOG.error("metadata could not be written: %s", error)
-        on_done(BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"Metadata was not written: {error}"))
-        self._after_step()
-
-    def _after_step(self) -> None:
-        self._drain()
-        if self._closed:
-            self._close_journal()
-
-    def _finish(self, change: Change[T], on_done: OnDone[T]) -> None:
-        """Listeners first, clients after them, and then the one who asked."""
-        delta = change.delta
-        if delta is not None:
-            self._image = delta.image
-            for listener in tuple(self._listeners):
-                listener(delta)
-            self._image = delta.image
-            self._cache.publish(delta)
-        on_done(change.result)
-
-    def _close_journal(self) -> None:
-        if self._journal is not None:
-            self._journal.close()
-
-    def _name_cluster(self) -> str:
-        cluster_id = _encoded(self._new_id())
-        if self._journal is not None:
-            self._journal.write([schema.put_property(schema.CLUSTER_ID, cluster_id)])
-        return cluster_id
-
-    def _new_id(self) -> UUID:
-        """A random id that is neither reserved nor taken, nor prints with a leading dash,
-        which command lines would read as an option."""
-        while True:
-            candidate = UUID(bytes=self._random_bytes(16), version=4)
-            taken = self._image.topic_by_id(candidate) is not None
-            if not taken and not _encoded(candidate).startswith("-"):
-                return candidate
-
-
-def _encoded(id: UUID) -> str:
-    """The id as Kafka prints it: 22 characters of URL-safe base64."""
-    return base64.urlsafe_b64encode(id.bytes).decode().rstrip("=")
-
-
-def _leaderless(topic: TopicImage) -> TopicImage:
-    return topic._replace(
-        partitions=tuple(
-            partition._replace(leader=NO_LEADER, offline=partition.replicas)
-            for partition in topic.partitions
-        )
-    )
+        self._shared.submit(lambda: not self._closed, prepare, on_done)
 
 
 def _ignore(outcome: object) -> None:

@@ -9,6 +9,7 @@ from odradek.background import InlineBackground
 from odradek.handlers import produce
 from odradek.handlers.dispatcher import Dispatcher
 from odradek.handlers.fetch_sessions import FetchSessionCache
+from odradek.metadata import ListenerStage
 from odradek.model import TopicPartition
 from odradek.protocol.fetch import (
     FetchPartition,
@@ -64,7 +65,7 @@ class HotBroker:
         self.replicas = ReplicaManager(
             1, cluster.config, self.clock, cluster.timer, self.log_manager, cluster.store
         )
-        cluster.store.subscribe(self.replicas.apply_delta)
+        cluster.store.subscribe(ListenerStage.REPLICAS, self.replicas.apply_delta)
         self.sessions = FetchSessionCache(slots, self.clock)
         cluster.replace(
             replicas=self.replicas, fetch_sessions=self.sessions, log_manager=self.log_manager

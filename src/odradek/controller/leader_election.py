@@ -1,0 +1,51 @@
+"""`LeaderElection`: gives partitions new leaders when replicas come and go.
+
+It listens to the metadata after everybody else, and acts while its broker is the controller.
+What it asks for is worked out by `elections`; a change that was overtaken is refused by the
+store, and what overtook it is looked at in its turn.
+"""
+
+import logging
+from typing import Final
+
+from odradek.controller.answers import all_partitions
+from odradek.controller.elections import MayElectUnclean, plan_failover
+from odradek.errors import BrokerError, ErrorCode
+from odradek.metadata.image import MetadataDelta, PartitionImage
+from odradek.metadata.store import ListenerStage, MetadataStore
+from odradek.model import TopicPartition
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class LeaderElection:
+    """Elects, while `broker_id` is the controller, where a change has left a partition without
+    a leader that lives."""
+
+    def __init__(
+        self, store: MetadataStore, broker_id: int, may_elect_unclean: MayElectUnclean
+    ) -> None:
+        self._store: Final = store
+        self._broker_id: Final = broker_id
+        self._may_elect_unclean: Final = may_elect_unclean
+        store.subscribe(ListenerStage.CONTROLLER, self._apply_delta)
+
+    def _apply_delta(self, delta: MetadataDelta) -> tuple[()]:
+        image = delta.image
+        if image.controller_id == self._broker_id:
+            takes_office = delta.previous.controller_id != self._broker_id
+            concerned = all_partitions(image) if takes_office else _changed_partitions(delta)
+            changes = plan_failover(image, concerned, self._may_elect_unclean)
+            if changes:
+                self._store.change_partitions(changes, self._on_changed)
+        return ()
+
+    def _on_changed(self, outcome: list[PartitionImage | BrokerError] | BrokerError) -> None:
+        if isinstance(outcome, BrokerError) and outcome.code is not ErrorCode.BROKER_NOT_AVAILABLE:
+            _LOG.error("leaders could not be elected: %s", outcome)
+
+
+def _changed_partitions(delta: MetadataDelta) -> list[TopicPartition]:
+    return [
+        TopicPartition(topic.name, partition.partition) for topic, partition in delta.partitions()
+    ]
