@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 
 from odradek.client.blocking import Cluster
 from odradek.model import INTERNAL_TOPICS, TopicPartition
+from pyspark_odradek.directory import DataDirectory
 from pyspark_odradek.errors import MissingData
 from pyspark_odradek.offsets import EARLIEST, LATEST, PartitionOffsets
 from pyspark_odradek.options import SourceOptions, TopicSelection
-from pyspark_odradek.segments import DataDirectory
 
 
 class Bounds:

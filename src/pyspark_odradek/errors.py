@@ -2,7 +2,14 @@
 
 
 class MissingData(Exception):
-    """Records that should be there are not: deleted, truncated, or behind a torn tail."""
+    """Records that should be there are not: deleted, truncated, or behind a torn tail.
+
+    `next_offset` is where records go on, as far as that is known; None when nothing follows.
+    """
+
+    def __init__(self, what: str, next_offset: int | None = None) -> None:
+        super().__init__(what)
+        self.next_offset = next_offset
 
 
 class DataLoss(Exception):

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from odradek.model import TopicPartition
 from pyspark_odradek.bounds import Bounds
+from pyspark_odradek.directory import DataDirectory
 from pyspark_odradek.errors import DataLoss
 from pyspark_odradek.offsets import (
     EARLIEST,
@@ -24,7 +25,6 @@ from pyspark_odradek.ranges import (
     cut_into_at_least,
     ranges_between,
 )
-from pyspark_odradek.segments import DataDirectory
 
 
 def plan_batch(bounds: Bounds, options: SourceOptions) -> list[OffsetRange]:

@@ -22,11 +22,12 @@ from odradek.records.reader import read_batch
 from pyspark_odradek.arrow import record_batch
 from pyspark_odradek.bounds import open_cluster
 from pyspark_odradek.chunks import Chunk
+from pyspark_odradek.directory import DataDirectory
 from pyspark_odradek.errors import DataLoss, MissingData
+from pyspark_odradek.offsets import EARLIEST
 from pyspark_odradek.options import SourceOptions
 from pyspark_odradek.ranges import OffsetRange
 from pyspark_odradek.schema import HEADERS
-from pyspark_odradek.segments import DataDirectory
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ def read_range(
                 if options.fail_on_data_loss:
                     raise DataLoss(str(missing)) from missing
                 _log.warning("%s; going on with what is there", missing)
-                rest = _after_gap(records.first_offset(), decoder.next_offset, rest)
+                rest = _after_gap(missing.next_offset, decoder.next_offset, rest)
 
 
 def _decode(
@@ -80,11 +81,12 @@ def _decode(
         raise missing
 
 
-def _after_gap(first: int | None, offset: int, piece: OffsetRange) -> OffsetRange | None:
-    """What is left of a range from the first offset that there is; `None` if that is nothing."""
-    if first is None or not offset < first < piece.end:
+def _after_gap(following: int | None, offset: int, piece: OffsetRange) -> OffsetRange | None:
+    """What is left of a range behind missing records; `None` if that is nothing."""
+    if following is None or following >= piece.end:
         return None
-    return OffsetRange(piece.topic_partition, first, piece.end)
+    assert following > offset, f"{piece} is missing at {offset} and goes on at {following}"
+    return OffsetRange(piece.topic_partition, following, piece.end)
 
 
 class _SegmentRecords:
@@ -96,12 +98,6 @@ class _SegmentRecords:
 
     def read(self, start: int, end: int) -> Iterator[Chunk]:
         return self._directory.partition(self._topic_partition).read(start, end)
-
-    def first_offset(self) -> int | None:
-        try:
-            return self._directory.log_start_offset(self._topic_partition)
-        except MissingData:
-            return None
 
     def close(self) -> None:
         return None
@@ -125,20 +121,25 @@ class _BrokerRecords:
     def read(self, start: int, end: int) -> Iterator[Chunk]:
         try:
             for fetched in self._reader.read(start, end):
+                start = fetched.next_offset
                 yield Chunk(fetched.records, fetched.next_offset, tuple(fetched.aborted))
         except BrokerError as error:
             if error.code not in _LOST:
                 raise
-            raise MissingData(f"offsets {start} to {end}: {error}") from error
+            what = f"offsets {start} to {end}: {error}"
+            raise MissingData(what, self._first_offset_above(start)) from error
 
-    def first_offset(self) -> int | None:
+    def _first_offset_above(self, offset: int) -> int | None:
+        """Where the partition begins, if records before that were wanted."""
         self._cluster.forget(disconnect=True)
         try:
-            return self._cluster.list_offsets({self._topic_partition: -2})[self._topic_partition]
+            first = self._cluster.list_offsets({self._topic_partition: EARLIEST})
         except BrokerError as error:
             if error.code not in _LOST:
                 raise
             return None
+        begin = first[self._topic_partition]
+        return begin if begin is not None and begin > offset else None
 
     def close(self) -> None:
         self._cluster.close()

@@ -1,22 +1,34 @@
-"""Reads a broker's data directory where it lies: partitions, bounds, records. Never writes.
+"""Reads one partition's files where they lie, as their broker may be changing them. Never writes.
 
-The directory may belong to a running broker, so everything here copes with files that grow,
-are rolled, compacted or deleted meanwhile. What counts is the high watermark: records above
-it may still be taken back. A broker writes it down every few seconds and when it stops; it
-can be asked for the newest one instead (`kafka.bootstrap.servers` beside `path`).
+Segments are rolled, deleted, and merged by the cleaner while we read. So what counts is an
+offset, never a file: a read asks which segment holds the next offset, opens it, and looks
+again whether it still is the one that was meant and where the next one begins. What is open
+then holds all there is between the two, whatever happens to its name:
 
-Files are read, never mapped: a mapped file that its broker truncates would end the process.
-A tail that is no whole batch ends a segment; when the high watermark promises more than the
-files hold, that is loss of data and reported as such by whoever asked.
+    0.log, 100.log, 200.log     0.log is read to its end, offset 100 is next
+    0.log,          200.log     0 and 100 were merged meanwhile: 100 is in the new 0.log,
+                                which is opened and read from offset 100 on
+
+A cleaned segment that is on its way in (`.swap`) is complete and stands for its offsets as
+long as the segment of its name is out of the way. An index only hints at a position, since it
+may belong to the segment that was there before: it is believed when a batch with the right
+checksum begins there. Files are read, never mapped: a mapped file that its broker truncates
+would end the process.
+
+Offsets that are in no file are passed over where compaction took them away, which is not
+taken for granted: a closed segment that ends before the next begins may have been cut off,
+so there has to be something that only compaction leaves behind.
 """
 
 import os
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
+from odradek.errors import BrokerError
 from odradek.model import TopicPartition
 from odradek.records.batch import (
     LOG_OVERHEAD_BYTES,
@@ -26,17 +38,17 @@ from odradek.records.batch import (
     split_batches,
 )
 from odradek.records.errors import CorruptRecords
-from odradek.records.reader import iter_records
+from odradek.records.reader import iter_records, read_batch
 from odradek.storage.checkpoints import parse_offsets
 from odradek.storage.names import (
-    HIGH_WATERMARK_CHECKPOINT,
+    CLEANER_CHECKPOINT,
+    DELETED_SUFFIX,
     INDEX_SUFFIX,
-    LOG_START_OFFSET_CHECKPOINT,
     LOG_SUFFIX,
+    SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
-    parse_partition_directory,
+    leading_offset,
     parse_segment_file,
-    partition_directory,
     segment_file,
 )
 from pyspark_odradek.chunks import Chunk
@@ -46,6 +58,16 @@ READ_BYTES: Final = 4 << 20
 _OFFSET_ENTRY: Final = struct.Struct(">ii")
 _TIME_ENTRY: Final = struct.Struct(">qi")
 _LENGTH: Final = struct.Struct(">i")
+# How often a name may be gone when it is to be opened: each time the cleaner was in between.
+_ATTEMPTS: Final = 100
+
+
+class Place(NamedTuple):
+    """A segment's place in its log: `end` is where the next begins, None for the last one."""
+
+    base: int
+    end: int | None
+    suffix: str
 
 
 @dataclass(frozen=True)
@@ -61,12 +83,23 @@ class PartitionFiles:
         Raises:
             MissingData: the directory is gone.
         """
-        try:
-            names = os.listdir(self.directory)
-        except FileNotFoundError as error:
-            raise MissingData(f"{self.topic_partition} is deleted") from error
-        parsed = filter(None, map(parse_segment_file, names))
-        return sorted(base for base, suffix in parsed if suffix == LOG_SUFFIX)
+        return [place.base for place in self.places()]
+
+    def places(self) -> list[Place]:
+        """Its segments, in order.
+
+        Listed until two lists are alike: one that is made while a file gets another name may
+        lack it under both.
+
+        Raises:
+            MissingData: the directory is gone.
+        """
+        found = self._list()
+        while (again := self._list()) != found:
+            found = again
+        bases = sorted(found)
+        ends = [*bases[1:], None]
+        return [Place(base, end, found[base]) for base, end in zip(bases, ends, strict=bool(bases))]
 
     def read(self, start: int, end: int) -> Iterator[Chunk]:
         """Whole batches that together hold the records from `start` up to `end`.
@@ -77,159 +110,235 @@ class PartitionFiles:
             MissingData: the files do not hold what lies between the two.
         """
         offset = start
-        base = -1
         while offset < end:
-            base = self._segment_for(offset, base)
-            for chunk in self._read_segment(base, max(offset, base), end):
-                offset = chunk.next_offset
-                yield chunk
-                if offset >= end:
-                    return
+            with self._open(offset) as segment:
+                reached = offset
+                for chunk in segment.read(offset, end):
+                    reached = chunk.next_offset
+                    yield chunk
+                offset = self._behind(segment, offset, reached, end)
 
     def offset_for_time(self, timestamp_ms: int, end: int) -> int | None:
         """The first offset below `end` whose record is at or after a time, if there is one."""
         bases = self.base_offsets()
-        for base, following in zip(bases, [*bases[1:], None], strict=True):
-            entries = self._time_index(base)
-            earlier = bisect_left(entries, timestamp_ms, key=_timestamp)
-            # A closed segment's time index ends with its largest timestamp.
-            if following is not None and entries and earlier == len(entries):
-                continue
-            start = base + entries[earlier - 1][1] + 1 if earlier else base
-            found = self._scan_for_time(base, start, timestamp_ms, end)
-            if found is not None:
-                return found
+        offset: int | None = bases[0] if bases else None
+        while offset is not None and offset < end:
+            with self._open(offset) as segment:
+                found = segment.offset_for_time(timestamp_ms, offset, end)
+                if found is not None:
+                    return found
+                offset = segment.place.end
         return None
 
-    def _segment_for(self, offset: int, after: int) -> int:
-        """The segment to read on in, once the one that begins at `after` is at its end."""
-        bases = self.base_offsets()
-        index = bisect_right(bases, offset) - 1
-        if index >= 0 and bases[index] > after:
-            return bases[index]
-        following = bisect_right(bases, after)
-        if after < 0 and bases:
-            raise MissingData(
-                f"{self.topic_partition}: offset {offset} is wanted, the first is {bases[0]}"
-            )
-        if following >= len(bases):
-            raise MissingData(f"{self.topic_partition}: the files end at offset {offset}")
-        return bases[following]
-
-    def _read_segment(self, base: int, start: int, end: int) -> Iterator[Chunk]:
-        """Chunks of one segment, from the batch of `start` to that of `end` or the tail."""
+    def _list(self) -> dict[int, str]:
+        """The suffix of every segment that there is, by its base offset."""
         try:
-            descriptor = os.open(segment_file(self.directory, base, LOG_SUFFIX), os.O_RDONLY)
+            names = os.listdir(self.directory)
         except FileNotFoundError as error:
-            raise MissingData(f"{self.topic_partition}: segment {base} is deleted") from error
+            raise MissingData(f"{self.topic_partition} is deleted") from error
+        found: dict[int, str] = {}
+        for name in names:
+            suffix = SWAP_SUFFIX if name.endswith(SWAP_SUFFIX) else ""
+            parsed = parse_segment_file(name.removesuffix(SWAP_SUFFIX))
+            # Both are whole as long as both are there.
+            if parsed is not None and parsed[1] == LOG_SUFFIX and found.get(parsed[0]) != "":
+                found[parsed[0]] = suffix
+        return found
+
+    @contextmanager
+    def _open(self, offset: int) -> "Iterator[OpenSegment]":
+        """The segment that holds an offset, opened while it stood where `place` says."""
+        descriptor, place = self._descriptor(offset)
         try:
-            position = self._position_of(base, start)
-            while True:
-                data, headers = _read_batches(descriptor, position)
-                if not headers:
-                    self._check_tail(base, position, len(data))
-                    return
-                position += headers[-1].end_position
-                wanted = [header for header in headers if _overlaps(header, start, end)]
-                if wanted:
-                    used = memoryview(data)[wanted[0].position : wanted[-1].end_position]
-                    yield Chunk(used, wanted[-1].next_offset)
-                if headers[-1].next_offset >= end:
-                    return
+            yield OpenSegment(self, descriptor, place)
         finally:
             os.close(descriptor)
 
-    def _check_tail(self, base: int, position: int, left_bytes: int) -> None:
-        """Only the last segment may end with what is no batch: it is being written, or torn."""
-        if left_bytes and self.base_offsets()[-1] != base:
-            raise MissingData(f"{self.topic_partition}: segment {base} is torn at {position}")
-
-    def _position_of(self, base: int, offset: int) -> int:
-        """A position at or before the batch that holds `offset`."""
-        entries = _index_entries(segment_file(self.directory, base, INDEX_SUFFIX), _OFFSET_ENTRY)
-        index = bisect_right(entries, offset - base, key=lambda entry: entry[0]) - 1
-        return entries[index][1] if index >= 0 else 0
-
-    def _time_index(self, base: int) -> list[tuple[int, int]]:
-        """Timestamps with the relative offsets up to which none is larger."""
-        return _index_entries(segment_file(self.directory, base, TIME_INDEX_SUFFIX), _TIME_ENTRY)
-
-    def _scan_for_time(self, base: int, start: int, timestamp_ms: int, end: int) -> int | None:
-        for chunk in self._read_segment(base, start, end):
-            for header in split_batches(chunk.records):
-                if header.magic == 2 and header.max_timestamp < timestamp_ms:
-                    continue
-                for record in iter_records(chunk.records[header.position : header.end_position]):
-                    if record.offset >= end:
-                        return None
-                    if record.timestamp >= timestamp_ms and record.offset >= start:
-                        return record.offset
-        return None
-
-
-class DataDirectory:
-    """The partitions in one or more log directories of a broker, and their bounds."""
-
-    def __init__(self, log_dirs: tuple[str, ...]) -> None:
-        self._log_dirs = log_dirs
-
-    def partitions(self) -> dict[TopicPartition, PartitionFiles]:
-        """Every partition there is, those on their way out excepted.
-
-        Raises:
-            FileNotFoundError: a directory does not exist.
-        """
-        found: dict[TopicPartition, PartitionFiles] = {}
-        for log_dir in self._log_dirs:
-            for name in os.listdir(log_dir):
-                topic_partition = parse_partition_directory(name)
-                path = os.path.join(log_dir, name)
-                if topic_partition is not None and os.path.isdir(path):
-                    found[topic_partition] = PartitionFiles(topic_partition, path)
-        return found
-
-    def partition(self, topic_partition: TopicPartition) -> PartitionFiles:
-        """One partition.
-
-        Raises:
-            MissingData: there is no such partition.
-        """
-        for log_dir in self._log_dirs:
-            path = os.path.join(log_dir, partition_directory(topic_partition))
-            if os.path.isdir(path):
-                return PartitionFiles(topic_partition, path)
-        raise MissingData(f"{topic_partition} is not in {', '.join(self._log_dirs)}")
-
-    def high_watermarks(self) -> dict[TopicPartition, int]:
-        """Up to where records were committed when the broker last wrote it down."""
-        return self._checkpoint(HIGH_WATERMARK_CHECKPOINT)
-
-    def log_start_offset(self, topic_partition: TopicPartition) -> int:
-        """The first offset that may be read."""
-        bases = self.partition(topic_partition).base_offsets()
-        written = self._checkpoint(LOG_START_OFFSET_CHECKPOINT).get(topic_partition, 0)
-        return max(written, bases[0]) if bases else written
-
-    def _checkpoint(self, name: str) -> dict[TopicPartition, int]:
-        offsets: dict[TopicPartition, int] = {}
-        for log_dir in self._log_dirs:
+    def _descriptor(self, offset: int) -> tuple[int, Place]:
+        for _ in range(_ATTEMPTS):
+            place = self._place_of(offset)
+            path = segment_file(self.directory, place.base, LOG_SUFFIX) + place.suffix
             try:
-                with open(os.path.join(log_dir, name), "rb") as file:
-                    data = file.read()
+                descriptor = os.open(path, os.O_RDONLY)
             except FileNotFoundError:
                 continue
-            # Apache Kafka makes these files empty and fills them some time later.
-            if data:
-                offsets.update(parse_offsets(data))
-        return offsets
+            if self._place_of(offset) == place and _is_file(path, descriptor):
+                return descriptor, place
+            os.close(descriptor)
+        raise MissingData(
+            f"{self.topic_partition}: the segment of offset {offset} is replaced faster than it "
+            "can be opened"
+        )
+
+    def _place_of(self, offset: int) -> Place:
+        places = self.places()
+        index = bisect_right(places, offset, key=lambda place: place.base) - 1
+        if index >= 0:
+            return places[index]
+        if not places:
+            raise MissingData(f"{self.topic_partition}: there is no segment")
+        first = places[0].base
+        raise MissingData(
+            f"{self.topic_partition}: offset {offset} is wanted, the first is {first}", first
+        )
+
+    def _behind(self, segment: "OpenSegment", start: int, reached: int, end: int) -> int:
+        """Where to read on behind a segment that was read from `start` on."""
+        following = segment.place.end
+        if reached >= end or (following is None and reached > start):
+            # What is the last segment now may have grown, or not be the last one any more.
+            return reached
+        if following is None:
+            raise MissingData(f"{self.topic_partition}: the files end at offset {reached}")
+        if segment.is_torn:
+            raise MissingData(
+                f"{self.topic_partition}: segment {segment.place.base} is torn at "
+                f"{segment.position}",
+                following,
+            )
+        if reached < following and not self._was_compacted(segment):
+            raise MissingData(
+                f"{self.topic_partition}: segment {segment.place.base} ends at offset {reached}, "
+                f"the next begins at {following}, and nothing tells of compaction",
+                following,
+            )
+        return max(reached, following)
+
+    def _was_compacted(self, segment: "OpenSegment") -> bool:
+        return (
+            self.topic_partition in self._cleaned_offsets()
+            or self._has_replaced_segments()
+            or segment.has_gaps()
+        )
+
+    def _cleaned_offsets(self) -> dict[TopicPartition, int]:
+        return read_checkpoint(os.path.dirname(self.directory), CLEANER_CHECKPOINT)
+
+    def _has_replaced_segments(self) -> bool:
+        """Whether segments wait for their removal that retention, from the front, cannot remove."""
+        first = self.base_offsets()[0]
+        endings = (LOG_SUFFIX + SWAP_SUFFIX, LOG_SUFFIX + DELETED_SUFFIX)
+        return any(
+            name.endswith(endings) and leading_offset(name) >= first
+            for name in os.listdir(self.directory)
+        )
 
 
-def _timestamp(entry: tuple[int, int]) -> int:
-    return entry[0]
+class OpenSegment:
+    """A segment that is held open, and where it stood when it was opened.
+
+    After a `read` to its end, `position` is where that is in the file, and `is_torn` says
+    that more follows, which is no batch.
+    """
+
+    def __init__(self, files: PartitionFiles, descriptor: int, place: Place) -> None:
+        self._files = files
+        self._descriptor = descriptor
+        self.place = place
+        self.position = 0
+        self.is_torn = False
+
+    def read(self, start: int, end: int) -> Iterator[Chunk]:
+        """Chunks from the batch of `start` on to that of `end`, or of all that is left."""
+        self.position = self._position_of(start)
+        while True:
+            data, headers = _read_batches(self._descriptor, self.position)
+            if not headers:
+                self.is_torn = bool(data)
+                return
+            wanted = [header for header in headers if header.next_offset > start]
+            if wanted:
+                last = next((h for h in wanted if h.next_offset >= end), wanted[-1])
+                used = memoryview(data)[wanted[0].position : last.end_position]
+                yield Chunk(used, last.next_offset)
+                if last.next_offset >= end:
+                    return
+            self.position += headers[-1].end_position
+
+    def offset_for_time(self, timestamp_ms: int, start: int, end: int) -> int | None:
+        """The first offset of [start, end) in this segment at or after a time."""
+        entries = self._entries(TIME_INDEX_SUFFIX, _TIME_ENTRY)
+        earlier = bisect_left(entries, timestamp_ms, key=lambda entry: entry[0])
+        # A closed segment's time index ends with its largest timestamp.
+        if self.place.end is not None and entries and earlier == len(entries):
+            return None
+        if earlier:
+            start = max(start, self.place.base + entries[earlier - 1][1] + 1)
+        for chunk in self.read(start, end):
+            for record in _later_records(chunk.records, timestamp_ms):
+                if record[0] >= end:
+                    return None
+                if record[0] >= start and record[1] >= timestamp_ms:
+                    return record[0]
+        return None
+
+    def has_gaps(self) -> bool:
+        """Whether offsets are missing between its records, which only compaction does."""
+        position, expected = 0, self.place.base
+        while headers := _read_batches(self._descriptor, position)[1]:
+            for header in headers:
+                if header.base_offset != expected or _is_thinned(header):
+                    return True
+                expected = header.next_offset
+            position += headers[-1].end_position
+        return False
+
+    def _position_of(self, offset: int) -> int:
+        """A position at or before the batch that holds `offset`."""
+        entries = self._entries(INDEX_SUFFIX, _OFFSET_ENTRY)
+        index = bisect_right(entries, offset - self.place.base, key=lambda entry: entry[0]) - 1
+        if index < 0 or not self._is_batch_before(entries[index][1], offset):
+            return 0
+        return entries[index][1]
+
+    def _is_batch_before(self, position: int, offset: int) -> bool:
+        """Whether a sound batch begins there that does not lie behind an offset."""
+        data, headers = _read_batches(self._descriptor, position)
+        if not headers or headers[0].base_offset > offset:
+            return False
+        try:
+            read_batch(data, headers[0], check_crc=True)
+        except BrokerError:
+            return False
+        return True
+
+    def _entries(self, suffix: str, entry: struct.Struct) -> list[tuple[int, int]]:
+        path = segment_file(self._files.directory, self.place.base, suffix) + self.place.suffix
+        return _index_entries(path, entry)
 
 
-def _overlaps(header: BatchHeader, start: int, end: int) -> bool:
-    return header.next_offset > start and header.base_offset < end
+def read_checkpoint(log_dir: str, name: str) -> dict[TopicPartition, int]:
+    """The offsets that a checkpoint of a log directory has; none where it is not there."""
+    try:
+        with open(os.path.join(log_dir, name), "rb") as file:
+            data = file.read()
+    except FileNotFoundError:
+        return {}
+    # Apache Kafka makes these files empty and fills them some time later.
+    return parse_offsets(data) if data else {}
+
+
+def _is_file(path: str, descriptor: int) -> bool:
+    """Whether the name still is that of the open file."""
+    try:
+        named = os.stat(path)
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(named, os.fstat(descriptor))
+
+
+def _is_thinned(header: BatchHeader) -> bool:
+    """Whether records were taken out of a batch; old message sets do not tell how many they had."""
+    return header.record_count <= header.last_offset_delta
+
+
+def _later_records(batches: memoryview, timestamp_ms: int) -> Iterator[tuple[int, int]]:
+    """Offset and time of all records in batches that have one at or after a time."""
+    for header in split_batches(batches):
+        if header.magic == 2 and header.max_timestamp < timestamp_ms:
+            continue
+        for record in iter_records(batches[header.position : header.end_position]):
+            yield record.offset, record.timestamp
 
 
 def _read_batches(descriptor: int, position: int) -> tuple[bytes, list[BatchHeader]]:
@@ -238,7 +347,7 @@ def _read_batches(descriptor: int, position: int) -> tuple[bytes, list[BatchHead
     if len(data) < LOG_OVERHEAD_BYTES:
         return data, []
     size_bytes = LOG_OVERHEAD_BYTES + _LENGTH.unpack_from(data, 8)[0]
-    if size_bytes > len(data):
+    if len(data) < size_bytes <= os.fstat(descriptor).st_size - position:
         data = os.pread(descriptor, size_bytes, position)
     return data, _whole_batches(data)
 

@@ -20,11 +20,10 @@ OPTIONS = SourceOptions(TopicSelection(names=("orders",)), ClientOptions("h:1"))
 
 
 class Records:
-    """A partition's records: what `read` gives for each start, then where the log begins."""
+    """A partition's records: what `read` gives for each start."""
 
-    def __init__(self, chunks: dict[int, list[Chunk | Exception]], first: int | None = 0) -> None:
+    def __init__(self, chunks: dict[int, list[Chunk | Exception]]) -> None:
         self._chunks = chunks
-        self._first = first
         self.is_closed = False
 
     def read(self, start: int, end: int) -> Iterator[Chunk]:
@@ -32,9 +31,6 @@ class Records:
             if isinstance(chunk, Exception):
                 raise chunk
             yield chunk
-
-    def first_offset(self) -> int | None:
-        return self._first
 
     def close(self) -> None:
         self.is_closed = True
@@ -131,16 +127,18 @@ def test_missing_records_end_the_read(monkeypatch: pytest.MonkeyPatch) -> None:
         rows(monkeypatch, records, OffsetRange(PARTITION, 0, 9))
 
 
-@pytest.mark.parametrize(("first", "expected"), [(6, [0, 1, 6, 7, 8]), (9, [0, 1]), (None, [0, 1])])
+@pytest.mark.parametrize(
+    ("following", "expected"), [(6, [0, 1, 6, 7, 8]), (9, [0, 1]), (None, [0, 1])]
+)
 def test_missing_records_are_skipped_where_that_is_allowed(
-    monkeypatch: pytest.MonkeyPatch, first: int | None, expected: list[int]
+    monkeypatch: pytest.MonkeyPatch, following: int | None, expected: list[int]
 ) -> None:
     chunks: dict[int, list[Chunk | Exception]] = {
-        0: [chunk(plain(0, 1), next_offset=2), MissingData("gone")],
+        0: [chunk(plain(0, 1), next_offset=2), MissingData("gone", following)],
         # The broker gives whole batches: what was deleted comes along at their beginning.
         6: [chunk(plain(4, 8), next_offset=9)],
     }
     options = SourceOptions(OPTIONS.selection, OPTIONS.client, fail_on_data_loss=False)
     piece = OffsetRange(PARTITION, 0, 9)
-    found = rows(monkeypatch, Records(chunks, first), piece, options=options)
+    found = rows(monkeypatch, Records(chunks), piece, options=options)
     assert [row["offset"] for row in found] == expected

@@ -1,0 +1,68 @@
+"""A broker's data directory, read-only: its partitions and what it wrote down about them.
+
+The directory may belong to a running broker. What counts is the high watermark: records above
+it may still be taken back. A broker writes it down every few seconds and when it stops; it
+can be asked for the newest one instead (`kafka.bootstrap.servers` beside `path`).
+"""
+
+import os
+
+from odradek.model import TopicPartition
+from odradek.storage.names import (
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    parse_partition_directory,
+    partition_directory,
+)
+from pyspark_odradek.errors import MissingData
+from pyspark_odradek.segments import PartitionFiles, read_checkpoint
+
+
+class DataDirectory:
+    """The partitions in one or more log directories of a broker, and their bounds."""
+
+    def __init__(self, log_dirs: tuple[str, ...]) -> None:
+        self._log_dirs = log_dirs
+
+    def partitions(self) -> dict[TopicPartition, PartitionFiles]:
+        """Every partition there is, those on their way out excepted.
+
+        Raises:
+            FileNotFoundError: a directory does not exist.
+        """
+        found: dict[TopicPartition, PartitionFiles] = {}
+        for log_dir in self._log_dirs:
+            for name in os.listdir(log_dir):
+                topic_partition = parse_partition_directory(name)
+                path = os.path.join(log_dir, name)
+                if topic_partition is not None and os.path.isdir(path):
+                    found[topic_partition] = PartitionFiles(topic_partition, path)
+        return found
+
+    def partition(self, topic_partition: TopicPartition) -> PartitionFiles:
+        """One partition.
+
+        Raises:
+            MissingData: there is no such partition.
+        """
+        for log_dir in self._log_dirs:
+            path = os.path.join(log_dir, partition_directory(topic_partition))
+            if os.path.isdir(path):
+                return PartitionFiles(topic_partition, path)
+        raise MissingData(f"{topic_partition} is not in {', '.join(self._log_dirs)}")
+
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        """Up to where records were committed when the broker last wrote it down."""
+        return self._checkpoint(HIGH_WATERMARK_CHECKPOINT)
+
+    def log_start_offset(self, topic_partition: TopicPartition) -> int:
+        """The first offset that may be read."""
+        bases = self.partition(topic_partition).base_offsets()
+        written = self._checkpoint(LOG_START_OFFSET_CHECKPOINT).get(topic_partition, 0)
+        return max(written, bases[0]) if bases else written
+
+    def _checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        offsets: dict[TopicPartition, int] = {}
+        for log_dir in self._log_dirs:
+            offsets.update(read_checkpoint(log_dir, name))
+        return offsets
