@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from odradek._pure import install_if_asked
+from odradek.version import VERSION
 
 install_if_asked(__name__)
 
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
     from odradek.server.in_process import Broker
 
 __all__ = ["Broker", "__version__"]
-__version__ = "0.1.0"
+__version__ = VERSION
 
 
 def __getattr__(name: str) -> object:

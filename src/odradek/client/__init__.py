@@ -1,5 +1,28 @@
 """The wire as a client sees it: any Kafka broker, ours or another.
 
-`blocking` is for code that has no event loop and wants none: Spark's workers, tools, scripts.
-It does not know how a broker works inside; it imports only protocol, records and the ground.
+`aio` is for asyncio; `blocking` is for code that has no event loop
+and wants none: Spark's workers, tools, scripts. Both are shells around one `core`, which decides
+what is sent, when to try again and what an answer means, and has no socket, thread, clock or
+dice of its own. Nothing here knows how a broker works inside.
 """
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from odradek.client.aio.cluster import ClusterClient
+
+__all__ = ["ClusterClient"]
+
+_HOMES = {"ClusterClient": "odradek.client.aio.cluster"}
+
+
+def __getattr__(name: str) -> object:
+    """Imports a client when it is first asked for: who blocks needs no event loop."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    found: object = getattr(import_module(home), name)
+    globals()[name] = found
+    return found

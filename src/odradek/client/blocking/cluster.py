@@ -5,60 +5,35 @@ that fails with a retriable error is asked again, after a pause and with fresh m
 the time for the request is over; only then its error is raised.
 """
 
+import random
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Final, TypeVar
-from uuid import UUID
+from typing import TypeVar
 
 from odradek.client.addresses import Address, parse_bootstrap_servers
 from odradek.client.apis import LIST_OFFSETS, METADATA
 from odradek.client.blocking.connection import BlockingConnection
+from odradek.client.core.list_offsets import READ_COMMITTED, READ_UNCOMMITTED, list_offsets_request
+from odradek.client.core.metadata import (
+    ClusterMetadata,
+    TopicMetadata,
+    decode_metadata_response,
+    encode_metadata_request,
+)
+from odradek.client.core.retries import Attempts, ExponentialBackoff
+from odradek.client.errors import KafkaError, NetworkError, StaleMetadata, raise_for
+from odradek.client.settings import RETRY_BACKOFF_MAX_MS, RETRY_BACKOFF_MS
 from odradek.clock import Clock, SystemClock
 from odradek.errors import BrokerError, ErrorCode
-from odradek.model import NO_LEADER, TopicPartition
-from odradek.protocol import messages
+from odradek.model import TopicPartition
 from odradek.protocol.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
     decode_list_offsets_response,
     encode_list_offsets_request,
 )
 from odradek.protocol.primitives import ProtocolError
 
 T = TypeVar("T")
-
-RETRY_BACKOFF_MS: Final = 100
-# A topic that was just created may not be known everywhere yet; one that does not exist
-# should not make its user wait for the whole request time-out.
-UNKNOWN_TOPIC_PATIENCE_MS: Final = 2_000
-_CONSUMER: Final = -1
-_READ_COMMITTED: Final = 1
-
-
-@dataclass(frozen=True)
-class PartitionLeader:
-    """Who leads a partition, by broker id, and in which epoch."""
-
-    broker_id: int
-    epoch: int
-
-
-@dataclass(frozen=True)
-class TopicMetadata:
-    """A topic with the leaders of its partitions, by index."""
-
-    name: str
-    topic_id: UUID | None
-    is_internal: bool
-    leaders: Mapping[int, PartitionLeader]
-
-    @property
-    def partitions(self) -> list[TopicPartition]:
-        """Its partitions, in order."""
-        return [TopicPartition(self.name, index) for index in sorted(self.leaders)]
 
 
 class Cluster:
@@ -79,8 +54,8 @@ class Cluster:
         self._client_id = client_id
         self.request_timeout_ms = request_timeout_ms
         self._clock = clock if clock is not None else SystemClock()
-        self._brokers: dict[int, Address] = {}
-        self._topics: dict[str, TopicMetadata] = {}
+        self._backoff = ExponentialBackoff(RETRY_BACKOFF_MS, RETRY_BACKOFF_MAX_MS, random.Random())
+        self._metadata = ClusterMetadata()
         self._connections: dict[Address, BlockingConnection] = {}
 
     def __enter__(self) -> "Cluster":
@@ -98,7 +73,7 @@ class Cluster:
         """Asks for the named topics, or for all. Topics are never created by asking.
 
         Raises:
-            BrokerError: UNKNOWN_TOPIC_OR_PARTITION when a name is unknown, or what keeps
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION when a name is unknown, or what keeps
                 the brokers from answering.
         """
         wanted = None if names is None else sorted(set(names))
@@ -108,9 +83,9 @@ class Cluster:
         """A topic as last heard of, or asked for.
 
         Raises:
-            BrokerError: as for `topics`, at the first attempt.
+            KafkaError: as for `topics`, at the first attempt.
         """
-        known = self._topics.get(name)
+        known = self._metadata.topics.get(name)
         return known if known is not None else self._ask_topics([name])[name]
 
     def list_offsets(
@@ -122,7 +97,7 @@ class Cluster:
         watermark, or the last stable offset when `read_committed`.
 
         Raises:
-            BrokerError: a partition could not be asked.
+            KafkaError: a partition could not be asked.
         """
         found: dict[TopicPartition, int | None] = {}
 
@@ -141,21 +116,20 @@ class Cluster:
         """Where the leader of a partition listens.
 
         Raises:
-            BrokerError: the partition does not exist, or has no leader now.
+            KafkaError: the partition does not exist, or has no leader now.
         """
-        leader = self.topic(partition.topic).leaders.get(partition.partition)
+        if partition.partition not in self.topic(partition.topic).partition_metadata:
+            raise StaleMetadata(str(partition), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        leader = self._metadata.leader_of(partition)
         if leader is None:
-            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(partition))
-        address = self._brokers.get(leader.broker_id)
-        if leader.broker_id == NO_LEADER or address is None:
-            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, str(partition))
-        return address
+            raise StaleMetadata(str(partition), ErrorCode.LEADER_NOT_AVAILABLE)
+        return leader.address
 
     def connection(self, address: Address) -> BlockingConnection:
         """The connection to a broker.
 
         Raises:
-            BrokerError: NETWORK_EXCEPTION.
+            KafkaError: nobody answers there.
         """
         connection = self._connections.get(address)
         if connection is None:
@@ -170,26 +144,22 @@ class Cluster:
         Raises:
             BrokerError: the error of the last attempt.
         """
-        started_ms = self._clock.monotonic_ms()
+        attempts = Attempts(self._backoff, self._clock.monotonic_ms(), self.request_timeout_ms)
         while True:
             try:
                 return attempt()
             except BrokerError as error:
-                waited_ms = self._clock.monotonic_ms() - started_ms
-                if not error.code.retriable or waited_ms >= self._patience_ms(error.code):
+                wait_ms = attempts.after_failure(error.code, self._clock.monotonic_ms())
+                if wait_ms is None:
                     raise
                 self.forget(disconnect=error.code == ErrorCode.NETWORK_EXCEPTION)
-            time.sleep(RETRY_BACKOFF_MS / 1000)
+            time.sleep(wait_ms / 1000)
 
     def forget(self, *, disconnect: bool) -> None:
         """Drops what is known of leaders, and the connections too when one has failed."""
-        self._topics.clear()
+        self._metadata = self._metadata.without_topics(self._metadata.topics)
         if disconnect:
             self.close()
-
-    def _patience_ms(self, code: ErrorCode) -> int:
-        unknown = code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return UNKNOWN_TOPIC_PATIENCE_MS if unknown else self.request_timeout_ms
 
     def _disconnect(self, address: Address) -> None:
         connection = self._connections.pop(address, None)
@@ -198,12 +168,13 @@ class Cluster:
 
     def _any_connection(self) -> BlockingConnection:
         """A connection to whichever broker answers; those seen before come first."""
-        candidates = dict.fromkeys([*self._connections, *self._brokers.values(), *self._bootstrap])
-        last_error: BrokerError | None = None
+        known = [node.address for node in self._metadata.nodes.values()]
+        candidates = dict.fromkeys([*self._connections, *known, *self._bootstrap])
+        last_error: KafkaError | None = None
         for address in candidates:
             try:
                 return self.connection(address)
-            except BrokerError as error:
+            except KafkaError as error:
                 last_error = error
         assert last_error is not None, "there is always a bootstrap address"
         raise last_error
@@ -211,75 +182,42 @@ class Cluster:
     def _ask_topics(self, names: list[str] | None) -> dict[str, TopicMetadata]:
         connection = self._any_connection()
         version = connection.agree(METADATA)
-        wanted = None if names is None else [{"name": name} for name in names]
-        values = {"topics": wanted, "allow_auto_topic_creation": False}
-        request = messages.encode_request(METADATA.key, version, values)
-        answer = connection.request(METADATA, version, [request])
+        answer = connection.request(METADATA, version, [encode_metadata_request(names, version)])
         try:
-            response = messages.decode_response(METADATA.key, version, *answer)
+            response = decode_metadata_response(answer.frame, version, answer.position)
         except ProtocolError as error:
-            raise BrokerError(ErrorCode.NETWORK_EXCEPTION, str(error)) from error
-        self._brokers = {
-            broker.node_id: Address(broker.host, broker.port) for broker in response.brokers
-        }
-        topics = {topic.name: topic for topic in response.topics}
-        for topic in topics.values():
+            raise NetworkError(str(error)) from error
+        for topic in response.topics.values():
             # In a list of everything a topic may just be on its way out; a name that was
             # asked for is owed an answer.
-            if topic.error_code and names is not None:
-                raise BrokerError(ErrorCode(int(topic.error_code)), topic.name)
-        found = {name: _read_topic(topic) for name, topic in topics.items() if not topic.error_code}
-        self._topics.update(found)
-        return found
+            if names is not None:
+                raise_for(topic.error_code, topic.name)
+        self._metadata = self._metadata.merged(response, is_complete=names is None)
+        return {
+            name: self._metadata.topics[name]
+            for name in response.topics
+            if name in self._metadata.topics
+        }
 
     def _ask_offsets(
         self, address: Address, questions: Mapping[TopicPartition, int], read_committed: bool
     ) -> dict[TopicPartition, int | None]:
         connection = self.connection(address)
         version = connection.agree(LIST_OFFSETS)
-        request = ListOffsetsRequest(
-            _CONSUMER,
-            self._questions_by_topic(questions),
-            _READ_COMMITTED if read_committed else 0,
-            self.request_timeout_ms,
+        isolation_level = READ_COMMITTED if read_committed else READ_UNCOMMITTED
+        request = list_offsets_request(
+            questions, self._metadata, isolation_level, self.request_timeout_ms
         )
         body = encode_list_offsets_request(request, version)
         answer = connection.request(LIST_OFFSETS, version, body)
         try:
             response = decode_list_offsets_response(answer.frame, version, answer.position)
         except ProtocolError as error:
-            raise BrokerError(ErrorCode.NETWORK_EXCEPTION, str(error)) from error
+            raise NetworkError(str(error)) from error
         offsets: dict[TopicPartition, int | None] = {}
         for topic in response.topics:
             for partition in topic.partitions:
                 name = TopicPartition(topic.name, partition.index)
-                if partition.error_code:
-                    raise BrokerError(ErrorCode(partition.error_code), str(name))
+                raise_for(partition.error_code, str(name))
                 offsets[name] = partition.offset if partition.offset >= 0 else None
         return offsets
-
-    def _questions_by_topic(
-        self, questions: Mapping[TopicPartition, int]
-    ) -> list[ListOffsetsTopic]:
-        by_topic: dict[str, list[ListOffsetsPartition]] = defaultdict(list)
-        for partition, position in questions.items():
-            leader = self.topic(partition.topic).leaders[partition.partition]
-            by_topic[partition.topic].append(
-                ListOffsetsPartition(partition.partition, position, leader.epoch)
-            )
-        return [ListOffsetsTopic(name, partitions) for name, partitions in by_topic.items()]
-
-
-def _read_topic(topic: messages.Message) -> TopicMetadata:
-    """A topic from a Metadata answer; partitions in trouble are there without a leader."""
-    return TopicMetadata(
-        topic.name,
-        getattr(topic, "topic_id", None),
-        bool(topic.is_internal),
-        {
-            partition.partition_index: PartitionLeader(
-                partition.leader_id, getattr(partition, "leader_epoch", -1)
-            )
-            for partition in topic.partitions
-        },
-    )

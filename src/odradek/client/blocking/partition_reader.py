@@ -6,12 +6,12 @@ known from the headers of the chunk, before its records are looked at.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
 
 from odradek.client.apis import FETCH
 from odradek.client.blocking.cluster import Cluster
 from odradek.client.blocking.connection import BlockingConnection
-from odradek.errors import BrokerError, ErrorCode
+from odradek.client.core.list_offsets import CONSUMER, READ_COMMITTED, READ_UNCOMMITTED
+from odradek.client.errors import KafkaError, NetworkError, RequestTimedOut, raise_for
 from odradek.model import TopicPartition
 from odradek.protocol.fetch import (
     TOPIC_ID_VERSION,
@@ -24,9 +24,6 @@ from odradek.protocol.fetch import (
 )
 from odradek.protocol.primitives import ProtocolError
 from odradek.records.batch import split_batches
-
-_CONSUMER: Final = -1
-_READ_COMMITTED: Final = 1
 
 
 @dataclass(frozen=True)
@@ -75,7 +72,7 @@ class PartitionReader:
         missing where records were compacted away.
 
         Raises:
-            BrokerError: OFFSET_OUT_OF_RANGE when records before the beginning of the log are
+            KafkaError: OFFSET_OUT_OF_RANGE when records before the beginning of the log are
                 wanted, or what keeps the brokers from answering.
         """
         offset = start
@@ -93,15 +90,14 @@ class PartitionReader:
 
     def _check_patience(self, waited_ms: int, offset: int, end: int) -> None:
         if waited_ms >= self._cluster.request_timeout_ms:
-            raise BrokerError(
-                ErrorCode.REQUEST_TIMED_OUT,
+            raise RequestTimedOut(
                 f"{self._topic_partition} has nothing at offset {offset}, but should reach {end}",
             )
 
     def _ask_ahead(self, offset: int) -> None:
         try:
             self._ask(offset)
-        except BrokerError:
+        except KafkaError:
             # `_take` asks again when the chunk is wanted, and raises what then goes wrong.
             self._cluster.forget(disconnect=True)
 
@@ -119,13 +115,13 @@ class PartitionReader:
         connection = self._cluster.connection(self._cluster.leader_of(self._topic_partition))
         version = connection.agree(FETCH)
         topic = self._cluster.topic(self._topic_partition.topic)
-        leader = topic.leaders[self._topic_partition.partition]
+        leader = topic.partition_metadata[self._topic_partition.partition]
         partition = FetchPartition(
-            self._topic_partition.partition, offset, self._partition_max_bytes, leader.epoch
+            self._topic_partition.partition, offset, self._partition_max_bytes, leader.leader_epoch
         )
         by_id = version >= TOPIC_ID_VERSION
         request = FetchRequest(
-            _CONSUMER,
+            CONSUMER,
             self._max_wait_ms,
             1,
             [
@@ -134,7 +130,7 @@ class PartitionReader:
                 )
             ],
             max_bytes=self._max_bytes,
-            isolation_level=_READ_COMMITTED if self._read_committed else 0,
+            isolation_level=READ_COMMITTED if self._read_committed else READ_UNCOMMITTED,
         )
         connection.send(FETCH, version, encode_fetch_request(request, version))
         self._waiting = connection
@@ -147,18 +143,13 @@ class PartitionReader:
         try:
             response = decode_fetch_response(answer.frame, version, answer.position)
         except ProtocolError as error:
-            raise BrokerError(ErrorCode.NETWORK_EXCEPTION, str(error)) from error
-        _check(response.error_code, self._topic_partition)
+            raise NetworkError(str(error)) from error
+        raise_for(response.error_code, str(self._topic_partition))
         partition = response.topics[0].partitions[0] if response.topics else None
         if partition is None:
             return Fetched(offset, memoryview(b""), [], offset)
-        _check(partition.error_code, self._topic_partition)
+        raise_for(partition.error_code, str(self._topic_partition))
         return _chunk(offset, partition)
-
-
-def _check(error_code: int, topic_partition: TopicPartition) -> None:
-    if error_code:
-        raise BrokerError(ErrorCode(error_code), str(topic_partition))
 
 
 def _chunk(offset: int, partition: FetchPartitionResponse) -> Fetched:

@@ -1,0 +1,66 @@
+"""How long to wait before the next attempt, and when to give up.
+
+Waits double from `retry.backoff.ms` to `retry.backoff.max.ms`, each up to a fifth longer or
+shorter by chance, so that many clients that failed together do not come back together.
+"""
+
+from typing import Final, Protocol
+
+from odradek.errors import ErrorCode
+
+_MULTIPLIER: Final = 2
+_JITTER: Final = 0.2
+# A topic that was just created may not be known everywhere yet; one that does not exist
+# should not make its user wait for the whole request time-out.
+UNKNOWN_TOPIC_PATIENCE_MS: Final = 2_000
+
+
+class Dice(Protocol):
+    """Where chance comes from: a `random.Random`, seeded in tests."""
+
+    def uniform(self, a: float, b: float, /) -> float:
+        """A number between `a` and `b`."""
+        ...
+
+
+class ExponentialBackoff:
+    """Waits that grow with the number of failures in a row, from 0."""
+
+    def __init__(self, initial_ms: int, max_ms: int, dice: Dice) -> None:
+        self._initial_ms = initial_ms
+        self._max_ms = max(initial_ms, max_ms)
+        self._dice = dice
+
+    def wait_ms(self, failures: int) -> int:
+        """How long to wait after that many failures before this one."""
+        # Beyond thirty doublings any wait is at its maximum.
+        term: float = min(self._initial_ms * _MULTIPLIER ** min(failures, 30), self._max_ms)
+        if term < self._max_ms:
+            term = min(term * self._dice.uniform(1 - _JITTER, 1 + _JITTER), self._max_ms)
+        return round(term)
+
+
+class Attempts:
+    """The attempts at one thing: `after_failure` says how long to wait, or that it is over."""
+
+    def __init__(self, backoff: ExponentialBackoff, started_ms: int, timeout_ms: int) -> None:
+        self._backoff = backoff
+        self._started_ms = started_ms
+        self._timeout_ms = timeout_ms
+        self._failures = 0
+
+    def after_failure(self, code: ErrorCode, now_ms: int) -> int | None:
+        """How long to wait before the next attempt; None when there is none.
+
+        What remains of the time is not exceeded by the wait: the last attempt is at its end.
+        """
+        left_ms = self._started_ms + self._patience_ms(code) - now_ms
+        if not code.retriable or left_ms <= 0:
+            return None
+        wait_ms = min(self._backoff.wait_ms(self._failures), left_ms)
+        self._failures += 1
+        return wait_ms
+
+    def _patience_ms(self, code: ErrorCode) -> int:
+        unknown = code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return min(self._timeout_ms, UNKNOWN_TOPIC_PATIENCE_MS) if unknown else self._timeout_ms

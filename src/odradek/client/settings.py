@@ -1,0 +1,156 @@
+"""The settings of clients: Kafka's names, defaults and bounds, in one table a client.
+
+A value may be given under Kafka's name or, as a keyword, with underscores for its dots; as text or
+as what it means. Settings that say what Python says better are not here: serializers are functions,
+interceptors objects, and both are arguments of the client. `RETRY_BACKOFF_MS` and its like are for
+shells that take no settings.
+"""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Final
+
+from odradek.config.definition import ConfigError, Setting, SettingType, Value, table
+
+RETRY_BACKOFF_MS: Final = 100
+RETRY_BACKOFF_MAX_MS: Final = 1_000
+_INT32_MAX: Final = 0x7FFFFFFF
+
+_BOOLEAN: Final = SettingType.BOOLEAN
+_STRING: Final = SettingType.STRING
+_INT: Final = SettingType.INT
+_LONG: Final = SettingType.LONG
+_LIST: Final = SettingType.LIST
+
+_COMMON: Final = (
+    Setting("bootstrap.servers", _LIST, (), "Brokers to begin with, as host:port,host:port."),
+    Setting("client.id", _STRING, "", "What this client calls itself in logs and quotas."),
+    Setting("client.rack", _STRING, "", "The rack of this client: its consumers read nearby."),
+    Setting(
+        "request.timeout.ms", _INT, 30_000, "How long a broker may take to answer.", at_least=0
+    ),
+    Setting(
+        "socket.connection.setup.timeout.ms",
+        _LONG,
+        10_000,
+        "How long a connection may take to come up at first.",
+        at_least=0,
+    ),
+    Setting(
+        "socket.connection.setup.timeout.max.ms",
+        _LONG,
+        30_000,
+        "How long at most, after failures in a row.",
+        at_least=0,
+    ),
+    Setting(
+        "reconnect.backoff.ms",
+        _LONG,
+        50,
+        "How long to leave a broker alone that could not be reached.",
+        at_least=0,
+    ),
+    Setting("reconnect.backoff.max.ms", _LONG, 1_000, "The longest such pause.", at_least=0),
+    Setting(
+        "retry.backoff.ms",
+        _LONG,
+        RETRY_BACKOFF_MS,
+        "The first pause before a request is repeated.",
+        at_least=0,
+    ),
+    Setting(
+        "retry.backoff.max.ms",
+        _LONG,
+        RETRY_BACKOFF_MAX_MS,
+        "The longest pause before a request is repeated.",
+        at_least=0,
+    ),
+    Setting(
+        "metadata.max.age.ms",
+        _LONG,
+        300_000,
+        "After how long metadata is asked for again though nothing has failed.",
+        at_least=0,
+    ),
+    Setting(
+        "connections.max.idle.ms", _LONG, 540_000, "After how long an idle connection is closed."
+    ),
+)
+_API_TIMEOUT: Final = Setting(
+    "default.api.timeout.ms",
+    _INT,
+    60_000,
+    "How long a call may take with all its retries.",
+    at_least=0,
+)
+
+ADMIN_SETTINGS: Final = table(
+    [
+        *_COMMON,
+        _API_TIMEOUT,
+        Setting("retries", _INT, _INT32_MAX, "How often a call is repeated at most.", at_least=0),
+    ]
+)
+
+
+class ClientSettings:
+    """The values of one client's settings; `number`, `text`, `flag`, `items` read them by name."""
+
+    def __init__(
+        self,
+        rows: Mapping[str, Setting],
+        config: Mapping[str, object],
+        keywords: Mapping[str, object],
+    ) -> None:
+        """Checks every value.
+
+        Raises:
+            ValueError: a name is unknown, or a value illegal.
+        """
+        by_keyword = {name.replace(".", "_"): name for name in rows}
+        given = dict(config)
+        for keyword, value in keywords.items():
+            given[by_keyword.get(keyword, keyword)] = value
+        self._values: dict[str, Value] = {name: row.default for name, row in rows.items()}
+        for name, value in given.items():
+            if name not in rows:
+                raise _unknown(name, rows)
+            self._values[name] = rows[name].parse(_as_text(value))
+        self.given = frozenset(given)
+
+    def number(self, name: str) -> int:
+        """The value of a numeric setting."""
+        value = self._values[name]
+        assert isinstance(value, int), f"{name} is {value!r}"
+        return value
+
+    def text(self, name: str) -> str:
+        """The value of a textual setting; "" where it is unset."""
+        value = self._values[name]
+        return "" if value is None else str(value)
+
+    def flag(self, name: str) -> bool:
+        """The value of a setting that is true or false."""
+        value = self._values[name]
+        assert isinstance(value, bool), f"{name} is {value!r}"
+        return value
+
+    def items(self, name: str) -> tuple[str, ...]:
+        """The elements of a list."""
+        value = self._values[name]
+        assert isinstance(value, tuple), f"{name} is {value!r}"
+        return value
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return "" if value is None else str(value)
+
+
+def _unknown(name: str, rows: Mapping[str, Setting]) -> ConfigError:
+    near = get_close_matches(name.replace("_", "."), rows, 1)
+    hint = f"; is {near[0]} meant?" if near else ""
+    return ConfigError(name, None, f"there is no such setting{hint}")
