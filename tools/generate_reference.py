@@ -24,6 +24,8 @@ from odradek.config.group import GROUP_SYNONYMS  # noqa: E402
 from odradek.config.topic import BROKER_SYNONYMS  # noqa: E402
 from odradek.coordinator.classic.states import STATE_TEXTS, TRANSITIONS  # noqa: E402
 from odradek.errors import ErrorCode  # noqa: E402
+from odradek.handlers.api import Api  # noqa: E402
+from odradek.handlers.table import API_TABLE  # noqa: E402
 
 _GENERATED = "<!-- Written by tools/generate_reference.py from the tables in the code. -->"
 
@@ -97,7 +99,30 @@ def group_states() -> str:
     )
 
 
+def apis() -> str:
+    """The page of the requests that are served."""
+    head = "| key | API | versions | the caller needs | charged against |\n|---:|---|---|---|---|"
+    rows = (_api(API_TABLE[key]) for key in sorted(API_TABLE))
+    return _page(
+        "APIs",
+        "The requests that are served, as ApiVersions tells them. What a caller needs is Kafka's "
+        "operation on the resource that the request is about; it is enforced once there are "
+        "access control lists. Every request is charged its time; some are charged more.",
+        "\n".join([head, *rows]),
+    )
+
+
+def _api(api: Api) -> str:
+    need = "nothing"
+    if api.permission is not None:
+        resource = api.permission.resource.name.replace("_", " ").lower()
+        need = f"`{api.permission.operation.name}` on the {resource}"
+    versions = f"{api.min_version} to {api.max_version}"
+    return f"| {api.key} | {api.name} | {versions} | {need} | `{api.cost.value}` |"
+
+
 PAGES = {
+    "apis.md": apis,
     "broker-settings.md": broker_settings,
     "topic-settings.md": topic_settings,
     "error-codes.md": error_codes,

@@ -4,7 +4,7 @@ Immutable, comparable, hashable, and free of behaviour. They live on the ground 
 that two floors can talk about the same thing without importing each other.
 """
 
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import Final, NamedTuple
 
 NO_PRODUCER_ID: Final = -1
@@ -51,3 +51,37 @@ class EndPoint(NamedTuple):
     security_protocol: str
     host: str
     port: int
+
+
+class ResourceType(IntEnum):
+    """What permissions are about; Kafka's numbers."""
+
+    UNKNOWN = 0
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class AclOperation(IntEnum):
+    """What one may be permitted to do with a resource; Kafka's numbers."""
+
+    UNKNOWN = 0
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15

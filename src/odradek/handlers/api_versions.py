@@ -11,7 +11,8 @@ import re
 from typing import Final
 
 from odradek.errors import ErrorCode
-from odradek.handlers.context import Api, HandlerContext
+from odradek.handlers.api import Api
+from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
 
 CLIENT_SOFTWARE_VERSION: Final = 3

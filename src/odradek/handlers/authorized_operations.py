@@ -6,16 +6,18 @@ no authorizer.
 
 from typing import Any, Final
 
-READ: Final = 1 << 3
-WRITE: Final = 1 << 4
-CREATE: Final = 1 << 5
-DELETE: Final = 1 << 6
-ALTER: Final = 1 << 7
-DESCRIBE: Final = 1 << 8
-CLUSTER_ACTION: Final = 1 << 9
-DESCRIBE_CONFIGS: Final = 1 << 10
-ALTER_CONFIGS: Final = 1 << 11
-IDEMPOTENT_WRITE: Final = 1 << 12
+from odradek.model import AclOperation
+
+READ: Final = 1 << AclOperation.READ
+WRITE: Final = 1 << AclOperation.WRITE
+CREATE: Final = 1 << AclOperation.CREATE
+DELETE: Final = 1 << AclOperation.DELETE
+ALTER: Final = 1 << AclOperation.ALTER
+DESCRIBE: Final = 1 << AclOperation.DESCRIBE
+CLUSTER_ACTION: Final = 1 << AclOperation.CLUSTER_ACTION
+DESCRIBE_CONFIGS: Final = 1 << AclOperation.DESCRIBE_CONFIGS
+ALTER_CONFIGS: Final = 1 << AclOperation.ALTER_CONFIGS
+IDEMPOTENT_WRITE: Final = 1 << AclOperation.IDEMPOTENT_WRITE
 GROUP_OPERATIONS: Final = READ | DELETE | DESCRIBE | DESCRIBE_CONFIGS | ALTER_CONFIGS
 TOPIC_OPERATIONS: Final = GROUP_OPERATIONS | WRITE | CREATE | ALTER
 CLUSTER_OPERATIONS: Final = (

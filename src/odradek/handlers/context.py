@@ -1,13 +1,13 @@
 """What handlers may reach: the floors below, narrowed to one record that never changes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from odradek.errors import ErrorCode
+from odradek.handlers.api import Api
 from odradek.handlers.parked_fetches import ParkedFetches
 from odradek.handlers.produce_batch import ProduceBatch
-from odradek.handlers.request import Request, RequestObserver
+from odradek.handlers.request import RequestObserver
 
 if TYPE_CHECKING:
     from odradek.clock import Clock
@@ -19,28 +19,6 @@ if TYPE_CHECKING:
     from odradek.metadata.cache import MetadataCache
     from odradek.replication.replica_manager import ReplicaManager
     from odradek.storage.manager.log_manager import LogManager
-
-
-@dataclass(frozen=True, slots=True)
-class Api:
-    """A row of the table: an API, the versions that are served, and who serves them.
-
-    `fail` answers a request in the shape of this API's own response when its handler failed
-    unexpectedly; an API whose responses have no place for such an error has none, and the
-    connection is closed instead.
-    """
-
-    key: int
-    name: str
-    min_version: int
-    max_version: int
-    flexible_from: int
-    handle: "Callable[[HandlerContext, Request], None]"
-    fail: "Callable[[Request, ErrorCode], None] | None" = None
-
-    def serves(self, version: int) -> bool:
-        """Whether that version is advertised."""
-        return self.min_version <= version <= self.max_version
 
 
 @dataclass(frozen=True, slots=True)

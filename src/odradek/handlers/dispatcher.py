@@ -13,7 +13,8 @@ import logging
 from collections.abc import Callable
 
 from odradek.errors import ErrorCode
-from odradek.handlers.context import Api, HandlerContext
+from odradek.handlers.api import Api
+from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
 from odradek.protocol.exchange import Exchange, RequestHandler
 from odradek.protocol.header import API_VERSIONS_KEY, RequestHeader, decode_request_header

@@ -1,16 +1,18 @@
 """The table of APIs: what a request is routed by, and what ApiVersions is answered from.
 
-A row names an API, the versions that are served, the first flexible one, who handles it and
-who answers when the handler fails. The versions are Kafka 4.2's, and below them what
-clients that are still about need: Produce from 0 and Fetch from 0 for the oldest mode of
-librdkafka and for kafkajs, ListOffsets from 0 likewise. An API is advertised by having its row
-here, and by nothing else.
+A row names an API, the versions that are served, the first flexible one, the module that handles
+it and answers when the handler fails, what its caller must be allowed (Kafka's operation on the
+kind of resource that the request is about), and what it uses up. The versions are Kafka 4.2's,
+and below them what clients that are still about need: Produce from 0 and Fetch from 0 for the
+oldest mode of librdkafka and for kafkajs, ListOffsets from 0 likewise. An API is advertised by
+having its row here, and by nothing else.
 """
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Protocol
 
+from odradek.errors import ErrorCode
 from odradek.handlers import (
     alter_configs,
     api_versions,
@@ -45,81 +47,79 @@ from odradek.handlers import (
     produce,
     sync_group,
 )
-from odradek.handlers.context import Api
+from odradek.handlers.api import ANYBODY, Api, Cost, Permission
+from odradek.handlers.context import HandlerContext
+from odradek.handlers.request import Request
+from odradek.model import AclOperation, ResourceType
 
+
+class _Handlers(Protocol):
+    """A module of this package that serves an API."""
+
+    def handle(self, context: HandlerContext, request: Request, /) -> None: ...
+
+    def fail(self, request: Request, code: ErrorCode, /) -> None: ...
+
+
+def _row(
+    key: int,
+    name: str,
+    min_version: int,
+    max_version: int,
+    flexible_from: int,
+    module: _Handlers,
+    operation: AclOperation | None = None,
+    resource: ResourceType = ResourceType.TOPIC,
+    cost: Cost = Cost.REQUEST_TIME,
+) -> Api:
+    """A row; without an operation anybody may ask."""
+    permission = ANYBODY if operation is None else Permission(operation, resource)
+    versions = (min_version, max_version, flexible_from)
+    return Api(key, name, *versions, module.handle, module.fail, permission, cost)
+
+
+_READ, _WRITE, _CREATE = AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE
+_DELETE, _ALTER, _DESCRIBE = AclOperation.DELETE, AclOperation.ALTER, AclOperation.DESCRIBE
+_DESCRIBE_CONFIGS, _ALTER_CONFIGS = AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS
+_TOPIC, _GROUP, _CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
+_TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
+_MUTATIONS = Cost.CONTROLLER_MUTATIONS
+
+# key, name, versions served from and to, the first flexible one, module; operation and resource
+# that a caller must be allowed; what is used up besides time.
 _ROWS: Final = (
-    Api(0, "Produce", 0, 13, 9, produce.handle, produce.fail),
-    Api(1, "Fetch", 0, 18, 12, fetch.handle, fetch.fail),
-    Api(2, "ListOffsets", 0, 11, 6, list_offsets.handle, list_offsets.fail),
-    Api(3, "Metadata", 0, 13, 9, metadata.handle, metadata.fail),
-    Api(8, "OffsetCommit", 2, 10, 8, offset_commit.handle, offset_commit.fail),
-    Api(9, "OffsetFetch", 1, 10, 6, offset_fetch.handle, offset_fetch.fail),
-    Api(10, "FindCoordinator", 0, 6, 3, find_coordinator.handle, find_coordinator.fail),
-    Api(11, "JoinGroup", 0, 9, 6, join_group.handle, join_group.fail),
-    Api(12, "Heartbeat", 0, 4, 4, heartbeat.handle, heartbeat.fail),
-    Api(13, "LeaveGroup", 0, 5, 4, leave_group.handle, leave_group.fail),
-    Api(14, "SyncGroup", 0, 5, 4, sync_group.handle, sync_group.fail),
-    Api(15, "DescribeGroups", 0, 6, 5, describe_groups.handle, describe_groups.fail),
-    Api(16, "ListGroups", 0, 5, 3, list_groups.handle, list_groups.fail),
-    Api(18, "ApiVersions", 0, 4, 3, api_versions.handle, api_versions.fail),
-    Api(19, "CreateTopics", 2, 7, 5, create_topics.handle, create_topics.fail),
-    Api(20, "DeleteTopics", 1, 6, 4, delete_topics.handle, delete_topics.fail),
-    Api(21, "DeleteRecords", 0, 2, 2, delete_records.handle, delete_records.fail),
-    Api(22, "InitProducerId", 0, 5, 2, init_producer_id.handle, init_producer_id.fail),
-    Api(
-        23,
-        "OffsetForLeaderEpoch",
-        2,
-        4,
-        4,
-        offset_for_leader_epoch.handle,
-        offset_for_leader_epoch.fail,
-    ),
-    Api(32, "DescribeConfigs", 1, 4, 4, describe_configs.handle, describe_configs.fail),
-    Api(33, "AlterConfigs", 0, 2, 2, alter_configs.handle, alter_configs.fail),
-    Api(35, "DescribeLogDirs", 1, 4, 2, describe_log_dirs.handle, describe_log_dirs.fail),
-    Api(37, "CreatePartitions", 0, 3, 2, create_partitions.handle, create_partitions.fail),
-    Api(42, "DeleteGroups", 0, 2, 2, delete_groups.handle, delete_groups.fail),
-    Api(43, "ElectLeaders", 0, 2, 2, elect_leaders.handle, elect_leaders.fail),
-    Api(
-        44,
-        "IncrementalAlterConfigs",
-        0,
-        1,
-        1,
-        incremental_alter_configs.handle,
-        incremental_alter_configs.fail,
-    ),
-    Api(47, "OffsetDelete", 0, 0, 1, offset_delete.handle, offset_delete.fail),
-    Api(60, "DescribeCluster", 0, 2, 0, describe_cluster.handle, describe_cluster.fail),
-    Api(61, "DescribeProducers", 0, 0, 0, describe_producers.handle, describe_producers.fail),
-    Api(
-        68,
-        "ConsumerGroupHeartbeat",
-        0,
-        1,
-        0,
-        consumer_group_heartbeat.handle,
-        consumer_group_heartbeat.fail,
-    ),
-    Api(
-        69,
-        "ConsumerGroupDescribe",
-        0,
-        1,
-        0,
-        consumer_group_describe.handle,
-        consumer_group_describe.fail,
-    ),
-    Api(
-        75,
-        "DescribeTopicPartitions",
-        0,
-        0,
-        0,
-        describe_topic_partitions.handle,
-        describe_topic_partitions.fail,
-    ),
+    _row(0, "Produce", 0, 13, 9, produce, _WRITE, _TOPIC, Cost.PRODUCED_BYTES),
+    _row(1, "Fetch", 0, 18, 12, fetch, _READ, _TOPIC, Cost.FETCHED_BYTES),
+    _row(2, "ListOffsets", 0, 11, 6, list_offsets, _DESCRIBE, _TOPIC),
+    _row(3, "Metadata", 0, 13, 9, metadata, _DESCRIBE, _TOPIC),
+    _row(8, "OffsetCommit", 2, 10, 8, offset_commit, _READ, _GROUP),
+    _row(9, "OffsetFetch", 1, 10, 6, offset_fetch, _DESCRIBE, _GROUP),
+    _row(10, "FindCoordinator", 0, 6, 3, find_coordinator, _DESCRIBE, _GROUP),
+    _row(11, "JoinGroup", 0, 9, 6, join_group, _READ, _GROUP),
+    _row(12, "Heartbeat", 0, 4, 4, heartbeat, _READ, _GROUP),
+    _row(13, "LeaveGroup", 0, 5, 4, leave_group, _READ, _GROUP),
+    _row(14, "SyncGroup", 0, 5, 4, sync_group, _READ, _GROUP),
+    _row(15, "DescribeGroups", 0, 6, 5, describe_groups, _DESCRIBE, _GROUP),
+    _row(16, "ListGroups", 0, 5, 3, list_groups, _DESCRIBE, _GROUP),
+    _row(18, "ApiVersions", 0, 4, 3, api_versions),
+    _row(19, "CreateTopics", 2, 7, 5, create_topics, _CREATE, _TOPIC, _MUTATIONS),
+    _row(20, "DeleteTopics", 1, 6, 4, delete_topics, _DELETE, _TOPIC, _MUTATIONS),
+    _row(21, "DeleteRecords", 0, 2, 2, delete_records, _DELETE, _TOPIC),
+    _row(22, "InitProducerId", 0, 5, 2, init_producer_id, _WRITE, _TRANSACTIONAL_ID),
+    _row(23, "OffsetForLeaderEpoch", 2, 4, 4, offset_for_leader_epoch, _DESCRIBE, _TOPIC),
+    _row(32, "DescribeConfigs", 1, 4, 4, describe_configs, _DESCRIBE_CONFIGS, _TOPIC),
+    _row(33, "AlterConfigs", 0, 2, 2, alter_configs, _ALTER_CONFIGS, _TOPIC),
+    _row(35, "DescribeLogDirs", 1, 4, 2, describe_log_dirs, _DESCRIBE, _CLUSTER),
+    _row(37, "CreatePartitions", 0, 3, 2, create_partitions, _ALTER, _TOPIC, _MUTATIONS),
+    _row(42, "DeleteGroups", 0, 2, 2, delete_groups, _DELETE, _GROUP),
+    _row(43, "ElectLeaders", 0, 2, 2, elect_leaders, _ALTER, _CLUSTER),
+    _row(44, "IncrementalAlterConfigs", 0, 1, 1, incremental_alter_configs, _ALTER_CONFIGS, _TOPIC),
+    _row(47, "OffsetDelete", 0, 0, 1, offset_delete, _DELETE, _GROUP),
+    _row(60, "DescribeCluster", 0, 2, 0, describe_cluster, _DESCRIBE, _CLUSTER),
+    _row(61, "DescribeProducers", 0, 0, 0, describe_producers, _READ, _TOPIC),
+    _row(68, "ConsumerGroupHeartbeat", 0, 1, 0, consumer_group_heartbeat, _READ, _GROUP),
+    _row(69, "ConsumerGroupDescribe", 0, 1, 0, consumer_group_describe, _DESCRIBE, _GROUP),
+    _row(75, "DescribeTopicPartitions", 0, 0, 0, describe_topic_partitions, _DESCRIBE, _TOPIC),
 )
 
 API_TABLE: Final[Mapping[int, Api]] = MappingProxyType({row.key: row for row in _ROWS})

@@ -1,6 +1,7 @@
 """Routing, refusing, and what an unexpected exception turns into."""
 
 import logging
+import re
 from dataclasses import replace
 
 import pytest
@@ -191,6 +192,15 @@ def test_every_advertised_version_can_be_read_and_written(api):
     assert set(range(first, api.max_version + 1)) <= set(known)
     for version in range(first, api.max_version + 1):
         assert messages.is_flexible(api.key, version) == (version >= api.flexible_from)
+
+
+@pytest.mark.parametrize("api", API_TABLE.values(), ids=lambda api: api.name)
+def test_every_row_says_what_a_caller_needs(api):
+    """An API would be open to everybody once there are permissions, or refuse its own module."""
+    words = re.findall("[A-Z][a-z]+", api.name)
+    assert api.handle.__module__ == "odradek.handlers." + "_".join(words).lower()
+    assert api.fail.__module__ == api.handle.__module__
+    assert (api.permission is None) == (api.name == "ApiVersions")
 
 
 COLD = [api for api in API_TABLE.values() if api.key not in (0, 1, 2, 21, 23, 61)]

@@ -1,0 +1,63 @@
+"""`Api`, a row of the table: everything that is said about an API in one place.
+
+Routing, ApiVersions, authorisation, quotas, metrics and the reference pages read it from here.
+So no handler decides by itself who may call it or what a call costs: what holds for a request
+as a whole is asked before its handler is called, and the table says what its handler has to
+ask about every resource that the request names.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from odradek.errors import ErrorCode
+from odradek.model import AclOperation, ResourceType
+
+if TYPE_CHECKING:
+    from odradek.handlers.context import HandlerContext
+    from odradek.handlers.request import Request
+
+
+class Permission(NamedTuple):
+    """An operation on a kind of resource, which a caller must be allowed."""
+
+    operation: AclOperation
+    resource: ResourceType
+
+
+class Cost(Enum):
+    """What a request uses up besides the time that every one takes: which quota bounds it."""
+
+    REQUEST_TIME = "request_percentage"
+    PRODUCED_BYTES = "producer_byte_rate"
+    FETCHED_BYTES = "consumer_byte_rate"
+    CONTROLLER_MUTATIONS = "controller_mutation_rate"
+
+
+ANYBODY: Final = None
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """A row of the table: an API, the versions that are served, who serves them, who may ask.
+
+    `fail` answers a request in the shape of this API's own response when its handler failed
+    unexpectedly; an API whose responses have no place for such an error has none, and the
+    connection is closed instead. `permission` is what a caller needs for each resource that the
+    request is about, or `ANYBODY`; `cost` is what the request is charged for.
+    """
+
+    key: int
+    name: str
+    min_version: int
+    max_version: int
+    flexible_from: int
+    handle: "Callable[[HandlerContext, Request], None]"
+    fail: "Callable[[Request, ErrorCode], None] | None" = None
+    permission: Permission | None = ANYBODY
+    cost: Cost = Cost.REQUEST_TIME
+
+    def serves(self, version: int) -> bool:
+        """Whether that version is advertised."""
+        return self.min_version <= version <= self.max_version
