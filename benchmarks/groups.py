@@ -45,7 +45,8 @@ from odradek.coordinator.records.offset_records import OffsetAndMetadata, Offset
 from odradek.coordinator.records.record import CoordinatorRecord
 from odradek.coordinator.records.record_codec import GroupRecordCodec
 from odradek.coordinator.runtime.partition_writer import LogBounds, OnCommitted, PartitionWriter
-from odradek.coordinator.runtime.runtime import CoordinatorRuntime, RuntimeSettings
+from odradek.coordinator.runtime.runtime import CoordinatorRuntime
+from odradek.coordinator.runtime.settings import RuntimeSettings
 from odradek.coordinator.services import GroupServices, ShardServices
 from odradek.handlers import heartbeat, join_group, sync_group
 from odradek.handlers.context import Api

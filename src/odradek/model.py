@@ -34,6 +34,13 @@ class AppendOrigin(Enum):
     REPLICATION = "replication"
 
 
+class TransactionResult(IntEnum):
+    """How a transaction ended, by the numbers that end markers carry."""
+
+    ABORT = 0
+    COMMIT = 1
+
+
 class TopicPartition(NamedTuple):
     """A partition, by the name of its topic. Prints as Kafka prints it: `orders-0`."""
 

@@ -18,7 +18,7 @@ from odradek.coordinator.classic.group import ClassicGroup
 from odradek.coordinator.classic.states import GroupState
 from odradek.coordinator.consumer.group import ConsumerGroup
 from odradek.coordinator.group import Group
-from odradek.coordinator.offsets.offsets import (
+from odradek.coordinator.offsets.requests import (
     CommittedPartition,
     CommittedTopic,
     OffsetCommitRequest,

@@ -29,9 +29,9 @@ from odradek.coordinator.consumer.requests import (
 )
 from odradek.coordinator.group import Group
 from odradek.coordinator.group_shard import GroupShard
-from odradek.coordinator.offsets.offsets import OffsetCommitRequest, TopicErrors
-from odradek.coordinator.records.offset_records import OffsetAndMetadata
-from odradek.coordinator.runtime.runtime import CoordinatorResult, CoordinatorRuntime
+from odradek.coordinator.offsets.requests import FetchedOffsets, OffsetCommitRequest, TopicErrors
+from odradek.coordinator.runtime.runtime import CoordinatorRuntime
+from odradek.coordinator.runtime.shard import CoordinatorResult
 from odradek.errors import BrokerError, ErrorCode
 
 logger = logging.getLogger(__name__)
@@ -195,9 +195,14 @@ class GroupCoordinator:
         self.runtime.flush()
 
     def fetch_offsets(
-        self, group_id: str, member_id: str | None, member_epoch: int
-    ) -> dict[str, dict[int, OffsetAndMetadata]]:
-        """OffsetFetch: all offsets of a group by topic and partition; not to be changed.
+        self,
+        group_id: str,
+        member_id: str | None,
+        member_epoch: int,
+        *,
+        require_stable: bool = False,
+    ) -> FetchedOffsets:
+        """OffsetFetch: all offsets of a group.
 
         Raises:
             BrokerError: this broker cannot answer for the group, or may not.
@@ -206,7 +211,7 @@ class GroupCoordinator:
         group = shard.registry.get(group_id)
         if group is not None:
             group.check_offset_fetch(member_id, member_epoch)
-        return shard.offset_store.of_group(group_id)
+        return shard.offset_store.fetch(group_id, require_stable)
 
     def delete_offsets(
         self,
@@ -220,12 +225,12 @@ class GroupCoordinator:
     def expire_offsets(self) -> None:
         """Removes expired offsets and groups, in slices; called from time to time."""
         now_ms = self._clock.wall_ms()
-        self.runtime.sweep(lambda shard: shard.offsets.expire(now_ms))
+        self.runtime.sweep(lambda shard: shard.upkeep.expire(now_ms))
 
     def on_topics_deleted(self, topics: frozenset[str]) -> None:
         """Removes the offsets of topics that are gone, in slices."""
         now_ms = self._clock.wall_ms()
-        self.runtime.sweep(lambda shard: shard.offsets.delete_topics(topics, now_ms))
+        self.runtime.sweep(lambda shard: shard.upkeep.delete_topics(topics, now_ms))
 
     # Administration
 

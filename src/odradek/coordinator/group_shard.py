@@ -3,20 +3,23 @@
 Holds the parts and hands each record to the one that it concerns.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 from odradek.coordinator.classic.groups import ClassicGroups
 from odradek.coordinator.consumer.classic_members import ClassicMembers
 from odradek.coordinator.consumer.consumer_groups import Command, ConsumerGroups, Execute
 from odradek.coordinator.consumer.replay import ConsumerGroupReplay
 from odradek.coordinator.group import GroupRegistry
-from odradek.coordinator.offsets.offsets import OffsetCommands, OffsetStore
+from odradek.coordinator.offsets.commands import OffsetCommands
+from odradek.coordinator.offsets.store import OffsetStore
+from odradek.coordinator.offsets.upkeep import OffsetUpkeep
 from odradek.coordinator.records.group_records import GroupMetadataKey
 from odradek.coordinator.records.offset_records import OffsetAndMetadata, OffsetCommitKey
 from odradek.coordinator.records.record import CoordinatorRecord
-from odradek.coordinator.runtime.runtime import CoordinatorShard
+from odradek.coordinator.runtime.shard import CoordinatorShard
 from odradek.coordinator.services import ShardServices
+from odradek.model import TransactionResult
 
 Replay = Callable[[Any, Any], None]
 
@@ -39,21 +42,51 @@ class GroupShard(CoordinatorShard):
         self.consumer = ConsumerGroups(self.registry, services, execute or self._execute)
         self.classic_members = ClassicMembers(self.consumer)
         self.offsets = OffsetCommands(self.offset_store, self.registry, services.config)
+        self.upkeep = OffsetUpkeep(self.offset_store, self.registry, services.config)
         self._replays: dict[type, Replay] = {
-            OffsetCommitKey: self._replay_offset,
             GroupMetadataKey: self.classic.replay,
             **ConsumerGroupReplay(self.registry).methods(),
         }
 
-    def replay(self, record: CoordinatorRecord) -> None:
-        """See `CoordinatorShard`."""
-        self._replays[type(record.key)](record.key, record.value)
+    def replay(self, record: CoordinatorRecord, producer_id: int) -> None:
+        """See `CoordinatorShard`; only offsets may belong to a transaction."""
+        key = record.key
+        if isinstance(key, OffsetCommitKey):
+            self._replay_offset(key, cast(OffsetAndMetadata | None, record.value), producer_id)
+        else:
+            self._replays[type(key)](key, record.value)
 
-    def _replay_offset(self, key: OffsetCommitKey, value: OffsetAndMetadata | None) -> None:
+    def _replay_offset(
+        self, key: OffsetCommitKey, value: OffsetAndMetadata | None, producer_id: int
+    ) -> None:
         """An offset needs a group, so that it can be found, listed and expire."""
-        self.offset_store.replay(key, value)
+        self.offset_store.replay(key, value, producer_id)
         if value is not None:
             self.classic.ensure_offset_group(key.group_id)
+
+    def replay_end_transaction_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,  # noqa: ARG002 - the log lets no older epoch's marker in
+        result: TransactionResult,
+    ) -> None:
+        """See `CoordinatorShard`."""
+        self.offset_store.complete_transaction(producer_id, result)
+
+    def on_transactional_append(
+        self, producer_id: int, records: Sequence[CoordinatorRecord]
+    ) -> None:
+        """See `CoordinatorShard`."""
+        for record in records:
+            self.offset_store.pending.on_append(producer_id, cast(OffsetCommitKey, record.key))
+
+    def on_transactional_failure(
+        self, producer_id: int, records: Sequence[CoordinatorRecord]
+    ) -> None:
+        """See `CoordinatorShard`."""
+        for record in records:
+            key = cast(OffsetCommitKey, record.key)
+            self.offset_store.pending.on_append_failed(producer_id, key)
 
     def _execute(self, _group_id: str, command: Command) -> None:
         records = command().records

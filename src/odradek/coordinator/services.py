@@ -6,7 +6,7 @@ from uuid import UUID
 from odradek.clock import Clock
 from odradek.config.broker import BrokerConfig
 from odradek.coordinator.consumer.topic_metadata import TopicMetadata
-from odradek.coordinator.runtime.runtime import Append
+from odradek.coordinator.runtime.shard import Append
 from odradek.metadata.cache import MetadataCache
 from odradek.purgatory import DelayedOperationPurgatory
 

@@ -10,7 +10,7 @@ Version notes: 2 to 4 bring a retention time, 6 a leader epoch, 7 static members
 import logging
 from typing import Final
 
-from odradek.coordinator.offsets.offsets import (
+from odradek.coordinator.offsets.requests import (
     CommittedPartition,
     CommittedTopic,
     OffsetCommitRequest,

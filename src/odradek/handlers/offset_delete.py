@@ -4,7 +4,7 @@ A topic that a member is subscribed to is GROUP_SUBSCRIBED_TO_TOPIC; partitions 
 exist are UNKNOWN_TOPIC_OR_PARTITION, though their offsets go with the topic anyway.
 """
 
-from odradek.coordinator.offsets.offsets import TopicErrors
+from odradek.coordinator.offsets.requests import TopicErrors
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request

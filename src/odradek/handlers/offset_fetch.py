@@ -1,18 +1,19 @@
 """OffsetFetch (9), versions 1 to 10: the committed offsets of a group, or of many.
 
 Behaviour: what is not committed is -1, without an error. A null list of topics means all that
-the group has. Offsets are shown only once they are committed, so `require_stable` asks for
-nothing more while there are no transactions.
+the group has. With `require_stable` a partition of which an open transaction has an offset is
+UNSTABLE_OFFSET_COMMIT: the client asks again until the transaction is over (KIP-447).
 
 Version notes: 2 knows all topics and an error for the group, 5 leader epochs, 6 is flexible,
 7 adds `require_stable`, 8 asks for many groups, 9 brings the member's epoch, 10 names topics
 by id. In version 1 an error of the group is told by every partition.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Final
 from uuid import UUID
 
+from odradek.coordinator.offsets.requests import FetchedOffsets
 from odradek.coordinator.records.offset_records import OffsetAndMetadata
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
@@ -26,7 +27,6 @@ NO_OFFSET: Final = -1
 NO_MEMBER_EPOCH: Final = -1
 
 _Fields = dict[str, object]
-_Offsets = Mapping[str, Mapping[int, OffsetAndMetadata]]
 
 
 def handle(context: HandlerContext, request: Request) -> None:
@@ -36,7 +36,12 @@ def handle(context: HandlerContext, request: Request) -> None:
         request.answer(groups=[_group(context, request, group) for group in body.groups])
         return
     try:
-        offsets = context.groups.fetch_offsets(body.group_id, None, NO_MEMBER_EPOCH)
+        offsets = context.groups.fetch_offsets(
+            body.group_id,
+            None,
+            NO_MEMBER_EPOCH,
+            require_stable=getattr(body, "require_stable", False),
+        )
     except BrokerError as error:
         fail(request, error.code)
         return
@@ -66,7 +71,12 @@ def _group(context: HandlerContext, request: Request, group: Any) -> _Fields:
     member_id = getattr(group, "member_id", None)
     member_epoch = getattr(group, "member_epoch", NO_MEMBER_EPOCH)
     try:
-        offsets = context.groups.fetch_offsets(group.group_id, member_id, member_epoch)
+        offsets = context.groups.fetch_offsets(
+            group.group_id,
+            member_id,
+            member_epoch,
+            require_stable=request.body().require_stable,
+        )
     except BrokerError as error:
         return {"group_id": group.group_id, "error_code": error.code}
     topics = _topics(context.metadata.image, request, group.topics, offsets)
@@ -74,13 +84,13 @@ def _group(context: HandlerContext, request: Request, group: Any) -> _Fields:
 
 
 def _topics(
-    image: MetadataImage, request: Request, asked: Iterable[Any] | None, offsets: _Offsets
+    image: MetadataImage, request: Request, asked: Iterable[Any] | None, offsets: FetchedOffsets
 ) -> list[_Fields]:
     by_id = request.api_version >= TOPIC_ID_VERSION
     if asked is None:
         return [
-            {**identity, "partitions": [_partition(*each) for each in partitions.items()]}
-            for name, partitions in offsets.items()
+            {**identity, "partitions": _partitions(name, partitions, offsets)}
+            for name, partitions in offsets.committed.items()
             if (identity := _identity(image, name, by_id)) is not None
         ]
     if by_id:
@@ -88,7 +98,7 @@ def _topics(
     return [
         {
             "name": topic.name,
-            "partitions": _partitions(topic.partition_indexes, offsets.get(topic.name, {})),
+            "partitions": _partitions(topic.name, topic.partition_indexes, offsets),
         }
         for topic in asked
     ]
@@ -102,21 +112,25 @@ def _identity(image: MetadataImage, name: str, by_id: bool) -> _Fields | None:
     return None if topic is None else {"topic_id": topic.topic_id}
 
 
-def _topic_by_id(image: MetadataImage, topic: Any, offsets: _Offsets) -> _Fields:
+def _topic_by_id(image: MetadataImage, topic: Any, offsets: FetchedOffsets) -> _Fields:
     topic_id: UUID | None = topic.topic_id
     found = None if topic_id is None else image.topic_by_id(topic_id)
     if found is None:
         code = ErrorCode.UNKNOWN_TOPIC_ID
         partitions = [_nothing(index, code) for index in topic.partition_indexes]
     else:
-        partitions = _partitions(topic.partition_indexes, offsets.get(found.name, {}))
+        partitions = _partitions(found.name, topic.partition_indexes, offsets)
     return {"topic_id": topic_id, "partitions": partitions}
 
 
-def _partitions(
-    indexes: Iterable[int], committed: Mapping[int, OffsetAndMetadata]
-) -> list[_Fields]:
-    return [_partition(index, committed.get(index)) for index in indexes]
+def _partitions(topic: str, indexes: Iterable[int], offsets: FetchedOffsets) -> list[_Fields]:
+    committed = offsets.committed.get(topic, {})
+    return [
+        _nothing(index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        if (topic, index) in offsets.unstable
+        else _partition(index, committed.get(index))
+        for index in indexes
+    ]
 
 
 def _partition(index: int, offset: OffsetAndMetadata | None) -> _Fields:

@@ -16,11 +16,8 @@ from odradek.coordinator.group_coordinator import GroupCoordinator
 from odradek.coordinator.group_shard import GroupShard
 from odradek.coordinator.records.record_codec import GroupRecordCodec
 from odradek.coordinator.runtime.partition_writer import LogBounds, OnCommitted, PartitionWriter
-from odradek.coordinator.runtime.runtime import (
-    LOAD_SLICE_BYTES,
-    CoordinatorRuntime,
-    RuntimeSettings,
-)
+from odradek.coordinator.runtime.runtime import CoordinatorRuntime
+from odradek.coordinator.runtime.settings import LOAD_SLICE_BYTES, RuntimeSettings
 from odradek.coordinator.services import GroupServices, ShardServices
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.cache import MetadataCache

@@ -18,7 +18,7 @@ from odradek.coordinator.consumer.consumer_groups import Command
 from odradek.coordinator.consumer.topic_metadata import TopicMetadata
 from odradek.coordinator.group_coordinator import GroupCoordinator
 from odradek.coordinator.group_shard import GroupShard
-from odradek.coordinator.offsets.offsets import (
+from odradek.coordinator.offsets.requests import (
     CommittedPartition,
     CommittedTopic,
     OffsetCommitRequest,
@@ -26,11 +26,8 @@ from odradek.coordinator.offsets.offsets import (
 )
 from odradek.coordinator.records.record_codec import GroupRecordCodec
 from odradek.coordinator.runtime.partition_writer import LogBounds, OnCommitted, PartitionWriter
-from odradek.coordinator.runtime.runtime import (
-    LOAD_SLICE_BYTES,
-    CoordinatorRuntime,
-    RuntimeSettings,
-)
+from odradek.coordinator.runtime.runtime import CoordinatorRuntime
+from odradek.coordinator.runtime.settings import LOAD_SLICE_BYTES, RuntimeSettings
 from odradek.coordinator.services import GroupServices, ShardServices
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.cache import MetadataCache
@@ -208,7 +205,7 @@ class World:
     def committed(self, group_id: str) -> dict[tuple[str, int], int]:
         return {
             (topic, partition): value.offset
-            for topic, partitions in self.groups.fetch_offsets(group_id, None, -1).items()
+            for topic, partitions in self.groups.fetch_offsets(group_id, None, -1).committed.items()
             for partition, value in partitions.items()
         }
 

@@ -6,12 +6,12 @@ from odradek.coordinator.classic.delayed import (
     DelayedHeartbeat,
     DelayedJoin,
     DelayedSync,
-    DelayedWrite,
     GroupJoinKey,
     GroupSyncKey,
     InitialDelayedJoin,
     MemberKey,
 )
+from odradek.coordinator.runtime.delayed_write import DelayedWrite
 from odradek.purgatory import DelayedOperation, DelayedOperationPurgatory
 from odradek.timer import MockTimer
 

@@ -7,7 +7,7 @@ from tests.unit.coordinator.consumers import Consumer, ConsumerWorld
 from tests.unit.coordinator.fakes import Member, World, settle
 from tests.unit.coordinator.test_consumer_migration import subscription
 
-from odradek.coordinator.offsets.offsets import TopicErrors
+from odradek.coordinator.offsets.requests import TopicErrors
 from odradek.errors import BrokerError, ErrorCode
 
 MINUTE_MS = 60_000

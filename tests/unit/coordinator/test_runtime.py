@@ -4,7 +4,7 @@ import pytest
 from tests.unit.coordinator.fakes import Member, World, settle
 
 from odradek.coordinator.consumer.requests import HeartbeatRequest
-from odradek.coordinator.offsets.offsets import (
+from odradek.coordinator.offsets.requests import (
     CommittedPartition,
     CommittedTopic,
     OffsetCommitRequest,

@@ -7,10 +7,11 @@ import pytest
 from tests.unit.coordinator.fakes import World
 
 from odradek.coordinator.group_shard import GroupShard
-from odradek.coordinator.offsets.offsets import SLICE_OFFSETS
+from odradek.coordinator.offsets.store import SLICE_OFFSETS
 from odradek.coordinator.records.record_codec import GroupRecordCodec
 from odradek.coordinator.runtime.partitioning import partition_for
 from odradek.errors import BrokerError, ErrorCode
+from odradek.model import NO_PRODUCER_ID
 from odradek.records.builder import RecordBatchBuilder
 
 RETENTION_MS = 7 * 60_000
@@ -173,5 +174,5 @@ def test_every_kind_that_can_be_read_is_replayed(world: World, kind: int) -> Non
     key = struct.pack(">h", kind) + 2 * names + bytes(4)
     record = GroupRecordCodec().decode(key, None)
     if record is not None:
-        world.runtime.shard("g").replay(record)
+        world.runtime.shard("g").replay(record, NO_PRODUCER_ID)
     assert (record is None) == (9 <= kind <= 15)

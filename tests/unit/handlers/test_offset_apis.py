@@ -4,6 +4,7 @@ from uuid import UUID
 
 import pytest
 from tests.unit.coordinator.consumers import ConsumerWorld
+from tests.unit.coordinator.test_transactional_offsets import Transactions
 from tests.unit.handlers.group_client import (
     COMMIT,
     CONSUMER_HEARTBEAT,
@@ -14,6 +15,7 @@ from tests.unit.handlers.group_client import (
 )
 
 from odradek.errors import ErrorCode
+from odradek.model import TransactionResult
 
 
 @pytest.fixture
@@ -35,7 +37,7 @@ def test_offsets_are_committed(groups, world, version):
     """Fails when a client of that version cannot commit, or what it says is lost."""
     assert codes(groups.commit(version, {0: 5, 1: 6})) == [0, 0]
     assert world.committed("g") == {("t", 0): 5, ("t", 1): 6}
-    stored = world.groups.fetch_offsets("g", None, -1)["t"][0]
+    stored = world.groups.fetch_offsets("g", None, -1).committed["t"][0]
     assert (stored.metadata, stored.topic_id) == ("m", world.topic_id("t"))
 
 
@@ -62,14 +64,14 @@ def test_the_leader_epoch_is_kept(groups, world, version):
         COMMIT, version, group_id="g", generation_id_or_member_epoch=-1, topics=(topic,)
     )
     assert codes(answer) == [0]
-    assert world.groups.fetch_offsets("g", None, -1)["t"][0].leader_epoch == 7
+    assert world.groups.fetch_offsets("g", None, -1).committed["t"][0].leader_epoch == 7
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])
 def test_the_retention_of_old_clients_is_kept(groups, world, version):
     """Fails when a retention that a client asked for is not what it gets."""
     groups.commit(version, retention_time_ms=1_000)
-    stored = world.groups.fetch_offsets("g", None, -1)["t"][0]
+    stored = world.groups.fetch_offsets("g", None, -1).committed["t"][0]
     assert stored.expire_timestamp_ms == stored.commit_timestamp_ms + 1_000
 
 
@@ -101,7 +103,7 @@ def identity(world, version, topic):
     return {"topic_id": world.topic_id(topic)} if version >= 10 else {"name": topic}
 
 
-def fetch(groups, version, topics, group_id="g", **more):
+def fetch(groups, version, topics, group_id="g", require_stable=False, **more):
     """OffsetFetch of one group: its error, and what it says of partitions."""
     asked = None
     if topics is not None:
@@ -110,7 +112,9 @@ def fetch(groups, version, topics, group_id="g", **more):
             for name, indexes in topics.items()
         ]
     one = {"group_id": group_id, "topics": asked, **more}
-    fields = {"groups": (one,), "require_stable": True} if version >= 8 else one
+    fields = {"groups": (one,)} if version >= 8 else one
+    if require_stable:
+        fields["require_stable"] = True
     answer = groups.ask(FETCH, version, **fields)
     answered = answer.groups[0] if version >= 8 else answer
     code = answered.error_code if version >= 2 else 0
@@ -119,7 +123,7 @@ def fetch(groups, version, topics, group_id="g", **more):
     for topic in answered.topics:
         name = named[topic.topic_id] if version >= 10 else topic.name
         for each in topic.partitions:
-            assert each.error_code == 0 or version < 2
+            assert each.error_code == 0 or version < 2 or require_stable
             found[name, each.partition_index] = each
     return int(code), found
 
@@ -169,6 +173,29 @@ def test_many_groups_are_fetched_at_once(groups, version):
         ("none", 0, 0),
         ("g", 0, 1),
     ]
+
+
+@every(FETCH, since=7)
+def test_who_asks_for_what_is_stable_waits_for_transactions(groups, world, version):
+    """Fails when a reader begins again where an open transaction has already been (KIP-447)."""
+    groups.commit(9, {0: 5, 1: 6})
+    transactions = Transactions(world)
+    transactions.commit(100, {("t", 0): 10})
+    for topics in ({"t": [0, 1]}, None):
+        code, found = fetch(groups, version, topics, require_stable=True)
+        assert code == 0
+        assert {
+            key: (each.committed_offset, each.error_code, each.metadata)
+            for key, each in found.items()
+        } == {
+            ("t", 0): (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT, ""),
+            ("t", 1): (6, ErrorCode.NONE, "m"),
+        }
+        _, found = fetch(groups, version, topics)
+        assert found["t", 0].committed_offset == 5
+    transactions.end(100, TransactionResult.COMMIT)
+    _, found = fetch(groups, version, {"t": [0]}, require_stable=True)
+    assert found["t", 0].committed_offset == 10
 
 
 @every(FETCH, since=9)

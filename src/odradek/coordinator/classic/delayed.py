@@ -1,4 +1,4 @@
-"""What a group coordinator waits for: joins, syncs, heartbeats, replicas (R7, R21, R22).
+"""What a classic group waits for: joins, syncs, heartbeats (R7, R21, R22).
 
 The operations hold no rules of groups. They ask their group, through the small ports below,
 whether the wait is over, and tell it what came: completion or time-out. As with every delayed
@@ -11,15 +11,11 @@ DelayedSync       until every member has synced or the generation is over; woken
 DelayedHeartbeat  until the member gives a sign of life, waits in a join or sync itself, or is
                   gone; woken under MemberKey by a join, a sync, a heartbeat, or a leave
 
-DelayedWrite      until a batch of the internal topic is committed or has failed; woken under
-                  WriteKey by the append
-
 A sign of life completes the heartbeat that waits, and the caller schedules the next one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -46,14 +42,6 @@ class MemberKey:
 
     group_id: str
     member_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class WriteKey:
-    """The requests of one batch, the broker's `number`-th that had to wait, are awaited here."""
-
-    partition: int
-    number: int
 
 
 class JoiningGroup(Protocol):
@@ -234,30 +222,3 @@ class DelayedHeartbeat(DelayedOperation):
     def missing(self) -> str:
         """Whose sign of life is awaited."""
         return f"a sign of life of {self._member_id}"
-
-
-class DelayedWrite(DelayedOperation):
-    """A batch that the replicas have not got yet: those who wait for it are told in time.
-
-    Whoever hears of the commit, or of a failure, sets `is_written` and wakes it.
-    """
-
-    def __init__(self, timeout_ms: int, on_late: Callable[[], None]) -> None:
-        super().__init__(timeout_ms)
-        self.is_written = False
-        self._on_late = on_late
-
-    def try_complete(self) -> bool:
-        """Over when it is known what has become of the batch."""
-        return self.is_written and self.force_complete()
-
-    def on_complete(self) -> None:
-        """Nothing: each request is answered by the commit."""
-
-    def on_expiration(self) -> None:
-        """The requests are answered without."""
-        self._on_late()
-
-    def missing(self) -> str:
-        """What is awaited."""
-        return "replicas of the internal topic"

@@ -29,7 +29,7 @@ from odradek.coordinator.consumer.group_change import GroupChange
 from odradek.coordinator.consumer.member import ConsumerMember, MemberState
 from odradek.coordinator.group import CONSUMER_PROTOCOL_TYPE
 from odradek.coordinator.records.consumer_group_records import ClassicMemberMetadata
-from odradek.coordinator.runtime.runtime import CoordinatorResult
+from odradek.coordinator.runtime.shard import CoordinatorResult
 from odradek.errors import BrokerError, ErrorCode
 
 logger = logging.getLogger(__name__)

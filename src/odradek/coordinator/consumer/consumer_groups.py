@@ -44,7 +44,7 @@ from odradek.coordinator.consumer.requests import (
 from odradek.coordinator.consumer.settings import ConsumerGroupSettings
 from odradek.coordinator.group import GroupRegistry
 from odradek.coordinator.records.record import CoordinatorRecord
-from odradek.coordinator.runtime.runtime import CoordinatorResult
+from odradek.coordinator.runtime.shard import CoordinatorResult
 from odradek.coordinator.services import ShardServices
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.image import MetadataImage

@@ -18,7 +18,7 @@ from uuid import UUID
 
 from mypy_extensions import mypyc_attr
 
-from odradek.coordinator.records.record import RecordError
+from odradek.coordinator.records.record import CoordinatorRecord, RecordError
 from odradek.model import NO_LEADER_EPOCH
 from odradek.protocol.primitives import ProtocolError, Reader, uuid_from_bytes, uvarint_bytes
 
@@ -100,6 +100,11 @@ class OffsetAndMetadata:
 
     def __repr__(self) -> str:
         return f"OffsetAndMetadata{self._fields()}"
+
+
+def tombstone(key: OffsetCommitKey) -> CoordinatorRecord:
+    """The record that removes an offset."""
+    return CoordinatorRecord(key, None)
 
 
 def encode_offset_key(key: OffsetCommitKey) -> bytes:

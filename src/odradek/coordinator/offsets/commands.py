@@ -1,0 +1,140 @@
+"""`OffsetCommands`: commit and delete the offsets of one partition of the internal topic (R23).
+
+Commands look and decide; what they return is appended, and `replay` takes it over when it is
+committed. An offset that was acknowledged is therefore in the log, and one that is in the log
+is never given back for an older one.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from odradek.config.broker import BrokerConfig
+from odradek.coordinator.group import GroupRegistry
+from odradek.coordinator.offsets.requests import OffsetCommitRequest, TopicErrors
+from odradek.coordinator.offsets.store import OffsetStore
+from odradek.coordinator.records.offset_records import (
+    NO_EXPIRY,
+    OffsetAndMetadata,
+    OffsetCommitKey,
+    tombstone,
+)
+from odradek.coordinator.records.record import CoordinatorRecord
+from odradek.coordinator.runtime.shard import CoordinatorResult
+from odradek.errors import BrokerError, ErrorCode
+
+logger = logging.getLogger(__name__)
+
+NO_RETENTION: Final = -1
+_KNOWS_GROUP_ID_NOT_FOUND: Final = 9
+
+
+class OffsetCommands:
+    """What may be done with the offsets of one partition."""
+
+    def __init__(self, store: OffsetStore, registry: GroupRegistry, config: BrokerConfig) -> None:
+        self._store = store
+        self._registry = registry
+        self._config = config
+
+    # Committing
+
+    def commit(self, request: OffsetCommitRequest, now_ms: int) -> CoordinatorResult[TopicErrors]:
+        """Commits what may be committed; the rest is refused partition by partition.
+
+        Raises:
+            BrokerError: the sender may not commit for this group.
+        """
+        group = self._registry.get(request.group_id)
+        if group is not None:
+            group.check_offset_commit(
+                request.member_id,
+                request.group_instance_id,
+                request.generation_or_epoch,
+                request.api_version,
+            )
+            group.on_offset_commit(request.member_id)
+        elif request.generation_or_epoch >= 0:
+            raise BrokerError(_missing_group(request.api_version))
+        expire_ms = NO_EXPIRY
+        if request.retention_ms != NO_RETENTION:
+            expire_ms = now_ms + request.retention_ms
+        longest = self._config["offset.metadata.max.bytes"]
+        records: list[CoordinatorRecord] = []
+        answer: TopicErrors = []
+        for topic in request.topics:
+            errors: list[tuple[int, ErrorCode]] = []
+            for each in topic.partitions:
+                if len(each.metadata) > longest:
+                    _log_metadata(request, topic.name, each.partition, len(each.metadata))
+                    errors.append((each.partition, ErrorCode.OFFSET_METADATA_TOO_LARGE))
+                    continue
+                errors.append((each.partition, ErrorCode.NONE))
+                key = OffsetCommitKey(request.group_id, topic.name, each.partition)
+                value = OffsetAndMetadata(
+                    each.offset,
+                    each.leader_epoch,
+                    each.metadata,
+                    now_ms,
+                    expire_ms,
+                    topic.topic_id,
+                )
+                records.append(CoordinatorRecord(key, value))
+            answer.append((topic.name, errors))
+        return CoordinatorResult(records, answer)
+
+    # Deleting
+
+    def delete(
+        self, group_id: str, topics: Sequence[tuple[str, Sequence[int]]]
+    ) -> CoordinatorResult[TopicErrors]:
+        """Deletes offsets of topics that the group does not read at present.
+
+        Raises:
+            BrokerError: GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP.
+        """
+        group = self._registry.get(group_id)
+        if group is None:
+            raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND)
+        group.check_offset_delete()
+        records: list[CoordinatorRecord] = []
+        answer: TopicErrors = []
+        for topic, partitions in topics:
+            code = ErrorCode.NONE
+            if group.is_subscribed_to(topic):
+                code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+            answer.append((topic, [(partition, code) for partition in partitions]))
+            if code is ErrorCode.NONE:
+                keys = [OffsetCommitKey(group_id, topic, partition) for partition in partitions]
+                records += [tombstone(key) for key in keys if self._store.has(key)]
+        return CoordinatorResult(records, answer)
+
+    def delete_group(self, group_id: str) -> CoordinatorResult[None]:
+        """Deletes a group without members, and its offsets.
+
+        Raises:
+            BrokerError: GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP.
+        """
+        group = self._registry.get(group_id)
+        if group is None:
+            raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND)
+        group.check_delete()
+        records = [tombstone(key) for key in self._store.keys(group_id)]
+        return CoordinatorResult([*records, *group.tombstones()], None)
+
+
+def _missing_group(api_version: int) -> ErrorCode:
+    if api_version >= _KNOWS_GROUP_ID_NOT_FOUND:
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    return ErrorCode.ILLEGAL_GENERATION
+
+
+def _log_metadata(request: OffsetCommitRequest, topic: str, partition: int, size: int) -> None:
+    logger.info(
+        "group %s: metadata of %d characters beside %s-%d is too much (member %s)",
+        request.group_id,
+        size,
+        topic,
+        partition,
+        request.member_id or "none",
+    )

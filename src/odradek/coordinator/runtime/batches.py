@@ -1,0 +1,86 @@
+"""Batches of coordinator records, and those who wait for their commit."""
+
+from collections.abc import Callable, Sequence
+from typing import Final, Generic, NamedTuple, TypeVar, final
+
+from odradek.coordinator.records.record import CoordinatorRecord
+from odradek.coordinator.runtime.delayed_write import DelayedWrite, WriteKey
+from odradek.coordinator.runtime.partition_writer import OnCommitted
+from odradek.errors import BrokerError, ErrorCode
+from odradek.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from odradek.records.builder import RecordBatchBuilder
+
+R = TypeVar("R")
+
+
+class Producer(NamedTuple):
+    """Whose transaction records belong to."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+NO_PRODUCER: Final = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+
+class Answer(Generic[R]):
+    """The answer to a request, given once: by the commit, a failure, or the time-out."""
+
+    def __init__(self, response: R, on_done: Callable[[R | BrokerError], None]) -> None:
+        self._response = response
+        self._on_done: Callable[[R | BrokerError], None] | None = on_done
+
+    def on_committed(self, error: BrokerError | None) -> None:
+        """The records are in the log, or never will be."""
+        self._give(self._response if error is None else error)
+
+    def on_late(self) -> None:
+        """It took too long to know."""
+        self._give(BrokerError(ErrorCode.REQUEST_TIMED_OUT))
+
+    def _give(self, outcome: R | BrokerError) -> None:
+        on_done, self._on_done = self._on_done, None
+        if on_done is not None:
+            on_done(outcome)
+
+
+@final
+class Write:
+    """One command's records in a batch."""
+
+    def __init__(
+        self,
+        records: Sequence[CoordinatorRecord],
+        on_committed: OnCommitted,
+        on_late: Callable[[], None],
+    ) -> None:
+        self.records = records
+        self.on_committed = on_committed
+        self.on_late = on_late
+
+
+class Batch:
+    """Writes that are appended together; a transaction's records share theirs with nobody."""
+
+    def __init__(self, compression: int, producer: Producer = NO_PRODUCER) -> None:
+        self.builder = RecordBatchBuilder(
+            compression,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            is_transactional=producer is not NO_PRODUCER,
+        )
+        self.producer = producer
+        self.writes: list[Write] = []
+        self.is_done = False
+        self.delayed: DelayedWrite | None = None
+        self.key: WriteKey | None = None
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether the records wait for an end marker once they are committed."""
+        return self.producer is not NO_PRODUCER
+
+    def on_late(self) -> None:
+        """The replicas take too long: those who wait are told so."""
+        for write in self.writes:
+            write.on_late()

@@ -1,0 +1,48 @@
+"""`ShardContext`: a partition that this broker leads, its shard, and what is under way there."""
+
+from collections import deque
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import Generic, TypeVar
+
+from odradek.coordinator.runtime.batches import Batch
+from odradek.coordinator.runtime.shard import CoordinatorShard
+
+S = TypeVar("S", bound=CoordinatorShard)
+
+
+class ShardState(Enum):
+    """How far a shard is."""
+
+    LOADING = auto()
+    ACTIVE = auto()
+    FAILED = auto()
+
+
+class ShardContext(Generic[S]):
+    """Lives from the election of this broker to its resignation; another epoch, another context.
+
+    `busy` has the keys with uncommitted exclusive records, and the commands that wait for them.
+    """
+
+    def __init__(self, partition: int, leader_epoch: int) -> None:
+        self.partition = partition
+        self.leader_epoch = leader_epoch
+        self.state = ShardState.LOADING
+        self.is_led = True
+        self.next_offset = 0
+        self.end_offset = 0
+        self.open_batch: Batch | None = None
+        self.busy: dict[str, deque[Callable[[], None]]] = {}
+        self._shard: S | None = None
+
+    @property
+    def shard(self) -> S:
+        """The state of the partition."""
+        shard = self._shard
+        assert shard is not None, f"partition {self.partition} has no shard yet"
+        return shard
+
+    def attach(self, shard: S) -> None:
+        """Gives the context its shard; done once, where it is made."""
+        self._shard = shard

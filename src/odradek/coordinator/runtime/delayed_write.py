@@ -1,0 +1,44 @@
+"""`DelayedWrite`: requests whose records the replicas of the internal topic have not got yet.
+
+Woken under `WriteKey` by the append, when the batch is committed or has failed.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from odradek.purgatory import DelayedOperation
+
+
+@dataclass(frozen=True, slots=True)
+class WriteKey:
+    """The requests of one batch, the broker's `number`-th that had to wait, are awaited here."""
+
+    partition: int
+    number: int
+
+
+class DelayedWrite(DelayedOperation):
+    """A batch that the replicas have not got yet: those who wait for it are told in time.
+
+    Whoever hears of the commit, or of a failure, sets `is_written` and wakes it.
+    """
+
+    def __init__(self, timeout_ms: int, on_late: Callable[[], None]) -> None:
+        super().__init__(timeout_ms)
+        self.is_written = False
+        self._on_late = on_late
+
+    def try_complete(self) -> bool:
+        """Over when it is known what has become of the batch."""
+        return self.is_written and self.force_complete()
+
+    def on_complete(self) -> None:
+        """Nothing: each request is answered by the commit."""
+
+    def on_expiration(self) -> None:
+        """The requests are answered without."""
+        self._on_late()
+
+    def missing(self) -> str:
+        """What is awaited."""
+        return "replicas of the internal topic"

@@ -1,0 +1,68 @@
+"""`CoordinatorShard`: the state of one partition of an internal topic, and what it may ask for.
+
+The runtime replays the log into it and runs commands on it; a command looks and answers with a
+`CoordinatorResult`. Nothing here knows what the records mean.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar, final
+
+from mypy_extensions import mypyc_attr
+
+from odradek.coordinator.records.record import CoordinatorRecord
+from odradek.coordinator.runtime.partition_writer import OnCommitted
+from odradek.model import TransactionResult
+
+R = TypeVar("R")
+
+Append = Callable[[Sequence[CoordinatorRecord], OnCommitted], None]
+"""How a shard writes of its own accord, when a time-out and not a request is the reason."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class CoordinatorShard(ABC):
+    """The state of one partition. Called on the broker's loop only."""
+
+    @abstractmethod
+    def replay(self, record: CoordinatorRecord, producer_id: int) -> None:
+        """Applies a committed record. Must not fail, must not append, must not answer.
+
+        `producer_id` other than -1: the record belongs to that producer's transaction, and
+        counts when its end marker says so.
+        """
+
+    @abstractmethod
+    def on_loaded(self) -> None:
+        """The log has been replayed to its end: the shard is in charge from here on."""
+
+    @abstractmethod
+    def on_unloaded(self) -> None:
+        """The shard is dropped: ends its time-outs and answers whoever waits in it."""
+
+    # What follows is for shards whose records may belong to transactions.
+
+    def replay_end_transaction_marker(  # noqa: B027 - by default nothing happens
+        self, producer_id: int, producer_epoch: int, result: TransactionResult
+    ) -> None:
+        """Applies a committed end marker: the producer's records count now, or never will."""
+
+    def on_transactional_append(  # noqa: B027
+        self, producer_id: int, records: Sequence[CoordinatorRecord]
+    ) -> None:
+        """Records of a transaction were handed to the log: whoever asks for what is stable
+        has to wait from now on. `replay` follows, or `on_transactional_failure`."""
+
+    def on_transactional_failure(  # noqa: B027
+        self, producer_id: int, records: Sequence[CoordinatorRecord]
+    ) -> None:
+        """Such records did not get into the log."""
+
+
+@final
+class CoordinatorResult(Generic[R]):
+    """What a command decided: what to write, and the answer once that is committed."""
+
+    def __init__(self, records: Sequence[CoordinatorRecord], response: R) -> None:
+        self.records = records
+        self.response = response
