@@ -9,7 +9,8 @@ Two epochs guard it. The leader epoch counts leaderships: a request that carries
 comes from a world that is over, or that this broker has not heard of yet. The partition
 epoch counts changes of the ISR, so that the store can refuse a stale proposal.
 
-The high watermark never goes back while this broker leads, and is never above the log end.
+The high watermark never goes back while this broker leads, is never above the log end, and stays
+while fewer replicas are in sync than `min.insync.replicas`.
 """
 
 import logging
@@ -212,22 +213,29 @@ class Partition:
             return False
         in_sync = self._in_sync()
         minimum = in_sync.effective_min_in_sync(log.config.min_insync_replicas)
-        if len(in_sync.committed) < minimum:
+        if len(in_sync.maximal) < minimum:
             raise BrokerError(
                 ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-                f"{self.topic_partition} was left with {len(in_sync.committed)} in-sync "
+                f"{self.topic_partition} was left with {len(in_sync.maximal)} in-sync "
                 f"replicas, min.insync.replicas asks for {minimum}",
             )
         return True
 
     def maybe_increment_leader_high_watermark(self) -> bool:
-        """Moves the high watermark to what the in-sync replicas have; True when it moved."""
+        """Moves the high watermark to what the in-sync replicas have; True when it moved.
+
+        It stays while they are fewer than `min.insync.replicas` (KIP-966): what they have could
+        be lost with them, so nobody is to read it yet.
+        """
         in_sync = self.in_sync_replicas
         log = self.log
         if in_sync is None or log is None:
             return False
         committed = log.log_end_offset
         if in_sync.followers:
+            minimum = in_sync.effective_min_in_sync(log.config.min_insync_replicas)
+            if len(in_sync.committed) < minimum:
+                return False
             committed = in_sync.high_watermark(
                 committed, self._clock.monotonic_ms(), self._lag_max_ms
             )
@@ -262,7 +270,8 @@ class Partition:
         result.log_end_offset = log.log_end_offset
         if info.last_fetched_epoch >= 0:
             diverging = self.diverging_end(info, params)
-            if diverging is not None:
+            # Such a reader starts over, whatever its history.
+            if diverging is not None and info.fetch_offset >= log.log_start_offset:
                 result.diverging_epoch = diverging.leader_epoch
                 result.diverging_end_offset = diverging.end_offset
                 return result

@@ -31,7 +31,6 @@ from odradek.replication.delayed_produce import DelayedProduce
 from odradek.replication.fetch import FetchInfo, FetchParams, FetchResult, OnFetched
 from odradek.replication.keys import operation_key
 from odradek.replication.local_reader import LocalReader
-from odradek.replication.maintenance import PeriodicTask
 from odradek.replication.offset_lookup import find_offset, find_segment_starts
 from odradek.replication.partition import OnIsrChanged, Partition
 from odradek.replication.partition_table import PartitionTable
@@ -47,7 +46,7 @@ from odradek.replication.role_changes import RoleChanges
 from odradek.storage.log.offset_metadata import TimestampOffset
 from odradek.storage.manager.log_manager import LogManager
 from odradek.storage.producers.producer_state import ProducerState
-from odradek.timer import Timer
+from odradek.timer import PeriodicTask, Timer
 
 # How long a log that found no room waits until it is tried again.
 _REOPEN_MS: Final = 1000
@@ -100,9 +99,9 @@ class ReplicaManager(ReplicaStates):
         )
         config.subscribe(self._on_broker_config)
         self._shrinking = PeriodicTask(
-            timer, config.replica_lag_time_max_ms // 2, self.maybe_shrink_isrs
+            timer, lambda: config.replica_lag_time_max_ms // 2, self.maybe_shrink_isrs
         )
-        self._reopening = PeriodicTask(timer, _REOPEN_MS, self.reopen)
+        self._reopening = PeriodicTask(timer, lambda: _REOPEN_MS, self.reopen)
 
     # Partitions
 

@@ -97,6 +97,7 @@ class BrokerServer:
                 raise StartError(str(error)) from error
             raise
         self.lifecycle.transition(BrokerEvent.SERVE)
+        self._halt_without_directories()
 
     async def stop(self) -> None:
         """Controlled shutdown: answers given leave, logs are flushed and marked as clean."""
@@ -278,6 +279,13 @@ class BrokerServer:
 
     def _on_log_dir_failure(self, directory: str) -> None:
         self.replicas.on_log_dir_failure(directory)
+        if self.lifecycle.state is BrokerState.RUNNING:
+            self._halt_without_directories()
+
+    def _halt_without_directories(self) -> None:
+        if not self.logs.has_working_directory:
+            failed = ", ".join(self.config.log_dirs)
+            self.halt(f"every log directory has failed: {failed}")
 
     def _on_config(self, _names: frozenset[str]) -> None:
         self.sockets.quotas.limit(

@@ -25,9 +25,8 @@ from odradek.metadata.image import MetadataDelta
 from odradek.model import GROUP_METADATA_TOPIC, AppendOrigin, TopicPartition
 from odradek.purgatory import DelayedOperationPurgatory
 from odradek.replication.append import ACKS_ALL, AppendRequest, AppendResult
-from odradek.replication.maintenance import PeriodicTask
 from odradek.replication.replica_manager import ReplicaManager
-from odradek.timer import Timer
+from odradek.timer import PeriodicTask, Timer
 
 NEVER_MS: Final = 2**31 - 1
 
@@ -104,7 +103,9 @@ class GroupCoordination:
         )
         self.coordinator = GroupCoordinator(self._runtime, clock)
         self._expiry = PeriodicTask(
-            timer, config["offsets.retention.check.interval.ms"], self.coordinator.expire_offsets
+            timer,
+            lambda: config["offsets.retention.check.interval.ms"],
+            self.coordinator.expire_offsets,
         )
 
     def apply_delta(self, delta: MetadataDelta) -> tuple[()]:

@@ -11,6 +11,7 @@ event loop or a thread own a timer. Everything here makes sense without a broker
 
 from odradek.timer.asyncio_driver import AsyncioDriver
 from odradek.timer.mock_timer import MockTimer
+from odradek.timer.periodic_task import PeriodicTask
 from odradek.timer.system_timer import SystemTimer
 from odradek.timer.thread_driver import ThreadDriver
 from odradek.timer.timer import Timer
@@ -20,6 +21,7 @@ from odradek.timer.timing_wheel import TimingWheel
 __all__ = [
     "AsyncioDriver",
     "MockTimer",
+    "PeriodicTask",
     "SystemTimer",
     "ThreadDriver",
     "Timer",

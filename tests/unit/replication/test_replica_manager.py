@@ -192,13 +192,37 @@ def test_a_silent_follower_leaves_the_isr_and_the_producer_is_answered(cluster):
     assert codes(answer) == [ErrorCode.NONE]
 
 
-def test_a_shrink_below_the_minimum_is_told_to_who_waited(cluster):
+def test_nothing_is_committed_while_the_isr_is_below_the_minimum(cluster):
+    """KIP-966: what the last replica of an ISR has could be lost with it, and had been read."""
     cluster.create("orders", (1, 2), min_insync_replicas="2")
     cluster.fetch(A, 0, replica_id=2)
-    answer = cluster.produce(A, b"a", acks=-1, timeout_ms=600_000)
+    answer = cluster.produce(A, b"a", acks=-1, timeout_ms=100_000)
     cluster.wait(45_000)
     cluster.answer_proposal()
-    assert codes(answer) == [ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
+    assert cluster.replicas.partition(A).log.high_watermark == 0
+    cluster.produce(A, b"b", acks=1)
+    assert cluster.replicas.partition(A).log.high_watermark == 0
+    assert answer == []
+    cluster.wait(55_000)
+    assert codes(answer) == [ErrorCode.REQUEST_TIMED_OUT]
+    cluster.fetch(A, 2, replica_id=2)
+    cluster.answer_proposal()
+    assert cluster.replicas.partition(A).log.high_watermark == 2
+
+
+def test_who_may_have_joined_counts_for_who_waits(cluster):
+    """A client would be told of too few replicas although its record is safe on enough."""
+    cluster.create("orders", (1, 2), min_insync_replicas="2")
+    cluster.fetch(A, 0, replica_id=2)
+    cluster.produce(A, b"a")
+    cluster.fetch(A, 1, replica_id=2)
+    cluster.change("orders", isr=(1,))
+    partition = cluster.replicas.partition(A)
+    with pytest.raises(BrokerError):
+        partition.has_enough_replicas(1)
+    cluster.fetch(A, 1, replica_id=2)
+    assert partition.in_sync_replicas.proposed == {1, 2}
+    assert partition.has_enough_replicas(1)
 
 
 def test_a_refused_proposal_leaves_everything_as_it_was(cluster):
@@ -330,6 +354,20 @@ def test_a_reader_with_another_history_is_told_where_it_parted(cluster):
     assert (result.diverging_epoch, result.diverging_end_offset) == (0, 2)
     (fine,) = cluster.fetch(A, 2, last_fetched_epoch=0)
     assert fine.diverging_epoch == -1
+
+
+def test_a_reader_with_another_history_below_the_log_start_starts_over(cluster):
+    """It would truncate to an offset that is gone, and ask again for what nobody has."""
+    cluster.create("orders")
+    cluster.produce(A, b"a", b"b", b"c")
+    cluster.change("orders", leader_epoch=2)
+    cluster.produce(A, b"d")
+    partition = cluster.replicas.partition(A)
+    partition.delete_records(2)
+    below = cluster.fetch(A, 1, last_fetched_epoch=1)
+    within = cluster.fetch(A, 4, last_fetched_epoch=1)
+    assert codes(below) == [ErrorCode.OFFSET_OUT_OF_RANGE]
+    assert within[0].diverging_end_offset == 3
 
 
 def test_an_id_of_an_earlier_topic_of_the_name_is_refused(cluster):

@@ -1,6 +1,7 @@
 """A broker over several directories, one of which cannot be used at a start."""
 
 import asyncio
+import errno
 import os
 from pathlib import Path
 
@@ -46,3 +47,26 @@ def test_partitions_of_a_directory_that_is_away_wait_for_it(tmp_path: Path) -> N
         assert await homes_and_leaders() == (homes, leaders)
 
     asyncio.run(main())
+
+
+def test_a_broker_without_any_directory_left_halts(tmp_path: Path) -> None:
+    """It would live on, answer every request with an error, and never be restarted."""
+    settings = {
+        "log.dirs": f"{tmp_path / 'a'},{tmp_path / 'b'}",
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        "broker.id": "1",
+        "node.id": "1",
+    }
+    halted: list[str] = []
+
+    async def main() -> None:
+        broker = BrokerServer(BrokerConfig(settings), SystemClock(), on_halt=halted.append)
+        await broker.start()
+        first, second = broker.logs.directories
+        first.fail(OSError(errno.EIO, "the first disk fails"))
+        assert halted == []
+        second.fail(OSError(errno.EIO, "the second disk fails"))
+        await broker.stop()
+
+    asyncio.run(main())
+    assert halted == [f"every log directory has failed: {tmp_path / 'a'}, {tmp_path / 'b'}"]

@@ -2,16 +2,18 @@
 
 import itertools
 import os
+from uuid import UUID
 
 import pytest
 from tests.unit.storage.conftest import ORDERS, read_records
 
 from odradek.errors import BrokerError
-from odradek.model import AppendOrigin
+from odradek.model import AppendOrigin, TopicPartition
 from odradek.records.batch import split_batches
 from odradek.records.builder import RecordBatchBuilder, build_end_marker
 from odradek.records.legacy import build_message_set
 from odradek.records.reader import iter_records
+from odradek.storage import OsFileSystem
 from odradek.storage.cleaner.batch_cleaner import BatchCleaner, Retention
 from odradek.storage.cleaner.cleanable import assess
 from odradek.storage.cleaner.cleaned_transactions import CleanedTransactions
@@ -418,10 +420,45 @@ def test_a_full_disk_ends_the_round_and_nothing_else(world):
     assert len(contents(log)) == 1
 
 
+@pytest.mark.parametrize("where", ["between steps", "in a step"])
+def test_a_mistake_costs_one_log_its_cleaning_and_no_other(world, where):
+    """The only thread of the cleaner would be taken for ever, and every table grow."""
+
+    class Mistaken(OsFileSystem):
+        """Fails as code does that has a mistake, for the files of one log."""
+
+        def modified_ms(self, path: str) -> int:
+            if where == "between steps" and "orders-0" in path:
+                raise ZeroDivisionError("a mistake")
+            return super().modified_ms(path)
+
+        def set_modified_ms(self, path: str, modified_ms: int) -> None:
+            if where == "in a step" and "orders-0" in path:
+                raise ZeroDivisionError("a mistake")
+            super().set_modified_ms(path, modified_ms)
+
+        def for_thread(self) -> "Mistaken":
+            return self
+
+    manager = world.start(Mistaken(64, durable=False))
+    config = world.config(**COMPACT)
+    broken = world.log(manager, **COMPACT)
+    sound = manager.get_or_create(TopicPartition("other", 0), UUID(int=8), config)
+    for log in (broken, sound):
+        for n in range(20):
+            append(world, log, (b"k", b"%d" % n))
+        log.roll()
+    world.advance(BACKOFF_MS)
+    assert len(contents(sound)) == 1
+    assert len(contents(broken)) == 20
+    assert manager.cleaner.uncleanable == {ORDERS}
+
+
 def test_a_failed_sync_takes_the_directory_offline(world):
     """What the kernel dropped would take the place of what was safe."""
     files = FaultyFileSystem()
-    manager = world.start(files)
+    # Checkpoints are synced too; here the cleaner is to be the first.
+    manager = world.start(files, {"replica.high.watermark.checkpoint.interval.ms": "3600000"})
     log = world.log(manager, **COMPACT)
     for n in range(20):
         append(world, log, (b"k", b"%d" % n))

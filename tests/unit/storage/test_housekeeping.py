@@ -109,7 +109,9 @@ def test_syncs_never_run_on_the_event_loop(world, batches):
 def test_records_that_come_during_a_flush_wait_no_longer_than_the_others(world, batches):
     """They would stay off the disk until the segment is full, whatever flush.ms says."""
     background = HeldBackground()
-    manager = manager_with(world, background)
+    manager = manager_with(
+        world, background, replica_high_watermark_checkpoint_interval_ms="3600000"
+    )
     log = world.log(manager, flush_ms="1000")
     log.append_as_leader([batches(b"a")], 0)
     world.advance(1001)
@@ -121,6 +123,73 @@ def test_records_that_come_during_a_flush_wait_no_longer_than_the_others(world, 
     assert log.recovery_point == 2
     world.advance(5000)
     assert background.waiting == []
+
+
+def test_a_flush_at_a_roll_waits_for_the_one_under_way(world, batches):
+    """A closed segment would stay off the disk until the next roll, and compaction wait for it."""
+    background = HeldBackground()
+    manager = manager_with(world, background)
+    log = world.log(manager)
+    log.append_as_leader([batches(b"a")], 0)
+    log.roll()
+    log.append_as_leader([batches(b"b")], 0)
+    log.roll()
+    assert len(background.waiting) == 1
+    background.run_one()
+    assert log.recovery_point == 1
+    background.run_one()
+    assert log.recovery_point == 2
+    assert background.waiting == []
+
+
+def test_a_segment_may_go_while_its_index_is_about_to_be_synced(world, batches):
+    """A healthy directory would go offline because a thread looked for a file that was renamed."""
+
+    class Renaming(OsFileSystem):
+        """Lets retention run between the look at a file and its sync."""
+
+        def size(self, path: str) -> int:
+            found = super().size(path)
+            if self.is_syncing and path.endswith(".index"):
+                self.is_syncing = False
+                manager.delete_old_segments()
+            return found
+
+        is_syncing = False
+
+    files = Renaming(64, durable=True)
+    background = HeldBackground()
+    manager = world.start(files, background=background)
+    log = world.log(manager, retention_ms="1000", index_interval_bytes="0")
+    log.append_as_leader([batches(b"a"), batches(b"b")], 0)
+    log.roll()
+    log.append_as_leader([batches(b"c")], 0)
+    log.update_high_watermark(3)
+    world.clock.advance(1001)
+    files.is_syncing = True
+    background.run_one()
+    assert log.log_start_offset > 0
+    assert world.failed == []
+    assert log.recovery_point >= 2
+
+
+def test_high_watermarks_are_written_down_while_the_broker_runs(world, batches):
+    """After kill -9 a follower would show its readers less than they had seen."""
+    background = HeldBackground()
+    manager = manager_with(world, background, replica_high_watermark_checkpoint_interval_ms="1000")
+    log = world.log(manager)
+    log.append_as_leader([batches(b"a"), batches(b"b"), batches(b"c")], 0)
+    log.update_high_watermark(2)
+    world.advance(1000)
+    assert checkpoint(world, "replication-offset-checkpoint") == ""
+    background.run_one()
+    assert "orders 0 2\n" in checkpoint(world, "replication-offset-checkpoint")
+    log.update_high_watermark(3)
+    world.advance(1000)
+    background.run_one()
+    world.crash(manager)
+    again = world.start()
+    assert world.log(again).high_watermark == 3
 
 
 def test_the_brokers_flush_interval_is_the_topics_default(world, batches):

@@ -188,7 +188,7 @@ def log_in_the_checkpoints(world, background, batches, **settings):
     manager = world.start(background=background)
     log = world.log(manager, **settings)
     fill(log, batches, 3)
-    manager.flush_in_background(log)
+    manager.flusher.flush(log)
     log.maybe_increment_log_start_offset(2)
     manager.write_recovery_points()
     manager.checkpoint_high_watermarks()
@@ -253,7 +253,7 @@ def test_a_full_disk_gets_the_room_of_a_deleted_log(world, batches, values):
     manager = world.start(files)
     log = world.log(manager, file_delete_delay_ms="5")
     fill(log, batches, 3)
-    manager.flush_in_background(log)
+    manager.flusher.flush(log)
     manager.write_recovery_points()
     files.full_at = files.operations + 2
     manager.delete(world.orders)
@@ -447,6 +447,22 @@ def test_progress_is_reported(world, batches):
     assert seen[-1][:2] == (1, 1)
     assert seen[-1][2] > 0
     world.crash(again)
+
+
+def test_records_without_timestamps_age_from_the_last_append(world, batches):
+    """A record acknowledged a second ago would go with a segment that was made days ago."""
+    manager = world.start()
+    log = world.log(manager, retention_ms="1000", segment_ms="3600000")
+    log.append_as_leader([batches(b"old", timestamp_ms=-1)], 0)
+    world.clock.advance(5000)
+    log.append_as_leader([batches(b"new", timestamp_ms=-1)], 0)
+    log.update_high_watermark(2)
+    world.clock.advance(900)
+    manager.delete_old_segments()
+    assert log.log_start_offset == 0
+    world.clock.advance(101)
+    manager.delete_old_segments()
+    assert log.log_start_offset == 2
 
 
 def test_records_without_timestamps_age_with_their_file(world, batches):

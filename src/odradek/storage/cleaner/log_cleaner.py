@@ -9,8 +9,8 @@ interpreter, so beside the loop they would only hold it up, and for longer. Betw
 a round waits for as long as `log.cleaner.io.max.bytes.per.second` asks for.
 
 How far a log has been cleaned is in `cleaner-offset-checkpoint`; a lost one costs work only.
-A log with damaged records is left alone from then on, and said so once. A full disk ends the
-round; the next look tries again.
+A log with damaged records is left alone from then on, and said so once; so is one that a mistake of
+ours keeps from being cleaned. A full disk ends the round; the next look tries again.
 """
 
 import logging
@@ -109,7 +109,7 @@ class LogCleaner:
             log.log_directory.storage_error(error, f"reading {log.path}")
         return None
 
-    def _leave_alone(self, log: Log, error: BrokerError) -> None:
+    def _leave_alone(self, log: Log, error: BaseException) -> None:
         logger.warning("%s is not compacted any more: %s", log.topic_partition, error)
         self._uncleanable.add(log.topic_partition)
 
@@ -136,7 +136,7 @@ class LogCleaner:
     ) -> None:
         """Has a step done: on the loop, after what waits there, or in the background."""
         if step.is_brief:
-            self._background.defer(lambda: on_done(_guarded(step)))
+            self._background.defer(lambda: _do_now(step, on_done, on_error))
         else:
             self._background.submit(lambda: _guarded(step), on_done, on_error)
 
@@ -166,10 +166,10 @@ class LogCleaner:
             self._on_cleaned(log)
         else:
             self._fruitless.add(log.topic_partition)
-        if isinstance(error, BrokerError):
-            self._leave_alone(log, error)
-        elif isinstance(error, OSError):
+        if isinstance(error, OSError):
             self._on_disk_error(cleaning, error)
+        elif error is not None:
+            self._leave_alone(log, error)
         self._begin_rounds()
 
     def _on_disk_error(self, cleaning: Cleaning, error: OSError) -> None:
@@ -200,10 +200,12 @@ class _Round:
         if self._is_driving:
             return
         self._is_driving = True
-        while self._is_ready:
-            self._is_ready = False
-            self._next()
-        self._is_driving = False
+        try:
+            while self._is_ready:
+                self._is_ready = False
+                self._next()
+        finally:
+            self._is_driving = False
 
     def _next(self) -> None:
         if self._cleaner.is_stopped or self._cleaning.is_over:
@@ -214,6 +216,10 @@ class _Round:
         except (OSError, BrokerError) as error:
             self._end(error)
             return
+        except Exception as error:
+            # A mistake of ours: whoever called logs it, but the place is free for other logs.
+            self._end(error)
+            raise
         if step is None:
             self._end(None)
         else:
@@ -240,6 +246,19 @@ class _Round:
             lambda _: self._cleaner.on_round_end(self._cleaning, error),
             lambda failure: self._cleaner.on_round_end(self._cleaning, error or failure),
         )
+
+
+def _do_now(
+    step: Step,
+    on_done: Callable[[int | BrokerError], None],
+    on_error: Callable[[BaseException], None],
+) -> None:
+    try:
+        outcome = _guarded(step)
+    except Exception as error:
+        on_error(error)
+        raise
+    on_done(outcome)
 
 
 def _guarded(step: Step) -> "int | BrokerError":

@@ -19,7 +19,7 @@ from odradek.records.errors import CorruptRecords
 from odradek.records.reader import read_batch
 from odradek.storage import names
 from odradek.storage.errors import half_done
-from odradek.storage.files import File
+from odradek.storage.files import File, FileSystem
 from odradek.storage.log.batch_scanner import BatchPlace
 from odradek.storage.log.offset_metadata import (
     AbortedTransaction,
@@ -323,8 +323,7 @@ class LocalLog:
                 for handle in handles:
                     handle.close()
             for index in indexes:
-                if file_system.size(index) > 0:
-                    file_system.sync(index)
+                _sync_if_there(file_system, index)
             for directory in directories:
                 file_system.sync(directory)
 
@@ -402,6 +401,7 @@ class LocalLog:
             old[-1].created_ms,
             suffix=names.CLEANED_SUFFIX,
         )
+        new.appended_ms = old[-1].appended_ms
         new.rename_files(names.SWAP_SUFFIX)
         self.segments.replace(old, new)
         paths: list[str] = []
@@ -469,6 +469,17 @@ class LocalLog:
         """Leaves the files of all segments as a reader expects them."""
         for segment in self.segments.all():
             segment.close()
+
+
+def _sync_if_there(file_system: FileSystem, path: str) -> None:
+    """Syncs an index. Retention or compaction may take it out of the way at any moment; then
+    nobody needs it, or what is in its place has been synced.
+    """
+    try:
+        if file_system.size(path) > 0:
+            file_system.sync(path)
+    except FileNotFoundError:
+        return
 
 
 def _slice(file: File, position: int, end: int, max_bytes: int, min_one_message: bool) -> bytes:

@@ -360,6 +360,7 @@ class Log(LocalLog):
             self.producers.rollback()
             doing = f"appending to {segment.file.path}"
             raise self.log_directory.storage_error(error, doing) from error
+        segment.appended_ms = now_ms
         self.producers.commit()
         self.log_end_offset = staged.end_offset
         self.producers.map_end_offset = staged.end_offset

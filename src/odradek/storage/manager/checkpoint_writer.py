@@ -59,9 +59,11 @@ class CheckpointWriter:
         self._refused.add(name)
         # Who wants the offsets of before back wants them written.
         self._written.pop(name, None)
-        if isinstance(error, OSError):
-            self.directory.storage_error(error, f"writing {name}")
-        self._next(name)
+        try:
+            if isinstance(error, OSError):
+                self.directory.storage_error(error, f"writing {name}")
+        finally:
+            self._next(name)
 
     def _next(self, name: str) -> None:
         self._in_flight.remove(name)

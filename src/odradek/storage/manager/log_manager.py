@@ -24,11 +24,12 @@ from odradek.model import TopicPartition
 from odradek.storage import names
 from odradek.storage.cleaner.log_cleaner import LogCleaner
 from odradek.storage.files import FileSystem, OsFileSystem, shared
-from odradek.storage.log.log import NEVER_MS, Log
+from odradek.storage.log.log import Log
 from odradek.storage.log.swap import discard_cleaned
 from odradek.storage.log_directory import LogDirectory
 from odradek.storage.manager.checkpoint_writer import CheckpointWriter, Offsets
 from odradek.storage.manager.loading import create_log, read_topic_id, write_topic_id
+from odradek.storage.manager.log_flusher import LogFlusher
 from odradek.storage.manager.logs_loader import (
     NO_TOPIC_ID,
     FoundLogs,
@@ -36,8 +37,8 @@ from odradek.storage.manager.logs_loader import (
     OnProgress,
     UnreadableLog,
 )
+from odradek.timer.periodic_task import PeriodicTask
 from odradek.timer.timer import Timer
-from odradek.timer.timer_task import MAX_DELAY_MS, TimerTask
 
 logger = logging.getLogger(__name__)
 
@@ -74,8 +75,8 @@ class LogManager:
         ]
         self._logs: dict[TopicPartition, Log] = {}
         self._unreadable: dict[TopicPartition, UnreadableLog] = {}
-        self._tasks: list[TimerTask] = []
-        self._flushing: set[TopicPartition] = set()
+        self._tasks: list[PeriodicTask] = []
+        self.flusher = LogFlusher(background, timer)
         self._checkpoints = {each: CheckpointWriter(each) for each in self.directories}
         self._clean: dict[str, bool] = {}
         self._cleaner = LogCleaner(
@@ -163,9 +164,9 @@ class LogManager:
             self._remove_deleted(found.directory, path, 0)
 
     def _adopt(self, log: Log) -> None:
-        log.on_flush_due = self.flush_in_background
-        log.on_rolled = self.flush_in_background
-        log.on_unflushed = self._flush_later
+        log.on_flush_due = self.flusher.flush
+        log.on_rolled = self.flusher.flush
+        log.on_unflushed = self.flusher.flush_later
         log.on_log_start_offset = self._on_log_start_offset
         log.on_truncated = self._on_truncated
         self._logs[log.topic_partition] = log
@@ -356,24 +357,19 @@ class LogManager:
         self._every("log.retention.check.interval.ms", self.delete_old_segments)
         self._every("log.flush.offset.checkpoint.interval.ms", self.write_recovery_points)
         self._every("log.flush.start.offset.checkpoint.interval.ms", self.write_log_start_offsets)
+        self._every(
+            "replica.high.watermark.checkpoint.interval.ms", self.checkpoint_high_watermarks
+        )
         if self._config["log.cleaner.enable"]:
             self._every("log.cleaner.backoff.ms", self._cleaner.look)
         self._repeat(lambda: _EXPIRATION_CHECK_MS, self.remove_expired_producers)
 
     def _every(self, setting: str, action: Callable[[], None]) -> None:
         """Has `action` repeated as often as `setting` says, asked again each time."""
-        self._repeat(lambda: min(max(self._config[setting], 1), MAX_DELAY_MS), action)
+        self._repeat(lambda: self._config[setting], action)
 
     def _repeat(self, interval_ms: Callable[[], int], action: Callable[[], None]) -> None:
-        def run() -> None:
-            action()
-            if not self._is_shut_down:
-                task.delay_ms = interval_ms()
-                self._timer.add(task)
-
-        task = TimerTask(interval_ms(), run)
-        self._tasks.append(task)
-        self._timer.add(task)
+        self._tasks.append(PeriodicTask(self._timer, interval_ms, action))
 
     def delete_old_segments(self) -> None:
         """Applies retention to every log."""
@@ -399,35 +395,6 @@ class LogManager:
         for log in self._working_logs():
             log.producers.remove_expired(now_ms, expiration_ms)
 
-    def flush_in_background(self, log: Log) -> None:
-        """Has a log synced; `recovery_point` moves when that is done."""
-        if log.topic_partition in self._flushing or log.is_closed:
-            return
-        directory = log.log_directory
-        try:
-            target, work = log.prepare_flush()
-        except OSError as error:
-            directory.storage_error(error, f"syncing {log.path}")
-            return
-        self._flushing.add(log.topic_partition)
-
-        def on_done(_: None) -> None:
-            self._flushing.discard(log.topic_partition)
-            log.on_flushed(target)
-            if log.unflushed_records >= log.config.flush_messages:
-                self.flush_in_background(log)
-            elif log.needs_flush and log.config.flush_ms < NEVER_MS:
-                # What came meanwhile waits for the disk too.
-                self._flush_later(log)
-
-        def on_error(error: BaseException) -> None:
-            self._flushing.discard(log.topic_partition)
-            # A deleted log is gone; any other that cannot be synced is not to be trusted.
-            if isinstance(error, OSError) and not log.is_closed:
-                directory.fail(error)
-
-        self._background.submit(work, on_done, on_error)
-
     def write_recovery_points(self) -> None:
         """Writes down how far each log is on the disk, where that has changed."""
         for directory in self._online():
@@ -439,8 +406,8 @@ class LogManager:
             self._write_log_starts(directory)
 
     def checkpoint_high_watermarks(self) -> None:
-        """Writes the high watermarks that have changed; scheduled by who moves them."""
-        for directory in self._checkpoints:
+        """Writes the high watermarks that have changed."""
+        for directory in self._online():
             self._write_high_watermarks(directory)
 
     def _write_high_watermarks(self, directory: LogDirectory) -> None:
@@ -472,9 +439,6 @@ class LogManager:
 
     def _on_log_start_offset(self, log: Log) -> None:
         self._write_log_starts(log.log_directory)
-
-    def _flush_later(self, log: Log) -> None:
-        self._timer.add(TimerTask(log.config.flush_ms, lambda: self.flush_in_background(log)))
 
     # Failure and the end.
 

@@ -1,0 +1,46 @@
+"""Work that comes round again, as a task of the owner's timer: nothing sleeps for it.
+
+All housekeeping of a broker is made of these. One round that fails is told to the timer's
+`on_error`, as any task's failure is, and does not end the rounds: retention that stops at its first
+full disk would fill all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mypy_extensions import mypyc_attr
+
+from odradek.timer.timer import Timer
+from odradek.timer.timer_task import TimerTask, clamp
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class PeriodicTask(TimerTask):
+    """Calls `work` every `interval_ms()` until it is cancelled; the first time after one.
+
+    The interval is asked for anew each time, so that it may be a setting that changes.
+    """
+
+    def __init__(
+        self, timer: Timer, interval_ms: Callable[[], int], work: Callable[[], object]
+    ) -> None:
+        super().__init__(_at_least_one(interval_ms()))
+        self._timer = timer
+        self._interval_ms = interval_ms
+        self._work = work
+        timer.add(self)
+
+    def run(self) -> None:
+        """Works, and goes back into the timer unless the work has cancelled it."""
+        try:
+            self._work()
+        finally:
+            if not self.cancelled:
+                self.delay_ms = _at_least_one(self._interval_ms())
+                self._timer.add(self)
+
+
+def _at_least_one(interval_ms: int) -> int:
+    """An interval that a timer can count; none at all would keep it from ever coming to rest."""
+    return max(clamp(interval_ms), 1)
