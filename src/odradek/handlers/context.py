@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from odradek.handlers.api import Api
 from odradek.handlers.parked_fetches import ParkedFetches
-from odradek.handlers.produce_batch import ProduceBatch
-from odradek.handlers.request import RequestObserver
+from odradek.handlers.request import RequestObserver, RequestQuotas
 
 if TYPE_CHECKING:
     from odradek.clock import Clock
@@ -15,8 +14,10 @@ if TYPE_CHECKING:
     from odradek.controller.controller import Controller
     from odradek.controller.producer_ids import ProducerIdManager
     from odradek.coordinator.group_coordinator import GroupCoordinator
+    from odradek.handlers.before_append import BeforeAppend
     from odradek.handlers.fetch_sessions import FetchSessionCache
     from odradek.metadata.cache import MetadataCache
+    from odradek.replication.append import AppendRequest
     from odradek.replication.replica_manager import ReplicaManager
     from odradek.storage.manager.log_manager import LogManager
 
@@ -37,6 +38,21 @@ class HandlerContext:
     fetch_sessions: "FetchSessionCache"
     log_manager: "LogManager"
     observer: RequestObserver | None = None
-    # What hot handlers keep between a request and its answer.
-    produce_batch: ProduceBatch = field(default_factory=ProduceBatch)
+    quotas: RequestQuotas | None = None
+    # Steps between a produce request and its append, in their order.
+    before_append: "tuple[BeforeAppend, ...]" = ()
+    # Produce requests of the socket read that is being handled, in their order. Their frames are
+    # theirs until its end, where all are appended with one write for each partition.
+    gathered: "list[AppendRequest]" = field(default_factory=list)
     parked_fetches: ParkedFetches = field(default_factory=ParkedFetches)
+
+    def append_gathered(self) -> None:
+        """Appends and answers what is gathered.
+
+        An answer may let a connection go on and gather more; that belongs to its own read.
+        """
+        gathered = self.gathered
+        if gathered:
+            requests = tuple(gathered)
+            gathered.clear()
+            self.replicas.append_records(requests)

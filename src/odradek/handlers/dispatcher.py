@@ -4,9 +4,10 @@ The only place that catches everything: a bug in one handler costs one request, 
 broker. Malformed requests, and APIs or versions that were never advertised, lose their
 connection with one log line, as with Kafka; only ApiVersions is answered in any version.
 
-Produce requests are batched until the network has read what there was (`settle`). A request
-of another API that arrives meanwhile settles them first, so that effects keep the order in
-which their requests came.
+Produce requests and offset commits are gathered until the network has handled what it read
+(`end_of_read`), so that those of one read share one append for each partition. A request of
+another API that arrives meanwhile has them done first, so that effects keep the order in which
+their requests came.
 """
 
 import logging
@@ -24,13 +25,12 @@ _LOG = logging.getLogger(__name__)
 
 
 class Dispatcher(RequestHandler):
-    """Routes by `context.apis`; `settle` carries out what produce requests left batched."""
+    """Routes by `context.apis`, and ends a socket read for the requests that wait for that."""
 
-    def __init__(self, context: HandlerContext, settle: Callable[[HandlerContext], None]) -> None:
+    def __init__(self, context: HandlerContext) -> None:
         self._context = context
         self._apis = dict(context.apis)
         self._flexible_from = {api.key: api.flexible_from for api in context.apis.values()}
-        self._settle = settle
         self._batched: list[Request] = []
 
     def handle_frame(self, exchange: Exchange) -> None:
@@ -50,19 +50,26 @@ class Dispatcher(RequestHandler):
 
     def _dispatch(self, exchange: Exchange, header: RequestHeader, api: Api) -> None:
         if self._batched and header.api_key != self._batched[0].api_key:
-            self.settle()
-        observer = self._context.observer
-        request = Request(exchange, header, api.flexible_from, observer, self._run)
+            self.end_of_read()
+        context = self._context
+        observer, quotas = context.observer, context.quotas
+        request = Request(exchange, header, api, observer, quotas, self._run)
+        if quotas is not None:
+            request.size_bytes = len(exchange.frame)
         if observer is not None:
             observer.received(request)
         try:
-            api.handle(self._context, request)
+            api.handle(context, request)
         except ProtocolError as error:
             self._refuse_request(request, error)
         except Exception:  # noqa: BLE001 - the one boundary where a bug becomes an answer
             self._fail(request)
-        if exchange.batched and not request.answered:
+        if request.answered:
+            return
+        if exchange.batched:
             self._batched.append(request)
+        elif not request.keeps_frame:
+            exchange.release_frame()
 
     def _run(self, request: Request, function: Callable[[], None]) -> None:
         """Runs the rest of a handler, from a callback."""
@@ -73,14 +80,15 @@ class Dispatcher(RequestHandler):
         except Exception:  # noqa: BLE001 - as in _dispatch
             self._fail(request)
 
-    def settle(self) -> None:
-        """Carries out and answers what is batched."""
+    def end_of_read(self) -> None:
+        """Does, and answers if that is possible now, what the requests of a read left for this."""
         batched = self._batched
         if not batched:
             return
         self._batched = []
         try:
-            self._settle(self._context)
+            self._context.append_gathered()
+            self._context.groups.flush()
         except Exception:  # noqa: BLE001 - as in _dispatch
             for request in batched:
                 self._fail(request)

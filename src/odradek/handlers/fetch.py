@@ -172,6 +172,7 @@ class _Topics:
 
 
 def _send(request: Request, response: FetchResponse) -> None:
+    response.throttle_time_ms = request.throttle_time_ms
     request.respond(encode_fetch_response(response, request.api_version, request.correlation_id))
 
 

@@ -22,4 +22,10 @@ def handle(context: HandlerContext, request: Request) -> None:
 
 def fail(request: Request, code: ErrorCode) -> None:
     """Answers with a code, which may be NONE."""
-    request.respond([encode_heartbeat_response(code, request.api_version, request.correlation_id)])
+    request.respond(
+        [
+            encode_heartbeat_response(
+                code, request.api_version, request.correlation_id, request.throttle_time_ms
+            )
+        ]
+    )

@@ -75,6 +75,7 @@ def fail(request: Request, code: ErrorCode) -> None:
 
 
 def _send(request: Request, response: ListOffsetsResponse) -> None:
+    response.throttle_time_ms = request.throttle_time_ms
     request.respond(
         [encode_list_offsets_response(response, request.api_version, request.correlation_id)]
     )

@@ -35,7 +35,9 @@ GROUP_ID_NOT_FOUND_VERSION: Final = 9
 
 def handle(context: HandlerContext, request: Request) -> None:
     """Answers when the offsets are committed."""
-    commit = _Commit(request, _decode(request), context.metadata.image)
+    message = _decode(request)
+    request.handled_by = message
+    commit = _Commit(request, message, context.metadata.image)
     request.exchange.batched = True
     context.groups.commit_offsets(
         commit.to_request(), request.guard(commit.on_committed), linger=True
@@ -44,7 +46,10 @@ def handle(context: HandlerContext, request: Request) -> None:
 
 def fail(request: Request, code: ErrorCode) -> None:
     """Answers every partition with an error."""
-    _answer_all(request, _decode(request), code)
+    message = request.handled_by
+    if not isinstance(message, OffsetCommitMessage):
+        message = _decode(request)  # the frame is still ours: the handler failed before it waited
+    _answer_all(request, message, code)
 
 
 def _decode(request: Request) -> OffsetCommitMessage:
@@ -150,5 +155,13 @@ def _answer_all(request: Request, message: OffsetCommitMessage, code: ErrorCode)
 
 def _answer(request: Request, message: OffsetCommitMessage, codes: list[list[int]]) -> None:
     request.respond(
-        [encode_offset_commit_response(message, codes, request.api_version, request.correlation_id)]
+        [
+            encode_offset_commit_response(
+                message,
+                codes,
+                request.api_version,
+                request.correlation_id,
+                request.throttle_time_ms,
+            )
+        ]
     )

@@ -1,9 +1,10 @@
 """Produce, versions 0 to 13: append records to partitions.
 
-A request is only taken apart here and queued; what one socket read brought is appended
-together in `settle`. The answer leaves at once for acks=1, when every in-sync replica has
-the records for acks=-1, and not at all for acks=0: there a failure closes the connection,
-since the client has no other way to learn of it.
+A request is taken apart and checked here, and gathered (`HandlerContext.gathered`): what one
+socket read brought is appended together at its end. A step that takes time may come before
+(`before_append`); such a request is appended on its own when that is done. The answer leaves at
+once for acks=1, when every in-sync replica has the records for acks=-1, and not at all for
+acks=0: there a failure closes the connection, since the client has no other way to learn of it.
 
 Version notes: versions 0-2 carry message sets of magic 0 and 1, which the log converts;
 from 3 on there is exactly one batch of magic 2 for each partition. zstd needs version 7.
@@ -19,6 +20,7 @@ from typing import Final
 from uuid import UUID
 
 from odradek.errors import BrokerError, ErrorCode
+from odradek.handlers.before_append import PendingAppend, Refusals
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
 from odradek.handlers.topic_names import CurrentLeaders, topic_name
@@ -51,39 +53,25 @@ _TRANSACTIONAL_MASK: Final = 0x10
 
 
 def handle(context: HandlerContext, request: Request) -> None:
-    """Queues the request; `settle` appends and answers."""
-    exchange = request.exchange
-    body = decode_produce_request(exchange.frame, request.api_version, request.body_position)
-    reply = _ProduceReply(context, request, body)
-    on_done = request.guard(reply.on_appended) if body.acks == ACKS_ALL else reply.on_appended
-    exchange.batched = True
-    context.produce_batch.add(
-        AppendRequest(body.acks, body.timeout_ms, _CLIENT, reply.entries, on_done)
-    )
-
-
-def settle(context: HandlerContext) -> None:
-    """Ends a socket read: appends what is queued, and answers what can be answered."""
-    context.produce_batch.settle(context.replicas)
-
-
-def fail(request: Request, code: ErrorCode) -> None:
-    """Answers every partition with an error."""
+    """Gathers the request for the append of its socket read, or begins what comes before."""
     body = decode_produce_request(
         request.exchange.frame, request.api_version, request.body_position
     )
-    if body.acks == ACKS_NONE:
+    reply = _ProduceReply(context, request, body)
+    request.handled_by = reply
+    if not context.before_append:
+        reply.gather()
+    elif not reply.prepare(body.transactional_id):
+        request.keep_frame()
+
+
+def fail(request: Request, code: ErrorCode) -> None:
+    """Answers every partition with an error; without having understood it, by closing."""
+    reply = request.handled_by
+    if isinstance(reply, _ProduceReply):
+        reply.fail(code)
+    else:
         request.close()
-        return
-    topics = [
-        ProduceTopicResponse(
-            topic.name,
-            topic.topic_id,
-            [ProducePartitionResponse(partition.index, code) for partition in topic.partitions],
-        )
-        for topic in body.topics
-    ]
-    _send(request, ProduceResponse(topics))
 
 
 class _ProduceReply:
@@ -98,6 +86,8 @@ class _ProduceReply:
         self._context = context
         self._request = request
         self._acks = body.acks
+        self._timeout_ms = body.timeout_ms
+        self._is_late = False
         # For each topic its name or id, and for each partition an early result, or None.
         self._topics: list[tuple[str | None, UUID | None, list[int]]] = []
         self._early: list[AppendResult | None] = []
@@ -123,9 +113,82 @@ class _ProduceReply:
             self.entries.append((topic_partition, records))
 
     def _refuse(self, topic_partition: TopicPartition, error: BrokerError) -> None:
-        result = AppendResult(topic_partition)
-        result.fail(error)
-        self._early.append(result)
+        self._early.append(_refusal(topic_partition, error))
+
+    # The way to the append
+
+    def gather(self) -> None:
+        """Leaves the records for the append at the end of the socket read."""
+        self._request.exchange.batched = True
+        self._context.gathered.append(self._append_request())
+
+    def prepare(self, transactional_id: str | None) -> bool:
+        """Begins the steps before the append; whether they are done, and all is gathered."""
+        pending = PendingAppend(self._request, self._acks, transactional_id, self.entries)
+        self._next_step(pending, 0)
+        self._is_late = not self._request.exchange.batched
+        return not self._is_late
+
+    def _next_step(self, pending: PendingAppend, position: int) -> None:
+        steps = self._context.before_append
+        while position < len(steps) and pending.entries:
+            step = steps[position]
+            position += 1
+            if step.concerns(pending):
+                step.begin(pending, self._request.guard(_AfterStep(self, pending, position).go_on))
+                return
+        if self._is_late:
+            self._append_late()
+        else:
+            self.gather()
+
+    def after_step(self, pending: PendingAppend, position: int, refused: Refusals) -> None:
+        """Takes out what a step has refused, and does the next one or appends."""
+        if refused:
+            self._refuse_entries(refused)
+        self._next_step(pending, position)
+
+    def _append_late(self) -> None:
+        """Appends by itself, after whatever its connection sent before: it has waited for this."""
+        self._context.gathered.append(self._append_request())
+        self._context.append_gathered()
+        self._request.exchange.release_frame()
+
+    def _append_request(self) -> AppendRequest:
+        on_done = self.on_appended
+        if self._acks == ACKS_ALL or self._is_late:
+            on_done = self._request.guard(on_done)
+        # Handed over: what waits for replicas must not hold on to a frame that is not its own.
+        entries, self.entries = self.entries, []
+        return AppendRequest(self._acks, self._timeout_ms, _CLIENT, entries, on_done)
+
+    def _refuse_entries(self, refused: Refusals) -> None:
+        entries = iter(tuple(self.entries))
+        self.entries.clear()
+        for place, early in enumerate(self._early):
+            if early is not None:
+                continue
+            topic_partition, records = next(entries)
+            error = refused.get(topic_partition)
+            if error is None:
+                self.entries.append((topic_partition, records))
+            else:
+                self._early[place] = _refusal(topic_partition, error)
+
+    # The answer
+
+    def fail(self, code: ErrorCode) -> None:
+        """Answers every partition with an error."""
+        if self._acks == ACKS_NONE:
+            self._request.close()
+            return
+        topics = [
+            ProduceTopicResponse(
+                name, topic_id, [ProducePartitionResponse(index, code) for index in indexes]
+            )
+            for name, topic_id, indexes in self._topics
+        ]
+        _send(self._request, ProduceResponse(topics))
 
     def on_appended(self, results: list[AppendResult]) -> None:
         """Answers, or with acks=0 ends the exchange."""
@@ -155,7 +218,27 @@ class _ProduceReply:
             self._request.no_op()
 
 
+class _AfterStep:
+    """Where a reply goes on after a step."""
+
+    def __init__(self, reply: _ProduceReply, pending: PendingAppend, position: int) -> None:
+        self._reply = reply
+        self._pending = pending
+        self._position = position
+
+    def go_on(self, refused: Refusals) -> None:
+        """Goes on with the next step, or with the append."""
+        self._reply.after_step(self._pending, self._position, refused)
+
+
+def _refusal(topic_partition: TopicPartition, error: BrokerError) -> AppendResult:
+    result = AppendResult(topic_partition)
+    result.fail(error)
+    return result
+
+
 def _send(request: Request, response: ProduceResponse) -> None:
+    response.throttle_time_ms = request.throttle_time_ms
     request.respond(
         [encode_produce_response(response, request.api_version, request.correlation_id)]
     )

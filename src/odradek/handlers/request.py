@@ -7,7 +7,7 @@ logged and answered like one in the handler itself.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mypy_extensions import mypyc_attr
 
@@ -15,6 +15,11 @@ from odradek.protocol import messages
 from odradek.protocol.exchange import Exchange
 from odradek.protocol.header import RequestHeader, encode_response_header, response_header_version
 from odradek.protocol.primitives import Buffer
+
+if TYPE_CHECKING:
+    from odradek.handlers.api import Api
+
+NOT_ASKED: int = -1
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -32,18 +37,35 @@ class RequestObserver:
         """The answer has been handed to the network."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
+class RequestQuotas:
+    """Says how long a client is left alone for what it has used up. This one never does."""
+
+    def throttle_time_ms(self, request: "Request", api: "Api") -> int:  # noqa: ARG002
+        """Charges a request, once, when its answer is made: `api.cost` says against what.
+
+        `request.size_bytes` is what was received, `request.used` what its handler has counted
+        (bytes fetched, partitions created). A positive answer is told to the client, whose
+        answer leaves at once and whose connection is then muted for as long (KIP-219).
+        """
+        return 0
+
+
 class Request:
     """One request with its header read.
 
     Invariant: `exchange` is answered at most once; after `abandon`, late answers are dropped.
+    The frame is let go of when the handler returns, unless it said `keep_frame`: what a callback
+    needs of the request must be decoded before.
     """
 
     def __init__(
         self,
         exchange: Exchange,
         header: RequestHeader,
-        flexible_from: int,
+        api: "Api",
         observer: RequestObserver | None,
+        quotas: RequestQuotas | None,
         run_guarded: "Callable[[Request, Callable[[], None]], None]",
     ) -> None:
         self.exchange = exchange
@@ -53,7 +75,15 @@ class Request:
         self.client_id = header.client_id
         self.body_position = header.body_position
         self.answered = False
-        self._flexible_from = flexible_from
+        self.keeps_frame = False
+        # What a handler keeps between request and answer, for its `fail`.
+        self.handled_by: object = None
+        self.used = 0
+        self.size_bytes = 0
+        self._api = api
+        self._body: Any = None
+        self._quotas = quotas
+        self._throttle_time_ms = 0 if quotas is None else NOT_ASKED
         self._observer = observer
         self._run_guarded = run_guarded
         self._abandoned = False
@@ -64,9 +94,26 @@ class Request:
         Raises:
             ProtocolError: it is malformed.
         """
-        return messages.decode_request(
-            self.api_key, self.api_version, self.exchange.frame, self.body_position
-        )
+        if self._body is None:
+            self._body = messages.decode_request(
+                self.api_key, self.api_version, self.exchange.frame, self.body_position
+            )
+        return self._body
+
+    def keep_frame(self) -> None:
+        """Says that the frame is needed until the answer, after the handler has returned.
+
+        No further frame of the connection is handled meanwhile, and its buffer stays occupied.
+        """
+        self.keeps_frame = True
+
+    @property
+    def throttle_time_ms(self) -> int:
+        """What the answer says of the quotas; asked for when it is encoded, counted once."""
+        if self._throttle_time_ms == NOT_ASKED:
+            assert self._quotas is not None, "without quotas there is nothing to ask"
+            self._throttle_time_ms = self._quotas.throttle_time_ms(self, self._api)
+        return self._throttle_time_ms
 
     def respond(self, buffers: list[Buffer]) -> None:
         """Answers with an encoded response, header included."""
@@ -80,8 +127,10 @@ class Request:
 
     def answer_version(self, version: int, **fields: object) -> None:
         """Answers in another version than was asked for (ApiVersions falls back to 0)."""
+        if self.throttle_time_ms and messages.has_throttle_time(self.api_key):
+            fields["throttle_time_ms"] = self.throttle_time_ms
         body = messages.encode_response(self.api_key, version, fields)
-        header_version = response_header_version(self.api_key, version, self._flexible_from)
+        header_version = response_header_version(self.api_key, version, self._api.flexible_from)
         header = encode_response_header(self.correlation_id, header_version)
         self.respond([header + body])
 
@@ -114,6 +163,9 @@ class Request:
             return False
         assert not self.answered, f"request {self.correlation_id} is answered a second time"
         self.answered = True
+        self.handled_by = None  # which knows the request: a circle that nobody should have to find
+        if self._quotas is not None:
+            self.exchange.throttle(self.throttle_time_ms)
         return True
 
     def _complete(self) -> None:

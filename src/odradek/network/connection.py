@@ -4,15 +4,16 @@ The rules that a client can observe:
 
 - frames are handled strictly in order, and while a request is unanswered no further frame of
   its connection is handled (Kafka mutes the channel), unless its handler said `batched`;
-- batched requests of one socket read are settled together at the end of that read;
+- batched requests of one socket read are carried out together at the end of that read;
 - answers leave in the order of the requests, those of one read in one write.
 
 The rules that keep memory bounded:
 
 - a frame is received where it will be handled; only the head of a frame that outgrows its
   buffer is ever copied;
-- memory that an unanswered exchange refers to is not written to: no new buffer is taken for
-  a connection that waits, so when the tail is full it stops reading;
+- memory that an exchange still owns is not written to (`Exchange` says until when): the
+  connection receives behind it, and when the tail is full it stops reading. Once all frames are
+  released the buffer goes back, however long the answers take;
 - a connection whose answers pile up in the transport handles nothing until they are drained.
 
 `Connection` is the state machine; it is compiled, so that a small request costs about a
@@ -32,6 +33,7 @@ from odradek.network.request_memory import RequestMemory
 from odradek.protocol.exchange import Exchange, RequestHandler
 from odradek.protocol.framing import SIZE_BYTES, encode_size, frame_size
 from odradek.protocol.primitives import Buffer, ProtocolError
+from odradek.timer import Timer, TimerTask
 
 LARGE_FRAME_BYTES: Final = READ_BUFFER_BYTES // 2  # from here on a frame is not read beyond
 EAGER_BYTES: Final = 4 * 1024 * 1024  # up to this a frame's memory is set aside at once
@@ -43,6 +45,7 @@ UNANSWERED: Final = 1
 WRITE_FULL: Final = 2
 MEMORY_FULL: Final = 4
 CLOSED: Final = 8
+THROTTLED: Final = 16
 
 
 class Transport(Protocol):
@@ -82,6 +85,7 @@ class ConnectionContext:
         memory: RequestMemory,
         frame_max_bytes: int,
         call_soon: Callable[[Callable[[], None]], object],
+        timer: Timer,
         log: LimitedLog,
     ) -> None:
         self.handler = handler
@@ -91,6 +95,7 @@ class ConnectionContext:
         self.memory = memory
         self.frame_max_bytes = frame_max_bytes
         self.call_soon = call_soon
+        self.timer = timer
         self.log = log
 
 
@@ -98,7 +103,7 @@ class ConnectionContext:
 class SocketExchange(Exchange):
     """A request read from a socket; its answer waits here for its turn."""
 
-    def __init__(self, connection: "Connection", frame: memoryview) -> None:
+    def __init__(self, connection: "Connection", frame: memoryview, charged_bytes: int) -> None:
         super().__init__(
             frame,
             connection_id=connection.connection_id,
@@ -111,6 +116,7 @@ class SocketExchange(Exchange):
             received_ms=connection.received_ms,
         )
         self.connection = connection
+        self.charged_bytes: i64 = charged_bytes
         self.finished = False
         self.answer: list[Buffer] | None = None
 
@@ -128,9 +134,20 @@ class SocketExchange(Exchange):
         self._finish()
         self.connection.close()
 
+    def throttle(self, throttle_time_ms: int) -> None:
+        """Has the connection handle nothing for so long."""
+        self.connection.throttle(throttle_time_ms)
+
+    def release_frame(self) -> None:
+        """Gives the memory back to the connection."""
+        if self._frame is not None:
+            self._frame = None
+            self.connection.on_released(self)
+
     def _finish(self) -> None:
         assert not self.finished, f"a request of {self.connection_id} was answered twice"
         self.finished = True
+        self.release_frame()
         self.connection.on_finished()
 
 
@@ -140,7 +157,7 @@ class Connection:
 
     Received bytes lie in `_data[_start:_end]`; `_limit` is how far the next read may fill.
     Everything before `_start` was handled. There is no buffer (`_receive is None`) exactly
-    when no bytes wait and no unanswered exchange refers to any.
+    when no bytes wait and no exchange owns a frame (`_frames_owned`).
     """
 
     def __init__(
@@ -173,8 +190,10 @@ class Connection:
         self._advancing = False
         self._reading_paused = False
         self._resume_scheduled = False
-        # Requests in order, the first of them unanswered; with the bytes charged for each.
-        self._unanswered: deque[tuple[SocketExchange, int]] = deque()
+        self._frames_owned: i64 = 0
+        self._throttle: TimerTask | None = None
+        # Requests in order, the first of them unanswered.
+        self._unanswered: deque[SocketExchange] = deque()
         self._out: list[Buffer] = []
         self._out_bytes: i64 = 0
 
@@ -207,13 +226,18 @@ class Connection:
         """The end. Answers that come later are dropped."""
         self._stalls |= CLOSED
         charged_bytes = self._charged_bytes
-        for _, bytes_of_one in self._unanswered:
-            charged_bytes += bytes_of_one
+        for exchange in self._unanswered:
+            charged_bytes += exchange.charged_bytes
+            exchange.charged_bytes = 0
         self._unanswered.clear()
         self._charged_bytes = 0
         if charged_bytes:
             self._memory.release(charged_bytes)
-        # Not given back to the pool: a parked request may still look at its frame.
+        if self._throttle is not None:
+            self._throttle.cancel()
+        if self._frames_owned == 0:
+            self._release_buffer()
+        # Else it is not given back: an exchange that waits will still look at its frame.
         self._receive = None
         self._out = []
         self.context.handler.connection_closed(self.connection_id)
@@ -250,12 +274,38 @@ class Connection:
             return
         self._collect_answers()
         self._flush()
-        if self._stalls:
-            return
-        if self._start < self._end:
+        if self._stalls == 0 and self._start < self._end:
             self._resume_soon()
         else:
             self._make_room()
+
+    def on_released(self, exchange: SocketExchange) -> None:
+        """An exchange has let go of its frame, which need not be its answer."""
+        self._frames_owned -= 1
+        assert self._frames_owned >= 0, f"{self.connection_id} has released more than it received"
+        if exchange.charged_bytes:
+            self._memory.release(exchange.charged_bytes)
+            exchange.charged_bytes = 0
+        if self._frames_owned == 0 and not self._advancing and not self._stalls & CLOSED:
+            self._make_room()
+
+    def throttle(self, throttle_time_ms: int) -> None:
+        """Handles no frame for so long from now; answers leave meanwhile as ever."""
+        if self._stalls & CLOSED or throttle_time_ms <= 0:
+            return
+        task = self._throttle
+        if task is None:
+            task = self._throttle = TimerTask(throttle_time_ms, self._end_throttle)
+        elif self._stalls & THROTTLED:
+            ends_in_ms = task.expiration_ms - self.context.timer.now_ms
+            throttle_time_ms = max(throttle_time_ms, ends_in_ms)
+        self._stalls |= THROTTLED
+        task.delay_ms = throttle_time_ms
+        self.context.timer.add(task)
+
+    def _end_throttle(self) -> None:
+        self._stalls &= ~THROTTLED
+        self._resume_soon()
 
     # --- handling frames -------------------------------------------------------------------
 
@@ -275,7 +325,9 @@ class Connection:
             return
         self._advancing = True
         while self._stalls == 0 and self._handle_frames():
-            self.context.handler.settle()
+            self.context.handler.end_of_read()
+            if self._frames_owned:
+                self._release_batched()
             self._collect_answers()
         self._advancing = False
         if self._stalls & CLOSED:
@@ -283,6 +335,12 @@ class Connection:
             return
         self._flush()
         self._make_room()
+
+    def _release_batched(self) -> None:
+        """Takes back the frames of what was carried out and waits for its answer."""
+        for exchange in self._unanswered:
+            if exchange.batched:
+                exchange.release_frame()
 
     def _close_transport(self) -> None:
         self._flush()
@@ -304,10 +362,11 @@ class Connection:
                 self._expect(size)
             charged_bytes = self._charged_bytes
             self._charged_bytes = 0
-            exchange = SocketExchange(self, receive.view[begin : self._start])
+            exchange = SocketExchange(self, receive.view[begin : self._start], charged_bytes)
+            self._frames_owned += 1
             handler.handle_frame(exchange)
             handled = True
-            self._take_in(exchange, charged_bytes)
+            self._take_in(exchange)
         return handled
 
     def _frame_bytes(self) -> i64:
@@ -337,31 +396,28 @@ class Connection:
 
     # --- answers in order --------------------------------------------------------------------
 
-    def _take_in(self, exchange: SocketExchange, charged_bytes: i64) -> None:
+    def _take_in(self, exchange: SocketExchange) -> None:
         """Sorts in an exchange that was just handled; most are answered by now."""
         if exchange.finished and not self._unanswered:
-            self._put_out(exchange, charged_bytes)
+            self._put_out(exchange)
             if self._out_bytes > FLUSH_BYTES:
                 self._flush()
             return
-        self._unanswered.append((exchange, charged_bytes))
+        self._unanswered.append(exchange)
         if not exchange.finished and not exchange.batched:
             self._stalls |= UNANSWERED
 
     def _collect_answers(self) -> None:
         """Moves out the answers whose turn has come; the rest blocks the connection."""
         unanswered = self._unanswered
-        while unanswered and unanswered[0][0].finished:
-            exchange, charged_bytes = unanswered.popleft()
-            self._put_out(exchange, charged_bytes)
+        while unanswered and unanswered[0].finished:
+            self._put_out(unanswered.popleft())
         if unanswered:
             self._stalls |= UNANSWERED
         else:
             self._stalls &= ~UNANSWERED
 
-    def _put_out(self, exchange: SocketExchange, charged_bytes: i64) -> None:
-        if charged_bytes:
-            self._memory.release(charged_bytes)
+    def _put_out(self, exchange: SocketExchange) -> None:
         answer = exchange.answer
         if answer is None:
             return
@@ -383,7 +439,7 @@ class Connection:
 
     def _make_room(self) -> None:
         """Sees to it that the next read has somewhere to go, or that there is none."""
-        if not self._unanswered:
+        if self._frames_owned == 0:
             if self._start == self._end:
                 self._release_buffer()
             elif self._stalls == 0:

@@ -76,6 +76,7 @@ class SocketServer:
                     self.request_memory,
                     limits.frame_max_bytes,
                     loop.call_soon,
+                    timer,
                     log,
                 ),
                 self.quotas,

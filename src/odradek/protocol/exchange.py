@@ -15,9 +15,17 @@ from odradek.protocol.primitives import Buffer
 class Exchange:
     """One request of one connection, waiting for its answer.
 
-    `frame` is the request without its size and may be written to (offsets are stamped in
-    place). It lies in the connection's receive buffer, so it is valid only until the
-    exchange is answered, or until `RequestHandler.settle` returned if `batched` is set.
+    Who owns the frame, which lies in the connection's receive buffer, and until when:
+
+    - The exchange owns it from `handle_frame` on. It may be written to (offsets are stamped in
+      place), and nothing else touches it: the connection reads behind it, or not at all.
+    - The exchange lets go of it by `release_frame`, or by being answered, whichever is first; and
+      if it is `batched`, at the end of the socket read, when `RequestHandler.end_of_read` returns.
+    - From then on the memory belongs to the network, which may receive the next frame into it.
+      Asking for `frame` is a mistake and asserted; slices taken before must not be looked at.
+
+    So who waits without the frame lets go of it as soon as the request is decoded, and who needs
+    it later (records that are still to be appended) waits unbatched and keeps it.
     """
 
     def __init__(
@@ -33,7 +41,7 @@ class Exchange:
         principal: str,
         received_ms: int,
     ) -> None:
-        self.frame = frame
+        self._frame: memoryview | None = frame
         self.connection_id = connection_id
         self.client_host = client_host
         self.client_port = client_port
@@ -42,9 +50,27 @@ class Exchange:
         self.local_port = local_port
         self.principal = principal
         self.received_ms = received_ms  # monotonic: for request times, never for timestamps
-        # Set by a handler that will answer in `settle`: further frames of this connection
-        # may be handled meanwhile, since all of them are answered in order at its end.
+        # Set by a handler that will answer at the end of the read: further frames of this
+        # connection may be handled meanwhile, since all of them are answered in order.
         self.batched = False
+
+    @property
+    def frame(self) -> memoryview:
+        """The request without its size, as long as the exchange owns it."""
+        frame = self._frame
+        assert frame is not None, f"a frame of {self.connection_id} is used after its release"
+        return frame
+
+    def release_frame(self) -> None:
+        """Lets the network have the frame's memory; doing so again does nothing."""
+        self._frame = None
+
+    def throttle(self, throttle_time_ms: int) -> None:
+        """Mutes the connection: no further frame of it is handled for so long.
+
+        To be called before the answer, which leaves at once and tells the client the same.
+        """
+        raise NotImplementedError
 
     def send(self, buffers: list[Buffer]) -> None:
         """Answers with a response header and body; the network adds the size.
@@ -74,10 +100,10 @@ class RequestHandler:
         """
         raise NotImplementedError
 
-    def settle(self) -> None:
+    def end_of_read(self) -> None:
         """Ends a socket read: everything batched is carried out and answered now, or later.
 
-        The frames of batched exchanges may be overwritten as soon as this returns.
+        The exchanges let go of the frames as this returns.
         """
         raise NotImplementedError
 

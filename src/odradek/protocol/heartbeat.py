@@ -38,14 +38,16 @@ def decode_heartbeat_request(frame: memoryview, version: int, position: int) -> 
     return HeartbeatMessage(group_id, generation_id, member_id, instance_id)
 
 
-def encode_heartbeat_response(code: int, version: int, correlation_id: int) -> bytes:
+def encode_heartbeat_response(
+    code: int, version: int, correlation_id: int, throttle_time_ms: int = 0
+) -> bytes:
     """The response with its header."""
     writer = Writer()
     flexible = version >= FLEXIBLE_VERSION
     writer.int32(correlation_id)
     writer.no_tags(flexible)
     if version >= THROTTLE_VERSION:
-        writer.int32(0)
+        writer.int32(throttle_time_ms)
     writer.int16(code)
     writer.no_tags(flexible)
     return writer.to_bytes()

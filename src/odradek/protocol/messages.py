@@ -99,6 +99,13 @@ def encode_response(api_key: int, version: int, values: Mapping[str, object]) ->
     return write_message(response_type(api_key, version), values)
 
 
+@lru_cache(maxsize=1024)
+def has_throttle_time(api_key: int) -> bool:
+    """Whether the responses of an API can tell of a throttle time, in their newest version."""
+    newest = versions(api_key)[-1]
+    return "throttle_time" in response_type(api_key, newest).__dataclass_fields__
+
+
 def milliseconds(duration: timedelta) -> int:
     """A duration of kio's in whole milliseconds."""
     return duration // timedelta(milliseconds=1)

@@ -113,7 +113,11 @@ def _decode_topic(reader: Reader, version: int, flexible: bool) -> OffsetCommitT
 
 
 def encode_offset_commit_response(
-    message: OffsetCommitMessage, codes: list[list[int]], version: int, correlation_id: int
+    message: OffsetCommitMessage,
+    codes: list[list[int]],
+    version: int,
+    correlation_id: int,
+    throttle_time_ms: int = 0,
 ) -> bytes:
     """The response with its header: an error code for each partition of the request."""
     writer = Writer()
@@ -121,7 +125,7 @@ def encode_offset_commit_response(
     writer.int32(correlation_id)
     writer.no_tags(flexible)
     if version >= THROTTLE_VERSION:
-        writer.int32(0)
+        writer.int32(throttle_time_ms)
     writer.array_length(len(message.topics), flexible)
     for topic, topic_codes in zip(message.topics, codes, strict=True):
         if version >= TOPIC_ID_VERSION:

@@ -26,7 +26,6 @@ from odradek.errors import BrokerError, ErrorCode, LogDirFailure
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.dispatcher import Dispatcher
 from odradek.handlers.fetch_sessions import FetchSessionCache
-from odradek.handlers.settling import settle
 from odradek.handlers.table import API_TABLE
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata.embedded import EmbeddedMetadataStore, SharedMetadata
@@ -222,7 +221,7 @@ class BrokerServer:
         )
         self.sockets = SocketServer(
             self.config.listeners,
-            Dispatcher(context, settle),
+            Dispatcher(context),
             self._clock,
             self.timer,
             network_limits(self.config),

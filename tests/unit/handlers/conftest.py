@@ -49,10 +49,14 @@ class RecordingExchange(Exchange):
         self.sent = None
         self.closed = False
         self.is_silent = False
+        self.throttled_ms = 0
 
     def send(self, buffers):
         assert self.sent is None
         self.sent = b"".join(bytes(buffer) for buffer in buffers)
+
+    def throttle(self, throttle_time_ms):
+        self.throttled_ms = throttle_time_ms
 
     def no_op(self):
         self.is_silent = True
@@ -90,12 +94,12 @@ class Cluster:
             metadata=self.cache,
             controller=self.controller,
             replicas=SimpleNamespace(),
-            groups=SimpleNamespace(),
+            groups=SimpleNamespace(flush=self.flush),
             producer_ids=ProducerIdManager(self.store),
             fetch_sessions=SimpleNamespace(),
             log_manager=SimpleNamespace(),
         )
-        self.settled = 0
+        self.reads_ended = 0
         self.register(BROKER_ID, ("PLAINTEXT", "127.0.0.1", 9092))
 
     def register(self, broker_id, *listeners):
@@ -106,10 +110,11 @@ class Cluster:
         self.context = replace(self.context, **fields)
 
     def dispatcher(self):
-        def settle(context):
-            self.settled += 1
+        return Dispatcher(self.context)
 
-        return Dispatcher(self.context, settle)
+    def flush(self):
+        """Of the groups: called once for each end of a read that something waited for."""
+        self.reads_ended += 1
 
     def exchange(self, api_key, version, body, listener_name="PLAINTEXT"):
         """A request as it would come from the network, not handled yet."""

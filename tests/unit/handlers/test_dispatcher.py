@@ -3,12 +3,16 @@
 import logging
 import re
 from dataclasses import replace
+from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 from kio.schema.errors import ErrorCode as KioErrorCode
+from tests.unit.handlers.conftest import RecordingExchange
 
 from odradek.errors import ErrorCode
-from odradek.handlers.request import RequestObserver
+from odradek.handlers.api import Cost
+from odradek.handlers.request import RequestObserver, RequestQuotas
 from odradek.handlers.table import API_TABLE
 from odradek.protocol import messages
 
@@ -41,9 +45,7 @@ def test_what_is_not_advertised_closes_the_connection(cluster, caplog, api_key, 
 @pytest.mark.parametrize("frame", [b"", b"\0\x03", b"\0\x03\0\0\0\0\0\x01\x7f\xff"])
 def test_a_malformed_header_closes_the_connection(cluster, caplog, frame):
     """Garbage would raise into the network."""
-    exchange = cluster.exchange(METADATA, 0, b"")
-    exchange.frame = memoryview(frame)
-    handle(cluster, exchange)
+    exchange = handle(cluster, RecordingExchange(frame))
     assert exchange.closed
     assert len(caplog.records) == 1
 
@@ -95,6 +97,7 @@ def test_an_exception_in_a_callback_is_answered_too(cluster, table, caplog):
     later = []
 
     def wait(context, request):
+        request.body()
         later.append(request.guard(lambda result: 1 // result))
 
     table[METADATA] = replace(table[METADATA], handle=wait)
@@ -126,45 +129,46 @@ def batching(context, request):
     request.exchange.batched = True
 
 
-def test_batched_requests_are_settled_at_the_end_of_a_read(cluster, table):
+def test_batched_requests_are_carried_out_at_the_end_of_a_read(cluster, table):
     """Produce requests would be appended one by one, or never."""
     table[PRODUCE] = replace(table[PRODUCE], handle=batching)
     cluster.replace(apis=table)
     dispatcher = cluster.dispatcher()
-    dispatcher.settle()
-    assert cluster.settled == 0
+    dispatcher.end_of_read()
+    assert cluster.reads_ended == 0
     for _ in range(3):
         dispatcher.handle_frame(cluster.exchange(PRODUCE, 9, b""))
-    assert cluster.settled == 0
-    dispatcher.settle()
-    dispatcher.settle()
-    assert cluster.settled == 1
+    assert cluster.reads_ended == 0
+    dispatcher.end_of_read()
+    dispatcher.end_of_read()
+    assert cluster.reads_ended == 1
 
 
-def test_another_api_settles_what_is_batched_before_it(cluster, table):
+def test_another_api_has_what_is_batched_done_before_it(cluster, table):
     """A fetch behind a produce on one connection would not see its records."""
     table[PRODUCE] = replace(table[PRODUCE], handle=batching)
     cluster.replace(apis=table)
     dispatcher = cluster.dispatcher()
     dispatcher.handle_frame(cluster.exchange(PRODUCE, 9, b""))
     dispatcher.handle_frame(cluster.exchange(METADATA, 0, b"\0\0\0\0"))
-    assert cluster.settled == 1
+    assert cluster.reads_ended == 1
 
 
-def test_a_failed_settle_answers_every_batched_request(cluster, table, caplog):
+def test_a_failed_end_of_read_answers_every_batched_request(cluster, table, caplog):
     """Producers would wait for their time-out."""
     failed = []
     row = replace(table[PRODUCE], handle=batching, fail=lambda request, code: failed.append(code))
     table[PRODUCE] = row
     cluster.replace(apis=table)
 
-    def explode(context):
+    def explode():
         raise RuntimeError("boom")
 
-    dispatcher = type(cluster.dispatcher())(cluster.context, explode)
+    cluster.replace(groups=SimpleNamespace(flush=explode))
+    dispatcher = cluster.dispatcher()
     dispatcher.handle_frame(cluster.exchange(PRODUCE, 9, b""))
     dispatcher.handle_frame(cluster.exchange(PRODUCE, 9, b""))
-    dispatcher.settle()
+    dispatcher.end_of_read()
     assert failed == [ErrorCode.UNKNOWN_SERVER_ERROR] * 2
 
 
@@ -192,6 +196,65 @@ def test_every_advertised_version_can_be_read_and_written(api):
     assert set(range(first, api.max_version + 1)) <= set(known)
     for version in range(first, api.max_version + 1):
         assert messages.is_flexible(api.key, version) == (version >= api.flexible_from)
+
+
+def test_who_waits_lets_go_of_the_frame(cluster, table):
+    """Ten thousand waiting consumers would hold ten thousand receive buffers."""
+    waiting = []
+
+    def wait(context, request):
+        waiting.append(request.body())
+
+    table[METADATA] = replace(table[METADATA], handle=wait)
+    cluster.replace(apis=table)
+    exchange = handle(cluster, cluster.exchange(METADATA, 1, b"\0\0\0\0"))
+    with pytest.raises(AssertionError, match="after its release"):
+        len(exchange.frame)
+
+
+def test_who_keeps_the_frame_has_it_until_the_answer(cluster, table):
+    """Records that wait to be appended would be overwritten by the next request."""
+    waiting = []
+
+    def wait(context, request):
+        request.keep_frame()
+        waiting.append(request)
+
+    table[METADATA] = replace(table[METADATA], handle=wait)
+    cluster.replace(apis=table)
+    exchange = handle(cluster, cluster.exchange(METADATA, 1, b"\0\0\0\0"))
+    assert bytes(exchange.frame[-4:]) == b"\0\0\0\0"
+
+
+class Quotas(RequestQuotas):
+    """Throttles by what was used, and notes the charges."""
+
+    def __init__(self):
+        self.charged = []
+
+    def throttle_time_ms(self, request, api):
+        self.charged.append((api.name, api.cost, request.size_bytes))
+        return 70
+
+
+def test_a_throttled_request_is_answered_and_its_connection_muted(cluster):
+    """A client that is told of no throttle time would wait for ever, or not at all."""
+    quotas = Quotas()
+    cluster.replace(quotas=quotas)
+    exchange = handle(cluster, cluster.exchange(METADATA, 9, b"\1\0\0\0\0"))
+    answer = cluster.answer(exchange, METADATA, 9)
+    assert answer.throttle_time == timedelta(milliseconds=70)
+    assert exchange.throttled_ms == 70
+    size_bytes = 8 + 2 + len("test") + 1 + 5  # header and body
+    assert quotas.charged == [("Metadata", Cost.REQUEST_TIME, size_bytes)], "charged once"
+
+
+def test_an_answer_without_a_throttle_time_mutes_all_the_same(cluster):
+    """The oldest clients would not be throttled at all."""
+    cluster.replace(quotas=Quotas())
+    exchange = handle(cluster, cluster.exchange(METADATA, 0, b"\0\0\0\0"))
+    assert cluster.answer(exchange, METADATA, 0).topics == ()
+    assert exchange.throttled_ms == 70
 
 
 @pytest.mark.parametrize("api", API_TABLE.values(), ids=lambda api: api.name)

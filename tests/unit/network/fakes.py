@@ -4,12 +4,12 @@ import logging
 import struct
 from collections.abc import Callable
 
-from odradek.clock import ManualClock
 from odradek.network.connection import Connection, ConnectionContext
 from odradek.network.log_limit import LimitedLog
 from odradek.network.receive_buffers import BufferPool
 from odradek.network.request_memory import RequestMemory
 from odradek.protocol.exchange import Exchange, RequestHandler
+from odradek.timer import MockTimer
 
 
 def framed(*bodies: bytes) -> bytes:
@@ -52,16 +52,17 @@ class FakeTransport:
 class FakeHandler(RequestHandler):
     """Echoes a frame, unless its first letter asks for something else.
 
-    `p` parks the request until the test answers it, `b` batches it until `settle`, `w`
-    batches it and leaves it unanswered even then, `n` answers nothing, `x` drops the
-    connection. Parked ones are in `parked`, in order.
+    `p` parks the request until the test answers it, `b` batches it until the end of the read, `w`
+    batches it and leaves it unanswered even then, `r` is parked without its frame, `n` answers
+    nothing, `x` drops the connection, `q` throttles for 100 ms. Parked ones are in `parked`, in
+    order.
     """
 
     def __init__(self) -> None:
         self.handled: list[bytes] = []
         self.parked: list[Exchange] = []
         self.batch: list[Exchange] = []
-        self.settled = 0
+        self.reads_ended = 0
         self.closed: list[str] = []
 
     def handle_frame(self, exchange: Exchange) -> None:
@@ -73,6 +74,12 @@ class FakeHandler(RequestHandler):
             case b"b" | b"w":
                 exchange.batched = True
                 self.batch.append(exchange)
+            case b"r":
+                exchange.release_frame()
+                self.parked.append(exchange)
+            case b"q":
+                exchange.throttle(100)
+                exchange.send([body])
             case b"n":
                 exchange.no_op()
             case b"x":
@@ -80,8 +87,8 @@ class FakeHandler(RequestHandler):
             case _:
                 exchange.send([body])
 
-    def settle(self) -> None:
-        self.settled += 1
+    def end_of_read(self) -> None:
+        self.reads_ended += 1
         batch, self.batch = self.batch, []
         for exchange in batch:
             if exchange.frame[:1] == b"w":
@@ -97,7 +104,8 @@ class Harness:
     """A connection over a fake transport, with a loop that runs when told."""
 
     def __init__(self, frame_max_bytes: int = 1 << 26, request_memory_bytes: int = -1) -> None:
-        self.clock = ManualClock()
+        self.timer = MockTimer()
+        self.clock = self.timer.manual_clock
         self.handler = FakeHandler()
         self.pool = BufferPool()
         self.memory = RequestMemory(request_memory_bytes)
@@ -110,6 +118,7 @@ class Harness:
             self.memory,
             frame_max_bytes,
             self.soon.append,
+            self.timer,
             LimitedLog(logging.getLogger("test"), self.clock),
         )
         self.transport = FakeTransport()

@@ -17,7 +17,7 @@ def test_answers_have_a_size_and_leave_in_one_write_per_read() -> None:
     harness = Harness()
     harness.receive(framed(b"one", b"two", b"three"))
     assert harness.transport.writes == [framed(b"one", b"two", b"three")]
-    assert harness.handler.settled == 1
+    assert harness.handler.reads_ended == 1
 
 
 @given(st.lists(st.binary(max_size=300), max_size=30), st.integers(1, 997))
@@ -92,16 +92,16 @@ def test_an_unanswered_request_mutes_its_connection() -> None:
     assert harness.transport.written == framed(b"first", b"answer", b"last")
 
 
-def test_batched_requests_are_settled_together_and_answered_in_order() -> None:
+def test_batched_requests_are_carried_out_together_and_answered_in_order() -> None:
     """Goal: a burst of small produce requests is one append, and order holds around it."""
     harness = Harness()
     harness.receive(framed(b"b1", b"echo", b"b2", b"none", b"b3"))
     assert harness.handler.handled == [b"b1", b"echo", b"b2", b"none", b"b3"]
-    assert harness.handler.settled == 1
+    assert harness.handler.reads_ended == 1
     assert harness.transport.writes == [framed(b"b1", b"echo", b"b2", b"b3")]
 
 
-def test_batched_requests_that_wait_mute_after_the_settling() -> None:
+def test_batched_requests_that_wait_mute_after_the_read() -> None:
     """Goal: acks=all waits for replicas without the connection running ahead without bound."""
     harness = Harness()
     harness.receive(framed(b"w1", b"w2"))
@@ -123,6 +123,119 @@ def test_the_frame_of_a_parked_request_stays_untouched() -> None:
     harness.receive_while_reading(framed(*TWO_BUFFERS))
     assert not harness.transport.reading, "a full connection that waits must stop reading"
     assert bytes(frame) == b"parked-frame"
+
+
+def test_a_released_frame_gives_its_buffer_back_before_the_answer() -> None:
+    """Ten thousand waiting consumers would hold 2.5 GB of receive buffers."""
+    harness = Harness()
+    harness.receive(framed(b"released"))
+    assert harness.connection.buffer_bytes == 0
+    assert harness.pool.retained_bytes == READ_BUFFER_BYTES
+    harness.receive(framed(b"echo"))
+    assert harness.handler.handled == [b"released"], "it is muted as ever"
+    harness.handler.parked[0].send([b"answer"])
+    harness.turn()
+    assert harness.transport.written == framed(b"answer", b"echo")
+    assert harness.connection.buffer_bytes == 0
+
+
+def test_a_frame_is_released_once() -> None:
+    """Its memory would be counted as free while another exchange still owns a part of it."""
+    harness = Harness(request_memory_bytes=1 << 20)
+    harness.receive(framed(b"released", b"parked"))
+    first = harness.handler.parked[0]
+    first.release_frame()
+    with pytest.raises(AssertionError, match="after its release"):
+        len(first.frame)
+    first.send([b"1"])
+    harness.turn()
+    assert harness.connection.buffer_bytes == READ_BUFFER_BYTES, "the second one is still owned"
+    assert harness.memory.used_bytes == 4 + len(b"parked")
+    harness.handler.parked[1].release_frame()
+    assert (harness.connection.buffer_bytes, harness.memory.used_bytes) == (0, 0)
+    harness.connection.connection_lost()
+    harness.handler.parked[1].send([b"2"])
+    assert harness.memory.used_bytes == 0
+
+
+def test_what_was_batched_lets_go_of_its_frame_at_the_end_of_the_read() -> None:
+    """Produces that wait for replicas would hold a buffer for each connection."""
+    harness = Harness()
+    harness.receive(framed(b"w1", b"w2"))
+    assert harness.connection.buffer_bytes == 0
+    with pytest.raises(AssertionError, match="after its release"):
+        len(harness.handler.parked[0].frame)
+
+
+@given(st.lists(st.sampled_from([b"e", b"p", b"b", b"w", b"r", b"n"]), max_size=30), st.data())
+def test_memory_that_is_owned_is_never_written_to(kinds: list[bytes], data: st.DataObject) -> None:
+    """Records that are still to be appended would be those of another request."""
+    harness = Harness()
+    bodies = [kind + bytes([index]) * 30_000 for index, kind in enumerate(kinds)]
+    rest = framed(*bodies)
+    owned: dict[int, bytes] = {}
+    answered = 0
+    while rest or answered < len(harness.handler.parked):
+        if harness.transport.reading and rest:
+            size = data.draw(st.integers(1, 200_000))
+            room = harness.connection.get_buffer()
+            size = min(size, len(room), len(rest))
+            room[:size] = rest[:size]
+            rest = rest[size:]
+            harness.connection.buffer_updated(size)
+        elif answered < len(harness.handler.parked):
+            exchange = harness.handler.parked[answered]
+            answered += 1
+            if id(exchange) in owned:
+                assert bytes(exchange.frame) == owned[id(exchange)]
+            exchange.send([b"ok"])
+        for exchange in harness.handler.parked[answered:]:
+            if exchange._frame is not None:
+                owned.setdefault(id(exchange), bytes(exchange.frame))
+                assert bytes(exchange.frame) == owned[id(exchange)]
+        harness.turn()
+    assert harness.handler.handled == bodies
+    assert harness.connection.buffer_bytes == 0
+
+
+def test_a_throttled_connection_handles_nothing_until_its_time_is_over() -> None:
+    """A client over its quota would go on at full speed, or never be served again."""
+    harness = Harness()
+    harness.receive(framed(b"quota", b"echo"))
+    assert harness.transport.written == framed(b"quota"), "the answer leaves at once"
+    harness.timer.advance_clock(99)
+    harness.turn()
+    assert harness.handler.handled == [b"quota"]
+    harness.timer.advance_clock(1)
+    harness.turn()
+    assert harness.transport.written == framed(b"quota", b"echo")
+
+
+def test_throttling_again_takes_the_longer_of_both() -> None:
+    """A client could shorten its punishment by one more request."""
+    harness = Harness()
+    harness.connection.throttle(500)
+    harness.connection.throttle(100)
+    harness.connection.throttle(0)
+    harness.receive(framed(b"echo"))
+    harness.timer.advance_clock(499)
+    harness.turn()
+    assert harness.handler.handled == []
+    harness.connection.throttle(500)
+    harness.timer.advance_clock(1)
+    harness.turn()
+    assert harness.handler.handled == []
+    harness.timer.advance_clock(499)
+    harness.turn()
+    assert harness.handler.handled == [b"echo"]
+
+
+def test_a_throttled_connection_that_ends_leaves_nothing_in_the_timer() -> None:
+    """Connections that come and go would pile up in the wheel."""
+    harness = Harness()
+    harness.connection.throttle(500)
+    harness.connection.connection_lost()
+    assert harness.timer.size == 0
 
 
 def test_a_muted_connection_resumes_reading() -> None:

@@ -6,7 +6,6 @@
 import pytest
 
 from odradek.background import InlineBackground
-from odradek.handlers import produce
 from odradek.handlers.dispatcher import Dispatcher
 from odradek.handlers.fetch_sessions import FetchSessionCache
 from odradek.metadata import ListenerStage
@@ -70,7 +69,7 @@ class HotBroker:
         cluster.replace(
             replicas=self.replicas, fetch_sessions=self.sessions, log_manager=self.log_manager
         )
-        self.dispatcher = Dispatcher(cluster.context, produce.settle)
+        self.dispatcher = Dispatcher(cluster.context)
 
     @property
     def context(self):
@@ -121,7 +120,7 @@ class HotBroker:
 
     def produce(self, records, *, version=9, **fields):
         exchange = self.send_produce(records, version=version, **fields)
-        self.dispatcher.settle()
+        self.dispatcher.end_of_read()
         return self.produced(exchange, version)
 
     # Fetch

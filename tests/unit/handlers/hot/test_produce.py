@@ -29,11 +29,11 @@ def test_nothing_is_appended_or_answered_before_the_read_ends(broker, batch):
     exchanges = [broker.send_produce(batch(b"a")) for _ in range(3)]
     assert all(exchange.batched for exchange in exchanges)
     assert broker.log().log_end_offset == 0
-    broker.dispatcher.settle()
+    broker.dispatcher.end_of_read()
     assert [broker.produced(exchange).base_offset for exchange in exchanges] == [0, 1, 2]
 
 
-def test_another_request_settles_what_came_before_it(broker, batch):
+def test_another_request_ends_the_read_of_what_came_before_it(broker, batch):
     """A client that produces and then asks for the latest offset must see its record."""
     broker.create()
     broker.send_produce(batch(b"a"))
@@ -43,7 +43,7 @@ def test_another_request_settles_what_came_before_it(broker, batch):
 def test_acks_0_is_silent(broker, batch):
     broker.create()
     exchange = broker.send_produce(batch(b"a"), acks=0)
-    broker.dispatcher.settle()
+    broker.dispatcher.end_of_read()
     assert exchange.is_silent
     assert exchange.sent is None
     assert broker.log().log_end_offset == 1
@@ -56,7 +56,7 @@ def test_acks_0_that_fails_closes_the_connection(broker, batch, topic):
     records = bytearray(batch(b"a"))
     records[40] ^= 1
     exchange = broker.send_produce(records, acks=0, topic=topic)
-    broker.dispatcher.settle()
+    broker.dispatcher.end_of_read()
     assert exchange.closed
 
 
@@ -165,7 +165,7 @@ def test_a_new_leader_is_named_from_version_10_on(broker, batch):
     partition = broker.replicas.partition(broker.log().topic_partition)
     partition.in_sync_replicas = None
     exchange = broker.send_produce(batch(b"a"), version=10)
-    broker.dispatcher.settle()
+    broker.dispatcher.end_of_read()
     answer = broker.produced(exchange, 10)
     assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert (answer.current_leader_id, answer.current_leader_epoch) == (1, partition.leader_epoch)

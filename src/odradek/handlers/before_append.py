@@ -1,0 +1,75 @@
+"""What may have to be done before records are appended, and may take time.
+
+A produce request goes straight from being decoded to the append of its socket read, unless a
+step stands between: verifying that its transaction is open, looking up a permission, unpacking
+large batches on a helper thread. Such a step derives from `BeforeAppend` and is named in
+`HandlerContext.before_append`; the produce handler has the steps done in that order.
+
+    class Verification(BeforeAppend):
+        def concerns(self, append):
+            return append.transactional_id is not None
+
+        def begin(self, append, on_done):
+            self._transactions.verify(
+                append.transactional_id,
+                [topic_partition for topic_partition, _ in append.entries],
+                lambda refused: on_done(refused),  # {} when all of them may be appended
+            )
+
+What holds meanwhile:
+
+- A step that is done before `begin` returns costs nothing: the request is appended together
+  with the others of its socket read.
+- Else its connection waits, as for any unanswered request: what came before on it is appended
+  before, nothing that came after is looked at. The request keeps its frame, so the batches in
+  `entries` stay as they are until `on_done` is called; nobody else writes to them.
+- Other connections go on. Whatever a step has found may have changed by the time of the append,
+  so the log checks again what must be true then (Kafka's verification guard).
+- `on_done` is called exactly once, on the loop. If the client has gone meanwhile, the records are
+  appended all the same, as with Kafka; its answer is dropped.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from mypy_extensions import mypyc_attr
+
+from odradek.errors import BrokerError
+from odradek.model import TopicPartition
+
+if TYPE_CHECKING:
+    from odradek.handlers.request import Request
+
+Refusals = Mapping[TopicPartition, BrokerError]
+
+
+class PendingAppend:
+    """A produce request that could be appended now.
+
+    `entries` are the batches of the partitions that nothing has refused yet.
+    """
+
+    def __init__(
+        self,
+        request: "Request",
+        required_acks: int,
+        transactional_id: str | None,
+        entries: list[tuple[TopicPartition, memoryview]],
+    ) -> None:
+        self.request = request
+        self.required_acks = required_acks
+        self.transactional_id = transactional_id
+        self.entries = entries
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class BeforeAppend:
+    """One step. Knows no order; the context's tuple does."""
+
+    def concerns(self, append: PendingAppend) -> bool:
+        """Whether there is anything to do for this request. Asked for every one, so be quick."""
+        raise NotImplementedError
+
+    def begin(self, append: PendingAppend, on_done: Callable[[Refusals], None]) -> None:
+        """Does the step, then calls `on_done` with the partitions that may not be appended to."""
+        raise NotImplementedError
