@@ -1,6 +1,6 @@
 """The wire as a client sees it: any Kafka broker, ours or another.
 
-`aio` is for asyncio; `blocking` is for code that has no event loop
+`Admin` and its like are for asyncio; `blocking` is for code that has no event loop
 and wants none: Spark's workers, tools, scripts. Both are shells around one `core`, which decides
 what is sent, when to try again and what an answer means, and has no socket, thread, clock or
 dice of its own. Nothing here knows how a broker works inside.
@@ -9,11 +9,11 @@ dice of its own. Nothing here knows how a broker works inside.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from odradek.client.aio.cluster import ClusterClient
+    from odradek.client.aio.admin import Admin
 
-__all__ = ["ClusterClient"]
+__all__ = ["Admin"]
 
-_HOMES = {"ClusterClient": "odradek.client.aio.cluster"}
+_HOMES = {"Admin": "odradek.client.aio.admin"}
 
 
 def __getattr__(name: str) -> object:

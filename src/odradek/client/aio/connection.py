@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from odradek.client.addresses import Address
-from odradek.client.apis import ClientApi
+from odradek.client.apis import ClientApi, VersionRanges
 from odradek.client.core.connection import Answer, ConnectionCore, ConnectionState
 from odradek.client.errors import KafkaError, NetworkError, RequestTimedOut
 from odradek.protocol.primitives import Buffer, ProtocolError
@@ -36,6 +36,11 @@ class AsyncConnection(asyncio.BufferedProtocol):
     def in_flight_count(self) -> int:
         """How many requests wait for their answers."""
         return self._core.in_flight_count
+
+    @property
+    def versions(self) -> VersionRanges:
+        """The versions of every API that the broker speaks, by key."""
+        return self._core.versions
 
     async def ready(self) -> None:
         """Waits for the end of the handshake.

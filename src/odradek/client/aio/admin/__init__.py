@@ -1,0 +1,36 @@
+"""`Admin`: everything that the command line and a console need, batched, on an event loop.
+
+One call may be about many items, and each item fails or succeeds for itself: the result has, for
+every item that was asked for, its value or the `KafkaError` it failed with. What fails as a whole
+(no broker answers) is raised. Retriable errors are retried item by item until
+`default.api.timeout.ms` is over.
+"""
+
+from odradek.client.aio.admin.cluster import ClusterCalls
+from odradek.client.aio.admin.configs import ConfigCalls
+from odradek.client.aio.admin.groups import GroupCalls
+from odradek.client.aio.admin.offsets import OffsetCalls
+from odradek.client.aio.admin.partitions import PartitionCalls
+from odradek.client.aio.admin.topics import TopicCalls
+from odradek.client.aio.admin.transactions import TransactionCalls
+
+
+class Admin(
+    TopicCalls,
+    ConfigCalls,
+    GroupCalls,
+    OffsetCalls,
+    PartitionCalls,
+    ClusterCalls,
+    TransactionCalls,
+):
+    """Looks at a cluster and changes it.
+
+        async with Admin("localhost:9092") as admin:
+            await admin.create_topics([NewTopic("orders", partitions=3)])
+
+    Settings have Kafka's names, in `config` or with underscores as keywords.
+    """
+
+
+__all__ = ["Admin"]

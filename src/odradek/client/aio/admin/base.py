@@ -1,0 +1,125 @@
+"""What all calls of an admin share: its cluster, and the settling of many items."""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Self, TypeVar
+
+from odradek.client.aio.cluster import ClusterClient
+from odradek.client.core.retries import Dice
+from odradek.client.errors import KafkaError, raise_for
+from odradek.client.settings import ADMIN_SETTINGS, ClientSettings
+from odradek.clock import Clock
+from odradek.errors import ErrorCode
+from odradek.model import TopicPartition
+
+T = TypeVar("T")
+K = TypeVar("K")
+NONE_FINAL: frozenset[ErrorCode] = frozenset()
+
+
+class AdminBase:
+    """An admin without calls. Connections are made when they are needed; `close` ends them."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str = "",
+        config: Mapping[str, object] = {},
+        *,
+        clock: Clock | None = None,
+        dice: Dice | None = None,
+        **settings: object,
+    ) -> None:
+        """Connects to nobody yet.
+
+        Raises:
+            ValueError: a setting is illegal, or no broker is named.
+        """
+        if bootstrap_servers:
+            settings["bootstrap_servers"] = bootstrap_servers
+        self._cluster = ClusterClient(
+            ClientSettings(ADMIN_SETTINGS, config, settings), clock=clock, dice=dice
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Closes every connection; calls under way get `ClientClosed`."""
+        await self._cluster.close()
+
+    async def _settle(
+        self,
+        items: Iterable[K],
+        attempt: Callable[[list[K]], Awaitable[Mapping[K, T | KafkaError]]],
+        *,
+        final: frozenset[ErrorCode] = NONE_FINAL,
+    ) -> dict[K, T | KafkaError]:
+        """Makes attempts until every item has a value, or an error that stays or is `final`.
+
+        Raises:
+            KafkaError: an attempt failed as a whole, for good, and nothing is settled yet.
+        """
+        settled: dict[K, T | KafkaError] = {}
+        pending = list(dict.fromkeys(items))
+        order = list(pending)
+
+        async def settle_some() -> None:
+            nonlocal pending
+            answers = await attempt(pending)
+            settled.update(answers)
+            unsettled = {
+                item: error
+                for item in pending
+                if isinstance(error := settled[item], KafkaError)
+                and error.retriable
+                and error.code not in final
+            }
+            pending = list(unsettled)
+            for error in unsettled.values():
+                raise error
+
+        if pending:
+            try:
+                await self._cluster.retrying(settle_some)
+            except KafkaError as error:
+                if not settled:
+                    raise
+                settled.update({item: error for item in pending if item not in settled})
+        return {item: settled[item] for item in order}
+
+    async def _each_node(self) -> list[int]:
+        """The ids of all brokers, as the metadata has them now."""
+        answer = await self._cluster.retrying(lambda: self._cluster.refresh([]))
+        return sorted(answer.nodes)
+
+    async def _controller(self) -> int | None:
+        return await self._cluster.controller_id()
+
+    @property
+    def _timeout_ms(self) -> int:
+        return self._cluster.request_timeout_ms
+
+
+def outcome(code: int, value: T, message: str | None = None) -> T | KafkaError:
+    """The value, or the error that came instead of it."""
+    try:
+        raise_for(int(code), message)
+    except KafkaError as error:
+        return error
+    return value
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Partitions as requests list them."""
+    found: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        found.setdefault(topic, []).append(partition)
+    return found

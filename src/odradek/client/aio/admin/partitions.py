@@ -1,0 +1,223 @@
+"""Partitions: delete records, elect leaders, where their logs lie, who produces to them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+from odradek.client.aio.admin.base import AdminBase, by_topic, outcome
+from odradek.client.aio.cluster import Message
+from odradek.client.aio.offsets import refresh_unknown
+from odradek.client.apis import (
+    DELETE_RECORDS,
+    DESCRIBE_LOG_DIRS,
+    DESCRIBE_PRODUCERS,
+    ELECT_LEADERS,
+    ClientApi,
+)
+from odradek.client.core.admin_types import (
+    ElectionType,
+    LogDirDescription,
+    ProducerState,
+    ReplicaInfo,
+)
+from odradek.client.core.list_offsets import by_leader
+from odradek.client.errors import KafkaError, error_for, raise_for
+from odradek.errors import ErrorCode
+from odradek.model import TopicPartition
+
+_FINAL_ELECTION = frozenset(
+    {
+        ErrorCode.ELECTION_NOT_NEEDED,
+        ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+        ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+
+
+class PartitionCalls(AdminBase):
+    """Calls about partitions."""
+
+    async def delete_records(
+        self, before: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int | KafkaError]:
+        """Deletes what lies before offsets (-1: everything); gives where the logs begin now."""
+
+        async def ask(node_id: int, partitions: list[TopicPartition]) -> list[Message]:
+            topics = [
+                {
+                    "name": name,
+                    "partitions": [
+                        {"partition_index": index, "offset": before[TopicPartition(name, index)]}
+                        for index in indexes
+                    ],
+                }
+                for name, indexes in by_topic(partitions).items()
+            ]
+            values = {"topics": topics, "timeout_ms": self._timeout_ms}
+            answer = await self._cluster.call(node_id, DELETE_RECORDS, values)
+            return list(answer.topics)
+
+        async def attempt(
+            pending: list[TopicPartition],
+        ) -> dict[TopicPartition, int | KafkaError]:
+            answers = await self._ask_leaders(DELETE_RECORDS, pending, ask)
+            return {
+                partition: answer
+                if isinstance(answer, KafkaError)
+                else outcome(answer.error_code, answer.low_watermark)
+                for partition, answer in answers.items()
+            }
+
+        return await self._settle(before, attempt)
+
+    async def describe_producers(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, list[ProducerState] | KafkaError]:
+        """The producers that partitions remember."""
+
+        async def ask(node_id: int, pending: list[TopicPartition]) -> list[Message]:
+            topics = [
+                {"name": name, "partition_indexes": indexes}
+                for name, indexes in by_topic(pending).items()
+            ]
+            answer = await self._cluster.call(node_id, DESCRIBE_PRODUCERS, {"topics": topics})
+            return list(answer.topics)
+
+        async def attempt(
+            pending: list[TopicPartition],
+        ) -> dict[TopicPartition, list[ProducerState] | KafkaError]:
+            answers = await self._ask_leaders(DESCRIBE_PRODUCERS, pending, ask)
+            return {
+                partition: answer
+                if isinstance(answer, KafkaError)
+                else outcome(
+                    answer.error_code,
+                    [_producer(each) for each in answer.active_producers],
+                    answer.error_message,
+                )
+                for partition, answer in answers.items()
+            }
+
+        return await self._settle(partitions, attempt)
+
+    async def elect_leaders(
+        self,
+        election_type: ElectionType = ElectionType.PREFERRED,
+        partitions: Iterable[TopicPartition] | None = None,
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Elects leaders of some partitions or, with None, of all that need it.
+
+        Raises:
+            KafkaError: the controller refuses, or nobody answers.
+        """
+        wanted = None if partitions is None else list(partitions)
+
+        async def ask(
+            pending: list[TopicPartition] | None,
+        ) -> dict[TopicPartition, KafkaError | None]:
+            topics = None
+            if pending is not None:
+                topics = [
+                    {"topic": name, "partitions": indexes}
+                    for name, indexes in by_topic(pending).items()
+                ]
+            values = {
+                "election_type": int(election_type),
+                "topic_partitions": topics,
+                "timeout_ms": self._timeout_ms,
+            }
+            answer = await self._cluster.call(await self._controller(), ELECT_LEADERS, values)
+            raise_for(int(getattr(answer, "error_code", 0)))
+            return {
+                TopicPartition(topic.topic, each.partition_id): outcome(
+                    each.error_code, None, each.error_message
+                )
+                for topic in answer.replica_election_results
+                for each in topic.partition_result
+            }
+
+        if wanted is None:
+            return await self._cluster.retrying(lambda: ask(None))
+        return await self._settle(wanted, ask, final=_FINAL_ELECTION)
+
+    async def describe_log_dirs(
+        self, broker_ids: Iterable[int] | None = None
+    ) -> dict[int, list[LogDirDescription] | KafkaError]:
+        """The log directories of some brokers, or of all."""
+        wanted = await self._each_node() if broker_ids is None else list(broker_ids)
+
+        async def ask(broker_id: int) -> list[LogDirDescription] | KafkaError:
+            try:
+                answer = await self._cluster.call(broker_id, DESCRIBE_LOG_DIRS, {"topics": None})
+                raise_for(int(getattr(answer, "error_code", 0)))
+            except KafkaError as error:
+                return error
+            return [_log_dir(each) for each in answer.results]
+
+        async def attempt(
+            pending: list[int],
+        ) -> dict[int, list[LogDirDescription] | KafkaError]:
+            answers = await asyncio.gather(*map(ask, pending))
+            return dict(zip(pending, answers, strict=True))
+
+        return await self._settle(wanted, attempt)
+
+    async def _ask_leaders(
+        self,
+        api: ClientApi,
+        partitions: list[TopicPartition],
+        ask: Callable[[int, list[TopicPartition]], Awaitable[list[Message]]],
+    ) -> dict[TopicPartition, Message]:
+        """The answers of the leaders by partition, or the errors that they failed with."""
+        cluster = self._cluster
+        await refresh_unknown(cluster, dict.fromkeys(partitions, 0))
+        led, leaderless = by_leader(partitions, cluster.metadata)
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        found: dict[TopicPartition, Message] = {
+            each: error_for(unknown, f"{api.name}: {each} has no leader") for each in leaderless
+        }
+        for node_id, theirs in led.items():
+            try:
+                topics = await ask(node_id, theirs)
+            except KafkaError as error:
+                found |= dict.fromkeys(theirs, error)
+                continue
+            for topic in topics:
+                for each in topic.partitions:
+                    found[TopicPartition(topic.name, each.partition_index)] = each
+        # Whatever failed is looked up again before the next attempt.
+        stale = {
+            each.topic
+            for each, answer in found.items()
+            if isinstance(answer, KafkaError) or answer.error_code
+        }
+        cluster.metadata = cluster.metadata.without_topics(stale)
+        return found
+
+
+def _producer(each: Message) -> ProducerState:
+    return ProducerState(
+        each.producer_id,
+        each.producer_epoch,
+        each.last_sequence,
+        each.last_timestamp,
+        each.coordinator_epoch,
+        each.current_txn_start_offset,
+    )
+
+
+def _log_dir(each: Message) -> LogDirDescription:
+    return LogDirDescription(
+        each.log_dir,
+        int(each.error_code),
+        {
+            TopicPartition(topic.name, replica.partition_index): ReplicaInfo(
+                replica.partition_size, replica.offset_lag, replica.is_future_key
+            )
+            for topic in each.topics
+            for replica in topic.partitions
+        },
+        getattr(each, "total_bytes", -1),
+        getattr(each, "usable_bytes", -1),
+        getattr(each, "is_cordoned", False),
+    )

@@ -1,0 +1,67 @@
+"""Our own client against a broker of ours, and, where slow, Apache Kafka 4.3 and 3.9.
+
+The same tests run against all: what Apache Kafka does is what ours is held to.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, TypeVar
+
+import pytest
+from tools import peers
+from tools.kafka_node import kafka_node, zookeeper_kafka_node
+
+T = TypeVar("T")
+TIME_LIMIT_S = 120
+
+
+@pytest.fixture(scope="session")
+def apache_kafka() -> Iterator[str]:
+    """Where an Apache Kafka 4.3 of this session listens."""
+    try:
+        with kafka_node("512m") as node:
+            yield node.bootstrap_servers
+    except peers.PeerUnavailable as reason:
+        pytest.skip(f"PEER MISSING, NOT TESTED: {reason}")
+
+
+@pytest.fixture(scope="session")
+def apache_kafka_3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where an Apache Kafka 3.9 of this session listens."""
+    try:
+        with zookeeper_kafka_node(tmp_path_factory.mktemp("kafka3")) as node:
+            yield node.bootstrap_servers
+    except peers.PeerUnavailable as reason:
+        pytest.skip(f"PEER MISSING, NOT TESTED: {reason}")
+
+
+@pytest.fixture(
+    params=[
+        "bootstrap",
+        pytest.param("apache_kafka", marks=pytest.mark.slow),
+        pytest.param("apache_kafka_3", marks=pytest.mark.slow),
+    ]
+)
+def servers(request: pytest.FixtureRequest) -> str:
+    """Ours, then theirs."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(params=["bootstrap", pytest.param("apache_kafka", marks=pytest.mark.slow)])
+def modern_servers(request: pytest.FixtureRequest) -> str:
+    """Ours and Apache Kafka 4.3, for what Kafka 3.9 does not know."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def run() -> Callable[[Coroutine[Any, Any, T]], T]:
+    """Runs a coroutine to its end, which must come in time."""
+
+    def call(coroutine: Coroutine[Any, Any, T]) -> T:
+        async def limited() -> T:
+            async with asyncio.timeout(TIME_LIMIT_S):
+                return await coroutine
+
+        return asyncio.run(limited())
+
+    return call
