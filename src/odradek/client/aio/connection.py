@@ -33,6 +33,11 @@ class AsyncConnection(asyncio.BufferedProtocol):
         return self._core.state is ConnectionState.CLOSED
 
     @property
+    def is_ready(self) -> bool:
+        """Whether the handshake has ended well, and the connection lives."""
+        return self._core.state is ConnectionState.READY
+
+    @property
     def in_flight_count(self) -> int:
         """How many requests wait for their answers."""
         return self._core.in_flight_count
@@ -48,7 +53,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         Raises:
             KafkaError: there will be none.
         """
-        await self._ready
+        await asyncio.shield(self._ready)
 
     def agree(self, api: ClientApi) -> int:
         """The version of an API to speak on this connection.
@@ -142,7 +147,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
             if not one.context.done():
                 one.context.set_result(one.answer)
         self._flush()
-        if self._core.state is ConnectionState.READY and not self._ready.done():
+        if self.is_ready and not self._ready.done():
             self._ready.set_result(None)
 
     def eof_received(self) -> None:
@@ -182,5 +187,5 @@ async def open_connection(
     except OSError as error:
         raise NetworkError(f"{address}: {error}") from error
     finally:
-        if connection is not None and not connection._ready.done():
+        if connection is not None and not connection.is_ready:
             connection.close()
