@@ -8,17 +8,21 @@ from odradek.version import VERSION
 install_if_asked(__name__)
 
 if TYPE_CHECKING:
+    from odradek.server.cluster import Cluster
     from odradek.server.in_process import Broker
 
-__all__ = ["Broker", "__version__"]
+__all__ = ["Broker", "Cluster", "__version__"]
 __version__ = VERSION
+_HOMES = {"Broker": "odradek.server.in_process", "Cluster": "odradek.server.cluster"}
 
 
 def __getattr__(name: str) -> object:
-    """Imports the broker when it is first asked for: a client needs none of it."""
-    if name != "Broker":
+    """Imports a broker when it is first asked for: a client needs none of it."""
+    home = _HOMES.get(name)
+    if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from odradek.server.in_process import Broker
+    from importlib import import_module
 
-    globals()["Broker"] = Broker
-    return Broker
+    found: object = getattr(import_module(home), name)
+    globals()[name] = found
+    return found

@@ -32,7 +32,7 @@ from odradek.controller.delayed_operations import (
     TopicKey,
 )
 from odradek.controller.dynamic_config import DynamicBrokerConfig
-from odradek.controller.elections import plan_election
+from odradek.controller.elections import plan_controlled_shutdown, plan_election
 from odradek.controller.internal_topics import wished_topic
 from odradek.controller.leader_election import LeaderElection
 from odradek.controller.results import (
@@ -64,6 +64,7 @@ from odradek.metadata.store import (
     MetadataStore,
     NewPartitions,
     NewTopic,
+    OnDone,
     PartitionChange,
 )
 from odradek.model import TopicPartition
@@ -90,6 +91,7 @@ class Controller:
         create_topic_policy: CreateTopicPolicy | None = None,
     ) -> None:
         self._store: Final = store
+        self._broker_id: Final = broker_id
         self._cache: Final = cache
         self._config: Final = config
         self._describer: Final = ConfigDescriber(config, broker_id)
@@ -259,6 +261,15 @@ class Controller:
             self._store.change_partitions(accepted, on_changed)
         else:
             on_changed([])
+
+    def hand_over(self, on_done: OnDone[None]) -> None:
+        """Gives away what this broker leads, to replicas in sync, and leaves every ISR that has
+        another member: the broker is about to stop."""
+        changes = plan_controlled_shutdown(self._cache.image, self._broker_id)
+        if changes:
+            self._store.change_partitions(changes, lambda _: on_done(None))
+        else:
+            on_done(None)
 
     def _may_elect_unclean(self, image: MetadataImage, topic: str) -> bool:
         config = LogConfig.from_settings(image.topic_config(topic), self._config)

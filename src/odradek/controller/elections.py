@@ -35,6 +35,25 @@ def plan_failover(
     return changes
 
 
+def plan_controlled_shutdown(image: MetadataImage, broker_id: int) -> list[PartitionChange]:
+    """The changes after which `broker_id` can go without anybody noticing: others that are in
+    sync lead, and nobody waits for it. Where it is the only one in sync nothing changes."""
+    changes = []
+    for topic in image.topics.values():
+        for partition in topic.partitions:
+            isr = tuple(replica for replica in partition.isr if replica != broker_id)
+            heirs = [
+                replica
+                for replica in partition.replicas
+                if replica in isr and _is_live(image, partition, replica)
+            ]
+            if partition.leader == broker_id and heirs:
+                topic_partition = TopicPartition(topic.name, partition.partition)
+                epoch = partition.partition_epoch
+                changes.append(PartitionChange(topic_partition, epoch, heirs[0], isr))
+    return changes
+
+
 def _after_failure(
     image: MetadataImage, partition: PartitionImage, may_elect_unclean: bool
 ) -> tuple[int, tuple[int, ...]]:

@@ -5,12 +5,13 @@ listeners. Every operation that changes something takes `on_done`, since a commi
 done elsewhere: it is called exactly once, on the loop, with a result or a `BrokerError`. When it
 is called, the change is durable, the listeners have acted on it, and its image is published.
 Operations take effect one after another in the order of the calls. The store keeps what must
-hold whoever asks (names are unique, epochs match, only the controller makes topics); whether a
-request is a sensible one is the controller's business.
+hold whoever asks (names are unique, epochs match, who asks is alive); whether a request is a
+sensible one is the controller's business.
 
 A broker lives from `register_broker` until its session ends: by `close`, or because the store
 did not hear of it in time. The store elects one of the live brokers as controller, each under
-the next `controller_epoch`; what only a controller may do answers NOT_CONTROLLER to others.
+the next `controller_epoch`. Topics are made by it whichever live broker asks; without a way to
+it, and to a broker whose session is over, the answer is NOT_CONTROLLER.
 Who leads a partition is decided by the controller, never by the store.
 """
 

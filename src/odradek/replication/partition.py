@@ -115,6 +115,11 @@ class Partition:
         self._take_over(image)
         return changed
 
+    def resign(self) -> None:
+        """Stops leading without a successor; requests get NOT_LEADER_OR_FOLLOWER."""
+        self.in_sync_replicas = None
+        self.leader_id = NO_LEADER
+
     def make_offline(self) -> None:
         """Lets go of a log whose directory failed; requests get KAFKA_STORAGE_ERROR."""
         self.log = None

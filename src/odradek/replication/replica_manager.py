@@ -109,6 +109,10 @@ class ReplicaManager(ReplicaStates):
         """A partition with a replica here; raises as `PartitionTable.get`."""
         return self._partitions.get(topic_partition)
 
+    def find_partition(self, topic_partition: TopicPartition) -> Partition | None:
+        """A partition with a replica here, if there is one."""
+        return self._partitions.find(topic_partition)
+
     def partitions(self) -> list[Partition]:
         """All partitions with a replica here."""
         return list(self._partitions)
@@ -118,6 +122,12 @@ class ReplicaManager(ReplicaStates):
         Answers the replicas that cannot be served here."""
         self._image = delta.image
         return self._roles.apply(delta)
+
+    def resign(self) -> None:
+        """Leads nothing any more, until the metadata says so again; who waits hears of it."""
+        for partition in self._partitions:
+            partition.resign()
+            self.purgatories.wake_all(partition.operation_key, ROLE)
 
     def on_log_dir_failure(self, directory: str) -> None:
         """Takes the partitions of a failed log directory offline and says so to the cluster."""
@@ -143,7 +153,7 @@ class ReplicaManager(ReplicaStates):
             self._clock,
             self._config.replica_lag_time_max_ms,
             self._propose_isr,
-            self._on_committed,
+            self.on_committed,
         )
 
     def _propose_isr(self, change: PartitionChange, on_done: OnIsrChanged) -> None:
@@ -152,7 +162,8 @@ class ReplicaManager(ReplicaStates):
 
         self._store.change_partitions([change], on_changed)
 
-    def _on_committed(self, partition: Partition) -> None:
+    def on_committed(self, partition: Partition) -> None:
+        """Wakes who waits for the high watermark of a partition, here or as a follower."""
         self.purgatories.wake_all(partition.operation_key, COMMITTED)
 
     def _on_broker_config(self, _names: frozenset[str]) -> None:

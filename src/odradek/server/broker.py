@@ -19,6 +19,7 @@ from secrets import randbelow
 from typing import Final, TypeVar
 
 from odradek.background import InlineWorkers
+from odradek.client.addresses import Address
 from odradek.clock import Clock
 from odradek.config import BrokerConfig
 from odradek.controller import Controller, CreatableTopic, CreateTopicResult, ProducerIdManager
@@ -31,16 +32,24 @@ from odradek.metadata.cache import MetadataCache
 from odradek.metadata.embedded import EmbeddedMetadataStore, SharedMetadata
 from odradek.metadata.embedded.journal import Journal
 from odradek.metadata.image import BrokerRegistration
-from odradek.metadata.store import ListenerStage, MetadataStore, MetadataStoreError, OnDone
+from odradek.metadata.store import ListenerStage, MetadataStoreError, OnDone
 from odradek.network import ListenerError, SocketServer, format_host_port
 from odradek.purgatory import DelayedOperationPurgatory, WaitingOperation
+from odradek.replication.follower.fetcher_manager import ReplicaFetcherManager
+from odradek.replication.follower.leader_channel import LeaderChannel
 from odradek.replication.replica_manager import ReplicaManager
 from odradek.server.background import ThreadPoolBackground, ThreadWorkers
 from odradek.server.errors import StartError
 from odradek.server.group_coordination import GroupCoordination
+from odradek.server.leader_channel import SocketLeaderChannel
 from odradek.server.lifecycle import BrokerEvent, BrokerState, Lifecycle
+from odradek.server.links import Links
 from odradek.server.loading_report import LoadingReport
-from odradek.server.network_settings import advertised_endpoints, network_limits
+from odradek.server.network_settings import (
+    advertised_endpoints,
+    inter_broker_listener,
+    network_limits,
+)
 from odradek.server.statistics import write_statistics
 from odradek.storage.files import OsFileSystem
 from odradek.storage.manager.log_manager import LogManager
@@ -67,6 +76,8 @@ class BrokerServer:
         *,
         ephemeral: bool = False,
         on_halt: Callable[[str], None] | None = None,
+        shared: SharedMetadata | None = None,
+        links: Links | None = None,
     ) -> None:
         self.config = config
         self.halted: str | None = None
@@ -74,6 +85,8 @@ class BrokerServer:
         self.lifecycle = Lifecycle()
         self._clock = clock
         self._ephemeral = ephemeral
+        self._shared = shared
+        self._links = links
         self._resources = AsyncExitStack()
         self._broker_epoch = -1
 
@@ -99,8 +112,11 @@ class BrokerServer:
         self._halt_without_directories()
 
     async def stop(self) -> None:
-        """Controlled shutdown: answers given leave, logs are flushed and marked as clean."""
+        """Controlled shutdown: other brokers take over, answers given leave, logs are flushed
+        and marked as clean."""
         self.lifecycle.transition(BrokerEvent.STOP)
+        if self.config["controlled.shutdown.enable"] and self.halted is None:
+            await outcome(self.controller.hand_over)
         self.lifecycle.transition(BrokerEvent.LEAVE)
         await self._close()
 
@@ -162,8 +178,11 @@ class BrokerServer:
     def _build_metadata(self) -> None:
         os.makedirs(self.config.log_dirs[0], exist_ok=True)
         self.metadata = MetadataCache()
-        shared = SharedMetadata(self.background, os.urandom, self._open_journal())
-        self.store: MetadataStore = EmbeddedMetadataStore(self.metadata, shared)
+        shared = self._shared
+        if shared is None:
+            shared = SharedMetadata(self.background, os.urandom, self._open_journal())
+        self.store = EmbeddedMetadataStore(self.metadata, shared)
+        self.store.on_session_lost(self._on_session_lost)
         self._resources.push_async_callback(self.background.drain)
         self._resources.callback(self.store.close)
 
@@ -198,6 +217,15 @@ class BrokerServer:
             broker_id, self.config, self._clock, self.timer, self.logs, self.store
         )
         self.store.subscribe(ListenerStage.REPLICAS, self.replicas.apply_delta)
+        self.fetchers = ReplicaFetcherManager(
+            broker_id,
+            self.config,
+            self.timer,
+            self._open_channel,
+            self.replicas.find_partition,
+            self.replicas.on_committed,
+        )
+        self.store.subscribe(ListenerStage.REPLICAS, self.fetchers.apply_delta)
         self.groups = GroupCoordination(
             self.config, self._clock, self.timer, self.replicas, self.metadata
         )
@@ -260,12 +288,48 @@ class BrokerServer:
         self._broker_epoch = registration.epoch
         await outcome(self.store.sync)
 
+    def _open_channel(self, leader: BrokerRegistration) -> LeaderChannel:
+        """A way to another broker, over the listener that brokers use among themselves."""
+        endpoint = leader.endpoint(inter_broker_listener(self.config)) or leader.endpoints[0]
+        channel = SocketLeaderChannel(
+            Address(endpoint.host, endpoint.port),
+            self.config.broker_id,
+            self.timer,
+            self.config["replica.socket.timeout.ms"],
+            lambda error: self.halt(f"following broker {leader.id}: {error!r}"),
+        )
+        if self._links is None:
+            return channel
+        return self._links.watch(channel, self.config.broker_id, leader.id)
+
+    def _on_session_lost(self) -> None:
+        """The others take this broker for dead: it leads nothing from here on, and comes back."""
+        logger.warning("The session with the metadata store was lost; registering again.")
+        self.replicas.resign()
+        asyncio.get_running_loop().call_soon(self._register_again)
+
+    def _register_again(self) -> None:
+        if self.lifecycle.state is not BrokerState.RUNNING or self.halted is not None:
+            return
+
+        def on_registered(outcome: BrokerRegistration | BrokerError) -> None:
+            if isinstance(outcome, BrokerError):
+                logger.error("The broker cannot register again: %s", outcome)
+            else:
+                self._broker_epoch = outcome.epoch
+
+        endpoints = advertised_endpoints(self.config, self.sockets.endpoints)
+        self.store.register_broker(
+            self.config.broker_id, endpoints, self.config["broker.rack"], on_registered
+        )
+
     def _shut_down_rules(self) -> None:
         # No further step of compaction: the background has to come to an end.
         self.logs.cleaner.stop()
         if not self._ephemeral:
             write_statistics(self.config.log_dirs[0], self._purgatories())
         self.groups.shutdown()
+        self.fetchers.close()
         self.replicas.shutdown()
         self.topic_purgatory.shutdown()
 
@@ -320,7 +384,10 @@ class BrokerServer:
         Raises:
             BrokerError: it cannot be created.
         """
-        wish = CreatableTopic(name, partitions, configs=config)
+        await self.create(CreatableTopic(name, partitions, configs=config))
+
+    async def create(self, wish: CreatableTopic) -> None:
+        """Creates a topic in every detail; raises as `create_topic`."""
         results: list[CreateTopicResult] = await outcome(
             lambda on_done: self.controller.create_topics([wish], CREATE_TOPIC_TIMEOUT_MS, on_done)
         )

@@ -5,15 +5,14 @@ import pickle
 import pytest
 
 from odradek.model import TopicPartition
-from odradek.tables.columns import HEADERS, PLAIN_COLUMNS
-from odradek.tables.offsets import EARLIEST, LATEST, AtTime, EndOfLog, ExactOffsets
-from odradek.tables.options import ReadOptions, TopicSelection
-from pyspark_odradek.options import parse_columns, parse_options
+from pyspark_odradek.offsets import EARLIEST, LATEST, AtTime, EndOfLog, ExactOffsets
+from pyspark_odradek.options import SourceOptions, TopicSelection, parse_columns, parse_options
+from pyspark_odradek.schema import HEADERS, PLAIN_COLUMNS
 
 BASE = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
 
 
-def parse(streaming: bool = False, **options: str) -> ReadOptions:
+def parse(streaming: bool = False, **options: str) -> SourceOptions:
     named = {name.replace("_", "."): value for name, value in options.items()}
     return parse_options({**BASE, **named}, streaming=streaming)
 

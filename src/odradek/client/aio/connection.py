@@ -8,6 +8,7 @@ is read and dropped.
 import asyncio
 from collections.abc import Sequence
 from functools import partial
+from typing import cast
 
 from odradek.client.addresses import Address
 from odradek.client.apis import ClientApi, VersionRanges
@@ -123,8 +124,8 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is there."""
-        assert isinstance(transport, asyncio.Transport), "a stream transport"
-        self._transport = transport
+        # uvloop's transports are no subclasses of asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
         self._core.connected()
         self._flush()
 

@@ -5,7 +5,7 @@ and then publishing its delta. A `BrokerError` in a result stands for the one it
 refused; the others of the same call are done.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Generic, TypeVar
@@ -151,7 +151,7 @@ def change_partitions(
         if broker_id not in (image.controller_id, partition.leader):
             results.append(BrokerError(ErrorCode.NOT_CONTROLLER))
             continue
-        outcome = _changed(partition, change)
+        outcome = _changed(partition, change, image.brokers.keys())
         results.append(outcome)
         if isinstance(outcome, PartitionImage):
             changed[name] = topic.with_partitions([outcome])
@@ -240,7 +240,9 @@ def _of_brokers(before: MetadataImage, after: MetadataImage) -> MetadataDelta:
     return MetadataDelta(before, after, changed=changed, brokers_changed=True)
 
 
-def _changed(partition: PartitionImage, change: PartitionChange) -> PartitionImage | BrokerError:
+def _changed(
+    partition: PartitionImage, change: PartitionChange, live: Collection[int]
+) -> PartitionImage | BrokerError:
     if change.partition_epoch != partition.partition_epoch:
         return BrokerError(
             ErrorCode.INVALID_UPDATE_VERSION,
@@ -251,6 +253,11 @@ def _changed(partition: PartitionImage, change: PartitionChange) -> PartitionIma
         return BrokerError(ErrorCode.INVALID_REQUEST, "the leader must be one of the ISR")
     if not set(change.isr) <= set(partition.replicas) or not change.isr:
         return BrokerError(ErrorCode.INVALID_REQUEST, "the ISR must be some of the replicas")
+    joining = set(change.isr) - set(partition.isr)
+    gone = sorted(joining.difference(live))
+    if gone:
+        # What it has fetched before it went may be lost by now.
+        return BrokerError(ErrorCode.INELIGIBLE_REPLICA, f"broker {gone[0]} does not live")
     return partition._replace(
         leader=change.leader,
         leader_epoch=partition.leader_epoch + (change.leader != partition.leader),

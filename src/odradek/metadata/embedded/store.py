@@ -132,7 +132,7 @@ class EmbeddedMetadataStore(MetadataStore):
     ) -> None:
         """Creates topics in one transaction."""
         shared = self._shared
-        self._submit_as_controller(
+        self._submit_registered(
             lambda: changes.create_topics(shared.image, topics, shared.new_id), on_done
         )
 
@@ -140,7 +140,7 @@ class EmbeddedMetadataStore(MetadataStore):
         self, topic_ids: Sequence[UUID], on_done: OnDone[list[TopicImage | BrokerError]]
     ) -> None:
         """Deletes topics in one transaction."""
-        self._submit_as_controller(
+        self._submit_registered(
             lambda: changes.delete_topics(self._shared.image, topic_ids), on_done
         )
 
@@ -148,7 +148,7 @@ class EmbeddedMetadataStore(MetadataStore):
         self, additions: Sequence[NewPartitions], on_done: OnDone[list[TopicImage | BrokerError]]
     ) -> None:
         """Adds partitions in one transaction."""
-        self._submit_as_controller(
+        self._submit_registered(
             lambda: changes.create_partitions(self._shared.image, additions), on_done
         )
 
@@ -212,20 +212,15 @@ class EmbeddedMetadataStore(MetadataStore):
                 _ignore,
             )
 
-    def _submit_as_controller(self, prepare: Callable[[], Change[T]], on_done: OnDone[T]) -> None:
-        def prepare_as_controller() -> Change[T]:
-            if not self._is_controller:
+    def _submit_registered(self, prepare: Callable[[], Change[T]], on_done: OnDone[T]) -> None:
+        """Has the controller do it, which is in the same memory: only a live broker may ask."""
+
+        def prepare_registered() -> Change[T]:
+            if self._broker_epoch == _UNREGISTERED:
                 raise BrokerError(ErrorCode.NOT_CONTROLLER)
             return prepare()
 
-        self._submit(prepare_as_controller, on_done)
-
-    @property
-    def _is_controller(self) -> bool:
-        return (
-            self._broker_epoch != _UNREGISTERED
-            and self._shared.image.controller_id == self.broker_id
-        )
+        self._submit(prepare_registered, on_done)
 
     def _submit(self, prepare: Callable[[], Change[T]], on_done: OnDone[T]) -> None:
         self._shared.submit(lambda: not self._closed, prepare, on_done)

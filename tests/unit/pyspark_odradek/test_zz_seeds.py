@@ -14,9 +14,9 @@ from odradek.errors import BrokerError
 from odradek.records.builder import RecordBatchBuilder
 from odradek.records.reader import iter_records
 from odradek.storage import Log
-from odradek.tables.errors import MissingData
-from odradek.tables.segments import PartitionFiles
 from odradek.testing.faulty_files import FaultyFileSystem
+from pyspark_odradek.errors import MissingData
+from pyspark_odradek.segments import PartitionFiles
 
 COMPACT = {
     "cleanup_policy": "compact",
@@ -88,7 +88,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 @pytest.fixture(autouse=True)
 def small_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("odradek.tables.segments.READ_BYTES", 160)
+    monkeypatch.setattr("pyspark_odradek.segments.READ_BYTES", 160)
 
 
 def flat(chunks: Iterator[list[int]]) -> list[int]:
@@ -148,7 +148,7 @@ def test_a_reader_in_the_middle_gets_all_that_stays(world) -> None:
         assert set(kept) <= set(found)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(1000, 1300))
 def test_many_readers_beside_the_cleaner_lose_nothing(world, seed: int) -> None:
     """Readers that go on a step at a time, anywhere between the cleaner's own steps."""
     dice = random.Random(seed)

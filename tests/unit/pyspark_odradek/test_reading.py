@@ -7,18 +7,16 @@ import pytest
 
 from odradek.model import TopicPartition
 from odradek.records.builder import RecordBatchBuilder
-from odradek.tables import reading
-from odradek.tables.arrow import arrow_schema
-from odradek.tables.chunks import Chunk
-from odradek.tables.columns import COLUMNS, HEADERS
-from odradek.tables.errors import DataLoss, MissingData
-from odradek.tables.identity import Identity
-from odradek.tables.options import ClientOptions, ReadOptions, TopicSelection
-from odradek.tables.ranges import OffsetRange
+from pyspark_odradek import reading
+from pyspark_odradek.chunks import Chunk
+from pyspark_odradek.errors import DataLoss, MissingData
+from pyspark_odradek.options import ClientOptions, SourceOptions, TopicSelection
+from pyspark_odradek.ranges import OffsetRange
+from pyspark_odradek.schema import COLUMN_TYPES, HEADERS, spark_schema
 
 PARTITION = TopicPartition("orders", 3)
-ALL_COLUMNS = COLUMNS
-OPTIONS = ReadOptions(TopicSelection(names=("orders",)), ClientOptions("h:1"))
+ALL_COLUMNS = tuple(COLUMN_TYPES)
+OPTIONS = SourceOptions(TopicSelection(names=("orders",)), ClientOptions("h:1"))
 
 
 class Records:
@@ -28,14 +26,11 @@ class Records:
         self._chunks = chunks
         self.is_closed = False
 
-    def read(self, piece: OffsetRange) -> Iterator[Chunk]:
-        for chunk in self._chunks[piece.start]:
+    def read(self, start: int, end: int) -> Iterator[Chunk]:
+        for chunk in self._chunks[start]:
             if isinstance(chunk, Exception):
                 raise chunk
             yield chunk
-
-    def where(self, topic_partition: TopicPartition) -> str:
-        return "the test"
 
     def close(self) -> None:
         self.is_closed = True
@@ -46,10 +41,10 @@ def rows(
     records: Records,
     piece: OffsetRange,
     columns: tuple[str, ...] = ("offset",),
-    options: ReadOptions = OPTIONS,
+    options: SourceOptions = OPTIONS,
 ) -> list[dict[str, object]]:
-    monkeypatch.setattr(reading, "open_records", lambda *_: records)
-    batches = list(reading.read_ranges(options, Identity(), arrow_schema(columns), [piece]))
+    monkeypatch.setattr(reading, "_open_records", lambda *_: records)
+    batches = list(reading.read_range(options, spark_schema(columns), piece))
     assert records.is_closed
     return pa.Table.from_batches(batches).to_pylist() if batches else []
 
@@ -105,24 +100,6 @@ def test_full_batches_are_handed_over_on_the_way(monkeypatch: pytest.MonkeyPatch
     assert [row["offset"] for row in found] == list(range(30))
 
 
-@pytest.mark.parametrize("codec", [0, 4])
-def test_batches_are_cut_by_their_bytes(monkeypatch: pytest.MonkeyPatch, codec: int) -> None:
-    """Large records would take the memory of Spark's JVM, a compressed batch of them at once."""
-    monkeypatch.setattr(reading, "BATCH_BYTES", 1000)
-    sizes = [10, 900, 900, 900, 5_000, 10, 10, 2_500]
-    builder = RecordBatchBuilder(codec, 0)
-    for size in sizes:
-        builder.append(0, None, bytes(size), [("h", b"x")])
-    records = Records({0: [chunk(builder.build(), next_offset=8)]})
-    monkeypatch.setattr(reading, "open_records", lambda *_: records)
-    schema = arrow_schema(("value", HEADERS))
-    piece = OffsetRange(PARTITION, 0, 8)
-    batches = list(reading.read_ranges(OPTIONS, Identity(), schema, [piece]))
-    assert [len(row["value"]) for batch in batches for row in batch.to_pylist()] == sizes
-    assert all(batch.nbytes <= 2000 or batch.num_rows == 1 for batch in batches)
-    assert len(batches) >= 5
-
-
 def test_aborted_transactions_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def of(producer: int, first: int, last: int) -> bytes:
         return plain(first, last, producer_id=producer, producer_epoch=0, is_transactional=True)
@@ -161,7 +138,7 @@ def test_missing_records_are_skipped_where_that_is_allowed(
         # The broker gives whole batches: what was deleted comes along at their beginning.
         6: [chunk(plain(4, 8), next_offset=9)],
     }
-    options = ReadOptions(OPTIONS.selection, OPTIONS.client, fail_on_data_loss=False)
+    options = SourceOptions(OPTIONS.selection, OPTIONS.client, fail_on_data_loss=False)
     piece = OffsetRange(PARTITION, 0, 9)
     found = rows(monkeypatch, Records(chunks), piece, options=options)
     assert [row["offset"] for row in found] == expected

@@ -1,0 +1,352 @@
+"""`odradek.Cluster`: several brokers inside the process that uses them, on one clock.
+
+They share one memory of metadata instead of a ZooKeeper, and replicate over real sockets with
+the requests that brokers of several machines would send. All run on one event loop, in a thread
+of its own with `with`, on the running loop with `async with`. Faults come on command: brokers
+stop, die and come back, and the network between two of them is cut.
+
+The records of each broker lie in a folder of its own, which outlives the broker and goes with
+the cluster. Nothing is forced to the disk: what is tried here is replication, not power cuts.
+"""
+
+import os
+from collections.abc import Coroutine, Mapping, Sequence
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Any, Final, TypeVar
+
+from odradek.background import InlineBackground
+from odradek.clock import Clock, SystemClock
+from odradek.config import BrokerConfig
+from odradek.controller import CreatableTopic
+from odradek.errors import BrokerError, ErrorCode
+from odradek.metadata.embedded import SharedMetadata
+from odradek.metadata.image import PartitionImage
+from odradek.model import TopicPartition
+from odradek.purgatory import WaitingOperation
+from odradek.server.broker import BrokerServer
+from odradek.server.in_process import TEST_DEFAULTS, LoopThread, setting_text
+from odradek.server.links import Links
+
+T = TypeVar("T")
+
+_USUAL_REPLICAS: Final = 3
+
+
+class ClusterBroker:
+    """One broker of a `Cluster`: stopped and started alone, it keeps its port and its records."""
+
+    def __init__(self, cluster: "Cluster", broker_id: int, settings: Mapping[str, str]) -> None:
+        self.id: Final = broker_id
+        self._cluster: Final = cluster
+        self._settings: Final = dict(settings)
+        self._server: BrokerServer | None = None
+
+    def __repr__(self) -> str:
+        state = "stopped" if self._server is None else self.bootstrap_servers
+        return f"<broker {self.id} of a cluster, {state}>"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the broker has been started, and neither stopped nor killed since."""
+        return self._server is not None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port` of this broker alone."""
+        return self.server.bootstrap_servers
+
+    @property
+    def server(self) -> BrokerServer:
+        """The running broker, for who looks deeper.
+
+        Raises:
+            RuntimeError: it does not run.
+        """
+        if self._server is None:
+            raise RuntimeError(f"broker {self.id} is not running")
+        return self._server
+
+    def start(self) -> None:
+        """Starts the broker again."""
+        self._cluster.run(self.start_async())
+
+    def stop(self) -> None:
+        """Stops the broker in good order: others take over first."""
+        self._cluster.run(self.stop_async())
+
+    def kill(self) -> None:
+        """Ends the broker where it stands, as `kill -9` would. The others notice at once."""
+        self._cluster.run(self.kill_async())
+
+    async def start_async(self) -> None:
+        """`start` on the running loop."""
+        if self._server is not None:
+            return
+        server = self._cluster.make_server(self._settings)
+        await server.start()
+        self._server = server
+        # It comes back where clients have learnt to find it.
+        self._settings["listeners"] = f"PLAINTEXT://{server.bootstrap_servers}"
+
+    async def stop_async(self) -> None:
+        """`stop` on the running loop."""
+        server, self._server = self._server, None
+        if server is not None:
+            await server.stop()
+
+    async def kill_async(self) -> None:
+        """`kill` on the running loop."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.halt(f"broker {self.id} was killed")
+            await server.stop()
+
+
+class Cluster:
+    """Brokers 1 to `brokers` in this process.
+
+    `config` holds settings of every broker under Kafka's names. Internal topics and topics
+    that are made without a number get three replicas, or as many as there are brokers.
+
+    Raises:
+        ValueError: a setting is illegal, or there is to be no broker.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 3,
+        clock: Clock | None = None,
+        config: Mapping[str, object] = {},
+        racks: Sequence[str] = (),
+    ) -> None:
+        if brokers < 1:
+            raise ValueError(f"a cluster has at least one broker, not {brokers}")
+        replicas = str(min(_USUAL_REPLICAS, brokers))
+        self._clock: Clock = clock if clock is not None else SystemClock()
+        self._shared = SharedMetadata(InlineBackground(), os.urandom)
+        self._links = Links()
+        self._thread: LoopThread | None = None
+        self._temporary: TemporaryDirectory[str] | None = None
+        common = {
+            **TEST_DEFAULTS,
+            "default.replication.factor": replicas,
+            "offsets.topic.replication.factor": replicas,
+            "transaction.state.log.replication.factor": replicas,
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            **{name: setting_text(value) for name, value in config.items()},
+        }
+        self.brokers: Final = [
+            ClusterBroker(self, broker_id, {**common, **_identity(broker_id, racks)})
+            for broker_id in range(1, brokers + 1)
+        ]
+        BrokerConfig({**common, **_identity(1, racks)})  # a mistake is told where it was made
+
+    # --- its life -----------------------------------------------------------------------------
+
+    def start(self) -> "Cluster":
+        """Starts all brokers on a thread of their own; returns when all can serve.
+
+        Raises:
+            StartError: one of them cannot be started; none runs then.
+        """
+        assert self._thread is None, "the cluster runs already"
+        self._thread = LoopThread()
+        try:
+            self.run(self.start_async())
+        except BaseException:
+            self._end_thread()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Stops all brokers and their thread. Stopping what does not run does nothing."""
+        if self._thread is None:
+            return
+        try:
+            self.run(self.stop_async())
+        finally:
+            self._end_thread()
+
+    async def start_async(self) -> "Cluster":
+        """`start` on the running loop."""
+        self._temporary = TemporaryDirectory(prefix="odradek-", ignore_cleanup_errors=True)
+        try:
+            for broker in self.brokers:
+                await broker.start_async()
+        except BaseException:
+            await self.stop_async()
+            raise
+        return self
+
+    async def stop_async(self) -> None:
+        """`stop` on the running loop."""
+        for broker in self.brokers:
+            await broker.stop_async()
+        temporary, self._temporary = self._temporary, None
+        if temporary is not None:
+            temporary.cleanup()
+
+    def __enter__(self) -> "Cluster":
+        return self.start()
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> "Cluster":
+        return await self.start_async()
+
+    async def __aexit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.stop_async()
+
+    # --- what a test asks for -----------------------------------------------------------------
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port` of every broker that runs, separated by commas."""
+        return ",".join(each.bootstrap_servers for each in self.brokers if each.is_running)
+
+    def broker(self, broker_id: int) -> ClusterBroker:
+        """The broker of that id.
+
+        Raises:
+            ValueError: there is none.
+        """
+        if not 1 <= broker_id <= len(self.brokers):
+            raise ValueError(f"there is no broker {broker_id}, only 1 to {len(self.brokers)}")
+        return self.brokers[broker_id - 1]
+
+    @property
+    def controller(self) -> ClusterBroker | None:
+        """The broker that is the controller now."""
+        controller_id = self._shared.image.controller_id
+        return self.broker(controller_id) if controller_id > 0 else None
+
+    def partition_state(self, topic: str, partition: int) -> PartitionImage:
+        """Leader, epochs, replicas and ISR of a partition as the metadata has them.
+
+        Raises:
+            KeyError: there is no such partition.
+        """
+        found = self._shared.image.partition(TopicPartition(topic, partition))
+        if found is None:
+            raise KeyError(f"{topic}-{partition}")
+        return found
+
+    def leader(self, topic: str, partition: int = 0) -> ClusterBroker | None:
+        """The broker that leads a partition; raises as `partition_state`."""
+        leader = self.partition_state(topic, partition).leader
+        return self.broker(leader) if leader > 0 else None
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        replication_factor: int = -1,
+        config: Mapping[str, object] | None = None,
+    ) -> None:
+        """Creates a topic; when this returns its leaders can be appended to.
+
+        Raises:
+            BrokerError: the topic exists already, or something about it is illegal.
+        """
+        self.run(self.create_topic_async(name, partitions, replication_factor, config))
+
+    async def create_topic_async(
+        self,
+        name: str,
+        partitions: int = 1,
+        replication_factor: int = -1,
+        config: Mapping[str, object] | None = None,
+    ) -> None:
+        """`create_topic` on the running loop."""
+        settings = {key: setting_text(value) for key, value in (config or {}).items()}
+        controller = self.controller
+        if controller is None:
+            raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, "no broker is running")
+        wish = CreatableTopic(name, partitions, replication_factor, configs=settings)
+        await controller.server.create(wish)
+
+    def kill(self, broker_id: int) -> None:
+        """Ends a broker where it stands; see `ClusterBroker.kill`."""
+        self.broker(broker_id).kill()
+
+    def partition(self, one: int, other: int) -> None:
+        """Cuts the network between two brokers: neither follows the other any more. Clients
+        and the metadata are still reached."""
+        for broker_id in (one, other):
+            self.broker(broker_id)
+
+        async def cut() -> None:
+            self._links.cut(one, other)
+
+        self.run(cut())
+
+    def heal(self) -> None:
+        """Undoes every `partition`."""
+
+        async def heal() -> None:
+            self._links.heal()
+
+        self.run(heal())
+
+    def expire_session(self, broker_id: int) -> None:
+        """Has the others take a running broker for dead, as when it was silent for too long; it
+        stops leading and registers again."""
+
+        async def expire() -> None:
+            self.broker(broker_id).server.store.expire()
+
+        self.run(expire())
+
+    def waiting(self) -> dict[int, list[WaitingOperation]]:
+        """What waits in each broker that runs, and for what; see `Broker.waiting`."""
+
+        async def ask() -> dict[int, list[WaitingOperation]]:
+            return {each.id: each.server.waiting() for each in self.brokers if each.is_running}
+
+        return self.run(ask())
+
+    # --- for its brokers ------------------------------------------------------------------------
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs a coroutine on the cluster's thread and waits for its outcome.
+
+        Raises:
+            RuntimeError: the cluster runs on the caller's loop, or not at all.
+        """
+        if self._thread is None:
+            work.close()
+            raise RuntimeError("the cluster has no thread of its own: use the ..._async methods")
+        return self._thread.run(work)
+
+    def make_server(self, settings: Mapping[str, str]) -> BrokerServer:
+        """A broker of this cluster, not yet started."""
+        assert self._temporary is not None, "the cluster does not run"
+        folder = os.path.join(self._temporary.name, f"broker-{settings['broker.id']}")
+        config = BrokerConfig({**settings, "log.dirs": folder})
+        return BrokerServer(
+            config, self._clock, ephemeral=True, shared=self._shared, links=self._links
+        )
+
+    def _end_thread(self) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.close()
+
+
+def _identity(broker_id: int, racks: Sequence[str]) -> dict[str, str]:
+    identity = {"broker.id": str(broker_id)}
+    if racks:
+        identity["broker.rack"] = racks[(broker_id - 1) % len(racks)]
+    return identity

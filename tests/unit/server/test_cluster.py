@@ -1,0 +1,198 @@
+"""`odradek.Cluster`: records survive the loss of a broker, and clients find the next leader."""
+
+import asyncio
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+import odradek
+from odradek.errors import BrokerError, ErrorCode
+
+FOREVER_S = 60
+
+
+def produce(cluster: odradek.Cluster, topic: str, *values: str) -> list[int]:
+    """Sends values to partition 0 with acks=all; the offsets that were acknowledged."""
+    offsets: list[int] = []
+
+    def delivered(error: object, message: object) -> None:
+        assert error is None, error
+        offsets.append(message.offset())  # type: ignore[attr-defined]
+
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
+    for value in values:
+        producer.produce(topic, value, partition=0, on_delivery=delivered)
+    assert producer.flush(FOREVER_S) == 0
+    return offsets
+
+
+def read(cluster: odradek.Cluster, topic: str, count: int, **settings: str) -> list[str]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": "readers",
+            "enable.auto.commit": False,
+            **{name.replace("_", "."): value for name, value in settings.items()},
+        }
+    )
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        messages = consumer.consume(count, FOREVER_S)
+        return [message.value().decode() for message in messages]
+    finally:
+        consumer.close()
+
+
+def roles(cluster: odradek.Cluster, topic: str) -> tuple[int, ...]:
+    """The ids of the replicas, the leader's first."""
+    state = cluster.partition_state(topic, 0)
+    return (state.leader, *(each for each in state.replicas if each != state.leader))
+
+
+def until(cluster: odradek.Cluster, topic: str, *isr: int) -> None:
+    """Waits for an ISR to be what is expected: followers come back in their own time."""
+
+    async def wait() -> None:
+        async with asyncio.timeout(FOREVER_S):
+            while set(cluster.partition_state(topic, 0).isr) != set(isr):
+                await asyncio.sleep(0.01)
+
+    cluster.run(wait())
+
+
+def test_what_all_replicas_acknowledged_outlives_the_leader() -> None:
+    """The very point of replication."""
+    with odradek.Cluster(3) as cluster:
+        cluster.create_topic("a", config={"min.insync.replicas": 2})
+        assert produce(cluster, "a", "one", "two") == [0, 1]
+        assert set(cluster.partition_state("a", 0).isr) == {1, 2, 3}
+        leader, second, third = roles(cluster, "a")
+        cluster.kill(leader)
+        after = cluster.partition_state("a", 0)
+        assert (after.leader, after.leader_epoch, after.isr) == (second, 1, (second, third))
+        assert produce(cluster, "a", "three") == [2]
+        assert read(cluster, "a", 3) == ["one", "two", "three"]
+
+
+def test_a_broker_that_comes_back_catches_up_and_leads_again() -> None:
+    """A replica that stays behind for ever is none."""
+    with odradek.Cluster(3) as cluster:
+        cluster.create_topic("a")
+        produce(cluster, "a", "one")
+        first, *others = roles(cluster, "a")
+        cluster.kill(first)
+        produce(cluster, "a", "two")
+        cluster.broker(first).start()
+        until(cluster, "a", 1, 2, 3)
+        for broker_id in others:
+            cluster.broker(broker_id).stop()
+        assert cluster.partition_state("a", 0).leader == first
+        assert read(cluster, "a", 2) == ["one", "two"]
+
+
+def test_a_stop_in_good_order_hands_over_first() -> None:
+    """A rolling restart would be a row of failures."""
+    with odradek.Cluster(2) as cluster:
+        cluster.create_topic("a")
+        produce(cluster, "a", "one")
+        controller = cluster.controller
+        assert controller is not None
+        controller.stop()
+        assert cluster.partition_state("a", 0).leader == 2
+        successor = cluster.controller
+        assert successor is not None
+        assert successor.id == 2
+        assert produce(cluster, "a", "two") == [1]
+
+
+def test_a_follower_that_is_cut_off_leaves_the_isr_and_joins_again() -> None:
+    """acks=all would wait for it as long as it is away."""
+    config = {"replica.lag.time.max.ms": 500, "replica.fetch.wait.max.ms": 100}
+    with odradek.Cluster(3, config={**config, "replica.fetch.backoff.ms": 50}) as cluster:
+        cluster.create_topic("a")
+        leader, second, third = roles(cluster, "a")
+        cluster.partition(leader, third)
+        assert produce(cluster, "a", "one") == [0]
+        assert set(cluster.partition_state("a", 0).isr) == {leader, second}
+        cluster.heal()
+        until(cluster, "a", 1, 2, 3)
+
+
+def test_groups_go_on_when_their_coordinator_dies() -> None:
+    """A consumer would lose its place with a broker."""
+    with odradek.Cluster(3) as cluster:
+        cluster.create_topic("a")
+        produce(cluster, "a", "one", "two")
+        settings = {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": "g",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+        consumer = Consumer(settings)
+        consumer.subscribe(["a"])
+        (message,) = consumer.consume(1, FOREVER_S)
+        consumer.commit(message, asynchronous=False)
+        coordinator = cluster.leader("__consumer_offsets", 3)  # of "g", as Kafka computes it
+        assert coordinator is not None
+        coordinator.kill()
+        (committed,) = consumer.committed([TopicPartition("a", 0)], FOREVER_S)
+        consumer.close()
+        assert committed.offset == 1
+
+
+def test_a_broker_taken_for_dead_leads_nothing_until_it_is_back() -> None:
+    """Two leaders would acknowledge different records for one offset."""
+    with odradek.Cluster(2) as cluster:
+        cluster.create_topic("a")
+        produce(cluster, "a", "one")
+        leader, other = roles(cluster, "a")
+        cluster.expire_session(leader)
+        assert cluster.partition_state("a", 0).leader == other
+        assert produce(cluster, "a", "two") == [1]
+        until(cluster, "a", 1, 2)
+
+
+def test_a_follower_has_what_its_leader_acknowledged() -> None:
+    """Else nothing would be left when the leader goes."""
+    with odradek.Cluster(2) as cluster:
+        cluster.create_topic("a")
+        produce(cluster, "a", "one")
+        follower = cluster.broker(roles(cluster, "a")[1]).server.replicas
+        (partition,) = follower.partitions()
+        assert not partition.is_leader
+        assert partition.log is not None
+        assert partition.log.log_end_offset == 1
+
+
+def test_mistakes_are_told_where_they_are_made() -> None:
+    """And not as a traceback from inside."""
+    with pytest.raises(ValueError, match="at least one broker"):
+        odradek.Cluster(0)
+    with pytest.raises(ValueError, match=r"num\.partitions"):
+        odradek.Cluster(config={"num.partitions": "x"})
+    cluster = odradek.Cluster(2)
+    with pytest.raises(RuntimeError, match="no thread of its own"):
+        cluster.create_topic("a")
+    with cluster:
+        with pytest.raises(ValueError, match="there is no broker 3, only 1 to 2"):
+            cluster.kill(3)
+        with pytest.raises(BrokerError) as refused:
+            cluster.create_topic("a", replication_factor=3)
+        assert refused.value.code is ErrorCode.INVALID_REPLICATION_FACTOR
+        cluster.kill(2)
+        cluster.kill(2)
+        assert not cluster.broker(2).is_running
+
+
+def test_on_the_running_loop() -> None:
+    """Where a test is a coroutine, there is no second thread."""
+
+    async def main() -> None:
+        async with odradek.Cluster(2) as cluster:
+            await cluster.create_topic_async("a", 2)
+            leader, other = roles(cluster, "a")
+            await cluster.broker(leader).stop_async()
+            assert cluster.partition_state("a", 0).leader == other
+
+    asyncio.run(main())
