@@ -85,6 +85,7 @@ NATIVE_MODULES = [
     "src/odradek/network/connection.py",
     "src/odradek/network/receive_buffers.py",
     "src/odradek/network/request_memory.py",
+    "src/odradek/network/response_memory.py",
     "src/odradek/network/socket_protocol.py",
     "src/odradek/protocol/exchange.py",
     "src/odradek/protocol/fetch.py",

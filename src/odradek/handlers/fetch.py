@@ -60,9 +60,10 @@ def handle(context: HandlerContext, request: Request) -> None:
         fail(request, fetch_context.error_code)
         return
     reply = _FetchReply(context, request, body.replica_id >= 0, fetch_context)
-    params = _params(context, body, version)
+    params = _params(context, body, version, exchange.answer_bytes())
     parked = context.replicas.fetch_messages(params, reply.infos, request.guard(reply.on_fetched))
-    if parked is not None:
+    if parked is not None and not parked.is_completed:
+        reply.is_parked = True
         context.parked_fetches.park(exchange.connection_id, parked)
 
 
@@ -71,13 +72,16 @@ def fail(request: Request, code: ErrorCode) -> None:
     _send(request, FetchResponse([], code))
 
 
-def _params(context: HandlerContext, body: FetchRequest, version: int) -> FetchParams:
+def _params(
+    context: HandlerContext, body: FetchRequest, version: int, answer_bytes: int
+) -> FetchParams:
     replica_id = body.replica_id
     return FetchParams(
         replica_id,
         body.max_wait_ms,
         min(body.min_bytes, body.max_bytes),
-        min(body.max_bytes, context.config.fetch_max_bytes),
+        # With nothing left it is one batch: what the protocol gives at least.
+        min(body.max_bytes, context.config.fetch_max_bytes, answer_bytes),
         body.isolation_level,
         replica_epoch=body.replica_epoch,
         # Newer consumers know how to find another replica when this one is behind.
@@ -102,6 +106,7 @@ class _FetchReply:
         fetch_context: FetchContext,
     ) -> None:
         self.infos: list[FetchInfo] = []
+        self.is_parked = False
         self._context = context
         self._request = request
         self._from_follower = from_follower
@@ -116,6 +121,8 @@ class _FetchReply:
 
     def on_fetched(self, results: list[FetchResult]) -> None:
         """Answers with what was read."""
+        if self.is_parked:
+            self._context.parked_fetches.answered(self._request.exchange.connection_id)
         leaders = CurrentLeaders(self._context.metadata.image, self._request.exchange.listener_name)
         version = self._request.api_version
         answers: list[FetchPartitionResponse] = []

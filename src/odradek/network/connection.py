@@ -14,7 +14,8 @@ The rules that keep memory bounded:
 - memory that an exchange still owns is not written to (`Exchange` says until when): the
   connection receives behind it, and when the tail is full it stops reading. Once all frames are
   released the buffer goes back, however long the answers take;
-- a connection whose answers pile up in the transport handles nothing until they are drained.
+- a connection whose answers pile up in the transport handles nothing until they are drained,
+  and all connections that do not read share a budget (`ResponseMemory`).
 
 `Connection` is the state machine; it is compiled, so that a small request costs about a
 microsecond here. It knows neither asyncio nor sockets: `socket_protocol.py` is the shell.
@@ -30,6 +31,7 @@ from odradek.clock import Clock
 from odradek.network.log_limit import LimitedLog
 from odradek.network.receive_buffers import READ_BUFFER_BYTES, BufferPool, ReceiveBuffer
 from odradek.network.request_memory import RequestMemory
+from odradek.network.response_memory import ResponseMemory
 from odradek.protocol.exchange import Exchange, RequestHandler
 from odradek.protocol.framing import SIZE_BYTES, encode_size, frame_size
 from odradek.protocol.primitives import Buffer, ProtocolError
@@ -63,6 +65,10 @@ class Transport(Protocol):
         """Undoes `pause_reading`."""
         ...
 
+    def get_write_buffer_size(self) -> int:
+        """How many bytes are written and have not left."""
+        ...
+
     def close(self) -> None:
         """Closes when everything written has left."""
         ...
@@ -83,6 +89,7 @@ class ConnectionContext:
         clock: Clock,
         buffers: BufferPool,
         memory: RequestMemory,
+        answers: ResponseMemory,
         frame_max_bytes: int,
         call_soon: Callable[[Callable[[], None]], object],
         timer: Timer,
@@ -93,6 +100,7 @@ class ConnectionContext:
         self.clock = clock
         self.buffers = buffers
         self.memory = memory
+        self.answers = answers
         self.frame_max_bytes = frame_max_bytes
         self.call_soon = call_soon
         self.timer = timer
@@ -133,6 +141,10 @@ class SocketExchange(Exchange):
         """Closes the connection after the answers given so far."""
         self._finish()
         self.connection.close()
+
+    def answer_bytes(self) -> int:
+        """What the broker's memory has left for answers."""
+        return self.connection.context.answers.left_bytes
 
     def throttle(self, throttle_time_ms: int) -> None:
         """Has the connection handle nothing for so long."""
@@ -216,10 +228,12 @@ class Connection:
     def pause_writing(self) -> None:
         """The transport holds more than it likes: answers nothing more for now."""
         self._stalls |= WRITE_FULL
+        self.context.answers.owe(self, self._transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
         """The transport has drained; goes on with what was received meanwhile."""
         self._stalls &= ~WRITE_FULL
+        self.context.answers.paid(self)
         self._resume_soon()
 
     def connection_lost(self) -> None:
@@ -235,12 +249,22 @@ class Connection:
             self._memory.release(charged_bytes)
         if self._throttle is not None:
             self._throttle.cancel()
+        if self._stalls & WRITE_FULL:
+            self.context.answers.paid(self)
         if self._frames_owned == 0:
             self._release_buffer()
         # Else it is not given back: an exchange that waits will still look at its frame.
         self._receive = None
         self._out = []
         self.context.handler.connection_closed(self.connection_id)
+
+    def unread_bytes(self) -> int:
+        """What was answered and has not been taken by the client yet."""
+        return self._transport.get_write_buffer_size()
+
+    def drop(self) -> None:
+        """Ends the connection at once, unread answers with it."""
+        self._transport.abort()
 
     @property
     def idle(self) -> bool:
@@ -434,6 +458,9 @@ class Connection:
             self._out = []
             self._out_bytes = 0
             self._transport.writelines(out)
+            if self._stalls & WRITE_FULL:
+                # It was full before, or is so now: an answer that waited has come on top.
+                self.context.answers.owe(self, self._transport.get_write_buffer_size())
 
     # --- room for the next bytes ---------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from odradek.network.listener import Listener, ListenerError, SocketOptions
 from odradek.network.log_limit import LimitedLog
 from odradek.network.receive_buffers import BufferPool
 from odradek.network.request_memory import RequestMemory
+from odradek.network.response_memory import ResponseMemory
 from odradek.protocol.exchange import RequestHandler
 from odradek.timer import Timer
 
@@ -65,6 +66,11 @@ class SocketServer:
         )
         buffers = BufferPool()
         log = LimitedLog(logger, clock)
+        dropped = LimitedLog(logger, clock)
+        self.answers = ResponseMemory(
+            clock,
+            lambda size: dropped.warning(f"Dropped a client that left {size} bytes unread"),
+        )
         self._listeners = [
             Listener(
                 endpoint,
@@ -74,6 +80,7 @@ class SocketServer:
                     clock,
                     buffers,
                     self.request_memory,
+                    self.answers,
                     limits.frame_max_bytes,
                     loop.call_soon,
                     timer,

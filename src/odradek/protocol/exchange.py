@@ -65,6 +65,10 @@ class Exchange:
         """Lets the network have the frame's memory; doing so again does nothing."""
         self._frame = None
 
+    def answer_bytes(self) -> int:
+        """How large an answer there is memory for; who can be brief should keep to it."""
+        raise NotImplementedError
+
     def throttle(self, throttle_time_ms: int) -> None:
         """Mutes the connection: no further frame of it is handled for so long.
 

@@ -100,10 +100,12 @@ class DelayedFetch(DelayedOperation):
 
     def on_complete(self) -> None:
         """Reads everything as it is now and answers."""
-        on_done = self._on_done
+        on_done, self._on_done = self._on_done, None
+        awaited, self._awaited = self._awaited, []
+        # From here on nothing of the request is kept: lists of watchers hold what has completed
+        # until they are purged.
         if on_done is not None:
-            infos = [awaited.info for awaited in self._awaited]
-            on_done(self._replicas.read(self.params, infos))
+            on_done(self._replicas.read(self.params, [each.info for each in awaited]))
 
     def on_expiration(self) -> None:
         """Nothing besides the answer, which `on_complete` has given."""

@@ -50,10 +50,14 @@ class RecordingExchange(Exchange):
         self.closed = False
         self.is_silent = False
         self.throttled_ms = 0
+        self.answer_left_bytes = 1 << 40
 
     def send(self, buffers):
         assert self.sent is None
         self.sent = b"".join(bytes(buffer) for buffer in buffers)
+
+    def answer_bytes(self):
+        return self.answer_left_bytes
 
     def throttle(self, throttle_time_ms):
         self.throttled_ms = throttle_time_ms

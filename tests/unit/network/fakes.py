@@ -8,6 +8,7 @@ from odradek.network.connection import Connection, ConnectionContext
 from odradek.network.log_limit import LimitedLog
 from odradek.network.receive_buffers import BufferPool
 from odradek.network.request_memory import RequestMemory
+from odradek.network.response_memory import ResponseMemory
 from odradek.protocol.exchange import Exchange, RequestHandler
 from odradek.timer import MockTimer
 
@@ -24,6 +25,7 @@ class FakeTransport:
         self.reading = True
         self.closed = False
         self.aborted = False
+        self.unread_bytes = 0
 
     @property
     def written(self) -> bytes:
@@ -32,6 +34,9 @@ class FakeTransport:
     def writelines(self, buffers: list[bytes]) -> None:
         assert not self.closed, "written after close"
         self.writes.append(b"".join(buffers))
+
+    def get_write_buffer_size(self) -> int:
+        return self.unread_bytes
 
     def pause_reading(self) -> None:
         assert self.reading, "paused twice"
@@ -109,6 +114,8 @@ class Harness:
         self.handler = FakeHandler()
         self.pool = BufferPool()
         self.memory = RequestMemory(request_memory_bytes)
+        self.dropped: list[int] = []
+        self.answers = ResponseMemory(self.clock, self.dropped.append, 1000, 30_000)
         self.soon: list[Callable[[], None]] = []
         self.context = ConnectionContext(
             self.handler,
@@ -116,6 +123,7 @@ class Harness:
             self.clock,
             self.pool,
             self.memory,
+            self.answers,
             frame_max_bytes,
             self.soon.append,
             self.timer,

@@ -3,9 +3,17 @@
 import pytest
 
 from odradek.errors import ErrorCode
-from odradek.protocol.fetch import FetchPartition, ForgottenTopic
+from odradek.protocol.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ForgottenTopic,
+    encode_fetch_request,
+)
 from odradek.records.compression import Compression
 from odradek.records.reader import iter_records
+
+FETCH = 1
 
 
 def values(answer):
@@ -254,3 +262,36 @@ def test_a_followers_session_takes_the_place_of_a_consumers(broker_with):
     assert follower.session_id > 0
     consumer = broker.fetch(FetchPartition(0, 0, 10), session_epoch=0)
     assert consumer.session_id == 0
+
+
+def test_with_little_memory_for_answers_it_is_brief(broker, batch):
+    """Ten thousand clients that do not read would be owed ten thousand full answers."""
+    broker.create("orders", 2)
+    for partition in (0, 1, 0, 1):
+        broker.produce(batch(b"v" * 1000), partition=partition)
+
+    def fetched(left_bytes):
+        asked = [FetchPartition(n, 0, 1 << 20) for n in (0, 1)]
+        request = FetchRequest(-1, 0, 1, [FetchTopic("orders", None, asked)], max_bytes=1 << 20)
+        body = b"".join(map(bytes, encode_fetch_request(request, 12)))
+        exchange = broker.cluster.exchange(FETCH, 12, body)
+        exchange.answer_left_bytes = left_bytes
+        broker.dispatcher.handle_frame(exchange)
+        answers = broker.fetched(exchange).topics[0].partitions
+        return sum(len(bytes(part)) for answer in answers for part in answer.records)
+
+    size_bytes = len(batch(b"v" * 1000))
+    assert fetched(1 << 20) == 4 * size_bytes
+    assert (fetched(1500), fetched(0)) == (1500, size_bytes)
+
+
+def test_an_answered_fetch_is_forgotten(broker, batch):
+    """Every connection would keep its last answer of up to 55 MiB until its next one."""
+    broker.create()
+    broker.send_fetch(FetchPartition(0, 0, 1000), max_wait_ms=500)
+    assert len(broker.context.parked_fetches) == 1
+    broker.produce(batch(b"a"))
+    assert len(broker.context.parked_fetches) == 0
+    broker.send_fetch(FetchPartition(0, 1, 1000), max_wait_ms=500)
+    broker.wait(500)
+    assert len(broker.context.parked_fetches) == 0
