@@ -43,7 +43,10 @@ class TransactionKey(NamedTuple):
 
 
 class TransactionValue(NamedTuple):
-    """Where a transactional id stands. `partitions` is None where no transaction is open."""
+    """Where a transactional id stands. `partitions` is None where no transaction is open.
+
+    `last_producer_epoch` is not stored: the epoch that a producer had which may ask again.
+    """
 
     producer_id: int
     producer_epoch: int
@@ -56,6 +59,7 @@ class TransactionValue(NamedTuple):
     next_producer_id: int = NO_PRODUCER_ID
     client_transaction_version: int = 0
     next_producer_epoch: int = NO_PRODUCER_EPOCH
+    last_producer_epoch: int = NO_PRODUCER_EPOCH
 
 
 def encode_transaction_key(key: TransactionKey) -> bytes:

@@ -1,0 +1,334 @@
+"""Who may do what with a transactional id, and which record that makes.
+
+A command looks at the id's value and either refuses or returns the value that comes next. Every
+answer is Kafka's, state by state. The commands of one id run one after another, so a command
+never meets a change that is under way; that an end is decided and its markers are not written yet
+is a state of its own, and answered CONCURRENT_TRANSACTIONS.
+
+A command that finds that it needs a producer id, which has to be fetched, answers None, and is
+run again with one.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from odradek.coordinator.records.record import CoordinatorRecord
+from odradek.coordinator.records.transaction_records import (
+    TransactionKey,
+    TransactionState,
+    TransactionValue,
+)
+from odradek.coordinator.runtime.runtime import CoordinatorResult
+from odradek.coordinator.transactions import transaction
+from odradek.coordinator.transactions.requests import (
+    AddPartitionsRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    ProducerAnswer,
+    ProducerIdAndEpoch,
+)
+from odradek.coordinator.transactions.states import STATE_NAMES, is_prepared, may_expire
+from odradek.errors import BrokerError, ErrorCode
+from odradek.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition, TransactionResult
+
+logger = logging.getLogger(__name__)
+
+R = TypeVar("R")
+
+OptionalAnswer = CoordinatorResult[ProducerAnswer | None]
+
+
+class TransactionCommands:
+    """What may be asked of the transactional ids of one partition."""
+
+    def __init__(self, transactions: Mapping[str, TransactionValue]) -> None:
+        self._transactions = transactions
+
+    # A producer takes an id over
+
+    def init_producer_id(
+        self, request: InitProducerIdRequest, version: int, now_ms: int, spare_id: int | None
+    ) -> OptionalAnswer:
+        """InitProducerId. An open transaction is aborted first, and the producer asks again.
+
+        Raises:
+            BrokerError: PRODUCER_FENCED or CONCURRENT_TRANSACTIONS.
+        """
+        value = self._transactions.get(request.transactional_id)
+        if value is None:
+            if spare_id is None:
+                return CoordinatorResult([], None)
+            value = transaction.created(spare_id, request.timeout_ms, now_ms)
+        _check_expected(value, request.expected)
+        if is_prepared(value.state):
+            raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        if value.state is TransactionState.ONGOING:
+            after = transaction.fenced(value, version, now_ms)
+            answer = ProducerAnswer(ErrorCode.CONCURRENT_TRANSACTIONS)
+            return _change(request.transactional_id, after, answer)
+        return self._hand_out(request, value, now_ms, spare_id)
+
+    def _hand_out(
+        self,
+        request: InitProducerIdRequest,
+        value: TransactionValue,
+        now_ms: int,
+        spare_id: int | None,
+    ) -> OptionalAnswer:
+        expected = request.expected
+        expected_epoch = None if expected is None else expected.producer_epoch
+        epoch = value.producer_epoch
+        if transaction.is_exhausted(epoch) and expected_epoch in (None, epoch):
+            if spare_id is None:
+                return CoordinatorResult([], None)
+            after = transaction.with_next_producer_id(
+                value, spare_id, request.timeout_ms, expected is not None, now_ms
+            )
+        else:
+            after = transaction.with_next_epoch(value, request.timeout_ms, expected_epoch, now_ms)
+        return _change(request.transactional_id, after, _answer(after))
+
+    # Partitions
+
+    def add_partitions(
+        self, request: AddPartitionsRequest, now_ms: int
+    ) -> CoordinatorResult[ErrorCode]:
+        """AddPartitionsToTxn and AddOffsetsToTxn.
+
+        Raises:
+            BrokerError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
+        """
+        value = self._of_producer(request.transactional_id, request.producer)
+        is_open = value.state is TransactionState.ONGOING
+        if is_open and set(value.partitions or ()).issuperset(request.partitions):
+            return CoordinatorResult([], ErrorCode.NONE)
+        after = transaction.with_partitions(
+            value, request.partitions, request.transaction_version, now_ms
+        )
+        return _change(request.transactional_id, after, ErrorCode.NONE)
+
+    def verify_partitions(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: Sequence[TopicPartition],
+    ) -> list[ErrorCode]:
+        """Which partitions belong to the open transaction of a producer.
+
+        Raises:
+            BrokerError: as `add_partitions`.
+        """
+        value = self._of_producer(transactional_id, producer)
+        known = set(value.partitions or ())
+        return [
+            ErrorCode.NONE if each in known else ErrorCode.TRANSACTION_ABORTABLE
+            for each in partitions
+        ]
+
+    def _of_producer(self, transactional_id: str, producer: ProducerIdAndEpoch) -> TransactionValue:
+        """An id that is in this producer's hands and not about to end."""
+        value = self._known(transactional_id)
+        if value.producer_id != producer.producer_id:
+            raise BrokerError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        if value.producer_epoch != producer.producer_epoch:
+            raise BrokerError(ErrorCode.PRODUCER_FENCED)
+        if is_prepared(value.state):
+            raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        return value
+
+    def _known(self, transactional_id: str) -> TransactionValue:
+        value = self._transactions.get(transactional_id)
+        if value is None:
+            raise BrokerError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        return value
+
+    # The end
+
+    def end(self, request: EndTxnRequest, now_ms: int, spare_id: int | None) -> OptionalAnswer:
+        """EndTxn, by the rules of the request's version of transactions.
+
+        Raises:
+            BrokerError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS or
+                INVALID_TXN_STATE.
+        """
+        value = self._known(request.transactional_id)
+        if request.transaction_version < transaction.EPOCH_BUMP_VERSION:
+            return _end_by_version_1(request, value, now_ms)
+        return _end_by_version_2(request, value, now_ms, spare_id)
+
+    def complete(self, transactional_id: str, now_ms: int) -> CoordinatorResult[None]:
+        """The markers of a transaction are written."""
+        value = self._transactions.get(transactional_id)
+        if value is None or not is_prepared(value.state):
+            return CoordinatorResult([], None)
+        return _change(transactional_id, transaction.completed(value, now_ms), None)
+
+    # Time
+
+    def abort_timed_out(
+        self, transactional_id: str, version: int, now_ms: int
+    ) -> CoordinatorResult[None]:
+        """Takes a transaction from a producer that has not ended it in time."""
+        value = self._transactions.get(transactional_id)
+        if value is None or not transaction.is_timed_out(value, now_ms):
+            return CoordinatorResult([], None)
+        logger.info(
+            "transactional id %s: its transaction has been open for %d ms and is aborted",
+            transactional_id,
+            now_ms - value.start_timestamp_ms,
+        )
+        return _change(transactional_id, transaction.fenced(value, version, now_ms), None)
+
+    def expired(self, now_ms: int, expiration_ms: int) -> list[str]:
+        """The ids that nobody has used for so long."""
+        return [
+            transactional_id
+            for transactional_id, value in self._transactions.items()
+            if _is_expired(value, now_ms, expiration_ms)
+        ]
+
+    def expire(
+        self, transactional_id: str, now_ms: int, expiration_ms: int
+    ) -> CoordinatorResult[None]:
+        """Forgets an id, unless somebody has used it meanwhile."""
+        value = self._transactions.get(transactional_id)
+        if value is None or not _is_expired(value, now_ms, expiration_ms):
+            return CoordinatorResult([], None)
+        return CoordinatorResult([CoordinatorRecord(TransactionKey(transactional_id), None)], None)
+
+
+def _is_expired(value: TransactionValue, now_ms: int, expiration_ms: int) -> bool:
+    return may_expire(value.state) and value.last_update_timestamp_ms <= now_ms - expiration_ms
+
+
+def _change(transactional_id: str, after: TransactionValue, response: R) -> CoordinatorResult[R]:
+    return CoordinatorResult([CoordinatorRecord(TransactionKey(transactional_id), after)], response)
+
+
+def _answer(value: TransactionValue) -> ProducerAnswer:
+    return ProducerAnswer(
+        ErrorCode.NONE, ProducerIdAndEpoch(value.producer_id, value.producer_epoch)
+    )
+
+
+def _check_expected(value: TransactionValue, expected: ProducerIdAndEpoch | None) -> None:
+    """Whether a producer that takes itself for somebody may still have the id.
+
+    Its epoch is looked at later. It may name the producer id before when that one's epochs are
+    used up, since it may not have heard of the new one; and whatever it likes when the id has
+    just been made, since then ours has been forgotten.
+    """
+    if expected is None or value.producer_epoch == NO_PRODUCER_EPOCH:
+        return
+    if expected.producer_id == value.producer_id:
+        return
+    was_used_up = transaction.is_exhausted(expected.producer_epoch)
+    if expected.producer_id != value.previous_producer_id or not was_used_up:
+        raise BrokerError(ErrorCode.PRODUCER_FENCED)
+
+
+def _end_by_version_1(
+    request: EndTxnRequest, value: TransactionValue, now_ms: int
+) -> OptionalAnswer:
+    """An end that leaves the epoch as it is; it is said again by saying it again."""
+    if value.producer_id != request.producer.producer_id:
+        raise BrokerError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    if value.producer_epoch != request.producer.producer_epoch:
+        raise BrokerError(ErrorCode.PRODUCER_FENCED)
+    if value.state is TransactionState.ONGOING:
+        after = transaction.ended(value, request.result, request.transaction_version, now_ms)
+        return _change(request.transactional_id, after, ProducerAnswer(ErrorCode.NONE))
+    if value.state is _completed_state(request.result):
+        return CoordinatorResult([], ProducerAnswer(ErrorCode.NONE))
+    raise _refused_end(request, value)
+
+
+def _end_by_version_2(
+    request: EndTxnRequest, value: TransactionValue, now_ms: int, spare_id: int | None
+) -> OptionalAnswer:
+    """An end that raises the epoch. Who names the epoch before says again what it has said.
+
+    A producer may abort without having added anything: it may not know whether its first write
+    was added before it failed.
+    """
+    is_retry = _is_retry(request, value)
+    _check_end_epoch(request, value, is_retry)
+    if value.state is not TransactionState.ONGOING:
+        if is_retry and value.state is _completed_state(request.result):
+            return CoordinatorResult([], _answer(value))
+        is_abort = request.result is TransactionResult.ABORT
+        if is_retry or not is_abort or is_prepared(value.state):
+            raise _refused_end(request, value)
+    next_id = NO_PRODUCER_ID
+    if transaction.is_exhausted(value.producer_epoch):
+        if spare_id is None:
+            return CoordinatorResult([], None)
+        next_id = spare_id
+    version = request.transaction_version
+    after = transaction.ended(value, request.result, version, now_ms, next_id)
+    seen = _answer(transaction.completed(after, now_ms))
+    return _change(request.transactional_id, after, seen)
+
+
+def _is_retry(request: EndTxnRequest, value: TransactionValue) -> bool:
+    producer = request.producer
+    was_raised = value.producer_epoch == producer.producer_epoch + 1
+    return was_raised or _was_rotated(producer, value)
+
+
+def _was_rotated(producer: ProducerIdAndEpoch, value: TransactionValue) -> bool:
+    """Whether the end before used up the epochs, so that the producer has got another id."""
+    return (
+        value.previous_producer_id == producer.producer_id
+        and producer.producer_epoch == transaction.MAX_EPOCH - 1
+        and value.producer_epoch == 0
+    )
+
+
+def _check_end_epoch(request: EndTxnRequest, value: TransactionValue, is_retry: bool) -> None:
+    producer = request.producer
+    if value.producer_id != producer.producer_id and not _was_rotated(producer, value):
+        raise BrokerError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    is_current = producer.producer_epoch == value.producer_epoch
+    if is_prepared(value.state):
+        is_valid = value.producer_epoch == producer.producer_epoch + 1
+    elif may_expire(value.state) and value.state is not TransactionState.EMPTY:
+        is_valid = is_retry or is_current
+    else:
+        is_valid = is_current
+    if not is_valid:
+        raise BrokerError(ErrorCode.PRODUCER_FENCED)
+
+
+def _completed_state(result: TransactionResult) -> TransactionState:
+    if result is TransactionResult.COMMIT:
+        return TransactionState.COMPLETE_COMMIT
+    return TransactionState.COMPLETE_ABORT
+
+
+def _prepared_state(result: TransactionResult) -> TransactionState:
+    if result is TransactionResult.COMMIT:
+        return TransactionState.PREPARE_COMMIT
+    return TransactionState.PREPARE_ABORT
+
+
+def _refused_end(request: EndTxnRequest, value: TransactionValue) -> BrokerError:
+    """Why a transaction cannot end so: it is ending so already, or cannot at all."""
+    if value.state is _prepared_state(request.result):
+        return BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
+    logger.info(
+        "transactional id %s: %s is refused, it is %s",
+        request.transactional_id,
+        request.result.name.lower(),
+        STATE_NAMES[value.state],
+    )
+    return BrokerError(ErrorCode.INVALID_TXN_STATE)
+
+
+def partitions_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Partitions as answers name them."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(partition)
+    return topics

@@ -1,0 +1,242 @@
+"""End markers on their way: a decided transaction is over when each of its partitions has one.
+
+The decision is stored before the first marker is written, and cannot be taken back; so markers
+are sent until they are written. Nobody's request waits for them: EndTxn is answered when the
+decision is stored. What waits is a `DelayedMarkers`, so that `Broker.waiting()` can say which
+partitions a transaction wants.
+
+A partition that is gone needs no marker. One that has seen a later epoch of the producer has
+been decided before. Whatever else a leader answers is tried again after a while.
+"""
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, final
+
+from mypy_extensions import mypyc_attr
+
+from odradek.coordinator.records.transaction_records import TransactionState, TransactionValue
+from odradek.errors import ErrorCode
+from odradek.model import TopicPartition, TransactionResult
+from odradek.purgatory import DelayedOperation, DelayedOperationPurgatory
+
+logger = logging.getLogger(__name__)
+
+RETRY_MS: Final = 100
+"""How long it takes until leaders that could not write a marker are asked again."""
+_NEVER_MS: Final = 2**31 - 1
+_NAMED_PARTITIONS: Final = 3
+
+
+class EndMarker(NamedTuple):
+    """What the markers of one transaction say, and by which rules they are checked."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    result: TransactionResult
+    transaction_version: int
+
+
+OnMarked = Callable[[TopicPartition, ErrorCode], None]
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class MarkerWriter(ABC):
+    """The way to the leaders of partitions, wherever they are."""
+
+    @abstractmethod
+    def write(
+        self, marker: EndMarker, partitions: Sequence[TopicPartition], on_done: OnMarked
+    ) -> None:
+        """Writes a marker into each partition; `on_done` is called exactly once for each, maybe
+        before this returns.
+
+        UNKNOWN_TOPIC_OR_PARTITION is said only of what the metadata does not know either.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionalIdKey:
+    """The end of a transactional id's transaction is awaited here."""
+
+    transactional_id: str
+
+
+@final
+class DelayedMarkers(DelayedOperation):
+    """A transaction whose markers are not all written; its time-out is the next attempt."""
+
+    def __init__(self, ending: "EndingTransaction", delay_ms: int) -> None:
+        super().__init__(delay_ms)
+        self._ending = ending
+
+    def try_complete(self) -> bool:
+        """Over when every marker is written, or when it waits for something else by now."""
+        return not self._ending.waits_with(self) and self.force_complete()
+
+    def on_complete(self) -> None:
+        """Nothing: whoever wrote the last marker goes on."""
+
+    def on_expiration(self) -> None:
+        """Asks the leaders again."""
+        self._ending.on_retry_due(self)
+
+    def missing(self) -> str:
+        """Which partitions have no marker."""
+        return self._ending.missing()
+
+
+class EndingTransaction:
+    """One transaction between its decision and its last marker."""
+
+    def __init__(
+        self,
+        transactional_id: str,
+        marker: EndMarker,
+        partitions: Sequence[TopicPartition],
+        writer: MarkerWriter,
+        purgatory: DelayedOperationPurgatory,
+        on_ended: Callable[[str], None],
+    ) -> None:
+        self._key = TransactionalIdKey(transactional_id)
+        self._marker = marker
+        self._writer = writer
+        self._purgatory = purgatory
+        self._on_ended: Callable[[str], None] | None = on_ended
+        self._unmarked = dict.fromkeys(partitions)
+        self._asked: set[TopicPartition] = set()
+        self._wait: DelayedMarkers | None = None
+
+    def send(self) -> None:
+        """Asks the leaders of all partitions without a marker."""
+        partitions = list(self._unmarked)
+        self._asked = set(partitions)
+        if partitions:
+            self._writer.write(self._marker, partitions, self._on_marked)
+        self._go_on()
+
+    def drop(self) -> None:
+        """This coordinator has nothing to say any more."""
+        self._on_ended = None
+        self._await(None)
+
+    def waits_with(self, wait: DelayedMarkers) -> bool:
+        """Whether that is what the transaction waits with now."""
+        return self._wait is wait
+
+    def on_retry_due(self, wait: DelayedMarkers) -> None:
+        """The pause after a failed attempt is over."""
+        if self._wait is wait:
+            self._wait = None
+            self.send()
+
+    def missing(self) -> str:
+        """Which partitions have no marker, the first of them by name."""
+        names = [str(each) for each in list(self._unmarked)[:_NAMED_PARTITIONS]]
+        more = len(self._unmarked) - len(names)
+        return f"markers in {', '.join(names)}" + (f" and {more} more" if more > 0 else "")
+
+    def _on_marked(self, topic_partition: TopicPartition, code: ErrorCode) -> None:
+        is_last = self._asked == {topic_partition}
+        self._asked.discard(topic_partition)
+        if code in _DECIDED:
+            self._unmarked.pop(topic_partition, None)
+        if code is not ErrorCode.NONE:
+            self._log(topic_partition, code)
+        if is_last and self._wait is not None:
+            self._go_on()
+
+    def _log(self, topic_partition: TopicPartition, code: ErrorCode) -> None:
+        marker = self._marker
+        logger.info(
+            "transactional id %s: the %s marker of producer %d, epoch %d for %s: %s",
+            self._key.transactional_id,
+            marker.result.name.lower(),
+            marker.producer_id,
+            marker.producer_epoch,
+            topic_partition,
+            code.name,
+        )
+
+    def _go_on(self) -> None:
+        """Ends, waits for answers, or waits until it is time to ask again."""
+        if self._on_ended is None:
+            return
+        if self._unmarked:
+            self._await(DelayedMarkers(self, _NEVER_MS if self._asked else RETRY_MS))
+            return
+        on_ended, self._on_ended = self._on_ended, None
+        self._await(None)
+        on_ended(self._key.transactional_id)
+
+    def _await(self, wait: DelayedMarkers | None) -> None:
+        before, self._wait = self._wait, wait
+        if before is not None:
+            self._purgatory.check_and_complete(self._key, "markers")
+        if wait is not None:
+            self._purgatory.try_complete_else_watch(wait, [self._key])
+
+
+_DECIDED: Final = frozenset(
+    {
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    }
+)
+
+
+class MarkerSender:
+    """The ending transactions of one partition of the coordinator."""
+
+    def __init__(
+        self,
+        coordinator_epoch: int,
+        writer: MarkerWriter,
+        purgatory: DelayedOperationPurgatory,
+        on_ended: Callable[[str], None],
+    ) -> None:
+        self._coordinator_epoch = coordinator_epoch
+        self._writer = writer
+        self._purgatory = purgatory
+        self._on_ended = on_ended
+        self._ending: dict[str, EndingTransaction] = {}
+
+    def send(self, transactional_id: str, value: TransactionValue) -> None:
+        """Begins to send the markers of a decided transaction, unless that is under way."""
+        if transactional_id in self._ending:
+            return
+        ending = EndingTransaction(
+            transactional_id,
+            self._marker(value),
+            value.partitions or (),
+            self._writer,
+            self._purgatory,
+            self._finish,
+        )
+        self._ending[transactional_id] = ending
+        ending.send()
+
+    def drop_all(self) -> None:
+        """Another broker coordinates from now on."""
+        ending, self._ending = self._ending, {}
+        for each in ending.values():
+            each.drop()
+
+    def _finish(self, transactional_id: str) -> None:
+        del self._ending[transactional_id]
+        self._on_ended(transactional_id)
+
+    def _marker(self, value: TransactionValue) -> EndMarker:
+        is_commit = value.state is TransactionState.PREPARE_COMMIT
+        return EndMarker(
+            value.producer_id,
+            value.producer_epoch,
+            self._coordinator_epoch,
+            TransactionResult.COMMIT if is_commit else TransactionResult.ABORT,
+            value.client_transaction_version,
+        )

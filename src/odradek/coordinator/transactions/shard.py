@@ -1,0 +1,109 @@
+"""`TransactionShard`: the transactional ids of one partition of `__transaction_state`.
+
+Holds the values, which records replace, and the markers that are on their way because of them.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import cast
+
+from odradek.coordinator.records.record import CoordinatorRecord
+from odradek.coordinator.records.transaction_records import (
+    TransactionKey,
+    TransactionState,
+    TransactionValue,
+)
+from odradek.coordinator.runtime.runtime import CoordinatorShard
+from odradek.coordinator.transactions.commands import TransactionCommands
+from odradek.coordinator.transactions.markers import MarkerSender, MarkerWriter
+from odradek.coordinator.transactions.states import is_prepared
+from odradek.coordinator.transactions.transaction import is_timed_out
+from odradek.model import NO_PRODUCER_ID
+from odradek.purgatory import DelayedOperationPurgatory
+
+logger = logging.getLogger(__name__)
+
+
+class TransactionServices:
+    """What transactional ids need of the world, one for all partitions of a broker.
+
+    `defer` runs something at the loop's next turn; `on_ended` hears of an id whose markers are
+    all written.
+    """
+
+    def __init__(
+        self,
+        writer: MarkerWriter,
+        markers: DelayedOperationPurgatory,
+        defer: Callable[[Callable[[], None]], None],
+        on_ended: Callable[[str], None],
+    ) -> None:
+        self.writer = writer
+        self.markers = markers
+        self.defer = defer
+        self.on_ended = on_ended
+
+
+class TransactionShard(CoordinatorShard):
+    """One partition's transactional ids. Called on the broker's loop only.
+
+    `ongoing` are those with an open transaction, so that time-outs need not look at all.
+    """
+
+    def __init__(
+        self, partition: int, coordinator_epoch: int, services: TransactionServices
+    ) -> None:
+        self.partition = partition
+        self.transactions: dict[str, TransactionValue] = {}
+        self.ongoing: set[str] = set()
+        self.commands = TransactionCommands(self.transactions)
+        self._services = services
+        self._is_led = True
+        self._markers = MarkerSender(
+            coordinator_epoch, services.writer, services.markers, services.on_ended
+        )
+
+    def replay(self, record: CoordinatorRecord, producer_id: int = NO_PRODUCER_ID) -> None:
+        """See `CoordinatorShard`."""
+        transactional_id = cast(TransactionKey, record.key).transactional_id
+        value = cast(TransactionValue | None, record.value)
+        self.ongoing.discard(transactional_id)
+        if value is None or value.state is TransactionState.DEAD:
+            self.transactions.pop(transactional_id, None)
+            return
+        if value.state is TransactionState.PREPARE_EPOCH_FENCE:
+            # Nobody writes it. What it stands for is open, so its time-out shall end it.
+            logger.warning("transactional id %s is stored as being fenced", transactional_id)
+            value = value._replace(state=TransactionState.ONGOING)
+        self.transactions[transactional_id] = value
+        if value.state is TransactionState.ONGOING:
+            self.ongoing.add(transactional_id)
+
+    def on_loaded(self) -> None:
+        """Goes on with what was decided, once the change of metadata is through."""
+        prepared = [
+            transactional_id
+            for transactional_id, value in self.transactions.items()
+            if is_prepared(value.state)
+        ]
+        if prepared:
+            self._services.defer(lambda: self._send_all(prepared))
+
+    def on_unloaded(self) -> None:
+        """See `CoordinatorShard`."""
+        self._is_led = False
+        self._markers.drop_all()
+
+    def send_markers(self, transactional_id: str) -> None:
+        """Sends the markers of an id, if the end of its transaction is decided."""
+        value = self.transactions.get(transactional_id)
+        if value is not None and is_prepared(value.state) and self._is_led:
+            self._markers.send(transactional_id, value)
+
+    def timed_out(self, now_ms: int) -> list[str]:
+        """The ids whose transaction has been open for too long."""
+        return [each for each in self.ongoing if is_timed_out(self.transactions[each], now_ms)]
+
+    def _send_all(self, transactional_ids: list[str]) -> None:
+        for transactional_id in transactional_ids:
+            self.send_markers(transactional_id)

@@ -1,0 +1,189 @@
+"""What may become of a transactional id: functions from one of its values to the next.
+
+They decide epochs and ids, nothing else; who may ask for what is decided in `commands`. Each
+takes the step in the state table that it stands for. The value before is kept by whoever has it:
+values never change.
+
+With version 2 of transactions each end raises the epoch, so that what is late from one transaction
+cannot be taken for the next one's (KIP-890). With the versions before, an epoch lasts as long
+as the producer.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from odradek.coordinator.records.transaction_records import TransactionState, TransactionValue
+from odradek.coordinator.transactions.states import TransactionEvent, transition
+from odradek.errors import BrokerError, ErrorCode
+from odradek.model import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    TopicPartition,
+    TransactionResult,
+)
+
+MAX_EPOCH: Final = 0x7FFF
+EPOCH_BUMP_VERSION: Final = 2
+"""The version of transactions from which on every end raises the epoch."""
+NO_TIMEOUT_MS: Final = 0x7FFFFFFF
+"""A time-out that means: an outside coordinator decides, and nobody else."""
+
+
+def is_exhausted(epoch: int) -> bool:
+    """Whether a producer id has no epoch left to hand out; the last one is kept for fencing."""
+    return epoch >= MAX_EPOCH - 1
+
+
+def created(producer_id: int, timeout_ms: int, now_ms: int) -> TransactionValue:
+    """A transactional id that nobody had before; its first epoch is still to be handed out."""
+    return TransactionValue(
+        producer_id,
+        NO_PRODUCER_EPOCH,
+        timeout_ms,
+        TransactionState.EMPTY,
+        None,
+        now_ms,
+        NO_TIMESTAMP,
+    )
+
+
+def with_next_epoch(
+    value: TransactionValue, timeout_ms: int, expected_epoch: int | None, now_ms: int
+) -> TransactionValue:
+    """The id in the hands of a producer of the next epoch.
+
+    A producer that goes on after an error names the epoch that it expects. If that is the one
+    before, it asks again because it has not heard the answer: nothing is raised.
+
+    Raises:
+        BrokerError: PRODUCER_FENCED, the epoch that is expected is over.
+    """
+    epoch = value.producer_epoch
+    if expected_epoch is None:
+        epoch, last_epoch = epoch + 1, NO_PRODUCER_EPOCH
+    elif epoch in (NO_PRODUCER_EPOCH, expected_epoch):
+        epoch, last_epoch = epoch + 1, epoch
+    elif expected_epoch == value.last_producer_epoch:
+        last_epoch = value.last_producer_epoch
+    else:
+        raise BrokerError(ErrorCode.PRODUCER_FENCED)
+    return _initialized(value, value.producer_id, epoch, last_epoch, timeout_ms, now_ms)
+
+
+def with_next_producer_id(
+    value: TransactionValue, producer_id: int, timeout_ms: int, keeps_last: bool, now_ms: int
+) -> TransactionValue:
+    """The id with a new producer id, because the epochs of the old one are used up."""
+    last_epoch = value.producer_epoch if keeps_last else NO_PRODUCER_EPOCH
+    return _initialized(value, producer_id, 0, last_epoch, timeout_ms, now_ms)
+
+
+def _initialized(
+    value: TransactionValue,
+    producer_id: int,
+    epoch: int,
+    last_epoch: int,
+    timeout_ms: int,
+    now_ms: int,
+) -> TransactionValue:
+    return value._replace(
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        timeout_ms=timeout_ms,
+        state=transition(value.state, TransactionEvent.INITIALIZED),
+        partitions=None,
+        last_update_timestamp_ms=now_ms,
+        start_timestamp_ms=NO_TIMESTAMP,
+        previous_producer_id=value.producer_id,
+        last_producer_epoch=last_epoch,
+    )
+
+
+def with_partitions(
+    value: TransactionValue,
+    added: Iterable[TopicPartition],
+    client_version: int,
+    now_ms: int,
+) -> TransactionValue:
+    """The id with partitions added to its transaction, which begins if there is none."""
+    is_open = value.state is TransactionState.ONGOING
+    known = value.partitions or ()
+    present = set(known)
+    return value._replace(
+        state=transition(value.state, TransactionEvent.PARTITIONS_ADDED),
+        partitions=(*known, *(each for each in added if each not in present)),
+        last_update_timestamp_ms=now_ms,
+        start_timestamp_ms=value.start_timestamp_ms if is_open else now_ms,
+        previous_producer_id=value.producer_id,
+        client_transaction_version=client_version,
+    )
+
+
+def ended(
+    value: TransactionValue,
+    result: TransactionResult,
+    version: int,
+    now_ms: int,
+    next_producer_id: int = NO_PRODUCER_ID,
+) -> TransactionValue:
+    """The id with the end of its transaction decided.
+
+    From version 2 on a producer may abort without having added anything; then the transaction
+    begins and ends now.
+    """
+    is_commit = result is TransactionResult.COMMIT
+    event = TransactionEvent.COMMIT if is_commit else TransactionEvent.ABORT
+    epoch, last_epoch = value.producer_epoch, value.last_producer_epoch
+    if version >= EPOCH_BUMP_VERSION:
+        epoch, last_epoch = min(epoch + 1, MAX_EPOCH), epoch
+    begun = value.state in (TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE)
+    return value._replace(
+        producer_epoch=epoch,
+        state=transition(value.state, event),
+        partitions=value.partitions or (),
+        last_update_timestamp_ms=now_ms,
+        start_timestamp_ms=value.start_timestamp_ms if begun else now_ms,
+        previous_producer_id=value.producer_id,
+        next_producer_id=next_producer_id,
+        client_transaction_version=version if version >= EPOCH_BUMP_VERSION else 0,
+        last_producer_epoch=last_epoch,
+    )
+
+
+def fenced(value: TransactionValue, version: int, now_ms: int) -> TransactionValue:
+    """The id with its open transaction taken away: an epoch that no producer has, and abort.
+
+    The markers carry that epoch, so that from them on the partitions refuse the old producer.
+    """
+    taken = value._replace(state=transition(value.state, TransactionEvent.FENCED))
+    if version < EPOCH_BUMP_VERSION:
+        epoch = min(value.producer_epoch + 1, MAX_EPOCH)
+        taken = taken._replace(producer_epoch=epoch, last_producer_epoch=NO_PRODUCER_EPOCH)
+    return ended(taken, TransactionResult.ABORT, version, now_ms)
+
+
+def completed(value: TransactionValue, now_ms: int) -> TransactionValue:
+    """The id with the markers of its transaction written."""
+    rotates = (
+        value.client_transaction_version >= EPOCH_BUMP_VERSION
+        and value.next_producer_id != NO_PRODUCER_ID
+    )
+    return value._replace(
+        producer_id=value.next_producer_id if rotates else value.producer_id,
+        producer_epoch=0 if rotates else value.producer_epoch,
+        state=transition(value.state, TransactionEvent.MARKED),
+        partitions=(),
+        last_update_timestamp_ms=now_ms,
+        previous_producer_id=value.producer_id,
+        next_producer_id=NO_PRODUCER_ID,
+    )
+
+
+def is_timed_out(value: TransactionValue, now_ms: int) -> bool:
+    """Whether a transaction has been open for longer than its producer has allowed."""
+    return (
+        value.state is TransactionState.ONGOING
+        and value.timeout_ms != NO_TIMEOUT_MS
+        and value.start_timestamp_ms + value.timeout_ms < now_ms
+    )

@@ -1,0 +1,274 @@
+"""`TransactionCoordinator`: the facade that handlers speak to, and the upkeep of time.
+
+Runs commands on the shard of a transactional id, one after another for each id, fetches producer
+ids for those that need one, and lets markers follow every decision. Failures of the log are told
+as clients understand them.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from odradek.clock import Clock
+from odradek.config.broker import BrokerConfig
+from odradek.coordinator.modern.subscription_regex import matching_topics
+from odradek.coordinator.records.transaction_records import TransactionValue
+from odradek.coordinator.runtime.runtime import CoordinatorResult, CoordinatorRuntime
+from odradek.coordinator.transactions.requests import (
+    AddPartitionsRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    ListedTransaction,
+    ProducerAnswer,
+    ProducerIdAndEpoch,
+    TransactionFilter,
+)
+from odradek.coordinator.transactions.shard import TransactionShard
+from odradek.errors import BrokerError, ErrorCode
+from odradek.model import TopicPartition
+
+R = TypeVar("R")
+
+NextProducerId = Callable[[Callable[[int | BrokerError], None]], None]
+OnAnswer = Callable[[ProducerAnswer], None]
+OnCode = Callable[[ErrorCode], None]
+
+
+class TransactionCoordinator:
+    """The transactional ids that this broker coordinates. Called on the broker's loop only.
+
+    `transaction_version` is the cluster's version of transactions.
+    """
+
+    def __init__(
+        self,
+        runtime: CoordinatorRuntime[TransactionShard],
+        clock: Clock,
+        config: BrokerConfig,
+        next_producer_id: NextProducerId,
+        transaction_version: Callable[[], int],
+    ) -> None:
+        self._runtime = runtime
+        self._clock = clock
+        self._config = config
+        self._next_producer_id = next_producer_id
+        self._transaction_version = transaction_version
+
+    # Producers
+
+    def init_producer_id(self, request: InitProducerIdRequest, on_done: OnAnswer) -> None:
+        """InitProducerId with a transactional id."""
+        if not request.transactional_id:
+            on_done(ProducerAnswer(ErrorCode.INVALID_REQUEST))
+            return
+        if not 0 < request.timeout_ms <= self._config["transaction.max.timeout.ms"]:
+            on_done(ProducerAnswer(ErrorCode.INVALID_TRANSACTION_TIMEOUT))
+            return
+        self._run_with_id(
+            request.transactional_id,
+            lambda shard, spare_id: shard.commands.init_producer_id(
+                request, self._transaction_version(), self._clock.wall_ms(), spare_id
+            ),
+            on_done,
+        )
+
+    def end(self, request: EndTxnRequest, on_done: OnAnswer) -> None:
+        """EndTxn; answered when the decision is stored, before the markers are written."""
+        if not request.transactional_id:
+            on_done(ProducerAnswer(ErrorCode.INVALID_REQUEST))
+            return
+        self._run_with_id(
+            request.transactional_id,
+            lambda shard, spare_id: shard.commands.end(request, self._clock.wall_ms(), spare_id),
+            on_done,
+        )
+
+    def add_partitions(self, request: AddPartitionsRequest, on_done: OnCode) -> None:
+        """AddPartitionsToTxn and AddOffsetsToTxn."""
+        if not request.transactional_id:
+            on_done(ErrorCode.INVALID_REQUEST)
+            return
+        self._execute(
+            request.transactional_id,
+            lambda shard: shard.commands.add_partitions(request, self._clock.wall_ms()),
+            lambda outcome: on_done(outcome.code if isinstance(outcome, BrokerError) else outcome),
+        )
+
+    def verify_partitions(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: Sequence[TopicPartition],
+    ) -> list[ErrorCode]:
+        """AddPartitionsToTxn that only asks: one code for each partition."""
+        if not transactional_id:
+            return [ErrorCode.INVALID_REQUEST] * len(partitions)
+        try:
+            commands = self._shard(transactional_id).commands
+            return commands.verify_partitions(transactional_id, producer, partitions)
+        except BrokerError as error:
+            return [error.code] * len(partitions)
+
+    def _run_with_id(
+        self,
+        transactional_id: str,
+        command: Callable[[TransactionShard, int | None], CoordinatorResult[ProducerAnswer | None]],
+        on_done: OnAnswer,
+        spare_id: int | None = None,
+    ) -> None:
+        """Runs a command, again with a new producer id if it says that it needs one."""
+
+        def on_id(outcome: int | BrokerError) -> None:
+            if isinstance(outcome, BrokerError):
+                on_done(ProducerAnswer(outcome.code))
+            else:
+                self._run_with_id(transactional_id, command, on_done, outcome)
+
+        def on_outcome(outcome: ProducerAnswer | BrokerError | None) -> None:
+            if isinstance(outcome, BrokerError):
+                on_done(ProducerAnswer(outcome.code))
+            elif outcome is None:
+                self._next_producer_id(on_id)
+            else:
+                on_done(outcome)
+
+        self._execute(transactional_id, lambda shard: command(shard, spare_id), on_outcome)
+        self._send_markers(transactional_id)
+
+    # Markers
+
+    def _send_markers(self, transactional_id: str) -> None:
+        """Behind a command that may have decided an end, however late that is known."""
+
+        def command(shard: TransactionShard) -> CoordinatorResult[None]:
+            shard.send_markers(transactional_id)
+            return CoordinatorResult([], None)
+
+        self._execute(transactional_id, command, _ignore)
+
+    def on_markers_written(self, transactional_id: str) -> None:
+        """Every partition of a transaction has its marker."""
+        now_ms = self._clock.wall_ms()
+        self._execute(
+            transactional_id,
+            lambda shard: shard.commands.complete(transactional_id, now_ms),
+            _ignore,
+        )
+
+    # Time
+
+    def abort_timed_out(self) -> None:
+        """Ends the transactions that are open for too long; called from time to time."""
+        now_ms = self._clock.wall_ms()
+        for shard in self._runtime.shards():
+            for transactional_id in shard.timed_out(now_ms):
+                self._abort_timed_out(transactional_id, now_ms)
+
+    def _abort_timed_out(self, transactional_id: str, now_ms: int) -> None:
+        version = self._transaction_version()
+        self._execute(
+            transactional_id,
+            lambda shard: shard.commands.abort_timed_out(transactional_id, version, now_ms),
+            _ignore,
+        )
+        self._send_markers(transactional_id)
+
+    def expire_ids(self) -> None:
+        """Forgets the ids that nobody has used for long; called from time to time."""
+        now_ms = self._clock.wall_ms()
+        expiration_ms = self._config["transactional.id.expiration.ms"]
+        for shard in self._runtime.shards():
+            for transactional_id in shard.commands.expired(now_ms, expiration_ms):
+                self._expire(transactional_id, now_ms, expiration_ms)
+        self._runtime.flush()
+
+    def _expire(self, transactional_id: str, now_ms: int, expiration_ms: int) -> None:
+        self._runtime.execute(
+            transactional_id,
+            lambda shard: shard.commands.expire(transactional_id, now_ms, expiration_ms),
+            _ignore,
+            linger=True,
+            exclusive=True,
+        )
+
+    # Administration
+
+    def describe(self, transactional_id: str) -> TransactionValue:
+        """DescribeTransactions: one id.
+
+        Raises:
+            BrokerError: INVALID_REQUEST, TRANSACTIONAL_ID_NOT_FOUND, or this broker cannot
+                answer for the id.
+        """
+        if not transactional_id:
+            raise BrokerError(ErrorCode.INVALID_REQUEST)
+        value = self._shard(transactional_id).transactions.get(transactional_id)
+        if value is None:
+            raise BrokerError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+        return value
+
+    def list_transactions(self, wanted: TransactionFilter, pattern: str | None) -> list[ListedTransaction]:
+        """ListTransactions: the ids that are `wanted` and match the pattern as a whole.
+
+        Raises:
+            BrokerError: COORDINATOR_LOAD_IN_PROGRESS, the list would not be whole;
+                INVALID_REGULAR_EXPRESSION.
+        """
+        if self._runtime.is_loading:
+            raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        now_ms = self._clock.wall_ms()
+        found = [
+            ListedTransaction(transactional_id, value.producer_id, value.state)
+            for shard in self._runtime.shards()
+            for transactional_id, value in shard.transactions.items()
+            if wanted.admits(value, now_ms)
+        ]
+        if not pattern:
+            return found
+        names = matching_topics(pattern, [each.transactional_id for each in found])
+        return [each for each in found if each.transactional_id in names]
+
+    # The runtime
+
+    def _shard(self, transactional_id: str) -> TransactionShard:
+        try:
+            self._runtime.partition_of(transactional_id)
+        except BrokerError as error:
+            raise BrokerError(ErrorCode.NOT_COORDINATOR) from error
+        return self._runtime.shard(transactional_id)
+
+    def _execute(
+        self,
+        transactional_id: str,
+        command: Callable[[TransactionShard], CoordinatorResult[R]],
+        on_done: Callable[[R | BrokerError], None],
+    ) -> None:
+        def on_outcome(outcome: R | BrokerError) -> None:
+            on_done(_told(outcome) if isinstance(outcome, BrokerError) else outcome)
+
+        try:
+            self._runtime.partition_of(transactional_id)
+        except BrokerError:
+            # There is no topic: nobody coordinates anything.
+            on_done(BrokerError(ErrorCode.NOT_COORDINATOR))
+            return
+        self._runtime.execute(transactional_id, command, on_outcome, exclusive=True)
+
+
+def _ignore(_outcome: object) -> None:
+    """Upkeep looks again; what it could not write is as it was."""
+
+
+def _told(error: BrokerError) -> BrokerError:
+    return BrokerError(_TOLD_AS.get(error.code, error.code), error.message)
+
+
+_TOLD_AS: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
