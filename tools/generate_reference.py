@@ -23,6 +23,7 @@ from odradek.config import (  # noqa: E402 - the sources are found by the line a
 from odradek.config.group import GROUP_SYNONYMS  # noqa: E402
 from odradek.config.topic import BROKER_SYNONYMS  # noqa: E402
 from odradek.coordinator.classic.states import STATE_TEXTS, TRANSITIONS  # noqa: E402
+from odradek.coordinator.transactions import states as transaction_states_table  # noqa: E402
 from odradek.errors import ErrorCode  # noqa: E402
 from odradek.handlers.api import Api  # noqa: E402
 from odradek.handlers.table import API_TABLE  # noqa: E402
@@ -121,12 +122,35 @@ def _api(api: Api) -> str:
     return f"| {api.key} | {api.name} | {versions} | {need} | `{api.cost.value}` |"
 
 
+def transaction_states() -> str:
+    """The page of the states of a transactional id, with their diagram."""
+    names = transaction_states_table.STATE_NAMES
+    states = [
+        f"| {names[state]} | {text} |"
+        for state, text in transaction_states_table.STATE_TEXTS.items()
+    ]
+    steps = [
+        (names[before], event, names[after])
+        for (before, event), after in transaction_states_table.TRANSITIONS.items()
+    ]
+    edges = [f"    {before} --> {after} : {event}" for before, event, after in steps]
+    rows = [f"| {before} | {event} | {after} |" for before, event, after in steps]
+    return _page(
+        "States of a transactional id",
+        "Every transition that there is; anything else is a mistake and stops with an error.",
+        "\n".join(["```mermaid", "stateDiagram-v2", "    [*] --> Empty", *edges, "```"]),
+        "\n".join(["| state | meaning |", "|---|---|", *states]),
+        "\n".join(["| state | what happens | next state |", "|---|---|---|", *rows]),
+    )
+
+
 PAGES = {
     "apis.md": apis,
     "broker-settings.md": broker_settings,
     "topic-settings.md": topic_settings,
     "error-codes.md": error_codes,
     "group-states.md": group_states,
+    "transaction-states.md": transaction_states,
 }
 
 

@@ -54,6 +54,7 @@ class Group(ABC):
         group_instance_id: str | None,
         generation_or_epoch: int,
         api_version: int,
+        is_transactional: bool = False,
     ) -> None:
         """Checks that the sender may commit offsets.
 

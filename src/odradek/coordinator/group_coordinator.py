@@ -30,9 +30,11 @@ from odradek.coordinator.consumer.requests import (
 from odradek.coordinator.group import Group
 from odradek.coordinator.group_shard import GroupShard
 from odradek.coordinator.offsets.requests import FetchedOffsets, OffsetCommitRequest, TopicErrors
+from odradek.coordinator.runtime.batches import Producer
 from odradek.coordinator.runtime.runtime import CoordinatorRuntime
 from odradek.coordinator.runtime.shard import CoordinatorResult
 from odradek.errors import BrokerError, ErrorCode
+from odradek.model import TransactionResult
 
 logger = logging.getLogger(__name__)
 
@@ -189,6 +191,33 @@ class GroupCoordinator:
         """OffsetCommit; answered when the offsets are committed. May `linger` until `flush`."""
         commit = _OffsetCommit(request, self._clock.wall_ms(), on_done)
         self.runtime.execute(request.group_id, commit.run, commit.on_written, linger=linger)
+
+    def commit_offsets_in_transaction(
+        self,
+        request: OffsetCommitRequest,
+        producer: Producer,
+        on_done: Callable[[TopicErrors | BrokerError], None],
+    ) -> None:
+        """TxnOffsetCommit; answered when the offsets are in the log. They count once
+        `complete_transaction` says so."""
+        if not request.group_id:
+            on_done(BrokerError(ErrorCode.INVALID_GROUP_ID))
+            return
+        commit = _OffsetCommit(request, self._clock.wall_ms(), on_done)
+        self.runtime.execute_transactional(
+            request.group_id, producer, commit.run, commit.on_written
+        )
+
+    def complete_transaction(
+        self,
+        partition: int,
+        producer: Producer,
+        coordinator_epoch: int,
+        result: TransactionResult,
+        on_done: Callable[[BrokerError | None], None],
+    ) -> None:
+        """Writes an end marker; see the runtime. `on_done` is called once."""
+        self.runtime.complete_transaction(partition, producer, coordinator_epoch, result, on_done)
 
     def flush(self) -> None:
         """Appends the commits that linger."""

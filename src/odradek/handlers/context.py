@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from odradek.controller.controller import Controller
     from odradek.controller.producer_ids import ProducerIdManager
     from odradek.coordinator.group_coordinator import GroupCoordinator
+    from odradek.coordinator.transactions.markers import MarkerWriter
+    from odradek.coordinator.transactions.transaction_coordinator import TransactionCoordinator
     from odradek.handlers.before_append import BeforeAppend
     from odradek.handlers.fetch_sessions import FetchSessionCache
     from odradek.metadata.cache import MetadataCache
@@ -34,6 +36,8 @@ class HandlerContext:
     controller: "Controller"
     replicas: "ReplicaManager"
     groups: "GroupCoordinator"
+    transactions: "TransactionCoordinator"
+    markers: "MarkerWriter"
     producer_ids: "ProducerIdManager"
     fetch_sessions: "FetchSessionCache"
     log_manager: "LogManager"

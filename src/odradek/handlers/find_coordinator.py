@@ -1,9 +1,9 @@
-"""FindCoordinator (10), versions 0 to 6: which broker coordinates a group.
+"""FindCoordinator (10), versions 0 to 6: which broker coordinates a group or transactional id.
 
-Behaviour: the leader of the group's partition of `__consumer_offsets`. The topic is made when
-somebody first asks; where Kafka answers with an error and lets the client ask again, the answer
-here waits for the creation. Transactions and share groups are not served: they are answered
-with UNSUPPORTED_VERSION, which clients take for final, as they do for InitProducerId.
+Behaviour: the leader of the name's partition of `__consumer_offsets` or `__transaction_state`.
+The topic is made when somebody first asks; where Kafka answers with an error and lets the client
+ask again, the answer here waits for the creation. Share groups are not served: they are
+answered with UNSUPPORTED_VERSION, which clients take for final.
 
 Version notes: 1 adds the kind of key and error texts, 3 is flexible, 4 asks for many keys at
 once, 6 knows share groups.
@@ -16,7 +16,7 @@ from odradek.errors import ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
 from odradek.metadata.image import TopicImage
-from odradek.model import GROUP_METADATA_TOPIC
+from odradek.model import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 
 GROUP_KEY: Final = 0
 TRANSACTION_KEY: Final = 1
@@ -25,6 +25,7 @@ BATCH_VERSION: Final = 4
 SHARE_VERSION: Final = 6
 CREATION_TIMEOUT_MS: Final = 5_000
 
+_TOPICS: Final = {GROUP_KEY: GROUP_METADATA_TOPIC, TRANSACTION_KEY: TRANSACTION_STATE_TOPIC}
 _NOWHERE: Final[dict[str, object]] = {"node_id": -1, "host": "", "port": -1}
 
 
@@ -32,18 +33,17 @@ def handle(context: HandlerContext, request: Request) -> None:
     """Answers at once, or when the internal topic has been created."""
     body = request.body()
     kind = getattr(body, "key_type", GROUP_KEY)
-    if kind != GROUP_KEY:
-        known = kind == TRANSACTION_KEY or (
-            kind == SHARE_KEY and request.api_version >= SHARE_VERSION
-        )
+    topic = _TOPICS.get(kind)
+    if topic is None:
+        known = kind == SHARE_KEY and request.api_version >= SHARE_VERSION
         fail(request, ErrorCode.UNSUPPORTED_VERSION if known else ErrorCode.INVALID_REQUEST)
-    elif context.metadata.image.topic(GROUP_METADATA_TOPIC) is not None:
-        _answer_keys(context, request)
+    elif context.metadata.image.topic(topic) is not None:
+        _answer_keys(context, request, topic)
     else:
         context.controller.auto_create_topics(
-            [GROUP_METADATA_TOPIC],
+            [topic],
             CREATION_TIMEOUT_MS,
-            request.guard(lambda _results: _answer_keys(context, request)),
+            request.guard(lambda _results: _answer_keys(context, request, topic)),
         )
 
 
@@ -57,8 +57,8 @@ def _keys(body: Any, request: Request) -> list[str]:
     return list(body.coordinator_keys) if request.api_version >= BATCH_VERSION else [body.key]
 
 
-def _answer_keys(context: HandlerContext, request: Request) -> None:
-    topic = context.metadata.image.topic(GROUP_METADATA_TOPIC)
+def _answer_keys(context: HandlerContext, request: Request, name: str) -> None:
+    topic = context.metadata.image.topic(name)
     _answer(
         request,
         [
@@ -69,11 +69,11 @@ def _answer_keys(context: HandlerContext, request: Request) -> None:
 
 
 def _coordinator(
-    context: HandlerContext, topic: TopicImage | None, group_id: str, listener_name: str
+    context: HandlerContext, topic: TopicImage | None, key: str, listener_name: str
 ) -> dict[str, object]:
-    """Where the group's coordinator can be reached; nowhere while its partition has no leader."""
+    """Where the coordinator of a name can be reached; nowhere while its partition has no leader."""
     if topic is not None:
-        partition = topic.partitions[partition_for(group_id, len(topic.partitions))]
+        partition = topic.partitions[partition_for(key, len(topic.partitions))]
         broker = context.metadata.image.brokers.get(partition.leader)
         endpoint = None if broker is None else broker.endpoint(listener_name)
         if broker is not None and endpoint is not None:

@@ -1,31 +1,61 @@
-"""InitProducerId (22), versions 0 to 5: an id for an idempotent producer.
+"""InitProducerId (22), versions 0 to 5: an id for an idempotent or transactional producer.
 
-Behaviour: every call gets an id that nobody had before, with epoch 0; what the client says
-about an id it already has (from version 3) matters to transactions only, but must be whole.
+Without a transactional id every call gets an id that nobody had before, with epoch 0. With one
+the transaction coordinator answers: the id stays, the epoch is raised, and whoever had it before
+is fenced. What the client says of an id that it has already (from version 3) must be whole.
+An empty transactional id is INVALID_REQUEST, as with Kafka.
 
-Transactions are not served. A transactional id is answered with UNSUPPORTED_VERSION: every
-client takes that for final and says so at once, while COORDINATOR_NOT_AVAILABLE or
-NOT_COORDINATOR would let it look for a coordinator until it times out. An empty one is
-INVALID_REQUEST, as with Kafka.
+Version notes: 2 is flexible, 3 brings the producer's own id and epoch, 4 PRODUCER_FENCED.
 """
 
 from typing import Any, Final
 
+from odradek.coordinator.transactions.requests import (
+    InitProducerIdRequest,
+    ProducerAnswer,
+    ProducerIdAndEpoch,
+)
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
+from odradek.handlers.transaction_errors import as_known
 from odradek.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from odradek.protocol.messages import milliseconds
 
 FIRST_EPOCH: Final = 0
+PRODUCER_FENCED_VERSION: Final = 4
 
 
 def handle(context: HandlerContext, request: Request) -> None:
     """Answers at once while the block of ids lasts, else when a new one is there."""
-    error = _error(request.body())
-    if error is not ErrorCode.NONE:
-        fail(request, error)
-        return
+    body = request.body()
+    expected = _expected(body)
+    if (expected.producer_id == NO_PRODUCER_ID) != (expected.producer_epoch == NO_PRODUCER_EPOCH):
+        fail(request, ErrorCode.INVALID_REQUEST)
+    elif body.transactional_id is None:
+        _hand_out(context, request)
+    else:
+        has_id = expected.producer_id != NO_PRODUCER_ID
+        _initialize(context, request, body, expected if has_id else None)
 
+
+def fail(request: Request, code: ErrorCode) -> None:
+    """Answers with an error and no id."""
+    request.answer(
+        error_code=as_known(code, request.api_version, PRODUCER_FENCED_VERSION),
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=NO_PRODUCER_EPOCH,
+    )
+
+
+def _expected(body: Any) -> ProducerIdAndEpoch:
+    return ProducerIdAndEpoch(
+        getattr(body, "producer_id", NO_PRODUCER_ID),
+        getattr(body, "producer_epoch", NO_PRODUCER_EPOCH),
+    )
+
+
+def _hand_out(context: HandlerContext, request: Request) -> None:
     def on_id(outcome: int | BrokerError) -> None:
         if isinstance(outcome, BrokerError):
             fail(request, outcome.code)
@@ -35,17 +65,17 @@ def handle(context: HandlerContext, request: Request) -> None:
     context.producer_ids.next_id(request.guard(on_id))
 
 
-def fail(request: Request, code: ErrorCode) -> None:
-    """Answers with an error and no id."""
-    request.answer(error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH)
+def _initialize(
+    context: HandlerContext, request: Request, body: Any, expected: ProducerIdAndEpoch | None
+) -> None:
+    def on_done(answer: ProducerAnswer) -> None:
+        if answer.error_code is not ErrorCode.NONE:
+            fail(request, answer.error_code)
+            return
+        producer = answer.producer
+        request.answer(producer_id=producer.producer_id, producer_epoch=producer.producer_epoch)
 
-
-def _error(body: Any) -> ErrorCode:
-    if body.transactional_id is not None:
-        known = bool(body.transactional_id)
-        return ErrorCode.UNSUPPORTED_VERSION if known else ErrorCode.INVALID_REQUEST
-    producer_id = getattr(body, "producer_id", NO_PRODUCER_ID)
-    producer_epoch = getattr(body, "producer_epoch", NO_PRODUCER_EPOCH)
-    if (producer_id == NO_PRODUCER_ID) != (producer_epoch == NO_PRODUCER_EPOCH):
-        return ErrorCode.INVALID_REQUEST
-    return ErrorCode.NONE
+    timeout_ms = milliseconds(body.transaction_timeout)
+    context.transactions.init_producer_id(
+        InitProducerIdRequest(body.transactional_id, timeout_ms, expected), request.guard(on_done)
+    )

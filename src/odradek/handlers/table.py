@@ -14,6 +14,8 @@ from typing import Final, Protocol
 
 from odradek.errors import ErrorCode
 from odradek.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_configs,
     api_versions,
     consumer_group_describe,
@@ -29,7 +31,9 @@ from odradek.handlers import (
     describe_log_dirs,
     describe_producers,
     describe_topic_partitions,
+    describe_transactions,
     elect_leaders,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -39,6 +43,7 @@ from odradek.handlers import (
     leave_group,
     list_groups,
     list_offsets,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -46,6 +51,8 @@ from odradek.handlers import (
     offset_for_leader_epoch,
     produce,
     sync_group,
+    txn_offset_commit,
+    write_txn_markers,
 )
 from odradek.handlers.api import ANYBODY, Api, Cost, Permission
 from odradek.handlers.context import HandlerContext
@@ -81,6 +88,7 @@ def _row(
 _READ, _WRITE, _CREATE = AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE
 _DELETE, _ALTER, _DESCRIBE = AclOperation.DELETE, AclOperation.ALTER, AclOperation.DESCRIBE
 _DESCRIBE_CONFIGS, _ALTER_CONFIGS = AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS
+_CLUSTER_ACTION = AclOperation.CLUSTER_ACTION
 _TOPIC, _GROUP, _CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
 _TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
 _MUTATIONS = Cost.CONTROLLER_MUTATIONS
@@ -107,6 +115,11 @@ _ROWS: Final = (
     _row(21, "DeleteRecords", 0, 2, 2, delete_records, _DELETE, _TOPIC),
     _row(22, "InitProducerId", 0, 5, 2, init_producer_id, _WRITE, _TRANSACTIONAL_ID),
     _row(23, "OffsetForLeaderEpoch", 2, 4, 4, offset_for_leader_epoch, _DESCRIBE, _TOPIC),
+    _row(24, "AddPartitionsToTxn", 0, 5, 3, add_partitions_to_txn, _WRITE, _TRANSACTIONAL_ID),
+    _row(25, "AddOffsetsToTxn", 0, 4, 3, add_offsets_to_txn, _WRITE, _TRANSACTIONAL_ID),
+    _row(26, "EndTxn", 0, 5, 3, end_txn, _WRITE, _TRANSACTIONAL_ID),
+    _row(27, "WriteTxnMarkers", 1, 2, 1, write_txn_markers, _CLUSTER_ACTION, _CLUSTER),
+    _row(28, "TxnOffsetCommit", 0, 5, 3, txn_offset_commit, _WRITE, _TRANSACTIONAL_ID),
     _row(32, "DescribeConfigs", 1, 4, 4, describe_configs, _DESCRIBE_CONFIGS, _TOPIC),
     _row(33, "AlterConfigs", 0, 2, 2, alter_configs, _ALTER_CONFIGS, _TOPIC),
     _row(35, "DescribeLogDirs", 1, 4, 2, describe_log_dirs, _DESCRIBE, _CLUSTER),
@@ -117,6 +130,8 @@ _ROWS: Final = (
     _row(47, "OffsetDelete", 0, 0, 1, offset_delete, _DELETE, _GROUP),
     _row(60, "DescribeCluster", 0, 2, 0, describe_cluster, _DESCRIBE, _CLUSTER),
     _row(61, "DescribeProducers", 0, 0, 0, describe_producers, _READ, _TOPIC),
+    _row(65, "DescribeTransactions", 0, 0, 0, describe_transactions, _DESCRIBE, _TRANSACTIONAL_ID),
+    _row(66, "ListTransactions", 0, 2, 0, list_transactions, _DESCRIBE, _TRANSACTIONAL_ID),
     _row(68, "ConsumerGroupHeartbeat", 0, 1, 0, consumer_group_heartbeat, _READ, _GROUP),
     _row(69, "ConsumerGroupDescribe", 0, 1, 0, consumer_group_describe, _DESCRIBE, _GROUP),
     _row(75, "DescribeTopicPartitions", 0, 0, 0, describe_topic_partitions, _DESCRIBE, _TOPIC),

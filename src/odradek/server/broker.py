@@ -22,6 +22,7 @@ from odradek.background import InlineWorkers
 from odradek.client.addresses import Address
 from odradek.clock import Clock
 from odradek.config import BrokerConfig
+from odradek.config.features import SUPPORTED_FEATURES, TRANSACTION_VERSION
 from odradek.controller import Controller, CreatableTopic, CreateTopicResult, ProducerIdManager
 from odradek.errors import BrokerError, ErrorCode, LogDirFailure
 from odradek.handlers.context import HandlerContext
@@ -51,6 +52,7 @@ from odradek.server.network_settings import (
     network_limits,
 )
 from odradek.server.statistics import write_statistics
+from odradek.server.transaction_coordination import TransactionCoordination
 from odradek.storage.files import OsFileSystem
 from odradek.storage.manager.log_manager import LogManager
 from odradek.timer import AsyncioDriver, SystemTimer, TimerTask
@@ -230,6 +232,17 @@ class BrokerServer:
             self.config, self._clock, self.timer, self.replicas, self.metadata
         )
         self.store.subscribe(ListenerStage.COORDINATORS, self.groups.apply_delta)
+        self.transactions = TransactionCoordination(
+            self.config,
+            self._clock,
+            self.timer,
+            self.replicas,
+            self.metadata,
+            self.groups.coordinator,
+            self.producer_ids.next_id,
+            lambda: SUPPORTED_FEATURES[TRANSACTION_VERSION].default,
+        )
+        self.store.subscribe(ListenerStage.COORDINATORS, self.transactions.apply_delta)
 
     def _build_network(self, loop: asyncio.AbstractEventLoop) -> None:
         context = HandlerContext(
@@ -241,6 +254,8 @@ class BrokerServer:
             controller=self.controller,
             replicas=self.replicas,
             groups=self.groups.coordinator,
+            transactions=self.transactions.coordinator,
+            markers=self.transactions.markers,
             producer_ids=self.producer_ids,
             fetch_sessions=FetchSessionCache(
                 self.config["max.incremental.fetch.session.cache.slots"], self._clock
@@ -328,6 +343,7 @@ class BrokerServer:
         self.logs.cleaner.stop()
         if not self._ephemeral:
             write_statistics(self.config.log_dirs[0], self._purgatories())
+        self.transactions.shutdown()
         self.groups.shutdown()
         self.fetchers.close()
         self.replicas.shutdown()
@@ -376,7 +392,12 @@ class BrokerServer:
         return sorted(found, key=attrgetter("since_ms"))
 
     def _purgatories(self) -> tuple[DelayedOperationPurgatory, ...]:
-        return (*self.replicas.purgatories, *self.groups.purgatories, self.topic_purgatory)
+        return (
+            *self.replicas.purgatories,
+            *self.groups.purgatories,
+            *self.transactions.purgatories,
+            self.topic_purgatory,
+        )
 
     async def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
         """Creates a topic; when this returns it can be appended to.

@@ -99,6 +99,8 @@ class Cluster:
             controller=self.controller,
             replicas=SimpleNamespace(),
             groups=SimpleNamespace(flush=self.flush),
+            transactions=SimpleNamespace(),
+            markers=SimpleNamespace(),
             producer_ids=ProducerIdManager(self.store),
             fetch_sessions=SimpleNamespace(),
             log_manager=SimpleNamespace(),

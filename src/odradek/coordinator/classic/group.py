@@ -117,6 +117,7 @@ class ClassicGroup(Group):
         group_instance_id: str | None,
         generation_or_epoch: int,
         api_version: int,  # noqa: ARG002 - all versions speak of generations
+        is_transactional: bool = False,
     ) -> None:
         """See `Group`. Without a generation one may commit only while there are no members."""
         if generation_or_epoch < 0 and self.state is GroupState.EMPTY:
@@ -128,7 +129,7 @@ class ClassicGroup(Group):
             raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
         # While members are called together they may commit what they have; once the new
         # generation has begun, what they had is no longer theirs.
-        if self.state is GroupState.COMPLETING_REBALANCE:
+        if self.state is GroupState.COMPLETING_REBALANCE and not is_transactional:
             raise BrokerError(ErrorCode.REBALANCE_IN_PROGRESS)
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:

@@ -114,12 +114,14 @@ class ConsumerGroup(Group):
         group_instance_id: str | None,  # noqa: ARG002 - the member's epoch says it all
         generation_or_epoch: int,
         api_version: int,
+        is_transactional: bool = False,
     ) -> None:
         """See `Group`. Without an epoch one may commit only while there are no members."""
         if generation_or_epoch < 0 and not self.members:
             return
         member = self._known(member_id)
-        if not member.is_classic and api_version < MEMBER_EPOCH_COMMIT_VERSION:
+        is_old = api_version < MEMBER_EPOCH_COMMIT_VERSION and not is_transactional
+        if is_old and not member.is_classic:
             raise BrokerError(
                 ErrorCode.UNSUPPORTED_VERSION,
                 f"OffsetCommit version {MEMBER_EPOCH_COMMIT_VERSION} or above must be used by "

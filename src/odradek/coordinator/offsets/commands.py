@@ -45,17 +45,7 @@ class OffsetCommands:
         Raises:
             BrokerError: the sender may not commit for this group.
         """
-        group = self._registry.get(request.group_id)
-        if group is not None:
-            group.check_offset_commit(
-                request.member_id,
-                request.group_instance_id,
-                request.generation_or_epoch,
-                request.api_version,
-            )
-            group.on_offset_commit(request.member_id)
-        elif request.generation_or_epoch >= 0:
-            raise BrokerError(_missing_group(request.api_version))
+        self._check_sender(request)
         expire_ms = NO_EXPIRY
         if request.retention_ms != NO_RETENTION:
             expire_ms = now_ms + request.retention_ms
@@ -82,6 +72,21 @@ class OffsetCommands:
                 records.append(CoordinatorRecord(key, value))
             answer.append((topic.name, errors))
         return CoordinatorResult(records, answer)
+
+    def _check_sender(self, request: OffsetCommitRequest) -> None:
+        group = self._registry.get(request.group_id)
+        if group is None:
+            if request.generation_or_epoch >= 0:
+                raise BrokerError(_missing_group(request))
+        elif not request.is_transactional or _names_member(request):
+            group.check_offset_commit(
+                request.member_id,
+                request.group_instance_id,
+                request.generation_or_epoch,
+                request.api_version,
+                request.is_transactional,
+            )
+            group.on_offset_commit(request.member_id)
 
     # Deleting
 
@@ -123,8 +128,17 @@ class OffsetCommands:
         return CoordinatorResult([*records, *group.tombstones()], None)
 
 
-def _missing_group(api_version: int) -> ErrorCode:
-    if api_version >= _KNOWS_GROUP_ID_NOT_FOUND:
+def _names_member(request: OffsetCommitRequest) -> bool:
+    """Whether a commit says who sends it; those of transactions did not at first, and may not."""
+    return (
+        request.generation_or_epoch >= 0
+        or bool(request.member_id)
+        or request.group_instance_id is not None
+    )
+
+
+def _missing_group(request: OffsetCommitRequest) -> ErrorCode:
+    if not request.is_transactional and request.api_version >= _KNOWS_GROUP_ID_NOT_FOUND:
         return ErrorCode.GROUP_ID_NOT_FOUND
     return ErrorCode.ILLEGAL_GENERATION
 

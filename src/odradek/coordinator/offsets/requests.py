@@ -36,7 +36,10 @@ class CommittedTopic:
 
 @final
 class OffsetCommitRequest:
-    """An OffsetCommit; `retention_ms` is -1 unless an old client set it."""
+    """An OffsetCommit; `retention_ms` is -1 unless an old client set it.
+
+    `is_transactional` says that it is a TxnOffsetCommit, whose sender need not be a member.
+    """
 
     def __init__(
         self,
@@ -47,6 +50,7 @@ class OffsetCommitRequest:
         retention_ms: int,
         topics: list[CommittedTopic],
         api_version: int,
+        is_transactional: bool = False,
     ) -> None:
         self.group_id = group_id
         self.member_id = member_id
@@ -55,6 +59,7 @@ class OffsetCommitRequest:
         self.retention_ms = retention_ms
         self.topics = topics
         self.api_version = api_version
+        self.is_transactional = is_transactional
 
 
 class FetchedOffsets(NamedTuple):

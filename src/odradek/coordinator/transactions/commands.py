@@ -19,7 +19,7 @@ from odradek.coordinator.records.transaction_records import (
     TransactionState,
     TransactionValue,
 )
-from odradek.coordinator.runtime.runtime import CoordinatorResult
+from odradek.coordinator.runtime.shard import CoordinatorResult
 from odradek.coordinator.transactions import transaction
 from odradek.coordinator.transactions.requests import (
     AddPartitionsRequest,

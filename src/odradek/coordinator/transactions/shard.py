@@ -13,12 +13,11 @@ from odradek.coordinator.records.transaction_records import (
     TransactionState,
     TransactionValue,
 )
-from odradek.coordinator.runtime.runtime import CoordinatorShard
+from odradek.coordinator.runtime.shard import CoordinatorShard
 from odradek.coordinator.transactions.commands import TransactionCommands
 from odradek.coordinator.transactions.markers import MarkerSender, MarkerWriter
 from odradek.coordinator.transactions.states import is_prepared
 from odradek.coordinator.transactions.transaction import is_timed_out
-from odradek.model import NO_PRODUCER_ID
 from odradek.purgatory import DelayedOperationPurgatory
 
 logger = logging.getLogger(__name__)
@@ -63,7 +62,7 @@ class TransactionShard(CoordinatorShard):
             coordinator_epoch, services.writer, services.markers, services.on_ended
         )
 
-    def replay(self, record: CoordinatorRecord, producer_id: int = NO_PRODUCER_ID) -> None:
+    def replay(self, record: CoordinatorRecord, producer_id: int) -> None:  # noqa: ARG002
         """See `CoordinatorShard`."""
         transactional_id = cast(TransactionKey, record.key).transactional_id
         value = cast(TransactionValue | None, record.value)

@@ -12,7 +12,8 @@ from odradek.clock import Clock
 from odradek.config.broker import BrokerConfig
 from odradek.coordinator.modern.subscription_regex import matching_topics
 from odradek.coordinator.records.transaction_records import TransactionValue
-from odradek.coordinator.runtime.runtime import CoordinatorResult, CoordinatorRuntime
+from odradek.coordinator.runtime.runtime import CoordinatorRuntime
+from odradek.coordinator.runtime.shard import CoordinatorResult
 from odradek.coordinator.transactions.requests import (
     AddPartitionsRequest,
     EndTxnRequest,
@@ -206,7 +207,9 @@ class TransactionCoordinator:
             raise BrokerError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         return value
 
-    def list_transactions(self, wanted: TransactionFilter, pattern: str | None) -> list[ListedTransaction]:
+    def list_transactions(
+        self, wanted: TransactionFilter, pattern: str | None
+    ) -> list[ListedTransaction]:
         """ListTransactions: the ids that are `wanted` and match the pattern as a whole.
 
         Raises:

@@ -1,0 +1,24 @@
+"""Features: what the brokers of a cluster agree on, and the versions that this one supports.
+
+A feature is finalized at one version for the whole cluster; brokers may behave by it from then
+on. What is said here is what a broker tells in ApiVersions.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+TRANSACTION_VERSION: Final = "transaction.version"
+
+
+class FeatureRange(NamedTuple):
+    """The versions of a feature that this broker supports; `default` is a new cluster's."""
+
+    min_version: int
+    max_version: int
+    default: int
+
+
+SUPPORTED_FEATURES: Final[Mapping[str, FeatureRange]] = MappingProxyType(
+    {TRANSACTION_VERSION: FeatureRange(0, 2, 2)}
+)

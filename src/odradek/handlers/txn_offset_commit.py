@@ -1,0 +1,150 @@
+"""TxnOffsetCommit (28), versions 0 to 5: offsets of a group that count when a transaction commits.
+
+The partition of `__consumer_offsets` that holds the group must be part of the transaction: by
+AddOffsetsToTxn, or from version 5 on by this request itself.
+
+Version notes: 2 brings leader epochs, 3 is flexible and says who in the group commits, 4 knows
+TRANSACTION_ABORTABLE, 5 says that the producer speaks version 2 of transactions.
+"""
+
+from typing import Any, Final
+
+from odradek.coordinator.offsets.requests import (
+    CommittedPartition,
+    CommittedTopic,
+    OffsetCommitRequest,
+    TopicErrors,
+)
+from odradek.coordinator.runtime.batches import Producer
+from odradek.coordinator.transactions.requests import ProducerIdAndEpoch
+from odradek.errors import BrokerError, ErrorCode
+from odradek.handlers.add_offsets_to_txn import offsets_partition
+from odradek.handlers.context import HandlerContext
+from odradek.handlers.request import Request
+from odradek.handlers.transaction_verification import ability, add_or_verify
+from odradek.model import NO_LEADER_EPOCH, TopicPartition
+
+LOAD_IN_PROGRESS_VERSION: Final = 2
+ABORTABLE_VERSION: Final = 4
+IMPLICIT_ADD_VERSION: Final = 5
+_NO_RETENTION: Final = -1
+_NO_GENERATION: Final = -1
+
+
+def handle(context: HandlerContext, request: Request) -> None:
+    """Answers when the offsets are in the log."""
+    body = request.body()
+    known = _known(context, body)
+    if not any(topic.partitions for topic in known):
+        _answer(request, body, {})
+        return
+    if not body.group_id:
+        fail(request, ErrorCode.INVALID_GROUP_ID)
+        return
+
+    def on_verified(codes: list[ErrorCode]) -> None:
+        if codes[0] is ErrorCode.NONE:
+            _commit(context, request, body, known)
+        else:
+            fail(request, codes[0])
+
+    add_or_verify(
+        context,
+        body.transactional_id,
+        ProducerIdAndEpoch(body.producer_id, body.producer_epoch),
+        [offsets_partition(context, body.group_id)],
+        ability(request.api_version, ABORTABLE_VERSION, IMPLICIT_ADD_VERSION),
+        request.guard(on_verified),
+    )
+
+
+def fail(request: Request, code: ErrorCode) -> None:
+    """Answers every partition with an error."""
+    body = request.body()
+    codes = {
+        (topic.name, each.partition_index): code
+        for topic in body.topics
+        for each in topic.partitions
+    }
+    _answer(request, body, codes)
+
+
+def _known(context: HandlerContext, body: Any) -> list[CommittedTopic]:
+    """The offsets of partitions that exist."""
+    image = context.metadata.image
+    found: list[CommittedTopic] = []
+    for topic in body.topics:
+        topic_image = image.topic(topic.name)
+        if topic_image is not None:
+            partitions = [
+                _offset(each)
+                for each in topic.partitions
+                if image.partition(TopicPartition(topic.name, each.partition_index)) is not None
+            ]
+            found.append(CommittedTopic(topic.name, topic_image.topic_id, partitions))
+    return found
+
+
+def _offset(data: Any) -> CommittedPartition:
+    return CommittedPartition(
+        data.partition_index,
+        data.committed_offset,
+        getattr(data, "committed_leader_epoch", NO_LEADER_EPOCH),
+        data.committed_metadata or "",
+    )
+
+
+def _commit(
+    context: HandlerContext, request: Request, body: Any, known: list[CommittedTopic]
+) -> None:
+    def on_committed(outcome: TopicErrors | BrokerError) -> None:
+        if isinstance(outcome, BrokerError):
+            fail(request, outcome.code)
+            return
+        codes = {(name, index): code for name, each in outcome for index, code in each}
+        _answer(request, body, codes)
+
+    context.groups.commit_offsets_in_transaction(
+        OffsetCommitRequest(
+            body.group_id,
+            getattr(body, "member_id", ""),
+            getattr(body, "group_instance_id", None),
+            getattr(body, "generation_id", _NO_GENERATION),
+            _NO_RETENTION,
+            known,
+            request.api_version,
+            is_transactional=True,
+        ),
+        Producer(body.producer_id, body.producer_epoch),
+        request.guard(on_committed),
+    )
+
+
+def _answer(request: Request, body: Any, codes: dict[tuple[str, int], ErrorCode]) -> None:
+    """Partitions without an outcome do not exist."""
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    request.answer(
+        topics=[
+            {
+                "name": topic.name,
+                "partitions": [
+                    {
+                        "partition_index": each.partition_index,
+                        "error_code": _told(
+                            codes.get((topic.name, each.partition_index), unknown),
+                            request.api_version,
+                        ),
+                    }
+                    for each in topic.partitions
+                ],
+            }
+            for topic in body.topics
+        ]
+    )
+
+
+def _told(code: ErrorCode, version: int) -> ErrorCode:
+    """Producers of the first versions took a coordinator that loads for a fatal error."""
+    if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < LOAD_IN_PROGRESS_VERSION:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return code

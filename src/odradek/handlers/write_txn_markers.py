@@ -1,0 +1,96 @@
+"""WriteTxnMarkers (27), versions 1 and 2: a coordinator, or an operator, ends a transaction in
+partitions that this broker leads.
+
+What the coordinator of this broker decides goes the same way without a request. Version 2 names
+the version of transactions that the markers are checked by.
+"""
+
+from typing import Any
+
+from odradek.coordinator.transactions.markers import EndMarker
+from odradek.errors import ErrorCode
+from odradek.handlers.context import HandlerContext
+from odradek.handlers.request import Request
+from odradek.model import TopicPartition, TransactionResult
+
+
+def handle(context: HandlerContext, request: Request) -> None:
+    """Answers when every marker is committed or refused."""
+    markers = list(request.body().markers)
+    answer = _Answer(request, markers)
+    for index, each in enumerate(markers):
+        take = request.guard(lambda partition, code, at=index: answer.take(at, partition, code))
+        context.markers.write(_marker(each), _partitions(each), take)
+    answer.send_if_empty()
+
+
+def fail(request: Request, code: ErrorCode) -> None:
+    """Answers every partition with an error."""
+    markers = list(request.body().markers)
+    _send(request, markers, [dict.fromkeys(_partitions(each), code) for each in markers])
+
+
+def _marker(data: Any) -> EndMarker:
+    return EndMarker(
+        data.producer_id,
+        data.producer_epoch,
+        data.coordinator_epoch,
+        TransactionResult.COMMIT if data.transaction_result else TransactionResult.ABORT,
+        getattr(data, "transaction_version", 0),
+    )
+
+
+def _partitions(data: Any) -> list[TopicPartition]:
+    return list(
+        dict.fromkeys(
+            TopicPartition(topic.name, index)
+            for topic in data.topics
+            for index in topic.partition_indexes
+        )
+    )
+
+
+class _Answer:
+    """Gathers the outcomes of every marker in every partition."""
+
+    def __init__(self, request: Request, markers: list[Any]) -> None:
+        self._request = request
+        self._markers = markers
+        self._codes: list[dict[TopicPartition, ErrorCode]] = [{} for _ in markers]
+        self._missing = sum(len(_partitions(each)) for each in markers)
+
+    def take(self, index: int, partition: TopicPartition, code: ErrorCode) -> None:
+        """One outcome; the last one sends the answer."""
+        self._codes[index][partition] = code
+        self._missing -= 1
+        if self._missing == 0:
+            _send(self._request, self._markers, self._codes)
+
+    def send_if_empty(self) -> None:
+        """A request that names no partition has its answer already."""
+        if not any(_partitions(each) for each in self._markers):
+            _send(self._request, self._markers, self._codes)
+
+
+def _send(
+    request: Request, markers: list[Any], codes: list[dict[TopicPartition, ErrorCode]]
+) -> None:
+    request.answer(
+        markers=[
+            {
+                "producer_id": marker.producer_id,
+                "topics": [_topic(topic, outcome) for topic in marker.topics],
+            }
+            for marker, outcome in zip(markers, codes, strict=True)
+        ]
+    )
+
+
+def _topic(topic: Any, codes: dict[TopicPartition, ErrorCode]) -> dict[str, object]:
+    return {
+        "name": topic.name,
+        "partitions": [
+            {"partition_index": index, "error_code": codes[TopicPartition(topic.name, index)]}
+            for index in topic.partition_indexes
+        ],
+    }

@@ -1,0 +1,155 @@
+"""A transaction coordinator over a list instead of a log, and leaders that do as they are told."""
+
+import itertools
+
+from tests.unit.coordinator.fakes import ListLog
+
+from odradek.clock import ManualClock
+from odradek.config import BrokerConfig
+from odradek.coordinator.records.transaction_codec import TransactionRecordCodec
+from odradek.coordinator.runtime.runtime import CoordinatorRuntime
+from odradek.coordinator.runtime.settings import RuntimeSettings
+from odradek.coordinator.transactions.markers import MarkerWriter
+from odradek.coordinator.transactions.requests import (
+    AddPartitionsRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    ProducerIdAndEpoch,
+)
+from odradek.coordinator.transactions.shard import TransactionServices, TransactionShard
+from odradek.coordinator.transactions.transaction_coordinator import TransactionCoordinator
+from odradek.errors import ErrorCode
+from odradek.model import TopicPartition, TransactionResult
+from odradek.purgatory import DelayedOperationPurgatory
+from odradek.timer import MockTimer
+
+ORDERS = TopicPartition("orders", 0)
+BILLS = TopicPartition("bills", 3)
+COMMIT, ABORT = TransactionResult.COMMIT, TransactionResult.ABORT
+
+
+class Leaders(MarkerWriter):
+    """Keeps the markers that were written. While it `holds`, `release` answers them; `refusals`
+    are what partitions answer, once for each entry."""
+
+    def __init__(self):
+        self.written = []
+        self.holds = False
+        self.held = []
+        self.refusals = {}
+
+    def write(self, marker, partitions, on_done):
+        for each in partitions:
+            if self.holds:
+                self.held.append((marker, each, on_done))
+            else:
+                self._answer(marker, each, on_done)
+
+    def release(self):
+        held, self.held = self.held, []
+        for marker, each, on_done in held:
+            self._answer(marker, each, on_done)
+
+    def _answer(self, marker, partition, on_done):
+        refusals = self.refusals.get(partition)
+        code = refusals.pop(0) if refusals else ErrorCode.NONE
+        if code is ErrorCode.NONE:
+            self.written.append((partition, marker))
+        on_done(partition, code)
+
+
+class TransactionWorld:
+    """A coordinator with a clock that the test moves."""
+
+    def __init__(self, partitions=1, version=2, **settings):
+        texts = {name.replace("_", "."): str(value) for name, value in settings.items()}
+        self.config = BrokerConfig({"broker.id": "1", **texts})
+        self.clock = ManualClock()
+        self.timer = MockTimer(clock=self.clock)
+        self.log = ListLog()
+        self.leaders = Leaders()
+        self.partitions = partitions
+        self.version = version
+        self.epoch = 0
+        self.id_refusal = None
+        self._ids = itertools.count(1000)
+        self._build()
+
+    def _build(self):
+        self.markers = DelayedOperationPurgatory("TransactionMarkers", self.timer)
+        services = TransactionServices(
+            self.leaders,
+            self.markers,
+            self.timer.call_threadsafe,
+            lambda name: self.coordinator.on_markers_written(name),
+        )
+        self.runtime = CoordinatorRuntime(
+            self.log,
+            TransactionRecordCodec(lambda: self.version),
+            self.clock,
+            self.timer.call_threadsafe,
+            lambda: self.partitions,
+            lambda partition, append: TransactionShard(partition, self.epoch, services),
+            RuntimeSettings(lambda: 1 << 20),
+            DelayedOperationPurgatory("TransactionWrite", self.timer),
+        )
+        self.coordinator = TransactionCoordinator(
+            self.runtime, self.clock, self.config, self._next_id, lambda: self.version
+        )
+        for partition in range(self.partitions or 0):
+            self.runtime.on_elected(partition, self.epoch)
+        self.timer.advance_clock(0)
+
+    def _next_id(self, on_done):
+        on_done(next(self._ids) if self.id_refusal is None else self.id_refusal)
+
+    def restart(self):
+        """The broker dies, and comes back with what the log has."""
+        self.runtime.shutdown()
+        self.epoch += 1
+        self._build()
+
+    def advance(self, milliseconds):
+        self.clock.advance(milliseconds)
+        self.timer.advance_clock(0)
+
+    # What producers ask
+
+    def init(self, name="t", timeout_ms=60_000, expected=None):
+        answers = []
+        request = InitProducerIdRequest(name, timeout_ms, expected)
+        self.coordinator.init_producer_id(request, answers.append)
+        return _only(answers)
+
+    def add(self, producer, *partitions, name="t", version=0):
+        codes = []
+        request = AddPartitionsRequest(name, producer, partitions or (ORDERS,), version)
+        self.coordinator.add_partitions(request, codes.append)
+        return _only(codes)
+
+    def end(self, producer, result=COMMIT, name="t", version=0):
+        answers = []
+        self.coordinator.end(EndTxnRequest(name, producer, result, version), answers.append)
+        return _only(answers)
+
+    def producer(self, name="t", **options):
+        answer = self.init(name, **options)
+        assert answer.error_code is ErrorCode.NONE, answer
+        return answer.producer
+
+    def value(self, name="t"):
+        return self.coordinator.describe(name)
+
+    def state(self, name="t"):
+        return self.value(name).state.name
+
+
+def _only(answers):
+    """The one answer; None while there is none."""
+    assert len(answers) <= 1, answers
+    return answers[0] if answers else None
+
+
+def raised(producer, by=1):
+    """The producer with a higher epoch."""
+    return ProducerIdAndEpoch(producer.producer_id, producer.producer_epoch + by)
