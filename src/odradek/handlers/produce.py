@@ -11,8 +11,8 @@ from 3 on there is exactly one batch of magic 2 for each partition. zstd needs v
 Before version 4 KAFKA_STORAGE_ERROR is told as NOT_LEADER_OR_FOLLOWER. From 10 on
 NOT_LEADER_OR_FOLLOWER names the leader; 13 names topics by id.
 
-Transactional batches are refused with INVALID_TXN_STATE: no transaction can be open, since
-the broker does not serve the APIs that open one.
+Transactional batches need a transactional id in the request; whether their transaction is open is
+asked by a step before the append (`transaction_verification`).
 """
 
 from struct import Struct
@@ -49,7 +49,9 @@ _LOG_OVERHEAD_BYTES: Final = 12
 _HEADER_BYTES: Final = 61
 _CODEC_MASK: Final = 0x07
 _ZSTD: Final = int(Compression.ZSTD)  # not by way of the enumeration, which is slow
-_TRANSACTIONAL_MASK: Final = 0x10
+_MAGIC_POSITION: Final = 16
+_ATTRIBUTES_POSITION: Final = 22
+TRANSACTIONAL_MASK: Final = 0x10
 
 
 def handle(context: HandlerContext, request: Request) -> None:
@@ -59,7 +61,9 @@ def handle(context: HandlerContext, request: Request) -> None:
     )
     reply = _ProduceReply(context, request, body)
     request.handled_by = reply
-    if not context.before_append:
+    if reply.is_transactional and body.transactional_id is None:
+        reply.fail(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    elif not context.before_append:
         reply.gather()
     elif not reply.prepare(body.transactional_id):
         request.keep_frame()
@@ -83,6 +87,7 @@ class _ProduceReply:
 
     def __init__(self, context: HandlerContext, request: Request, body: ProduceRequest) -> None:
         self.entries: list[tuple[TopicPartition, memoryview]] = []
+        self.is_transactional = False
         self._context = context
         self._request = request
         self._acks = body.acks
@@ -111,6 +116,8 @@ class _ProduceReply:
         elif isinstance(records, memoryview):
             self._early.append(None)
             self.entries.append((topic_partition, records))
+            if records[_ATTRIBUTES_POSITION] & TRANSACTIONAL_MASK and records[_MAGIC_POSITION] == 2:
+                self.is_transactional = True
 
     def _refuse(self, topic_partition: TopicPartition, error: BrokerError) -> None:
         self._early.append(_refusal(topic_partition, error))
@@ -285,6 +292,4 @@ def check_records(records: Buffer | None, version: int) -> BrokerError | None:
         return BrokerError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs version {ZSTD_VERSION}"
         )
-    if attributes & _TRANSACTIONAL_MASK:
-        return BrokerError(ErrorCode.INVALID_TXN_STATE, "no transaction is open")
     return None

@@ -8,14 +8,27 @@ transaction can hang. What older clients do not know is told in words that they 
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum
+from struct import Struct
 from typing import Final
 
+from odradek.config.broker import BrokerConfig
 from odradek.coordinator.transactions.requests import AddPartitionsRequest, ProducerIdAndEpoch
-from odradek.errors import ErrorCode
-from odradek.handlers.context import HandlerContext
+from odradek.coordinator.transactions.transaction_coordinator import TransactionCoordinator
+from odradek.errors import BrokerError, ErrorCode
+from odradek.handlers.before_append import BeforeAppend, PendingAppend, Refusals
 from odradek.model import TopicPartition
+from odradek.replication.replica_manager import ReplicaManager
+from odradek.storage.producers.producer_state import ProducerStateManager
 
 TRANSACTION_V2: Final = 2
+# Of Produce.
+ABORTABLE_VERSION: Final = 11
+IMPLICIT_ADD_VERSION: Final = 12
+
+# Of a batch of magic 2: magic (at 16), the lower byte of the attributes (at 22), producer id (43)
+# and epoch.
+_PRODUCER: Final = Struct(">16xB5xB20xqh")
+_TRANSACTIONAL_MASK: Final = 0x10
 
 
 class ClientAbility(IntEnum):
@@ -39,7 +52,7 @@ def ability(version: int, abortable_version: int, implicit_version: int) -> Clie
 
 
 def add_or_verify(
-    context: HandlerContext,
+    coordinator: TransactionCoordinator,
     transactional_id: str,
     producer: ProducerIdAndEpoch,
     partitions: Sequence[TopicPartition],
@@ -47,7 +60,6 @@ def add_or_verify(
     on_done: _OnCodes,
 ) -> None:
     """Asks the coordinator; `on_done` gets a code for each partition, as the client knows it."""
-    coordinator = context.transactions
     if client is not ClientAbility.IMPLICIT_ADD:
         verified = coordinator.verify_partitions(transactional_id, producer, partitions)
         on_done([_told(code, client) for code in verified])
@@ -64,3 +76,111 @@ def _told(code: ErrorCode, client: ClientAbility) -> ErrorCode:
     if code is ErrorCode.TRANSACTION_ABORTABLE and client is ClientAbility.OLD_ERRORS:
         return ErrorCode.INVALID_TXN_STATE
     return code
+
+
+class TransactionVerification(BeforeAppend):
+    """The step before the append of a produce request that is part of a transaction."""
+
+    def __init__(
+        self, coordinator: TransactionCoordinator, replicas: ReplicaManager, config: BrokerConfig
+    ) -> None:
+        self._coordinator = coordinator
+        self._replicas = replicas
+        self._config = config
+
+    def concerns(self, append: PendingAppend) -> bool:
+        """See `BeforeAppend`."""
+        return append.transactional_id is not None
+
+    def begin(self, append: PendingAppend, on_done: Callable[[Refusals], None]) -> None:
+        """Asks about the partitions in which the transaction has written nothing yet."""
+        transactional_id = append.transactional_id
+        assert transactional_id is not None, "a request without a transaction is verified"
+        writers = _writers(append)
+        producers = set(writers.values())
+        if len(producers) > 1:
+            refusal = BrokerError(
+                ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+                "Transactional records contained more than one producer ID",
+            )
+            on_done({each: refusal for each, _ in append.entries})
+            return
+        client = ability(append.request.api_version, ABORTABLE_VERSION, IMPLICIT_ADD_VERSION)
+        partitions: list[TopicPartition] = []
+        if self._asks(client):
+            partitions = [each for each, writer in writers.items() if self._is_first(each, writer)]
+        if not partitions:
+            on_done({})
+            return
+
+        def on_codes(codes: list[ErrorCode]) -> None:
+            on_done(_refusals(partitions, codes, client))
+
+        add_or_verify(
+            self._coordinator, transactional_id, producers.pop(), partitions, client, on_codes
+        )
+
+    def _asks(self, client: ClientAbility) -> bool:
+        is_wanted = bool(self._config["transaction.partition.verification.enable"])
+        return is_wanted or client is ClientAbility.IMPLICIT_ADD
+
+    def _is_first(self, topic_partition: TopicPartition, writer: ProducerIdAndEpoch) -> bool:
+        """Whether this is a transaction's first write to a partition that is led here."""
+        producers = self._producers(topic_partition)
+        if producers is None or producers.is_in_transaction(*writer):
+            return False
+        producers.begin_verification(writer.producer_id)
+        return True
+
+    def _producers(self, topic_partition: TopicPartition) -> ProducerStateManager | None:
+        """None where the append will be refused anyhow."""
+        try:
+            return self._replicas.partition(topic_partition).leader_log().producers
+        except BrokerError:
+            return None
+
+
+def _writers(append: PendingAppend) -> dict[TopicPartition, ProducerIdAndEpoch]:
+    """Who writes the transactional batches of a request."""
+    writers: dict[TopicPartition, ProducerIdAndEpoch] = {}
+    for topic_partition, records in append.entries:
+        magic, attributes, producer_id, epoch = _PRODUCER.unpack_from(records)
+        if magic == 2 and attributes & _TRANSACTIONAL_MASK:
+            writers[topic_partition] = ProducerIdAndEpoch(producer_id, epoch)
+    return writers
+
+
+def _refusals(
+    partitions: Sequence[TopicPartition], codes: Sequence[ErrorCode], client: ClientAbility
+) -> dict[TopicPartition, BrokerError]:
+    return {
+        each: _refusal(code, client)
+        for each, code in zip(partitions, codes, strict=True)
+        if code is not ErrorCode.NONE
+    }
+
+
+def _refusal(code: ErrorCode, client: ClientAbility) -> BrokerError:
+    """What a producer is told: retriable errors that it may not know of a produce become one
+    that it tries again after."""
+    if code is ErrorCode.INVALID_TXN_STATE:
+        return BrokerError(code, "Partition was not added to the transaction")
+    knows_concurrent = client is ClientAbility.IMPLICIT_ADD
+    if code in _RETRIABLE and not (code is ErrorCode.CONCURRENT_TRANSACTIONS and knows_concurrent):
+        return BrokerError(
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            "Unable to verify the partition has been added to the transaction. "
+            f"Underlying error: {code.name}",
+        )
+    return BrokerError(code)
+
+
+_RETRIABLE: Final = frozenset(
+    {
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)

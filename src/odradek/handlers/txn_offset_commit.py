@@ -49,7 +49,7 @@ def handle(context: HandlerContext, request: Request) -> None:
             fail(request, codes[0])
 
     add_or_verify(
-        context,
+        context.transactions,
         body.transactional_id,
         ProducerIdAndEpoch(body.producer_id, body.producer_epoch),
         [offsets_partition(context, body.group_id)],

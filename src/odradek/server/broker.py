@@ -29,6 +29,7 @@ from odradek.handlers.context import HandlerContext
 from odradek.handlers.dispatcher import Dispatcher
 from odradek.handlers.fetch_sessions import FetchSessionCache
 from odradek.handlers.table import API_TABLE
+from odradek.handlers.transaction_verification import TransactionVerification
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata.embedded import EmbeddedMetadataStore, SharedMetadata
 from odradek.metadata.embedded.journal import Journal
@@ -256,6 +257,9 @@ class BrokerServer:
             groups=self.groups.coordinator,
             transactions=self.transactions.coordinator,
             markers=self.transactions.markers,
+            before_append=(
+                TransactionVerification(self.transactions.coordinator, self.replicas, self.config),
+            ),
             producer_ids=self.producer_ids,
             fetch_sessions=FetchSessionCache(
                 self.config["max.incremental.fetch.session.cache.slots"], self._clock

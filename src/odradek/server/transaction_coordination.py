@@ -36,10 +36,9 @@ from odradek.model import (
 from odradek.purgatory import DelayedOperationPurgatory
 from odradek.records.builder import build_end_marker
 from odradek.replication.append import ACKS_ALL, AppendRequest, AppendResult
-from odradek.replication.maintenance import PeriodicTask
 from odradek.replication.replica_manager import ReplicaManager
 from odradek.server.group_coordination import NEVER_MS, ReplicatedLog
-from odradek.timer import Timer
+from odradek.timer import PeriodicTask, Timer
 
 
 class LocalMarkers(MarkerWriter):
@@ -168,18 +167,18 @@ class TransactionCoordination:
         self._upkeep = self._start_upkeep(config, timer)
 
     def _start_upkeep(self, config: BrokerConfig, timer: Timer) -> tuple[PeriodicTask, ...]:
-        coordinator = self.coordinator
-        works = (
-            (
-                "transaction.abort.timed.out.transaction.cleanup.interval.ms",
-                coordinator.abort_timed_out,
+        return (
+            PeriodicTask(
+                timer,
+                lambda: config["transaction.abort.timed.out.transaction.cleanup.interval.ms"],
+                self.coordinator.abort_timed_out,
             ),
-            (
-                "transaction.remove.expired.transaction.cleanup.interval.ms",
-                coordinator.expire_ids,
+            PeriodicTask(
+                timer,
+                lambda: config["transaction.remove.expired.transaction.cleanup.interval.ms"],
+                self.coordinator.expire_ids,
             ),
         )
-        return tuple(PeriodicTask(timer, config[name], work) for name, work in works)
 
     def apply_delta(self, delta: MetadataDelta) -> tuple[()]:
         """Follows a change of the metadata, after replicas and groups and before clients."""

@@ -24,6 +24,8 @@ appends go on. Open transactions are tracked here too: the first offset of the o
 that is undecided bounds what readers of committed data may see.
 """
 
+from collections import OrderedDict
+from collections.abc import Iterable
 from typing import Final
 
 from odradek.errors import BrokerError, ErrorCode
@@ -41,6 +43,7 @@ MAX_SEQUENCE: Final = 0x7FFFFFFF
 NO_COORDINATOR_EPOCH: Final = -1
 # From this version of transactions on, each end marker has an epoch of its own (KIP-890).
 _EPOCH_BUMPING_VERSION: Final = 2
+_LAST_EPOCH: Final = 0x7FFF
 _CLIENT: Final = AppendOrigin.CLIENT
 _REPLICATION: Final = AppendOrigin.REPLICATION
 
@@ -128,11 +131,15 @@ class ProducerStateManager:
     def __init__(self, name: str) -> None:
         self._name = name
         self._states: dict[int, ProducerState] = {}
-        # Producer id to the first offset of its open transaction.
-        self._open: dict[int, int] = {}
+        # Producer id to the first offset of its open transaction, in the order of the offsets: the
+        # first is found at once, however many are open.
+        self._open: OrderedDict[int, int] = OrderedDict()
         # Decided, but the marker is not below the high watermark yet.
         self._unreplicated: list[CompletedTransaction] = []
         self._first_undecided = UNKNOWN_OFFSET
+        # Producers whose first write in a transaction is being verified elsewhere, and whether a
+        # marker has come meanwhile, so that whatever is found out is too late.
+        self._verifications: dict[int, bool] = {}
         # What the batches since the last `commit` replaced.
         self._replaced: dict[int, ProducerState | None] = {}
         self.map_end_offset = 0
@@ -170,6 +177,11 @@ class ProducerStateManager:
         if origin is _REPLICATION:
             return None
         state = self._states.get(header.producer_id)
+        if header.is_transactional and self._verifications.get(header.producer_id, False):
+            del self._verifications[header.producer_id]
+            raise self._refused(
+                ErrorCode.INVALID_TXN_STATE, header, "its transaction has ended meanwhile"
+            )
         from_client = origin is _CLIENT
         if state is None:
             if from_client:
@@ -191,6 +203,16 @@ class ProducerStateManager:
             )
         return None
 
+    def is_in_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a transaction of the producer is open here already."""
+        state = self._states.get(producer_id)
+        return state is not None and state.txn_first_offset >= 0 and state.epoch == producer_epoch
+
+    def begin_verification(self, producer_id: int) -> None:
+        """The coordinator is asked whether the producer may write; `check` refuses the write if
+        the transaction has ended before it comes."""
+        self._verifications[producer_id] = False
+
     def check_marker(
         self,
         header: BatchHeader,
@@ -201,7 +223,8 @@ class ProducerStateManager:
         """Whether the end marker of a transaction may be appended.
 
         Up to transaction version 1 a marker has the epoch of the records that it decides;
-        from 2 on it has the next one, so that a late one cannot end the transaction after.
+        from 2 on it has the next one, so that a late one cannot end the transaction after. A
+        coordinator that has not heard an answer writes it again, which changes nothing.
 
         Raises:
             BrokerError: INVALID_PRODUCER_EPOCH; TRANSACTION_COORDINATOR_FENCED for a
@@ -210,7 +233,8 @@ class ProducerStateManager:
         state = self._states.get(header.producer_id)
         if state is None or origin is _REPLICATION:
             return
-        least = state.epoch + (1 if transaction_version >= _EPOCH_BUMPING_VERSION else 0)
+        bumps = transaction_version >= _EPOCH_BUMPING_VERSION
+        least = state.epoch + (1 if bumps and not _is_repeated(header, state) else 0)
         if header.producer_epoch < least:
             raise self._stale_epoch(header, state.epoch)
         if coordinator_epoch < state.coordinator_epoch:
@@ -242,7 +266,9 @@ class ProducerStateManager:
         if header.is_transactional and txn_first_offset < 0:
             txn_first_offset = header.base_offset
             self._open[header.producer_id] = txn_first_offset
-            self._find_first_undecided()
+            self._verifications.pop(header.producer_id, None)
+            if self._first_undecided < 0:
+                self._first_undecided = txn_first_offset
         self._put(
             ProducerState(
                 header.producer_id,
@@ -259,6 +285,8 @@ class ProducerStateManager:
     ) -> CompletedTransaction | None:
         """Takes in a transaction's end marker; None when the producer had none open."""
         producer_id = header.producer_id
+        if producer_id in self._verifications:
+            self._verifications[producer_id] = True
         state = self._states.get(producer_id)
         completed = None
         if state is not None and state.txn_first_offset >= 0:
@@ -282,7 +310,7 @@ class ProducerStateManager:
 
     def last_stable_offset(self, completed: CompletedTransaction) -> int:
         """The last stable offset once `completed` is decided: what the transaction index keeps."""
-        return min(self._open.values(), default=completed.last_offset + 1)
+        return next(iter(self._open.values()), completed.last_offset + 1)
 
     def on_high_watermark(self, high_watermark: int) -> None:
         """Forgets the decided transactions whose markers are replicated."""
@@ -314,6 +342,7 @@ class ProducerStateManager:
                     for txn in self._unreplicated
                     if txn.producer_id != producer_id or txn.first_offset != state.txn_first_offset
                 ]
+        self._open = _in_order(self._open.items())
         self._find_first_undecided()
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> int:
@@ -325,16 +354,17 @@ class ProducerStateManager:
         ]
         for producer_id in expired:
             del self._states[producer_id]
+            self._verifications.pop(producer_id, None)
         return len(expired)
 
     def load(self, states: list[ProducerState], map_end_offset: int) -> None:
         """Starts from a snapshot."""
         self._states = {state.producer_id: state for state in states}
-        self._open = {
-            state.producer_id: state.txn_first_offset
+        self._open = _in_order(
+            (state.producer_id, state.txn_first_offset)
             for state in states
             if state.txn_first_offset >= 0
-        }
+        )
         self._unreplicated = []
         self._replaced = {}
         self.map_end_offset = map_end_offset
@@ -387,11 +417,20 @@ class ProducerStateManager:
         self._states[state.producer_id] = state
 
     def _find_first_undecided(self) -> None:
-        first = UNKNOWN_OFFSET
-        for offset in self._open.values():
-            if first < 0 or offset < first:
-                first = offset
+        first = next(iter(self._open.values()), UNKNOWN_OFFSET)
         for transaction in self._unreplicated:
             if first < 0 or transaction.first_offset < first:
                 first = transaction.first_offset
         self._first_undecided = first
+
+
+def _in_order(transactions: Iterable[tuple[int, int]]) -> OrderedDict[int, int]:
+    return OrderedDict(sorted(transactions, key=lambda entry: entry[1]))
+
+
+def _is_repeated(header: BatchHeader, state: ProducerState) -> bool:
+    """Whether an end marker has been written here before; or has the last epoch that there is,
+    which is said again and again until the transactional id gets another producer id."""
+    if header.producer_epoch != state.epoch:
+        return False
+    return state.txn_first_offset < 0 or header.producer_epoch == _LAST_EPOCH

@@ -119,10 +119,11 @@ def test_zstd_needs_version_7(broker, batch):
     assert broker.produce(records, version=7).error_code == ErrorCode.NONE
 
 
-def test_a_transaction_that_nobody_opened_is_refused(broker, batch):
+def test_a_transaction_without_an_id_is_refused(broker, batch):
     broker.create()
     records = batch(b"a", is_transactional=True, producer_id=5, producer_epoch=0, base_sequence=0)
-    assert broker.produce(records, txn="t").error_code == ErrorCode.INVALID_TXN_STATE
+    refused = broker.produce(records)
+    assert refused.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 def test_too_large_a_batch_is_refused(broker, batch):

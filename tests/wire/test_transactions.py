@@ -1,0 +1,160 @@
+"""Transactions of other people's clients: atomic, fenced, and exactly once through a chain."""
+
+import contextlib
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+TIMEOUT_S = 60
+ROUNDS = 6
+
+
+def create(bootstrap: str, *topics: str, partitions: int = 2) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    made = admin.create_topics(
+        [NewTopic(topic, num_partitions=partitions, replication_factor=1) for topic in topics]
+    )
+    for future in made.values():
+        future.result(TIMEOUT_S)
+
+
+def transactional(bootstrap: str, name: str) -> Producer:
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name})
+    producer.init_transactions(TIMEOUT_S)
+    return producer
+
+
+@contextlib.contextmanager
+def reading(bootstrap: str, isolation: str, group: str = "unused"):
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "isolation.level": isolation,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def read_all(bootstrap: str, topic: str, isolation: str, partitions: int = 2) -> list[str]:
+    """Everything up to the ends of the partitions, in the order of each."""
+    with reading(bootstrap, isolation) as consumer:
+        consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
+        values: list[str] = []
+        ends = 0
+        while ends < partitions:
+            message = consumer.poll(TIMEOUT_S)
+            assert message is not None, f"nothing came, {values} so far"
+            if message.error() is not None:
+                ends += 1
+            else:
+                values.append(message.value().decode())
+        return values
+
+
+def test_a_transaction_is_read_whole_or_not_at_all(
+    bootstrap: str, names: Callable[[str], str]
+) -> None:
+    """Fails when aborted records are read, or committed ones are missing."""
+    topic = names("atomic")
+    create(bootstrap, topic)
+    producer = transactional(bootstrap, topic)
+    for number in range(ROUNDS):
+        producer.begin_transaction()
+        for index in range(4):
+            producer.produce(topic, f"{number}-{index}".encode(), partition=index % 2)
+        producer.flush(TIMEOUT_S)
+        if number % 2:
+            producer.abort_transaction(TIMEOUT_S)
+        else:
+            producer.commit_transaction(TIMEOUT_S)
+    wanted = {f"{number}-{index}" for number in range(0, ROUNDS, 2) for index in range(4)}
+    committed = read_all(bootstrap, topic, "read_committed")
+    assert sorted(committed) == sorted(wanted)
+    assert len(read_all(bootstrap, topic, "read_uncommitted")) == 4 * ROUNDS
+
+
+def test_a_newer_producer_fences_the_older(bootstrap: str, names: Callable[[str], str]) -> None:
+    """Fails when a zombie commits what its successor knows nothing of."""
+    topic = names("fenced")
+    create(bootstrap, topic)
+    zombie = transactional(bootstrap, topic)
+    zombie.begin_transaction()
+    zombie.produce(topic, b"zombie", partition=0)
+    zombie.flush(TIMEOUT_S)
+    successor = transactional(bootstrap, topic)
+    with pytest.raises(KafkaException):
+        zombie.commit_transaction(TIMEOUT_S)
+    successor.begin_transaction()
+    successor.produce(topic, b"successor", partition=0)
+    successor.commit_transaction(TIMEOUT_S)
+    assert read_all(bootstrap, topic, "read_committed") == ["successor"]
+
+
+def test_offsets_move_with_the_records_that_were_made_of_them(
+    bootstrap: str, names: Callable[[str], str]
+) -> None:
+    """Fails when a consume-transform-produce chain loses an input or has one twice in its output.
+
+    Every other transaction is aborted and done again from the offsets that are committed.
+    """
+    source, target, group = (names(name) for name in ("source", "target", "chain"))
+    create(bootstrap, source, target)
+    feed = Producer({"bootstrap.servers": bootstrap})
+    for number in range(12):
+        feed.produce(source, str(number).encode(), partition=number % 2)
+    assert feed.flush(TIMEOUT_S) == 0
+    producer = transactional(bootstrap, target)
+    done, attempt = 0, 0
+    with reading(bootstrap, "read_committed", group) as consumer:
+        places = [TopicPartition(source, index) for index in range(2)]
+        while done < 12:
+            committed = consumer.committed(places, TIMEOUT_S)
+            consumer.assign(
+                [
+                    TopicPartition(each.topic, each.partition, max(each.offset, 0))
+                    for each in committed
+                ]
+            )
+            taken = take(consumer, 3)
+            producer.begin_transaction()
+            for message in taken:
+                producer.produce(target, message.value(), partition=message.partition())
+            producer.send_offsets_to_transaction(
+                [
+                    TopicPartition(each.topic, each.partition, each.offset)
+                    for each in consumer.position(places)
+                    if each.offset >= 0
+                ],
+                consumer.consumer_group_metadata(),
+                TIMEOUT_S,
+            )
+            attempt += 1
+            if attempt % 2:
+                producer.abort_transaction(TIMEOUT_S)
+            else:
+                producer.commit_transaction(TIMEOUT_S)
+                done += len(taken)
+    out = read_all(bootstrap, target, "read_committed")
+    assert sorted(out, key=int) == [str(number) for number in range(12)]
+
+
+def take(consumer: Consumer, count: int) -> list:
+    taken: list = []
+    ends = 0
+    while len(taken) < count and ends < 2:
+        message = consumer.poll(TIMEOUT_S)
+        assert message is not None
+        if message.error() is None:
+            taken.append(message)
+        else:
+            ends += 1
+    return taken
