@@ -1,6 +1,6 @@
 """The wire as a client sees it: any Kafka broker, ours or another.
 
-`Admin` and its like are for asyncio; `blocking` is for code that has no event loop
+`Producer` and `Admin` are for asyncio; `blocking` is for code that has no event loop
 and wants none: Spark's workers, tools, scripts. Both are shells around one `core`, which decides
 what is sent, when to try again and what an answer means, and has no socket, thread, clock or
 dice of its own. Nothing here knows how a broker works inside.
@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from odradek.client.aio.admin import Admin
+    from odradek.client.aio.producer import Producer
 
-__all__ = ["Admin"]
+__all__ = ["Admin", "Producer"]
 
-_HOMES = {"Admin": "odradek.client.aio.admin"}
+_HOMES = {"Admin": "odradek.client.aio.admin", "Producer": "odradek.client.aio.producer"}
 
 
 def __getattr__(name: str) -> object:

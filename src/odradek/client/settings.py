@@ -92,6 +92,65 @@ ADMIN_SETTINGS: Final = table(
     ]
 )
 
+PRODUCER_SETTINGS: Final = table(
+    [
+        *_COMMON,
+        Setting(
+            "acks",
+            _STRING,
+            "all",
+            "Who must have a batch before it is acknowledged: all in sync, the leader, or nobody.",
+            choices=("all", "-1", "0", "1"),
+        ),
+        Setting("batch.size", _INT, 16_384, "How large a partition's batches become.", at_least=0),
+        Setting("buffer.memory", _LONG, 33_554_432, "How much may wait to be sent.", at_least=0),
+        Setting(
+            "compression.type",
+            _STRING,
+            "none",
+            "The codec of batches.",
+            choices=("none", "gzip", "snappy", "lz4", "zstd"),
+        ),
+        Setting(
+            "delivery.timeout.ms",
+            _INT,
+            120_000,
+            "How long after `send` a record is given up.",
+            at_least=0,
+        ),
+        Setting(
+            "enable.idempotence",
+            _BOOLEAN,
+            True,
+            "Numbers the batches, so that a repeated one is not appended twice.",
+        ),
+        Setting("linger.ms", _LONG, 5, "How long a batch waits for more records.", at_least=0),
+        Setting(
+            "max.block.ms",
+            _LONG,
+            60_000,
+            "How long `send` waits for memory or metadata, and how long transactions' calls take.",
+            at_least=0,
+        ),
+        Setting(
+            "max.in.flight.requests.per.connection",
+            _INT,
+            5,
+            "How many requests to a broker, and batches of a partition, are under way at once.",
+            at_least=1,
+        ),
+        Setting("max.request.size", _INT, 1_048_576, "The largest record and request.", at_least=0),
+        Setting("retries", _INT, _INT32_MAX, "How often a batch is repeated at most.", at_least=0),
+        Setting(
+            "transaction.timeout.ms",
+            _INT,
+            60_000,
+            "After how long the coordinator aborts a transaction.",
+        ),
+        Setting("transactional.id", _STRING, None, "Makes the producer a transactional one."),
+    ]
+)
+
 
 class ClientSettings:
     """The values of one client's settings; `number`, `text`, `flag`, `items` read them by name."""
@@ -117,6 +176,10 @@ class ClientSettings:
                 raise _unknown(name, rows)
             self._values[name] = rows[name].parse(_as_text(value))
         self.given = frozenset(given)
+
+    def override(self, name: str, value: Value) -> None:
+        """Sets what follows from other settings; for the client that owns these, at its start."""
+        self._values[name] = value
 
     def number(self, name: str) -> int:
         """The value of a numeric setting."""

@@ -39,7 +39,7 @@ _END_MARKER: Final = struct.Struct(">hi")
 
 
 class RecordBatchBuilder:
-    """One batch in the making. `build` may be called once, after the last `append`.
+    """One batch in the making. `build` comes after the last `append`; again, if `set_producer` did.
 
     `log_append_time_ms` other than -1 makes it a LogAppendTime batch of that time.
     """
@@ -122,6 +122,20 @@ class RecordBatchBuilder:
         self._last_offset = offset
         self._record_count += 1
         self._max_timestamp = max(self._max_timestamp, timestamp_ms)
+
+    def set_producer(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        *,
+        is_transactional: bool = False,
+    ) -> None:
+        """Says, before `build`, who the producer is: batches are filled before it is known."""
+        self._producer_id = producer_id
+        self._producer_epoch = producer_epoch
+        self._base_sequence = base_sequence
+        self._is_transactional = is_transactional
 
     def build(self, last_offset: int = -1) -> bytes:
         """The batch. `last_offset` keeps offsets that have no record any more, at its end."""

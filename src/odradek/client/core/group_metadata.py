@@ -1,0 +1,12 @@
+"""Who a consumer is in its group: what a transaction needs to commit offsets in its name."""
+
+from typing import NamedTuple
+
+
+class GroupMetadata(NamedTuple):
+    """A member of a group in a generation (or member epoch); outside of any, only the group."""
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    instance_id: str | None = None

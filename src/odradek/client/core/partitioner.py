@@ -1,0 +1,76 @@
+"""Which partition a record goes to: by its key as Kafka's own producer does, else sticky.
+
+Records with a key go where murmur2 of the key says, over all partitions whether they have a leader
+or not, so that every producer in every language agrees. Records without one stay with a partition
+until `batch.size` bytes went there, then move on by chance; partitions whose queues are long get
+fewer (KIP-794).
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Final, Protocol
+
+_SEED: Final = 0x9747B28C
+_M: Final = 0x5BD1E995
+_MASK: Final = 0xFFFFFFFF
+
+
+class PartitionDice(Protocol):
+    """Where chance comes from: a `random.Random`."""
+
+    def randrange(self, stop: int, /) -> int:
+        """A number from 0 up to, and without, `stop`."""
+        ...
+
+
+def murmur2(data: bytes) -> int:
+    """The 32-bit hash that Kafka's producers use, as an unsigned number."""
+    length = len(data)
+    h = (_SEED ^ length) & _MASK
+    whole = length & ~3
+    for start in range(0, whole, 4):
+        k = int.from_bytes(data[start : start + 4], "little") * _M & _MASK
+        k = (k ^ k >> 24) * _M & _MASK
+        h = h * _M & _MASK ^ k
+    if length & 3:
+        h = (h ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
+    h = (h ^ h >> 13) * _M & _MASK
+    return h ^ h >> 15
+
+
+def partition_for_key(key: bytes, partition_count: int) -> int:
+    """The partition of a key."""
+    return (murmur2(key) & 0x7FFFFFFF) % partition_count
+
+
+class StickyPartitioner:
+    """Where the records without a key of one topic go."""
+
+    def __init__(self, batch_bytes: int, dice: PartitionDice) -> None:
+        self._batch_bytes = batch_bytes
+        self._dice = dice
+        self._current = -1
+        self._produced_bytes = 0
+
+    def choose(self, available: Sequence[int], queue_length: Callable[[int], int]) -> int:
+        """The partition for the next record, one of those that have a leader."""
+        if self._current not in available or self._produced_bytes >= self._batch_bytes:
+            self._current = self._next(available, queue_length)
+            self._produced_bytes = 0
+        return self._current
+
+    def produced(self, size_bytes: int) -> None:
+        """Takes note of a record that went to the partition chosen last."""
+        self._produced_bytes += size_bytes
+
+    def _next(self, available: Sequence[int], queue_length: Callable[[int], int]) -> int:
+        lengths = [queue_length(index) for index in available]
+        longest = max(lengths)
+        # The longer a queue the less likely it is; all are alike when all are as long.
+        likelihoods = list(accumulate(longest + 1 - length for length in lengths))
+        drawn = self._dice.randrange(likelihoods[-1])
+        return next(
+            index
+            for index, likelihood in zip(available, likelihoods, strict=True)
+            if drawn < likelihood
+        )

@@ -1,0 +1,109 @@
+"""The life of a transactional producer, as one table.
+
+    UNINITIALIZED -> INITIALIZING -> READY -> IN_TRANSACTION -> COMMITTING or ABORTING -> READY
+
+An error of one transaction makes it ABORTABLE: `abort_transaction` leads back to READY. FATAL is
+the end: somebody else has the transactional id, or the coordinator refuses for good.
+"""
+
+from enum import Enum
+from typing import Final
+
+from odradek.client.errors import KafkaError, UsageError
+from odradek.errors import ErrorCode
+
+
+class TransactionState(Enum):
+    """Where a transactional producer stands."""
+
+    UNINITIALIZED = "uninitialized"
+    INITIALIZING = "initializing"
+    READY = "ready"
+    IN_TRANSACTION = "in transaction"
+    COMMITTING = "committing"
+    ABORTING = "aborting"
+    ABORTABLE = "in a transaction that can only be aborted"
+    FATAL = "failed for good"
+
+
+_STATES = TransactionState
+TRANSITIONS: Final[dict[TransactionState, frozenset[TransactionState]]] = {
+    _STATES.UNINITIALIZED: frozenset({_STATES.INITIALIZING}),
+    _STATES.INITIALIZING: frozenset({_STATES.READY, _STATES.UNINITIALIZED, _STATES.FATAL}),
+    _STATES.READY: frozenset({_STATES.IN_TRANSACTION, _STATES.FATAL}),
+    _STATES.IN_TRANSACTION: frozenset(
+        {_STATES.COMMITTING, _STATES.ABORTING, _STATES.ABORTABLE, _STATES.FATAL}
+    ),
+    _STATES.COMMITTING: frozenset({_STATES.READY, _STATES.ABORTABLE, _STATES.FATAL}),
+    _STATES.ABORTABLE: frozenset({_STATES.ABORTING, _STATES.FATAL}),
+    _STATES.ABORTING: frozenset({_STATES.READY, _STATES.ABORTABLE, _STATES.FATAL}),
+    _STATES.FATAL: frozenset({_STATES.FATAL}),
+}
+
+_FATAL_CODES: Final = frozenset(
+    {
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    }
+)
+
+
+class TransactionLife:
+    """The state of one producer, and the error that brought it where it cannot go on."""
+
+    def __init__(self) -> None:
+        self.state = TransactionState.UNINITIALIZED
+        self.error: KafkaError | None = None
+
+    def move(self, target: TransactionState) -> None:
+        """Goes to `target`.
+
+        Raises:
+            KafkaError: the error that is in the way.
+            UsageError: that does not follow from where the producer is.
+        """
+        if target not in TRANSITIONS[self.state]:
+            if self.error is not None:
+                raise self.error
+            raise UsageError(
+                f"a producer that is {self.state.value} cannot become {target.value}",
+                ErrorCode.INVALID_TXN_STATE,
+            )
+        self.state = target
+        if target is TransactionState.READY:
+            self.error = None
+
+    def check_sending(self) -> None:
+        """Whether records and offsets may be sent now.
+
+        Raises:
+            KafkaError: they may not.
+        """
+        if self.state is not TransactionState.IN_TRANSACTION:
+            if self.error is not None:
+                raise self.error
+            raise UsageError(
+                f"nothing can be sent by a producer that is {self.state.value}",
+                ErrorCode.INVALID_TXN_STATE,
+            )
+
+    def fail(self, error: KafkaError) -> None:
+        """Takes note of an error: of the transaction, or of the producer for good."""
+        if self.state is TransactionState.FATAL:
+            return
+        fatal = error.code in _FATAL_CODES
+        target = TransactionState.FATAL if fatal else TransactionState.ABORTABLE
+        if target in TRANSITIONS[self.state]:
+            self.state, self.error = target, error
+
+
+def is_fatal(error: KafkaError) -> bool:
+    """Whether a transactional producer is of no more use after an error."""
+    return error.code in _FATAL_CODES

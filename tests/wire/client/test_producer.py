@@ -1,0 +1,394 @@
+"""The producer against brokers. If these fail, records are lost, doubled, or in the wrong place."""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+import odradek
+from odradek.client import Admin, Producer
+from odradek.client.aio.producer import ProducerRecord, RecordMetadata
+from odradek.client.blocking import Cluster, PartitionReader
+from odradek.client.core.admin_types import CommittedOffset, NewTopic
+from odradek.client.core.group_metadata import GroupMetadata
+from odradek.client.core.partitioner import partition_for_key
+from odradek.client.errors import (
+    BufferExhausted,
+    ClientClosed,
+    FencedError,
+    KafkaError,
+    RecordTooLarge,
+    RequestError,
+    RequestTimedOut,
+    TransactionAborted,
+    UsageError,
+)
+from odradek.model import TopicPartition
+from odradek.records.reader import iter_records
+from odradek.records.record import Record
+
+Run = Callable[[Any], Any]
+
+
+def stored(servers: str, topic: str, partition: int = 0) -> list[Record]:
+    """What is in a partition, aborted records and markers among it."""
+    with Cluster(servers, request_timeout_ms=20_000) as cluster:
+        where = TopicPartition(topic, partition)
+        end = cluster.list_offsets({where: -1})[where] or 0
+        chunks = PartitionReader(cluster, where).read(0, end)
+        return [
+            record
+            for chunk in chunks
+            for record in iter_records(bytes(chunk.records), drop_partial_tail=True)
+            if record.offset >= chunk.fetch_offset
+        ]
+
+
+async def make(servers: str, topic: str, partitions: int = 1) -> None:
+    async with Admin(servers) as admin:
+        await admin.create_topics([NewTopic(topic, partitions, 1)])
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_records_are_stored_as_sent(servers: str, topic: str, codec: str, run: Run) -> None:
+    async def scenario() -> list[RecordMetadata]:
+        await make(servers, topic)
+        async with Producer(servers, compression_type=codec) as producer:
+            deliveries = [
+                await producer.send(
+                    topic,
+                    None if number == 7 else b"v%d" % number,
+                    key=b"k%d" % number,
+                    timestamp_ms=1_700_000_000_000 + number,
+                    headers=[("h", b"%d" % number), ("none", None)],
+                )
+                for number in range(500)
+            ]
+            return await asyncio.gather(*deliveries)
+
+    metadata = run(scenario())
+    assert [each.offset for each in metadata] == list(range(500))
+    assert metadata[3] == RecordMetadata(topic, 0, 3, 1_700_000_000_003)
+    records = stored(servers, topic)
+    assert [record.key for record in records] == [b"k%d" % number for number in range(500)]
+    assert records[7].value is None
+    assert records[8].value == b"v8"
+    assert records[8].headers == [("h", b"8"), ("none", None)]
+    assert records[8].timestamp == 1_700_000_000_008
+    assert records[0].batch.producer_id >= 0
+
+
+def test_keys_decide_and_records_without_one_are_spread(servers: str, topic: str, run: Run) -> None:
+    async def scenario() -> tuple[list[RecordMetadata], list[RecordMetadata]]:
+        await make(servers, topic, 3)
+        async with Producer(servers, batch_size=200) as producer:
+            keyed = [await producer.send(topic, b"v", key=b"key-%d" % n) for n in range(30)]
+            free = [await producer.send(topic, b"v" * 50) for _ in range(100)]
+            await producer.flush()
+            assert all(each.done() for each in keyed + free)
+            chosen = await producer.send_and_wait(topic, b"v", key=b"x", partition=2)
+            assert chosen.partition == 2
+            return [each.result() for each in keyed], [each.result() for each in free]
+
+    keyed, free = run(scenario())
+    assert [each.partition for each in keyed] == [
+        partition_for_key(b"key-%d" % number, 3) for number in range(30)
+    ]
+    assert len(Counter(each.partition for each in free)) == 3
+
+
+def test_acks_0_and_1(servers: str, topic: str, run: Run) -> None:
+    async def scenario() -> None:
+        await make(servers, topic)
+        async with Producer(servers, acks=0) as producer:
+            assert (await producer.send_and_wait(topic, b"0")).offset == -1
+        async with Producer(servers, acks=1) as producer:
+            await producer.send_and_wait(topic, b"1")
+
+    run(scenario())
+    assert [record.value for record in stored(servers, topic)] == [b"0", b"1"]
+
+
+def test_what_cannot_be_sent_is_said_at_once(bootstrap: str, topic: str, run: Run) -> None:
+    async def scenario() -> None:
+        await make(bootstrap, topic)
+        async with Producer(bootstrap, max_request_size=1000, max_block_ms=300) as producer:
+            with pytest.raises(RecordTooLarge):
+                await producer.send(topic, b"x" * 1000)
+            with pytest.raises(RequestError, match="none of the 1"):
+                await producer.send(topic, b"x", partition=1)
+            with pytest.raises(TypeError, match="str"):
+                await producer.send(topic, "text")
+            with pytest.raises(RequestError):
+                await producer.send("no/topic", b"x")
+            with pytest.raises(UsageError):
+                producer.begin_transaction()
+            assert (await producer.send_and_wait(topic, b"x")).offset == 0
+        with pytest.raises(ClientClosed):
+            await producer.send(topic, b"x")
+
+    run(scenario())
+
+
+def test_memory_is_bounded_and_send_waits_for_it(bootstrap: str, topic: str, run: Run) -> None:
+    async def scenario() -> None:
+        await make(bootstrap, topic)
+        settings = {"buffer_memory": 5_000, "linger_ms": 10_000, "delivery_timeout_ms": 60_000}
+        async with Producer(bootstrap, **settings) as producer:
+            deliveries = [await producer.send(topic, b"x" * 1000) for _ in range(50)]
+            await producer.flush()
+            assert [each.result().offset for each in deliveries] == list(range(50))
+
+    run(scenario())
+
+
+def test_without_a_broker_memory_runs_out_and_records_expire(topic: str, run: Run) -> None:
+    async def scenario() -> None:
+        async with odradek.Broker() as broker:
+            await make(broker.bootstrap_servers, topic)
+            producer = Producer(
+                broker.bootstrap_servers,
+                buffer_memory=5_000,
+                max_block_ms=200,
+                request_timeout_ms=100,
+                delivery_timeout_ms=500,
+                linger_ms=0,
+            )
+            await producer.send_and_wait(topic, b"x" * 1000)
+        deliveries = [await producer.send(topic, b"x" * 1000) for _ in range(4)]
+        with pytest.raises(BufferExhausted):
+            await producer.send(topic, b"x" * 1000)
+        results = await asyncio.gather(*deliveries, return_exceptions=True)
+        assert all(isinstance(each, KafkaError) and each.retriable for each in results), results
+        with pytest.raises(RequestTimedOut):
+            await producer.send("another", b"x")
+        await producer.close()
+
+    run(scenario())
+
+
+def test_interceptors_see_records_and_what_became_of_them(
+    bootstrap: str, topic: str, run: Run
+) -> None:
+    seen: list[object] = []
+
+    class Interceptor:
+        def on_send(self, record: ProducerRecord) -> ProducerRecord:
+            return record._replace(value=record.value + b"!")
+
+        def on_acknowledgement(self, metadata: RecordMetadata, error: KafkaError | None) -> None:
+            seen.append((metadata.offset, error))
+            raise RuntimeError("does not matter")
+
+    class Broken(Interceptor):
+        def on_send(self, record: ProducerRecord) -> ProducerRecord:
+            raise RuntimeError("does not matter either")
+
+    async def scenario() -> None:
+        await make(bootstrap, topic)
+        interceptors = [Interceptor(), Broken()]
+        async with Producer(bootstrap, interceptors=interceptors) as producer:
+            await producer.send_and_wait(topic, b"x")
+
+    run(scenario())
+    assert seen == [(0, None), (0, None)]
+    assert [record.value for record in stored(bootstrap, topic)] == [b"x!"]
+
+
+@contextlib.asynccontextmanager
+async def leaky_proxy(port: int, target: Callable[[], tuple[str, int]]) -> AsyncIterator[list[int]]:
+    """Forwards to a broker, and cuts the connection instead of every n-th answer from a size on.
+
+    The broker has carried out such a request: its answer alone is lost. The list that it gives
+    holds n, and how many were cut.
+    """
+    plan = [0, 0]
+    count = 0
+
+    async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, loses: bool) -> None:
+        nonlocal count
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            while data := await reader.read(65536):
+                if loses and plan[0]:
+                    count += 1
+                    if count % plan[0] == 0:
+                        plan[1] += 1
+                        break
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            far_reader, far_writer = await asyncio.open_connection(*target())
+        except OSError:
+            writer.close()
+            return
+        await asyncio.gather(pipe(reader, far_writer, False), pipe(far_reader, writer, True))
+
+    server = await asyncio.start_server(serve, "127.0.0.1", port)
+    async with server:
+        yield plan
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_lost_answers_neither_double_nor_reorder(topic: str, run: Run, idempotent: bool) -> None:
+    """With idempotence each record is there once and in order; without, at least once."""
+    from tools.free_port import free_port
+
+    inside, outside = free_port(), free_port()
+
+    async def scenario() -> list[int]:
+        listener = f"PLAINTEXT://127.0.0.1:{inside}"
+        config = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{outside}"}
+        async with (
+            odradek.Broker(listeners=[listener], config=config),
+            leaky_proxy(outside, lambda: ("127.0.0.1", inside)) as plan,
+        ):
+            servers = f"127.0.0.1:{outside}"
+            await make(servers, topic)
+            settings = {"batch_size": 200, "linger_ms": 0, "enable_idempotence": idempotent}
+            async with Producer(servers, retry_backoff_ms=5, **settings) as producer:
+                await producer.send_and_wait(topic, b"-1")
+                plan[0] = 7
+                deliveries = []
+                for number in range(400):
+                    deliveries.append(await producer.send(topic, b"%d" % number))
+                    if number % 10 == 0:
+                        await asyncio.sleep(0)
+                await producer.flush()
+                plan[0] = 0
+            assert plan[1] > 3, "answers were lost"
+            metadata = [each.result() for each in deliveries]
+            records = await asyncio.to_thread(stored, servers, topic)
+            if idempotent:
+                by_offset = {record.offset: record.value for record in records}
+                known = [(at.offset, n) for n, at in enumerate(metadata) if at.offset >= 0]
+                assert all(by_offset[offset] == b"%d" % number for offset, number in known)
+            return [int(record.value or b"") for record in records]
+
+    values = run(scenario())
+    if idempotent:
+        assert values == [-1, *range(400)]
+    else:
+        assert set(values) == {-1, *range(400)}
+
+
+# --- transactions -------------------------------------------------------------------------------
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("apache_kafka", marks=pytest.mark.slow),
+        pytest.param("apache_kafka_3", marks=pytest.mark.slow),
+    ]
+)
+def transactional_servers(request: pytest.FixtureRequest) -> str:
+    """Brokers that have transactions."""
+    return request.getfixturevalue(request.param)
+
+
+def told(records: list[Record]) -> list[str]:
+    """The values of a log, and its markers."""
+    kinds = {b"\0\0\0\0": "ABORT", b"\0\0\0\1": "COMMIT"}
+    return [
+        kinds[record.key or b""] if record.is_control else (record.value or b"").decode()
+        for record in records
+    ]
+
+
+def test_transactions_commit_and_abort(
+    transactional_servers: str, topic: str, names: Callable[[str], str], run: Run
+) -> None:
+    group = names("group")
+    committed = {TopicPartition(topic, 0): CommittedOffset(1, "done")}
+
+    async def scenario() -> None:
+        servers = transactional_servers
+        await make(servers, topic)
+        async with Producer(servers, transactional_id=names("id"), linger_ms=0) as producer:
+            with pytest.raises(UsageError, match="uninitialized"):
+                producer.begin_transaction()
+            await producer.init_transactions()
+            with pytest.raises(UsageError, match="ready"):
+                await producer.send(topic, b"x")
+            async with producer.transaction():
+                for number in range(3):
+                    await producer.send(topic, b"%d" % number)
+                await producer.send_offsets_to_transaction(committed, GroupMetadata(group))
+            with pytest.raises(ZeroDivisionError):  # noqa: PT012 - the block is what is tested
+                async with producer.transaction():
+                    await producer.send_and_wait(topic, b"aborted")
+                    late = await producer.send(topic, b"aborted too")
+                    await producer.send_offsets_to_transaction(
+                        {TopicPartition(topic, 0): CommittedOffset(9)}, GroupMetadata(group)
+                    )
+                    raise ZeroDivisionError
+            assert late.done()
+            async with producer.transaction():
+                pass
+            async with producer.transaction():
+                await producer.send(topic, b"last")
+        async with Admin(servers) as admin:
+            assert (await admin.list_group_offsets([group], require_stable=True))[
+                group
+            ] == committed
+
+    run(scenario())
+    found = told(stored(transactional_servers, topic))
+    assert [each for each in found if each != "aborted too"] == [
+        *("0", "1", "2", "COMMIT"),
+        *("aborted", "ABORT"),
+        *("last", "COMMIT"),
+    ]
+
+
+def test_what_was_not_sent_when_a_transaction_is_aborted_fails(
+    transactional_servers: str, topic: str, names: Callable[[str], str], run: Run
+) -> None:
+    async def scenario() -> None:
+        servers = transactional_servers
+        await make(servers, topic)
+        async with Producer(servers, transactional_id=names("id"), linger_ms=60_000) as producer:
+            await producer.init_transactions()
+            producer.begin_transaction()
+            waiting = await producer.send(topic, b"never")
+            await producer.abort_transaction()
+            with pytest.raises(TransactionAborted):
+                await waiting
+
+    run(scenario())
+    assert told(stored(transactional_servers, topic)) == []
+
+
+def test_a_successor_fences_its_predecessor(
+    transactional_servers: str, topic: str, names: Callable[[str], str], run: Run
+) -> None:
+    name = names("id")
+
+    async def scenario() -> None:
+        servers = transactional_servers
+        await make(servers, topic)
+        async with (
+            Producer(servers, transactional_id=name, linger_ms=0) as old,
+            Producer(servers, transactional_id=name, linger_ms=0) as new,
+        ):
+            await old.init_transactions()
+            old.begin_transaction()
+            await old.send_and_wait(topic, b"old")
+            await new.init_transactions()
+            async with new.transaction():
+                await new.send(topic, b"new")
+            delivery = await old.send(topic, b"too late")
+            with pytest.raises(FencedError):
+                await delivery
+            with pytest.raises(FencedError):
+                await old.commit_transaction()
+            with pytest.raises(FencedError):
+                old.begin_transaction()
+
+    run(scenario())
+    assert told(stored(transactional_servers, topic)) == ["old", "ABORT", "new", "COMMIT"]
