@@ -104,7 +104,6 @@ class Controller:
         self._topics: Final = TopicPlanner(config, random_below)
         self._configs: Final = ConfigPlanner(config, broker_id)
         self._create_topic_policy: Final = create_topic_policy
-        self._broker_id: Final = broker_id
         self._changes: Final = ChangeQueue()
         self._collisions: dict[str, str] = {}
         store.subscribe(ListenerStage.SETTINGS, DynamicBrokerConfig(config, broker_id).apply_delta)
