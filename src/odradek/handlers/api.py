@@ -45,7 +45,8 @@ class Api:
     `fail` answers a request in the shape of this API's own response when its handler failed
     unexpectedly; an API whose responses have no place for such an error has none, and the
     connection is closed instead. `permission` is what a caller needs for each resource that the
-    request is about, or `ANYBODY`; `cost` is what the request is charged for.
+    request is about, or `ANYBODY`; `cost` is what the request is charged for. An API whose
+    handler may leave requests `batched` has `end_of_read`, which carries them out.
     """
 
     key: int
@@ -57,6 +58,7 @@ class Api:
     fail: "Callable[[Request, ErrorCode], None] | None" = None
     permission: Permission | None = ANYBODY
     cost: Cost = Cost.REQUEST_TIME
+    end_of_read: "Callable[[HandlerContext], None] | None" = None
 
     def serves(self, version: int) -> bool:
         """Whether that version is advertised."""

@@ -86,9 +86,10 @@ class Dispatcher(RequestHandler):
         if not batched:
             return
         self._batched = []
+        end_of_read = self._apis[batched[0].api_key].end_of_read
         try:
-            self._context.append_gathered()
-            self._context.groups.flush()
+            assert end_of_read is not None, "an API that batches says what is done with a batch"
+            end_of_read(self._context)
         except Exception:  # noqa: BLE001 - as in _dispatch
             for request in batched:
                 self._fail(request)

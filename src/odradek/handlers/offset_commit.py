@@ -44,6 +44,11 @@ def handle(context: HandlerContext, request: Request) -> None:
     )
 
 
+def end_of_read(context: HandlerContext) -> None:
+    """Appends the commits of a socket read."""
+    context.groups.flush()
+
+
 def fail(request: Request, code: ErrorCode) -> None:
     """Answers every partition with an error."""
     message = request.handled_by

@@ -69,6 +69,11 @@ def handle(context: HandlerContext, request: Request) -> None:
         request.keep_frame()
 
 
+def end_of_read(context: HandlerContext) -> None:
+    """Appends what the requests of a socket read have brought, and answers what it can."""
+    context.append_gathered()
+
+
 def fail(request: Request, code: ErrorCode) -> None:
     """Answers every partition with an error; without having understood it, by closing."""
     reply = request.handled_by

@@ -82,7 +82,8 @@ def _row(
     """A row; without an operation anybody may ask."""
     permission = ANYBODY if operation is None else Permission(operation, resource)
     versions = (min_version, max_version, flexible_from)
-    return Api(key, name, *versions, module.handle, module.fail, permission, cost)
+    end_of_read = getattr(module, "end_of_read", None)
+    return Api(key, name, *versions, module.handle, module.fail, permission, cost, end_of_read)
 
 
 _READ, _WRITE, _CREATE = AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE

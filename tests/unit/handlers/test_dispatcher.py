@@ -4,7 +4,6 @@ import logging
 import re
 from dataclasses import replace
 from datetime import timedelta
-from types import SimpleNamespace
 
 import pytest
 from kio.schema.errors import ErrorCode as KioErrorCode
@@ -129,9 +128,14 @@ def batching(context, request):
     request.exchange.batched = True
 
 
+def batched_row(cluster, row):
+    """A row that only batches, and counts the ends of reads."""
+    return replace(row, handle=batching, end_of_read=lambda context: cluster.flush())
+
+
 def test_batched_requests_are_carried_out_at_the_end_of_a_read(cluster, table):
     """Produce requests would be appended one by one, or never."""
-    table[PRODUCE] = replace(table[PRODUCE], handle=batching)
+    table[PRODUCE] = batched_row(cluster, table[PRODUCE])
     cluster.replace(apis=table)
     dispatcher = cluster.dispatcher()
     dispatcher.end_of_read()
@@ -146,7 +150,7 @@ def test_batched_requests_are_carried_out_at_the_end_of_a_read(cluster, table):
 
 def test_another_api_has_what_is_batched_done_before_it(cluster, table):
     """A fetch behind a produce on one connection would not see its records."""
-    table[PRODUCE] = replace(table[PRODUCE], handle=batching)
+    table[PRODUCE] = batched_row(cluster, table[PRODUCE])
     cluster.replace(apis=table)
     dispatcher = cluster.dispatcher()
     dispatcher.handle_frame(cluster.exchange(PRODUCE, 9, b""))
@@ -157,14 +161,17 @@ def test_another_api_has_what_is_batched_done_before_it(cluster, table):
 def test_a_failed_end_of_read_answers_every_batched_request(cluster, table, caplog):
     """Producers would wait for their time-out."""
     failed = []
-    row = replace(table[PRODUCE], handle=batching, fail=lambda request, code: failed.append(code))
-    table[PRODUCE] = row
-    cluster.replace(apis=table)
 
-    def explode():
+    def explode(context):
         raise RuntimeError("boom")
 
-    cluster.replace(groups=SimpleNamespace(flush=explode))
+    table[PRODUCE] = replace(
+        table[PRODUCE],
+        handle=batching,
+        end_of_read=explode,
+        fail=lambda request, code: failed.append(code),
+    )
+    cluster.replace(apis=table)
     dispatcher = cluster.dispatcher()
     dispatcher.handle_frame(cluster.exchange(PRODUCE, 9, b""))
     dispatcher.handle_frame(cluster.exchange(PRODUCE, 9, b""))

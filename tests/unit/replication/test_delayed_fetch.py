@@ -61,7 +61,7 @@ def test_it_waits_for_min_bytes(replicas, park):
     partition.append(1)
     assert park.wake(A) == 1
     assert fetch.is_completed
-    assert replicas.reads == [[fetch._awaited[0].info]]
+    assert [[info.topic_partition for info in read] for read in replicas.reads] == [[A]]
 
 
 def test_bytes_of_several_partitions_add_up(replicas, park):
