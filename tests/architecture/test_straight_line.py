@@ -32,6 +32,10 @@ STEPS = {
         "replication/append.py",
         "handlers/context.py",
     ],
+    "nothing has to come before the append: it is in no transaction": [
+        "handlers/before_append.py",
+        "handlers/transaction_verification.py",
+    ],
     "the socket read has ended: all of it goes to its partitions": [
         "replication/replica_manager.py",
         "replication/append_batch.py",
