@@ -27,6 +27,7 @@ class Broker:
 
     def __init__(self, shared: SharedMetadata, broker_id: int, *, unclean: bool = False) -> None:
         self.id = broker_id
+        self.shared = shared
         self.cache = MetadataCache()
         self.store = EmbeddedMetadataStore(self.cache, shared)
         self.losses = 0
@@ -217,3 +218,13 @@ def test_a_change_begun_by_a_listener_waits_until_its_cause_is_published() -> No
     broker.cache.on_published(lambda delta: order.append("published"))
     broker.store.create_topics([NewTopic("a", ((1,),), {})], lambda outcome: order.append("done"))
     assert order == ["heard", "published", "done", "synced"]
+
+
+def test_brokers_that_have_all_gone_come_back() -> None:
+    """A cluster that was stopped could not be started again."""
+    one, two = make_cluster(2)
+    one.ask("create_topics", [NewTopic("a", ((1, 2),), {})])
+    one.store.close()
+    two.store.close()
+    again = Broker(one.shared, 2)
+    assert state_of(again) == (2, (2,), (1,))

@@ -1,15 +1,10 @@
 """Breaks timers and purgatories on purpose, one line at a time; their tests have to notice."""
 
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
+from tests.mutants import Mutation, assert_noticed, copy_sources, run_tests
 
-ROOT = Path(__file__).parents[3]
 # The nearest first; what drives timers over real time is left out, since a mutant may hang there.
 TESTS = [
     "tests/scenario/test_timing_wheel.py",
@@ -21,16 +16,6 @@ TESTS = [
     "tests/property/test_purgatory_model.py",
     "tests/unit/purgatory/test_meetings.py",
 ]
-TIMEOUT_S = 600
-
-
-class Mutation(NamedTuple):
-    """One place in a source, and what stands there instead."""
-
-    source: str
-    before: str
-    after: str
-
 
 MUTATIONS = {
     "what comes down from a higher level runs at once": Mutation(
@@ -73,46 +58,15 @@ MUTATIONS = {
 }
 
 
-def run_tests(sources: Path) -> subprocess.CompletedProcess[str]:
-    """The quick tests over other sources, uncompiled, up to the first failure."""
-    environment = {**os.environ, "PYTHONPATH": str(sources), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not slow"]
-    command += ["-p", "no:cacheprovider", *TESTS]
-    return subprocess.run(
-        command,
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=TIMEOUT_S,
-    )
-
-
-@pytest.fixture
-def sources(tmp_path: Path) -> Path:
-    """A copy of the package that may be broken."""
-    skipped = shutil.ignore_patterns("*.so", "__pycache__")
-    shutil.copytree(ROOT / "src" / "odradek", tmp_path / "odradek", ignore=skipped)
-    return tmp_path
-
-
 @pytest.mark.slow
-def test_the_copy_passes_as_it_is(sources: Path) -> None:
+def test_the_copy_passes_as_it_is(tmp_path: Path) -> None:
     """If it does not, that mutants fail says nothing."""
-    done = run_tests(sources)
+    done = run_tests(copy_sources(tmp_path), TESTS)
     assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MUTATIONS)
-def test_a_mutant_is_noticed(sources: Path, name: str) -> None:
+def test_a_mutant_is_noticed(tmp_path: Path, name: str) -> None:
     """The tests would let somebody break just this."""
-    mutation = MUTATIONS[name]
-    source = sources / "odradek" / mutation.source
-    text = source.read_text(encoding="utf-8")
-    assert text.count(mutation.before) == 1, "the mutation has to follow the source"
-    source.write_text(text.replace(mutation.before, mutation.after), encoding="utf-8")
-    done = run_tests(sources)
-    assert done.returncode == 1, done.stdout
-    assert "FAILED" in done.stdout
+    assert_noticed(copy_sources(tmp_path), MUTATIONS[name], TESTS)

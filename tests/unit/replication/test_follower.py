@@ -372,3 +372,15 @@ def test_who_is_followed_and_over_which_connection(tmp_path):
     assert opened[1][1].closed
     manager.close()
     cluster.close()
+
+
+def test_an_epoch_in_which_nothing_was_written_is_forgotten(follower):
+    """The follower would be told for ever that its history parted, and never catch up."""
+    follower.write(b"one", epoch=1)
+    follower.cluster.change("a", leader=1, leader_epoch=2)
+    follower.follow(epoch=3)
+    assert follower.leader.asked() == {0: (1, 2)}
+    diverging = FetchPartitionResponse(0, 0, 0, 0, 0)
+    diverging.diverging_epoch, diverging.diverging_end_offset = 1, 1
+    follower.leader.answer(diverging)
+    assert follower.leader.asked() == {0: (1, 1)}

@@ -92,12 +92,12 @@ class SharedMetadata:
 
     def close(self, follower: Follower) -> bool:
         """Lets a store go; with the last one the journal, after the step that is being written.
-        Answers whether other stores are left."""
+        Answers whether the memory lives on: for other stores, or because it has no journal."""
         if follower in self._followers:
             self._followers.remove(follower)
         self._drain()
         self._maybe_close_journal()
-        return bool(self._followers)
+        return bool(self._followers) or self._journal is None
 
     def submit(
         self, is_open: Callable[[], bool], prepare: Callable[[], Change[T]], on_done: OnDone[T]

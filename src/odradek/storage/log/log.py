@@ -505,6 +505,8 @@ class Log(LocalLog):
             BrokerError: KAFKA_STORAGE_ERROR.
         """
         if offset >= self.log_end_offset:
+            # An epoch in which this replica led and wrote nothing is no part of the history.
+            self._guarded(lambda: self.leader_epochs.truncate_from_end(self.log_end_offset))
             return False
         if offset < self.segments.first.base_offset:
             self.truncate_fully_and_start_at(offset)

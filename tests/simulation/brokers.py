@@ -1,0 +1,440 @@
+"""A cluster of simulated brokers on one seeded scheduler: what is real, and what is made up.
+
+Real: replica managers, partitions, logs on files, followers, the shared metadata and its leader
+elections. Made up: the network, which delays, loses and repeats what is sent, and the clock. A
+broker may die at any moment, with junk behind its last write, and comes back with its files.
+
+Everything follows from the seed. `Checker` holds, after every step, what must always hold.
+"""
+
+import heapq
+import itertools
+import os
+import random
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from tests.unit.replication.fakes import batch
+
+from odradek.background import InlineBackground
+from odradek.clock import ManualClock
+from odradek.config.broker import BrokerConfig
+from odradek.controller.leader_election import LeaderElection
+from odradek.errors import BrokerError, ErrorCode
+from odradek.metadata import ListenerStage, MetadataCache
+from odradek.metadata.embedded import EmbeddedMetadataStore, SharedMetadata
+from odradek.metadata.image import BrokerRegistration
+from odradek.metadata.store import NewTopic
+from odradek.model import NO_LEADER, AppendOrigin, TopicPartition
+from odradek.protocol.fetch import (
+    FetchPartitionResponse,
+    FetchRequest,
+    FetchResponse,
+    FetchTopicResponse,
+)
+from odradek.records.batch import split_batches
+from odradek.records.reader import read_batch
+from odradek.replication.append import ACKS_ALL, AppendRequest, AppendResult
+from odradek.replication.fetch import FetchInfo, FetchParams, FetchResult
+from odradek.replication.follower.fetcher_manager import ReplicaFetcherManager
+from odradek.replication.follower.leader_channel import LeaderChannel, OnFetched, OnOffset
+from odradek.replication.replica_manager import ReplicaManager
+from odradek.storage.files import OsFileSystem
+from odradek.storage.log.log import Log
+from odradek.storage.manager.log_manager import LogManager
+from odradek.timer import MockTimer
+
+TP: Final = TopicPartition("t", 0)
+BROKERS: Final = (1, 2, 3)
+SETTINGS: Final = {
+    "replica.lag.time.max.ms": "500",
+    "replica.fetch.wait.max.ms": "100",
+    "replica.fetch.backoff.ms": "50",
+    "log.cleaner.enable": "false",
+}
+_LOST_AFTER_MS: Final = 200
+
+
+class Network:
+    """Carries messages in its own time, or does not."""
+
+    def __init__(self, dice: random.Random, clock: ManualClock) -> None:
+        self._dice = dice
+        self._clock = clock
+        self._queue: list[tuple[int, int, Callable[[], None]]] = []
+        self._numbers = itertools.count()
+        self.cut: set[frozenset[int]] = set()
+        self.calm = False
+
+    def later(self, delay_ms: int, act: Callable[[], None]) -> None:
+        """Does something when the clock has come so far."""
+        due_ms = self._clock.monotonic_ms() + delay_ms
+        heapq.heappush(self._queue, (due_ms, next(self._numbers), act))
+
+    def send(self, sender: int, receiver: int, deliver: Callable[[], None]) -> None:
+        """Delivers a message late, twice or never; one after another in no order."""
+        if frozenset((sender, receiver)) in self.cut:
+            return
+        chance = 1.0 if self.calm else self._dice.random()
+        if chance < 0.05:
+            return
+        self.later(self._dice.randint(0, 3 if self.calm else 40), deliver)
+        if chance < 0.1:
+            self.later(self._dice.randint(0, 400), deliver)
+
+    def run_until(self, now_ms: int) -> None:
+        """Delivers what is due, one message at a time."""
+        while self._queue and self._queue[0][0] <= now_ms:
+            heapq.heappop(self._queue)[2]()
+
+
+class SimulatedChannel(LeaderChannel):
+    """A follower's way to a leader over the simulated network."""
+
+    def __init__(self, world: "World", follower: "Broker", leader: BrokerRegistration) -> None:
+        self._world = world
+        self._follower = follower
+        self._leader = leader
+        self._closed = False
+
+    def fetch(self, request: FetchRequest, on_done: OnFetched) -> None:
+        self._ask(lambda broker, answer: broker.fetch(request, answer), on_done)
+
+    def find_offset(
+        self,
+        topic_partition: TopicPartition,
+        timestamp: int,
+        current_leader_epoch: int,
+        on_done: OnOffset,
+    ) -> None:
+        def ask(broker: "Broker", answer: Callable[[int | BrokerError], None]) -> None:
+            try:
+                found = broker.replicas.list_offsets(
+                    topic_partition, timestamp, 0, current_leader_epoch, True
+                )
+            except BrokerError as error:
+                answer(error)
+            else:
+                answer(found.offset)
+
+        self._ask(ask, on_done)
+
+    def close(self) -> None:
+        self._closed = True
+
+    def _ask(self, ask, on_done) -> None:
+        """Asks the life of the leader that was found, and gives up after a while."""
+        network, me, leader_id = self._world.network, self._follower.id, self._leader.id
+        waiting = True
+
+        def finish(outcome) -> None:
+            nonlocal waiting
+            if waiting and not self._closed:
+                waiting = False
+                on_done(outcome)
+
+        def arrive() -> None:
+            broker = self._world.brokers.get(leader_id)
+            if broker is not None and broker.epoch == self._leader.epoch:
+                ask(broker, lambda outcome: network.send(leader_id, me, lambda: finish(outcome)))
+
+        network.send(me, leader_id, arrive)
+        network.later(_LOST_AFTER_MS, lambda: finish(BrokerError(ErrorCode.NETWORK_EXCEPTION)))
+
+
+class Broker:
+    """One life of a broker."""
+
+    def __init__(self, world: "World", broker_id: int) -> None:
+        self.id = broker_id
+        self.epoch = -1
+        self.timer = MockTimer()
+        self.cache = MetadataCache()
+        self.config = BrokerConfig({**SETTINGS, "broker.id": str(broker_id)})
+        self.store = EmbeddedMetadataStore(self.cache, world.shared)
+        self.logs = LogManager(
+            [world.directory_of(broker_id)],
+            self.config,
+            world.clock,
+            self.timer,
+            InlineBackground(),
+            on_log_dir_failure=_never,
+            file_system=OsFileSystem(durable=False),
+        )
+        self.logs.start()
+        self.replicas = ReplicaManager(
+            broker_id, self.config, world.clock, self.timer, self.logs, self.store
+        )
+        self.fetchers = ReplicaFetcherManager(
+            broker_id,
+            self.config,
+            self.timer,
+            lambda leader: SimulatedChannel(world, self, leader),
+            self.replicas.find_partition,
+            self.replicas.on_committed,
+        )
+        self.store.subscribe(ListenerStage.REPLICAS, self.replicas.apply_delta)
+        self.store.subscribe(ListenerStage.REPLICAS, self.fetchers.apply_delta)
+        self.store.on_session_lost(self.replicas.resign)
+        LeaderElection(self.store, broker_id, lambda image, topic: False)
+        self.store.load()
+        self.register()
+
+    @property
+    def log(self) -> Log | None:
+        partition = self.replicas.find_partition(TP)
+        return None if partition is None else partition.log
+
+    def register(self) -> None:
+        def registered(outcome: BrokerRegistration | BrokerError) -> None:
+            assert isinstance(outcome, BrokerRegistration), outcome
+            self.epoch = outcome.epoch
+
+        self.store.register_broker(self.id, (), None, registered)
+
+    def die(self) -> None:
+        """Ends where it stands: nothing is flushed, nothing is said."""
+        self.fetchers.close()
+        self.replicas.shutdown()
+        for directory in self.logs.directories:
+            directory.release_lock()
+        self.store.close()
+
+    def fetch(self, request: FetchRequest, on_done: OnFetched) -> None:
+        """Serves a follower without a session, as a leader does that has no room for one."""
+        infos = [
+            FetchInfo(
+                TopicPartition("t", wanted.index),
+                *(wanted.fetch_offset, wanted.partition_max_bytes, wanted.log_start_offset),
+                *(wanted.current_leader_epoch, wanted.last_fetched_epoch, topic.topic_id),
+            )
+            for topic in request.topics
+            for wanted in topic.partitions
+        ]
+        params = FetchParams(
+            request.replica_id,
+            request.max_wait_ms,
+            request.min_bytes,
+            request.max_bytes,
+            replica_epoch=request.replica_epoch,
+        )
+        topic_id = request.topics[0].topic_id
+
+        def on_fetched(results: list[FetchResult]) -> None:
+            answers = [_answer(result) for result in results]
+            on_done(FetchResponse([FetchTopicResponse(None, topic_id, answers)]))
+
+        self.replicas.fetch_messages(params, infos, on_fetched)
+
+
+class Sent(NamedTuple):
+    """A record that was acknowledged: where it is said to be."""
+
+    offset: int
+    value: bytes
+
+
+class World:
+    """Three brokers, one partition with three replicas of which two must be in sync."""
+
+    def __init__(self, seed: int, directory: str) -> None:
+        self.dice = random.Random(seed)
+        self.clock = ManualClock()
+        self.network = Network(self.dice, self.clock)
+        self.directory = directory
+        self.shared = SharedMetadata(InlineBackground(), self.dice.randbytes)
+        self.brokers: dict[int, Broker] = {}
+        self.acknowledged: list[Sent] = []
+        self._values = itertools.count()
+        for broker_id in BROKERS:
+            self.start(broker_id)
+        settings = {"min.insync.replicas": "2"}
+        self.brokers[1].store.create_topics([NewTopic("t", (BROKERS,), settings)], _must)
+        self.checker = Checker(self)
+
+    def directory_of(self, broker_id: int) -> str:
+        return os.path.join(self.directory, str(broker_id))
+
+    def start(self, broker_id: int) -> None:
+        if broker_id not in self.brokers:
+            self.brokers[broker_id] = Broker(self, broker_id)
+
+    def kill(self, broker_id: int) -> None:
+        """A death; sometimes in the middle of a write, of which nobody was told yet."""
+        broker = self.brokers.pop(broker_id, None)
+        if broker is None:
+            return
+        log = broker.log
+        broker.die()
+        if log is not None and self.dice.random() < 0.5:
+            junk = self.dice.randbytes(self.dice.randint(1, 90))
+            path = next(each for each in log.segments.active.paths() if each.endswith(".log"))
+            with open(path, "ab") as stream:
+                stream.write(junk)
+
+    def expire(self, broker_id: int) -> None:
+        """The others take a broker for dead that is not."""
+        broker = self.brokers.get(broker_id)
+        if broker is not None:
+            broker.store.expire()
+            self.network.later(self.dice.randint(0, 300), lambda: self._come_back(broker))
+
+    def _come_back(self, broker: Broker) -> None:
+        if self.brokers.get(broker.id) is broker:
+            broker.register()
+
+    def produce(self) -> None:
+        """Sends a record to a broker that may lead; it is sent once, and perhaps in vain."""
+        broker = self.brokers.get(self.dice.choice(BROKERS))
+        if broker is None:
+            return
+        value = b"%d" % next(self._values)
+
+        def on_done(results: list[AppendResult]) -> None:
+            if results[0].error_code == ErrorCode.NONE:
+                self.acknowledged.append(Sent(results[0].base_offset, value))
+
+        request = AppendRequest(ACKS_ALL, 300, AppendOrigin.CLIENT, [(TP, batch(value))], on_done)
+        broker.replicas.append_records([request])
+
+    def pass_time(self, duration_ms: int) -> None:
+        """Moves every clock, a little at a time, so that messages and timers mix."""
+        for _ in range(duration_ms // 5):
+            self.clock.advance(5)
+            self.network.run_until(self.clock.monotonic_ms())
+            for broker in list(self.brokers.values()):
+                broker.timer.advance_clock(5)
+            self.checker.check()
+
+    def step(self) -> None:
+        """One event, and some time."""
+        dice = self.dice
+        broker_id = dice.choice(BROKERS)
+        event = dice.random()
+        if event < 0.55:
+            for _ in range(dice.randint(1, 3)):
+                self.produce()
+        elif event < 0.63:
+            self.kill(broker_id)
+        elif event < 0.78:
+            self.start(broker_id)
+        elif event < 0.82:
+            self.expire(broker_id)
+        elif event < 0.9:
+            self.network.cut.add(frozenset(dice.sample(BROKERS, 2)))
+        else:
+            self.network.cut.clear()
+        self.checker.check()
+        self.pass_time(dice.choice((5, 20, 60, 200)))
+
+    def calm_down(self) -> None:
+        """Everything works again: in the end all replicas must be alike, and hold all."""
+        self.network.cut.clear()
+        self.network.calm = True
+        for broker_id in BROKERS:
+            self.start(broker_id)
+        self.pass_time(2_000)
+        self.checker.check_settled()
+
+    def close(self) -> None:
+        for broker in self.brokers.values():
+            broker.die()
+
+
+class Checker:
+    """What must hold, whatever happens."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._committed: list[bytes] = []
+        self._seen: dict[Broker, int] = {}
+        self._leaders: dict[int, int] = {}
+
+    def check(self) -> None:
+        for broker in self._world.brokers.values():
+            self._check_leader(broker)
+            self._check_log(broker)
+        self._check_acknowledged()
+
+    def _check_leader(self, broker: Broker) -> None:
+        partition = broker.replicas.find_partition(TP)
+        if partition is None or not partition.is_leader:
+            return
+        other = self._leaders.setdefault(partition.leader_epoch, broker.id)
+        assert other == broker.id, (
+            f"{other} and {broker.id} both lead in epoch {partition.leader_epoch}"
+        )
+
+    def _check_log(self, broker: Broker) -> None:
+        """The high watermark does not fall, and below it all logs agree for ever."""
+        log = broker.log
+        if log is None:
+            return
+        before = self._seen.get(broker, 0)
+        assert log.high_watermark >= before, (
+            f"the high watermark of {broker.id} fell from {before} to {log.high_watermark}"
+        )
+        if log.high_watermark > before:
+            found = values(log, before, log.high_watermark)
+            known = self._committed[before : log.high_watermark]
+            assert found[: len(known)] == known, (
+                f"{broker.id} has {found} at {before}, committed was {known}"
+            )
+            self._committed += found[len(known) :]
+            self._seen[broker] = log.high_watermark
+
+    def _check_acknowledged(self) -> None:
+        for offset, value in self._world.acknowledged:
+            assert offset < len(self._committed), f"{value!r} at {offset} was never committed"
+            assert self._committed[offset] == value, (
+                f"{value!r} was acknowledged at {offset}, where {self._committed[offset]!r} is"
+            )
+
+    def check_settled(self) -> None:
+        logs = [broker.log for broker in self._world.brokers.values()]
+        partition = self._world.shared.image.partition(TP)
+        assert partition is not None
+        assert partition.leader != NO_LEADER, f"nobody leads: {partition}"
+        assert set(partition.isr) == set(BROKERS), f"out of sync: {partition}"
+        contents = [values(log, 0, log.log_end_offset) for log in logs if log is not None]
+        assert len(contents) == len(BROKERS)
+        assert contents[0] == contents[1] == contents[2], "the replicas differ"
+        assert contents[0][: len(self._committed)] == self._committed, "committed records are gone"
+
+
+def values(log: Log, start: int, end: int) -> list[bytes]:
+    """The values of the records from `start` to `end`."""
+    found: list[bytes] = []
+    offset = start
+    while offset < end:
+        read = log.read(offset, 1 << 20, end, True)
+        for records in read.records:
+            for header in split_batches(records):
+                for record in read_batch(records, header):
+                    if start <= record.offset < end:
+                        found.append(bytes(record.value))
+                    offset = record.offset + 1
+    return found
+
+
+def _answer(result: FetchResult) -> FetchPartitionResponse:
+    answer = FetchPartitionResponse(
+        result.topic_partition.partition,
+        result.error_code,
+        result.high_watermark,
+        result.last_stable_offset,
+        result.log_start_offset,
+    )
+    # What is sent is a copy: the log may be cut before it arrives.
+    answer.records = [memoryview(bytearray(b"".join(result.records)))] if result.records else None
+    answer.diverging_epoch = result.diverging_epoch
+    answer.diverging_end_offset = result.diverging_end_offset
+    return answer
+
+
+def _never(path: str) -> None:
+    raise AssertionError(f"{path} failed")
+
+
+def _must(outcome: object) -> None:
+    assert not isinstance(outcome, BrokerError), outcome

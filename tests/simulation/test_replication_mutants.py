@@ -1,0 +1,45 @@
+"""Breaks replication on purpose; the simulation of a cluster has to find it."""
+
+from pathlib import Path
+
+import pytest
+from tests.mutants import Mutation, assert_noticed, copy_sources
+
+TESTS = ["tests/simulation/test_replication.py"]
+SEEDS = "200"
+
+MUTATIONS = {
+    "a new follower cuts its log at the high watermark": Mutation(
+        "replication/role_changes.py",
+        "            partition.make_follower(image, log)\n",
+        "            log.truncate_to(log.high_watermark)\n"
+        "            partition.make_follower(image, log)\n",
+    ),
+    "a history that parted is not cut": Mutation(
+        "replication/follower/local_replica.py",
+        "return log.truncate_to(min(target, log.log_end_offset))",
+        "return False",
+    ),
+    "an epoch without records is kept": Mutation(
+        "storage/log/log.py",
+        "            self._guarded(lambda: self.leader_epochs.truncate_from_end"
+        "(self.log_end_offset))\n",
+        "",
+    ),
+    "whoever lives may lead": Mutation(
+        "controller/elections.py", "if live and may_elect_unclean:", "if live:"
+    ),
+    "one follower is enough for the high watermark": Mutation(
+        "replication/in_sync_replicas.py",
+        "            if follower.log_end_offset < smallest and (",
+        "            if follower.broker_id == 3 and follower.log_end_offset < smallest and (",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_mutant_is_found(tmp_path: Path, name: str) -> None:
+    """The simulation would let somebody break just this."""
+    sources = copy_sources(tmp_path)
+    assert_noticed(sources, MUTATIONS[name], TESTS, ODRADEK_REPLICATION_SEEDS=SEEDS)
