@@ -32,6 +32,8 @@ class Follower:
     ) -> None:
         self.broker_id = broker_id
         self.broker_epoch = -1
+        # Whether its broker is gone or its log directory failed, as the metadata says.
+        self.is_offline = False
         self.log_end_offset = UNKNOWN_OFFSET
         self.log_start_offset = UNKNOWN_OFFSET
         # A new leadership starts the lag of its ISR: no member is out of sync at once.
@@ -111,6 +113,11 @@ class InSyncReplicas:
         self._add_followers(replicas, now_ms, leader_log_end_offset)
         self._check()
 
+    def note_offline(self, offline: Collection[int]) -> None:
+        """Takes over which followers' replicas cannot be had now."""
+        for follower in self.followers.values():
+            follower.is_offline = follower.broker_id in offline
+
     @property
     def replica_count(self) -> int:
         """How many replicas the partition has, this one included."""
@@ -130,7 +137,7 @@ class InSyncReplicas:
 
         A caught-up follower outside the ISR counts too. Otherwise a leader alone in its ISR
         would move the high watermark with every append, and a follower that is always one
-        fetch behind could never reach it and rejoin.
+        fetch behind could never reach it and rejoin. One that is offline is not waited for.
         """
         smallest = leader_log_end_offset
         if not self.followers:
@@ -139,7 +146,10 @@ class InSyncReplicas:
         for follower in self.followers.values():
             if follower.log_end_offset < smallest and (
                 follower.broker_id in maximal
-                or follower.is_caught_up(leader_log_end_offset, now_ms, lag_max_ms)
+                or (
+                    not follower.is_offline
+                    and follower.is_caught_up(leader_log_end_offset, now_ms, lag_max_ms)
+                )
             ):
                 smallest = follower.log_end_offset
         return smallest
@@ -180,6 +190,7 @@ class InSyncReplicas:
             follower is not None
             and self.proposed is None
             and broker_id not in self.committed
+            and not follower.is_offline
             and follower.log_end_offset >= high_watermark
             and follower.log_end_offset >= leader_epoch_start_offset
         )

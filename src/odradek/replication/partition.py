@@ -100,6 +100,7 @@ class Partition:
             )
         else:
             self._in_sync().assign(image.replicas, image.isr, now_ms, log_end_offset)
+        self._in_sync().note_offline(image.offline)
         self.maybe_increment_leader_high_watermark()
         return is_new
 

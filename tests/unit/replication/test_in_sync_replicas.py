@@ -160,3 +160,17 @@ def test_the_high_watermark_is_never_above_a_members_end(
         high_watermark = replicas.high_watermark(end, now_ms, 3)
         ends = [replicas.followers[member].log_end_offset for member in members]
         assert high_watermark <= min([end, *ends])
+
+
+def test_a_caught_up_outsider_that_is_offline_holds_nothing_back():
+    """After a broker has stopped in good order acks=all would wait for it, for half a minute."""
+    replicas = isr(members=(1, 2), end=10)
+    fetch(replicas, 2, 12, 12, 1)
+    fetch(replicas, 3, 10, 10, 1)
+    assert replicas.high_watermark(12, 1, LAG_MS) == 10
+    replicas.note_offline((3,))
+    assert replicas.high_watermark(12, 1, LAG_MS) == 12
+    fetch(replicas, 3, 12, 12, 2)
+    assert not replicas.may_join(3, 12, 0)
+    replicas.note_offline(())
+    assert replicas.may_join(3, 12, 0)
