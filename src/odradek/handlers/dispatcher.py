@@ -12,16 +12,21 @@ their requests came.
 
 import logging
 from collections.abc import Callable
+from typing import Final
 
 from odradek.errors import ErrorCode
 from odradek.handlers.api import Api
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
+from odradek.log_limit import LimitedLog
+from odradek.protocol import messages
 from odradek.protocol.exchange import Exchange, RequestHandler
 from odradek.protocol.header import API_VERSIONS_KEY, RequestHeader, decode_request_header
 from odradek.protocol.primitives import ProtocolError
 
 _LOG = logging.getLogger(__name__)
+
+UNSERVED_LOG_INTERVAL_MS: Final = 60_000
 
 
 class Dispatcher(RequestHandler):
@@ -32,6 +37,7 @@ class Dispatcher(RequestHandler):
         self._apis = dict(context.apis)
         self._flexible_from = {api.key: api.flexible_from for api in context.apis.values()}
         self._batched: list[Request] = []
+        self._unserved: dict[int, LimitedLog] = {}  # by API key
 
     def handle_frame(self, exchange: Exchange) -> None:
         """Takes a request up; see `RequestHandler`."""
@@ -42,7 +48,7 @@ class Dispatcher(RequestHandler):
             return
         api = self._apis.get(header.api_key)
         if api is None:
-            self._refuse(exchange, f"unknown API key {header.api_key}")
+            self._refuse_unserved(exchange, header.api_key)
         elif api.serves(header.api_version) or api.key == API_VERSIONS_KEY:
             self._dispatch(exchange, header, api)
         else:
@@ -127,6 +133,19 @@ class Dispatcher(RequestHandler):
         _log_refusal(request.exchange, f"malformed {name} version {request.api_version}: {error}")
         if not request.answered:
             request.close()
+
+    def _refuse_unserved(self, exchange: Exchange, api_key: int) -> None:
+        """Closes the connection; a client that keeps asking has one line a minute."""
+        log = self._unserved.get(api_key)
+        if log is None:
+            clock = self._context.clock
+            log = self._unserved[api_key] = LimitedLog(_LOG, clock, UNSERVED_LOG_INTERVAL_MS)
+        name = messages.name_of(api_key) or "unknown to Kafka too"
+        log.warning(
+            f"API {api_key} ({name}) is not served: closing {exchange.connection_id} "
+            f"from {exchange.client_host}"
+        )
+        exchange.close()
 
     def _refuse(self, exchange: Exchange, reason: str) -> None:
         _log_refusal(exchange, reason)

@@ -28,10 +28,11 @@ from typing import Final, Protocol, final
 from mypy_extensions import i64
 
 from odradek.clock import Clock
-from odradek.network.log_limit import LimitedLog
+from odradek.log_limit import LimitedLog
 from odradek.network.receive_buffers import READ_BUFFER_BYTES, BufferPool, ReceiveBuffer
 from odradek.network.request_memory import RequestMemory
 from odradek.network.response_memory import ResponseMemory
+from odradek.network.strangers import describe
 from odradek.protocol.exchange import Exchange, RequestHandler
 from odradek.protocol.framing import SIZE_BYTES, encode_size, frame_size
 from odradek.protocol.primitives import Buffer, ProtocolError
@@ -403,7 +404,8 @@ class Connection:
         try:
             size = frame_size(receive.data, start, self.context.frame_max_bytes)
         except ProtocolError as error:
-            self.context.log.warning(f"Closing {self.connection_id}: {error}")
+            remark = describe(bytes(receive.view[start : start + SIZE_BYTES]))
+            self.context.log.warning(f"Closing {self.connection_id}: {error}{remark}")
             self.close()
             return -1
         if self._memory.limited and not self._charged_bytes:

@@ -10,11 +10,11 @@ import socket
 from collections.abc import Callable
 from typing import Any, Final, cast
 
+from odradek.log_limit import LimitedLog
 from odradek.model import EndPoint
 from odradek.network.addresses import format_host_port, plain_address
 from odradek.network.connection import Connection, ConnectionContext, Transport
 from odradek.network.connection_quotas import ConnectionQuotas
-from odradek.network.log_limit import LimitedLog
 from odradek.network.socket_protocol import SocketProtocol
 from odradek.timer import Timer, TimerTask
 

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from odradek.clock import Clock
+from odradek.log_limit import LimitedLog
 from odradek.model import EndPoint
 from odradek.network.connection import ConnectionContext
 from odradek.network.connection_quotas import ConnectionQuotas
 from odradek.network.listener import Listener, ListenerError, SocketOptions
-from odradek.network.log_limit import LimitedLog
 from odradek.network.receive_buffers import BufferPool
 from odradek.network.request_memory import RequestMemory
 from odradek.network.response_memory import ResponseMemory

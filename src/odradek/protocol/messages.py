@@ -58,6 +58,12 @@ def versions(api_key: int) -> list[int]:
     return sorted(schema_name_map[name]) if name is not None else []
 
 
+def name_of(api_key: int) -> str | None:
+    """What an API is called in Kafka's definitions, in words with lines between."""
+    name = api_key_map.get(api_key)
+    return None if name is None else str(name)
+
+
 def is_flexible(api_key: int, version: int) -> bool:
     """Whether a version has compact lengths and tagged fields."""
     return bool(request_type(api_key, version).__flexible__)

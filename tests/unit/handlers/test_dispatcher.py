@@ -41,6 +41,21 @@ def test_what_is_not_advertised_closes_the_connection(cluster, caplog, api_key, 
     assert caplog.records[0].levelno == logging.WARNING
 
 
+def test_an_api_that_is_not_served_is_logged_once_a_minute(cluster, caplog):
+    """A client that asks again and again would fill the disk with lines."""
+    dispatcher = cluster.dispatcher()
+    for _ in range(3):
+        dispatcher.handle_frame(cluster.exchange(38, 0, b""))
+    dispatcher.handle_frame(cluster.exchange(39, 0, b""))
+    assert [record.message.split(":")[0] for record in caplog.records] == [
+        "API 38 (create_delegation_token) is not served",
+        "API 39 (renew_delegation_token) is not served",
+    ]
+    cluster.context.clock.advance(60_000)
+    dispatcher.handle_frame(cluster.exchange(38, 0, b""))
+    assert "2 similar lines left out" in caplog.records[-1].message
+
+
 @pytest.mark.parametrize("frame", [b"", b"\0\x03", b"\0\x03\0\0\0\0\0\x01\x7f\xff"])
 def test_a_malformed_header_closes_the_connection(cluster, caplog, frame):
     """Garbage would raise into the network."""

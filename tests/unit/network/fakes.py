@@ -4,8 +4,8 @@ import logging
 import struct
 from collections.abc import Callable
 
+from odradek.log_limit import LimitedLog
 from odradek.network.connection import Connection, ConnectionContext
-from odradek.network.log_limit import LimitedLog
 from odradek.network.receive_buffers import BufferPool
 from odradek.network.request_memory import RequestMemory
 from odradek.network.response_memory import ResponseMemory

@@ -5,8 +5,8 @@ import logging
 import pytest
 
 from odradek.clock import ManualClock
+from odradek.log_limit import LimitedLog
 from odradek.network.connection_quotas import ConnectionQuotas
-from odradek.network.log_limit import LimitedLog
 from odradek.network.receive_buffers import READ_BUFFER_BYTES, BufferPool, size_class
 from odradek.network.request_memory import RequestMemory
 

@@ -298,6 +298,26 @@ def test_forbidden_sizes_close(size: int, caplog: pytest.LogCaptureFixture) -> N
     assert str(size) in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("first_bytes", "remark"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01\x00", "looks like TLS"),
+        (b"GET / HTTP/1.1\r\n", "looks like HTTP"),
+        (b"POST /topics HTTP/1.1\r\n", "looks like HTTP"),
+        (b"PRI * HTTP/2.0\r\n", "looks like HTTP"),
+        (b"\xff\xff\xff\xff", None),
+    ],
+)
+def test_the_log_says_what_a_stranger_seems_to_speak(
+    first_bytes: bytes, remark: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever points a browser or a TLS client at the port would read of a size of 369295617."""
+    harness = Harness()
+    harness.receive(first_bytes)
+    assert harness.transport.closed
+    assert "looks like" not in caplog.text if remark is None else remark in caplog.text
+
+
 def test_a_handler_can_drop_the_connection() -> None:
     """Goal: answers given before the violation leave, nothing after it is handled."""
     harness = Harness()
