@@ -204,14 +204,14 @@ class LogAgainstList(RuleBasedStateMachine):
         offset = self.place(share)
         self.log.maybe_increment_log_start_offset(offset)
         self.start = offset
-        self.manager.delete_old_segments()
+        self.manager.housekeeping.delete_old_segments()
         self.items = {n: item for n, item in self.items.items() if n >= self.start}
 
     @rule()
     def retain(self) -> None:
         sizes = [(s.base_offset, s.size_bytes) for s in self.log.segments.all()]
         self.log.update_config(configured(retention_bytes=RETAINED_BYTES))
-        self.manager.delete_old_segments()
+        self.manager.housekeeping.delete_old_segments()
         self.log.update_config(configured())
         first = self.log.segments.first.base_offset
         if first > self.start:

@@ -64,7 +64,12 @@ _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + (1).to_bytes(4, "big") + (1).to_bytes(4, "big")
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
+_LZ4_FLAGS_POSITION: Final = 4
+_LZ4_INDEPENDENT_BIT: Final = 0x20
+_LZ4_BLOCK_CHECKSUM_BIT: Final = 0x10
 _LZ4_CONTENT_SIZE_BIT: Final = 0x08
+_LZ4_CONTENT_CHECKSUM_BIT: Final = 0x04
+_LZ4_BLOCK_SIZE_MASK: Final = 0x7FFFFFFF
 _LZ4_DICTIONARY_BIT: Final = 0x01
 # Kafka's level 9 of lz4 means "the fast compressor", its default.
 _LZ4_DEFAULT_LEVEL: Final = 9
@@ -240,6 +245,32 @@ def _decompress_lz4(data: Buffer, limit_bytes: int, broken_header: bool) -> byte
         data = frame.unused_data or b""
         if not data:
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def check_lz4_frame(data: Buffer) -> None:
+    """Looks for what any lz4 library reads and Kafka's does not: blocks that depend on one
+    another, and more than one frame. What is wrong besides, decompressing finds.
+
+    Raises:
+        CorruptRecords: no Java client could read the blocks.
+        InvalidRecords: to a Java client the records end with the first frame.
+    """
+    if len(data) <= _LZ4_FLAGS_POSITION:
+        return
+    flags = data[_LZ4_FLAGS_POSITION]
+    if not flags & _LZ4_INDEPENDENT_BIT:
+        raise CorruptRecords("the blocks of an lz4 frame depend on one another")
+    checksum_bytes = 4 if flags & _LZ4_BLOCK_CHECKSUM_BIT else 0
+    position = 7 + (8 if flags & _LZ4_CONTENT_SIZE_BIT else 0)
+    while position + 4 <= len(data):
+        size_bytes = int.from_bytes(data[position : position + 4], "little") & _LZ4_BLOCK_SIZE_MASK
+        position += 4
+        if size_bytes == 0:
+            position += 4 if flags & _LZ4_CONTENT_CHECKSUM_BIT else 0
+            break
+        position += size_bytes + checksum_bytes
+    if position < len(data):
+        raise InvalidRecords("there is more than one lz4 frame")
 
 
 def _with_lz4_header_checksum(frame: bytes, *, covers_magic: bool) -> bytes:

@@ -31,8 +31,13 @@ from odradek.records.batch import (
     stamp_timestamps,
 )
 from odradek.records.builder import RecordBatchBuilder, assemble_batch
-from odradek.records.compression import DEFAULT_LIMIT_BYTES, Compression, compress
-from odradek.records.errors import InvalidRecords, UnsupportedCompression
+from odradek.records.compression import (
+    DEFAULT_LIMIT_BYTES,
+    Compression,
+    check_lz4_frame,
+    compress,
+)
+from odradek.records.errors import CorruptRecords, InvalidRecords, UnsupportedCompression
 from odradek.records.legacy import build_message_set
 from odradek.records.reader import read_batch, records_bytes
 from odradek.records.record import Record
@@ -42,6 +47,7 @@ _LARGEST: Final = (1 << 63) - 1
 # Compiled code compares numbers below without making objects of them.
 _USUAL: Final = 1 << 60
 _NO_CODEC: Final = 0
+_LZ4: Final = 3
 _LAST_CODEC: Final = 4
 _CLIENT: Final = AppendOrigin.CLIENT
 
@@ -249,7 +255,7 @@ def _validate_batch(
         _check_client_header(header)
     records, start = data, HEADER_BYTES
     if header.codec != _NO_CODEC:
-        records, start = records_bytes(data, header, rules.limit_bytes), 0
+        records, start = _unpacked(data, header, rules), 0
     summary = walk_records(records, header.record_count, start=start)
     _check_records(data, header, summary, rules, now_ms)
     if rules.magic < 2:
@@ -267,6 +273,21 @@ def _validate_batch(
         max_timestamp, index = NO_TIMESTAMP, -1
     stamp_timestamps(buffer, header, CREATE_TIME, max_timestamp)
     return ValidRecords(buffer, headers, header.record_count, max_timestamp, index, NO_TIMESTAMP)
+
+
+def _unpacked(data: bytes, header: BatchHeader, rules: BatchRules) -> bytes:
+    """The records of a compressed batch.
+
+    Raises:
+        InvalidRecords: UNKNOWN_SERVER_ERROR, which is what Kafka says where its codecs fail: a
+            client would send what is CORRUPT_MESSAGE again, and again in vain.
+    """
+    try:
+        if header.codec == _LZ4:
+            check_lz4_frame(memoryview(data)[HEADER_BYTES:])
+        return records_bytes(data, header, rules.limit_bytes)
+    except CorruptRecords as error:
+        raise InvalidRecords(error.message, code=ErrorCode.UNKNOWN_SERVER_ERROR) from error
 
 
 def _check_client_header(header: BatchHeader) -> None:

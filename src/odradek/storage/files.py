@@ -12,6 +12,7 @@ closing. A pool has one owner, the event loop; work for another thread takes a h
 own (`File.duplicate`), which the pool does not know.
 """
 
+import errno
 import fcntl
 import mmap
 import os
@@ -32,6 +33,8 @@ Buffer = bytes | bytearray | memoryview
 VECTOR_MAX: Final = 1024
 # Work on another thread holds a segment's few files and no more.
 _THREAD_FILES: Final = 16
+# What file systems say that know no second names for a file.
+_NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
 _pwritev: Final = os.pwritev
 
@@ -225,6 +228,10 @@ class FileSystem:
 
     def rename(self, path: str, target: str) -> None:
         """Moves a file or directory, in place of what is at `target`."""
+        raise NotImplementedError
+
+    def link(self, path: str, target: str) -> None:
+        """Gives the file a second name at once, in place of what is at `target`."""
         raise NotImplementedError
 
     def remove(self, path: str) -> None:
@@ -460,6 +467,20 @@ class OsFileSystem(FileSystem):
     def rename(self, path: str, target: str) -> None:
         """See the port."""
         os.replace(path, target)
+
+    def link(self, path: str, target: str) -> None:
+        """See the port."""
+        temporary = target + names.TEMPORARY_SUFFIX
+        self.remove(temporary)
+        try:
+            os.link(path, temporary)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            # Slow, but the same to whoever opens it.
+            shutil.copy2(path, temporary)
+            self.sync(temporary)
+        os.replace(temporary, target)
 
     def remove(self, path: str) -> None:
         """See the port."""

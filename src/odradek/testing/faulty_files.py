@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from odradek.storage.files import Buffer, File, FileLock, FileSystem, OsFile, OsFileSystem
 
 
-class Crashed(Exception):
+class Crashed(BaseException):
     """The process is gone: nothing may catch this but the test."""
 
 
@@ -125,6 +125,11 @@ class FaultyFileSystem(OsFileSystem):
         """Counts."""
         self.change("rename", path)
         super().rename(path, target)
+
+    def link(self, path: str, target: str) -> None:
+        """Counts."""
+        self.change("link", path)
+        super().link(path, target)
 
     def remove(self, path: str) -> None:
         """Counts where there is something to remove."""

@@ -113,6 +113,14 @@ class VolatileFileSystem(FaultyFileSystem):
         _, came = self._split(target)
         self._note(_Change(directory, gone, came, self._now[directory][gone]))
 
+    def link(self, path: str, target: str) -> None:
+        """Another name comes, within a directory."""
+        super().link(path, target)
+        number = self._number(path)
+        assert number is not None, f"{path} is linked and not there"
+        directory, came = self._split(target)
+        self._note(_Change(directory, None, came, number))
+
     def remove(self, path: str) -> None:
         """A name goes."""
         super().remove(path)

@@ -1,5 +1,6 @@
 """What a leader refuses: if these fail, clients are told something else than Kafka tells them."""
 
+import lz4.frame
 import pytest
 
 from odradek.config.topic import LogConfig
@@ -232,7 +233,20 @@ def test_compressed_records_are_looked_into() -> None:
         packed = batch[:61] + compress(Compression.LZ4, bad)
         assert refused(rebuild(packed_with_length(packed))).code is ErrorCode.INVALID_RECORD
     broken = packed_with_length(batch[:-4])
-    assert refused(rebuild(broken)).code is ErrorCode.CORRUPT_MESSAGE
+    assert refused(rebuild(broken)).code is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+@pytest.mark.parametrize(
+    ("frame", "code"),
+    [
+        (lz4.frame.compress(b"x" * 200_000, block_linked=True), ErrorCode.UNKNOWN_SERVER_ERROR),
+        (compress(Compression.LZ4, b"x" * 99) * 2, ErrorCode.INVALID_RECORD),
+    ],
+)
+def test_lz4_that_java_cannot_read_is_refused(frame, code):
+    """It would be stored, and every Java consumer of the topic stop at it."""
+    packed = packed_with_length(build(Compression.LZ4)[:61] + frame)
+    assert refused(rebuild(packed)).code is code
 
 
 def packed_with_length(batch: bytes) -> bytes:

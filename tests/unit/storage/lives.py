@@ -207,8 +207,8 @@ class Life:
         assert self.manager is not None
         for log in self.manager.logs():
             log.flush()
-        self.manager.write_recovery_points()
-        self.manager.checkpoint_high_watermarks()
+        self.manager.checkpoints.write_recovery_points()
+        self.manager.checkpoints.write_high_watermarks()
         self.note_durable()
 
     def note_durable(self) -> None:
@@ -224,7 +224,7 @@ class Life:
         log.maybe_increment_log_start_offset(promises.may_start)
         promises.start = promises.may_start
         assert self.manager is not None
-        self.manager.delete_old_segments()
+        self.manager.housekeeping.delete_old_segments()
         self.wait()
 
     def compact(self) -> None:

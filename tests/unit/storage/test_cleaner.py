@@ -2,6 +2,7 @@
 
 import itertools
 import os
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -20,6 +21,7 @@ from odradek.storage.cleaner.cleaned_transactions import CleanedTransactions
 from odradek.storage.cleaner.cleaning import group_segments
 from odradek.storage.cleaner.offset_map import OffsetMap
 from odradek.testing.faulty_files import Crashed, FaultyFileSystem
+from odradek.timer import MockTimer
 
 COMPACT = {
     "cleanup_policy": "compact",
@@ -272,7 +274,7 @@ def test_compact_and_delete_together(world):
     clean(world, log)
     world.advance(200_000)
     append(world, log, (b"new", b"1"))
-    manager.delete_old_segments()
+    manager.housekeeping.delete_old_segments()
     assert contents(log) == [(1, b"new", b"1")]
     clean(world, log)
     assert contents(log) == [(1, b"new", b"1")]
@@ -420,6 +422,50 @@ def test_a_full_disk_ends_the_round_and_nothing_else(world):
     assert len(contents(log)) == 1
 
 
+def test_whoever_reads_the_files_meanwhile_misses_nothing(world):
+    """A reader beside the broker, as Spark is, would skip records while segments are replaced."""
+
+    class Watched(FaultyFileSystem):
+        """Has the files read after each change of a name, as another process may."""
+
+        def rename(self, path: str, target: str) -> None:
+            super().rename(path, target)
+            look()
+
+        def link(self, path: str, target: str) -> None:
+            super().link(path, target)
+            look()
+
+        def remove(self, path: str) -> None:
+            super().remove(path)
+            look()
+
+    looks = []
+
+    def look() -> None:
+        if not newest:
+            return
+        names = sorted(n for n in os.listdir(log.path) if n.endswith(".log"))
+        data = [Path(log.path, name).read_bytes() for name in names]
+        found = {record.offset for each in data for record in iter_records(each)}
+        assert newest <= found, os.listdir(log.path)
+        looks.append(names)
+
+    newest: set[int] = set()
+    log = world.log(world.start(Watched()), **COMPACT)
+    for n in range(40):
+        append(world, log, (b"k%d" % (n % 7), b"%d" % n))
+    newest.update(range(33, 40))
+    # One segment by another at first, and what is left of them merged in the second round.
+    clean(world, log)
+    assert len(looks) > len(log.segments) > 4
+    newest.discard(35)
+    append(world, log, (b"k0", b"new"))
+    clean(world, log)
+    assert [segment.base_offset for segment in log.segments.all()] == [0, 35, 40, 41]
+    assert not [name for name in os.listdir(log.path) if name.endswith(".swap")]
+
+
 @pytest.mark.parametrize("where", ["between steps", "in a step"])
 def test_a_mistake_costs_one_log_its_cleaning_and_no_other(world, where):
     """The only thread of the cleaner would be taken for ever, and every table grow."""
@@ -492,11 +538,13 @@ def test_a_crash_or_failure_at_every_operation_of_a_round(world, kind):
         try:
             world.advance(BACKOFF_MS)
             world.advance(100)
-            manager.write_recovery_points()
+            manager.checkpoints.write_recovery_points()
         except Crashed:
             pass
         done = files.operations < last
         world.crash(manager)
+        # Its housekeeping is gone with the process.
+        world.timer = MockTimer()
         manager = world.start()
         log = world.log(manager, **COMPACT)
         where = (number, files.log[-3:])

@@ -129,7 +129,7 @@ def test_every_operation_fails_once(tmp_path, code, count):
             if life.manager is not None and life.manager.offline_dirs:
                 syncs = [line for line in files.log if line.startswith("sync")]
                 promise_nothing_more(life, life.manager)
-                life.manager.write_recovery_points()
+                life.manager.checkpoints.write_recovery_points()
                 life.manager.shutdown()
                 assert syncs == [line for line in files.log if line.startswith("sync")]
             files.fail_at = None

@@ -152,7 +152,7 @@ def test_a_segment_may_go_while_its_index_is_about_to_be_synced(world, batches):
             found = super().size(path)
             if self.is_syncing and path.endswith(".index"):
                 self.is_syncing = False
-                manager.delete_old_segments()
+                manager.housekeeping.delete_old_segments()
             return found
 
         is_syncing = False
@@ -247,7 +247,7 @@ def test_a_deleted_log_leaves_nothing_in_the_checkpoints(world):
     fill(world, log, 20)
     manager.cleaner.look()
     log.maybe_increment_log_start_offset(3)
-    manager.write_recovery_points()
+    manager.checkpoints.write_recovery_points()
     found = [
         checkpoint(world, name)
         for name in (

@@ -190,8 +190,8 @@ def log_in_the_checkpoints(world, background, batches, **settings):
     fill(log, batches, 3)
     manager.flusher.flush(log)
     log.maybe_increment_log_start_offset(2)
-    manager.write_recovery_points()
-    manager.checkpoint_high_watermarks()
+    manager.checkpoints.write_recovery_points()
+    manager.checkpoints.write_high_watermarks()
     (directory,) = manager.directories
     for name in (names.RECOVERY_POINT_CHECKPOINT, names.LOG_START_OFFSET_CHECKPOINT):
         assert directory.read_offsets(name)[world.orders] > 0
@@ -254,7 +254,7 @@ def test_a_full_disk_gets_the_room_of_a_deleted_log(world, batches, values):
     log = world.log(manager, file_delete_delay_ms="5")
     fill(log, batches, 3)
     manager.flusher.flush(log)
-    manager.write_recovery_points()
+    manager.checkpoints.write_recovery_points()
     files.full_at = files.operations + 2
     manager.delete(world.orders)
     assert files.is_full
@@ -317,7 +317,7 @@ def test_retention_by_size_keeps_what_was_asked_for(world, batches):
     manager = world.start()
     log = world.log(manager, retention_bytes="600", **SMALL)
     fill(log, batches, 20)
-    manager.delete_old_segments()
+    manager.housekeeping.delete_old_segments()
     assert 600 <= log.size_bytes < 900
     assert log.log_start_offset == log.segments.first.base_offset > 0
 
@@ -328,7 +328,7 @@ def test_retention_does_not_touch_what_is_not_replicated(world, batches):
     log = world.log(manager, retention_bytes="0", **SMALL)
     fill(log, batches, 12)
     log.update_high_watermark(5)
-    manager.delete_old_segments()
+    manager.housekeeping.delete_old_segments()
     assert log.log_start_offset <= 5
 
 
@@ -343,7 +343,7 @@ def test_delete_records_survives_a_crash(world, batches):
     log = world.log(manager, **SMALL)
     assert log.log_start_offset == 6
     log.update_high_watermark(12)
-    manager.delete_old_segments()
+    manager.housekeeping.delete_old_segments()
     assert 0 < log.segments.first.base_offset <= 6
     manager.shutdown()
     assert world.log(**SMALL).log_start_offset == 6
@@ -458,10 +458,10 @@ def test_records_without_timestamps_age_from_the_last_append(world, batches):
     log.append_as_leader([batches(b"new", timestamp_ms=-1)], 0)
     log.update_high_watermark(2)
     world.clock.advance(900)
-    manager.delete_old_segments()
+    manager.housekeeping.delete_old_segments()
     assert log.log_start_offset == 0
     world.clock.advance(101)
-    manager.delete_old_segments()
+    manager.housekeeping.delete_old_segments()
     assert log.log_start_offset == 2
 
 
@@ -480,5 +480,5 @@ def test_records_without_timestamps_age_with_their_file(world, batches):
     os.utime(young, ns=((now_ms - 999) * 1_000_000,) * 2)
     manager = world.start()
     log = world.log(manager, segment_bytes="300", retention_ms="1000", file_delete_delay_ms="0")
-    manager.delete_old_segments()
+    manager.housekeeping.delete_old_segments()
     assert log.log_start_offset == end_of_first

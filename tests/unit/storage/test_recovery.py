@@ -274,10 +274,10 @@ def _live_until_crash(world, batches, files):
         log.update_high_watermark(10)
         deleted_below = 5
         log.maybe_increment_log_start_offset(5)
-        manager.delete_old_segments()
+        manager.housekeeping.delete_old_segments()
         log.update_config(world.config(**SMALL, retention_bytes="0", file_delete_delay_ms="10"))
         deleted_below = 10
-        manager.delete_old_segments()
+        manager.housekeeping.delete_old_segments()
         world.advance(20)
         manager.shutdown()
     except Crashed:

@@ -1,4 +1,4 @@
-"""`LogCleaner`: keeps compacted logs compact, the filthiest first.
+"""`LogCleaner`: keeps compacted logs compact, the dirtiest first.
 
 Every `log.cleaner.backoff.ms` it looks at all compacted logs, on the broker's timer, so that
 a clock that is moved by hand drives it; after a round it looks again at once. A round
@@ -69,21 +69,21 @@ class LogCleaner:
     def look(self) -> None:
         """Begins as many rounds as there are threads for."""
         self._fruitless.clear()
-        self._begin_rounds()
+        self._start_rounds()
 
-    def _begin_rounds(self) -> None:
+    def _start_rounds(self) -> None:
         threads = self._config["log.cleaner.threads"]
         while not self._is_stopped and len(self._rounds) < threads:
-            filthiest = self._filthiest()
-            if filthiest is None:
+            dirtiest = self._dirtiest()
+            if dirtiest is None:
                 return
-            self._begin(filthiest, threads)
+            self._start_round(dirtiest, threads)
 
     def stop(self) -> None:
         """No further step is begun; what is half done is removed at the next start."""
         self._is_stopped = True
 
-    def _filthiest(self) -> Cleanable | None:
+    def _dirtiest(self) -> Cleanable | None:
         now_ms = self._clock.wall_ms()
         due: list[Cleanable] = []
         for log in self._logs():
@@ -98,9 +98,9 @@ class LogCleaner:
 
     def _assess(self, log: Log, now_ms: int) -> Cleanable | None:
         """None where the log cannot even be looked at."""
-        if log.recovery_point < log.active_segment_base_offset and log.on_flush_due is not None:
+        if log.recovery_point < log.active_segment_base_offset:
             # Only what is on the disk may be cleaned; after a crash nobody knows of much that is.
-            log.on_flush_due(log)
+            log.listener.on_flush_due(log)
         try:
             return assess(log, now_ms)
         except BrokerError as error:
@@ -113,7 +113,7 @@ class LogCleaner:
         logger.warning("%s is not compacted any more: %s", log.topic_partition, error)
         self._uncleanable.add(log.topic_partition)
 
-    def _begin(self, cleanable: Cleanable, threads: int) -> None:
+    def _start_round(self, cleanable: Cleanable, threads: int) -> None:
         limits = CleanerLimits(
             self._config["log.cleaner.dedupe.buffer.size"] // threads,
             self._config["log.cleaner.io.buffer.load.factor"],
@@ -121,7 +121,7 @@ class LogCleaner:
         )
         tp = cleanable.log.topic_partition
         self._rounds[tp] = _Round(self, Cleaning(cleanable, self._clock.wall_ms(), limits))
-        self._rounds[tp].go_on()
+        self._rounds[tp].resume()
 
     def _window_bytes(self, threads: int) -> int:
         # A round holds what it has read and what it keeps of it.
@@ -170,7 +170,7 @@ class LogCleaner:
             self._on_disk_error(cleaning, error)
         elif error is not None:
             self._leave_alone(log, error)
-        self._begin_rounds()
+        self._start_rounds()
 
     def _on_disk_error(self, cleaning: Cleaning, error: OSError) -> None:
         log = cleaning.log
@@ -194,7 +194,7 @@ class _Round:
         self._is_driving = False
         self._is_ready = False
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Does the next steps, as long as each is done before `submit` returns."""
         self._is_ready = True
         if self._is_driving:
@@ -231,9 +231,9 @@ class _Round:
             return
         pause_ms = self._cleaner.pause_ms(outcome)
         if pause_ms > 0:
-            self._cleaner.after(pause_ms, self.go_on)
+            self._cleaner.after(pause_ms, self.resume)
         else:
-            self.go_on()
+            self.resume()
 
     def _end(self, error: BaseException | None) -> None:
         self._steps.close()

@@ -29,6 +29,7 @@ from odradek.storage.log.offset_metadata import (
 )
 from odradek.storage.log.segment import LogSegment
 from odradek.storage.log.segments import LogSegments
+from odradek.storage.log.swap import end_replacement, put_in_place
 from odradek.storage.log_directory import LogDirectory
 
 # How many batches the log remembers the positions of, for readers at its end.
@@ -94,7 +95,7 @@ class LocalLog:
     @property
     def size_bytes(self) -> int:
         """The bytes of all segments, indexes not counted."""
-        return sum([segment.size_bytes for segment in self.segments.all()])
+        return self.segments.size_bytes
 
     # Reading.
 
@@ -157,14 +158,14 @@ class LocalLog:
             raise self._read_failed(error) from error
         return None
 
-    def find_max_timestamp(self, from_offset: int) -> TimestampOffset | None:
+    def find_max_timestamp(self) -> TimestampOffset | None:
         """The first of the records with the largest timestamp, None without timestamps.
 
         Raises:
             BrokerError: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
         """
         try:
-            return self._find_max_timestamp(from_offset)
+            return self._find_max_timestamp()
         except OSError as error:
             raise self._read_failed(error) from error
 
@@ -182,7 +183,7 @@ class LocalLog:
             index += 1
         return None
 
-    def _find_max_timestamp(self, from_offset: int) -> TimestampOffset | None:
+    def _find_max_timestamp(self) -> TimestampOffset | None:
         best: LogSegment | None = None
         for segment in self.segments.all():
             if best is None or segment.max_timestamp > best.max_timestamp:
@@ -192,7 +193,7 @@ class LocalLog:
         place = best.locate(best.offset_of_max_timestamp)
         if place is None:
             return None
-        return _first_not_older(best, place, place.max_timestamp, from_offset)
+        return _first_not_older(best, place, place.max_timestamp, best.base_offset)
 
     def _read_below(
         self, fetch_offset: int, max_bytes: int, upper_offset: int, min_one_message: bool
@@ -402,18 +403,20 @@ class LocalLog:
             suffix=names.CLEANED_SUFFIX,
         )
         new.appended_ms = old[-1].appended_ms
+        file_system = self.log_directory.file_system
         new.rename_files(names.SWAP_SUFFIX)
         self.segments.replace(old, new)
-        paths: list[str] = []
-        # The oldest first: what a crash leaves of them still holds each key's newest record.
-        for segment in old:
+        old[0].release()
+        paths = put_in_place(file_system, self.path, new.base_offset)
+        new.renamed("")
+        # All that they held is in its place: who reads the files beside us finds it there.
+        for segment in old[1:]:
             segment.release()
             segment.rename_files(names.DELETED_SUFFIX)
             paths.extend(segment.paths())
-        new.rename_files("")
-        for segment in old[1:]:
             snapshot = names.segment_file(self.path, segment.base_offset, names.SNAPSHOT_SUFFIX)
-            self.log_directory.file_system.remove(snapshot)
+            file_system.remove(snapshot)
+        end_replacement(file_system, self.path, new.base_offset)
         self.log_directory.delete_later(paths, self.config.file_delete_delay_ms)
 
     def cut_end(self, offset: int) -> None:

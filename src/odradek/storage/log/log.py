@@ -20,6 +20,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 from uuid import UUID
 
+from mypy_extensions import mypyc_attr
+
 from odradek.config.topic import LogConfig
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import AppendOrigin, TopicPartition
@@ -57,6 +59,26 @@ _CLIENT: Final = AppendOrigin.CLIENT
 _REPLICATION: Final = AppendOrigin.REPLICATION
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
+class LogListener:
+    """What a log tells whoever looks after it: five occasions for housekeeping, taken by none."""
+
+    def on_unflushed(self, log: "Log") -> None:
+        """The first record waits for the disk, and `flush.ms` is set."""
+
+    def on_flush_due(self, log: "Log") -> None:
+        """`flush.messages` records wait for the disk."""
+
+    def on_rolled(self, log: "Log") -> None:
+        """A segment has been closed, and should be on the disk soon."""
+
+    def on_log_start_offset(self, log: "Log") -> None:
+        """The log start offset has moved, and should be written down."""
+
+    def on_truncated(self, log: "Log") -> None:
+        """The end was cut: what was written down of the log may claim too much."""
+
+
 class Log(LocalLog):
     """The records of one replica of a partition.
 
@@ -89,21 +111,12 @@ class Log(LocalLog):
         self.cleaned_offset = 0
         self.leader_epochs = leader_epochs
         self.producers = producers
-        # Called when `flush.messages` records wait for the disk.
-        self.on_flush_due: Callable[[Log], None] | None = None
-        # Called at the first record that waits for the disk, where `flush.ms` is set.
-        self.on_unflushed: Callable[[Log], None] | None = None
-        # Called when a segment has been closed, so that it is flushed soon.
-        self.on_rolled: Callable[[Log], None] | None = None
-        # Called when the log start offset has moved and should be written down.
-        self.on_log_start_offset: Callable[[Log], None] | None = None
-        # Called when the end was cut: what was written down of the log may claim too much.
-        self.on_truncated: Callable[[Log], None] | None = None
+        self.listener = LogListener()
         self._take_config()
         # The offset of the latest producer snapshot on the disk.
         self._snapshot_offset = snapshot_offset
         # Nothing was ever written here.
-        self._is_virgin = log_end_offset == 0
+        self._is_new = log_end_offset == 0
 
     @property
     def last_stable_offset(self) -> int:
@@ -219,7 +232,7 @@ class Log(LocalLog):
         if header.producer_id < 0:
             return None
         if not header.is_control:
-            return self.producers.check(header, origin, self._is_virgin)
+            return self.producers.check(header, origin, self._is_new)
         marker = parse_end_marker(valid.data)
         if marker is not None:
             self.producers.check_marker(
@@ -364,7 +377,7 @@ class Log(LocalLog):
         self.producers.commit()
         self.log_end_offset = staged.end_offset
         self.producers.map_end_offset = staged.end_offset
-        self._is_virgin = False
+        self._is_new = False
         self._remember(staged.headers, position)
         self._note_epochs(staged.headers)
         self._note_unflushed(staged.record_count, now_ms)
@@ -377,12 +390,11 @@ class Log(LocalLog):
     def _note_unflushed(self, record_count: int, now_ms: int) -> None:
         if self.unflushed_records == 0:
             self.first_unflushed_ms = now_ms
-            if self._has_flush_ms and self.on_unflushed is not None:
-                self.on_unflushed(self)
+            if self._has_flush_ms:
+                self.listener.on_unflushed(self)
         self.unflushed_records += record_count
-        is_due = self._has_flush_messages and self.unflushed_records >= self._flush_messages
-        if is_due and self.on_flush_due is not None:
-            self.on_flush_due(self)
+        if self._has_flush_messages and self.unflushed_records >= self._flush_messages:
+            self.listener.on_flush_due(self)
 
     # Reading.
 
@@ -434,14 +446,12 @@ class Log(LocalLog):
     def max_timestamp_offset(self) -> TimestampOffset | None:
         """The first of the records with the largest timestamp; None without timestamps.
 
+        Of all that the segments hold: as in Kafka it may lie below the log's start.
+
         Raises:
             BrokerError: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
         """
-        return self.find_max_timestamp(self.log_start_offset)
-
-    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch not above `epoch` that was written here, and where it ends."""
-        return self.leader_epochs.end_offset_for(epoch)
+        return self.find_max_timestamp()
 
     # Watermarks and epochs.
 
@@ -470,8 +480,7 @@ class Log(LocalLog):
             return False
         self.log_start_offset = offset
         self._guarded(lambda: self.leader_epochs.truncate_from_start(offset))
-        if self.on_log_start_offset is not None:
-            self.on_log_start_offset(self)
+        self.listener.on_log_start_offset(self)
         return True
 
     def assign_epoch(self, epoch: int, start_offset: int) -> None:
@@ -495,8 +504,7 @@ class Log(LocalLog):
             self.write_snapshot()
         except OSError as error:
             raise self.log_directory.storage_error(error, f"rolling {self.path}") from error
-        if self.on_rolled is not None:
-            self.on_rolled(self)
+        self.listener.on_rolled(self)
 
     def truncate_to(self, offset: int) -> bool:
         """Drops the batches that reach to `offset` or beyond; returns whether there were any.
@@ -520,8 +528,7 @@ class Log(LocalLog):
         self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
         self.cleaned_offset = min(self.cleaned_offset, self.log_end_offset)
         self.update_high_watermark(self.high_watermark)
-        if self.on_truncated is not None:
-            self.on_truncated(self)
+        self.listener.on_truncated(self)
         return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
@@ -540,8 +547,7 @@ class Log(LocalLog):
         self.log_start_offset = offset
         self.cleaned_offset = offset
         self.update_high_watermark(offset)
-        if self.on_truncated is not None:
-            self.on_truncated(self)
+        self.listener.on_truncated(self)
 
     def delete_old_segments(self, now_ms: int) -> int:
         """Drops the segments that retention does not keep; returns how many.
@@ -550,7 +556,14 @@ class Log(LocalLog):
             BrokerError: KAFKA_STORAGE_ERROR.
         """
         try:
-            doomed = segments_to_delete(self, now_ms)
+            doomed = segments_to_delete(
+                self.segments,
+                self.config,
+                self.log_start_offset,
+                self.high_watermark,
+                self.log_end_offset,
+                now_ms,
+            )
             if not doomed:
                 return 0
             if len(doomed) == len(self.segments):
@@ -561,8 +574,7 @@ class Log(LocalLog):
             raise self.log_directory.storage_error(error, f"retention of {self.path}") from error
         self.log_start_offset = max(self.log_start_offset, self.segments.first.base_offset)
         self._guarded(lambda: self.leader_epochs.truncate_from_start(self.log_start_offset))
-        if self.on_log_start_offset is not None:
-            self.on_log_start_offset(self)
+        self.listener.on_log_start_offset(self)
         return len(doomed)
 
     def write_snapshot(self) -> None:

@@ -340,11 +340,15 @@ class LogSegment:
     def rename_files(self, suffix: str) -> None:
         """Puts `suffix` behind the names of all files, in the place of an earlier one."""
         before = self.paths()
-        self._suffix = suffix
+        self.renamed(suffix)
         # The log goes last: an index without a log is litter, a log without indexes is a segment.
         for path, target in reversed(list(zip(before, self.paths(), strict=True))):
             if self._file_system.size(path) >= 0:
                 self._file_system.rename(path, target)
+
+    def renamed(self, suffix: str) -> None:
+        """Notes that all files have `suffix` behind their names."""
+        self._suffix = suffix
         self._note_paths()
 
     def moved(self, directory: str) -> None:

@@ -32,6 +32,11 @@ class LogSegments:
         """The segment that is appended to."""
         return self._segments[-1]
 
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all segments, indexes not counted."""
+        return sum([segment.size_bytes for segment in self._segments])
+
     def all(self) -> list[LogSegment]:
         """A copy of the list, oldest first."""
         return list(self._segments)

@@ -1,15 +1,21 @@
-"""Finishing, at the start, what a crash interrupted in the replacement of segments.
+"""The replacement of segments by a cleaned one: its steps, and what a crash among them left.
 
-A cleaned segment is written as `.cleaned`, renamed to `.swap` (its log file last), the segments
-it replaces are renamed to `.deleted` in the order of their offsets, and it gets its final name
-(again the log last). So, whatever is found:
+A cleaned segment is written as `.cleaned`, synced, and renamed to `.swap`, its log last. Then each
+of its files gets a second name, the final one, at once in the place of the old file, the log
+last; the other old segments are renamed to `.deleted`; the names with `.swap` go, the log's
+first. So whoever lists the directory at any moment finds every record that the log holds under
+a final name, perhaps twice; and as long as `.log.swap` is there, the files of one base offset may
+belong to different segments.
+
+At the start, whatever is found:
 
 - a `.cleaned` file means that the old segments are all there: it goes, and so does every
   `.swap` file of its offset or above, which belongs to it;
 - a `.swap` log means that the cleaned segment is complete and on the disk: the old segments
-  from its base offset up to its end go, and it takes their place;
-- any other `.swap` file without its log goes: what it belongs to was not complete, or Kafka,
-  which renames the log first, had its log in place already, and the index is made anew.
+  from its base offset up to its end go, whatever of it has its final name already too, and it
+  takes their place;
+- any other `.swap` file without its log goes: what it belongs to was not complete, or had been
+  put in its place, or Kafka, which renames the log first, was at work; the index is made anew.
 
 Each can start on what the other left.
 """
@@ -46,6 +52,36 @@ def finish_replacements(file_system: FileSystem, directory: str, present: list[s
         path = f"{directory}/{name}"
         file_system.rename(path, path.removesuffix(names.SWAP_SUFFIX))
     return True
+
+
+def put_in_place(file_system: FileSystem, directory: str, base_offset: int) -> list[str]:
+    """Gives a segment that is complete as `.swap` its final names too.
+
+    Returns the files to be removed later: those of the old segment that have no successor.
+
+    Raises:
+        OSError: the disk refused; the next start finishes it.
+    """
+    doomed: list[str] = []
+    for suffix in reversed(names.SEGMENT_SUFFIXES):
+        path = names.segment_file(directory, base_offset, suffix)
+        if file_system.size(path + names.SWAP_SUFFIX) >= 0:
+            file_system.link(path + names.SWAP_SUFFIX, path)
+        elif file_system.size(path) >= 0:
+            file_system.rename(path, path + names.DELETED_SUFFIX)
+            doomed.append(path + names.DELETED_SUFFIX)
+    return doomed
+
+
+def end_replacement(file_system: FileSystem, directory: str, base_offset: int) -> None:
+    """Takes the names with `.swap` away: nothing of the old segments is left.
+
+    Raises:
+        OSError: the disk refused; the next start finishes it.
+    """
+    for suffix in names.SEGMENT_SUFFIXES:
+        path = names.segment_file(directory, base_offset, suffix)
+        file_system.remove(path + names.SWAP_SUFFIX)
 
 
 def discard_cleaned(file_system: FileSystem, directory: str) -> None:

@@ -1,9 +1,10 @@
 """`LogManager`: all logs of a broker, over all directories of `log.dirs`.
 
 It loads them at the start (recovering those of a directory that was not closed in order),
-makes, finds and deletes them, and keeps the housekeeping going: retention, flushing,
-checkpoints, forgetting of silent producers. The housekeeping is scheduled on the broker's
-timer, so that a clock that is moved by hand drives it; what blocks runs in the background.
+makes, finds and closes them. What is done for them meanwhile has places of its own: deletion in
+`log_deletion`, retention and the like in `housekeeping`, syncing in `log_flusher`, what is
+written down of them in `offset_checkpoints`, compaction in `log_cleaner`. What blocks runs in the
+background.
 
 A new log goes to the directory with the fewest. A directory whose disk fails goes offline
 alone: its logs answer KAFKA_STORAGE_ERROR, the others live on.
@@ -27,8 +28,9 @@ from odradek.storage.files import FileSystem, OsFileSystem, shared
 from odradek.storage.log.log import Log
 from odradek.storage.log.swap import discard_cleaned
 from odradek.storage.log_directory import LogDirectory
-from odradek.storage.manager.checkpoint_writer import CheckpointWriter, Offsets
+from odradek.storage.manager.housekeeping import Housekeeping
 from odradek.storage.manager.loading import create_log, read_topic_id, write_topic_id
+from odradek.storage.manager.log_deletion import LogDeletion
 from odradek.storage.manager.log_flusher import LogFlusher
 from odradek.storage.manager.logs_loader import (
     NO_TOPIC_ID,
@@ -37,13 +39,11 @@ from odradek.storage.manager.logs_loader import (
     OnProgress,
     UnreadableLog,
 )
-from odradek.timer.periodic_task import PeriodicTask
+from odradek.storage.manager.offset_checkpoints import FinalOffsets, OffsetCheckpoints
 from odradek.timer.timer import Timer
 
 logger = logging.getLogger(__name__)
 
-# Kafka has an undocumented setting for it.
-_EXPIRATION_CHECK_MS: Final = 600_000
 _BITS_OF_A_BYTE: Final = 8
 
 
@@ -75,13 +75,21 @@ class LogManager:
         ]
         self._logs: dict[TopicPartition, Log] = {}
         self._unreadable: dict[TopicPartition, UnreadableLog] = {}
-        self._tasks: list[PeriodicTask] = []
-        self.flusher = LogFlusher(background, timer)
-        self._checkpoints = {each: CheckpointWriter(each) for each in self.directories}
         self._clean: dict[str, bool] = {}
-        self._cleaner = LogCleaner(
-            self._working_logs, broker_config, clock, timer, background, self._on_cleaned
+        self.flusher = LogFlusher(background, timer)
+        self.checkpoints = OffsetCheckpoints(self.directories, self._logs_of)
+        self.cleaner = LogCleaner(
+            self._working_logs,
+            broker_config,
+            clock,
+            timer,
+            background,
+            lambda log: self.checkpoints.write_cleaned_offsets_of(log.log_directory),
         )
+        self.housekeeping = Housekeeping(
+            broker_config, clock, timer, self._working_logs, self.flusher, self.checkpoints
+        )
+        self._deletion = LogDeletion(self._file_system, self.checkpoints)
         self._is_shut_down = False
 
     # The start.
@@ -113,8 +121,8 @@ class LogManager:
         self._unreadable = {each.topic_partition: each for each in loader.unreadable}
         self._check_any_online()
         for each in found:
-            self._finish_deletions(each)
-        self._begin_housekeeping()
+            self._deletion.finish(each.directory, each.deleted)
+        self.housekeeping.start(self.cleaner)
 
     def _open_directory(
         self, directory: LogDirectory, cluster_id: str | None, node_id: int | None
@@ -156,19 +164,8 @@ class LogManager:
         remade = frozenset(tp for tp in partitions if _has_deleted(tp, stale)) if stale else ()
         return FoundLogs(directory, partitions, was_clean, frozenset(remade), deleted)
 
-    def _finish_deletions(self, found: FoundLogs) -> None:
-        """Goes on where a crash, or an end, has left the logs that wait for their removal."""
-        if found.deleted:
-            self._write_offsets_of(found.directory)
-        for path in found.deleted:
-            self._remove_deleted(found.directory, path, 0)
-
     def _adopt(self, log: Log) -> None:
-        log.on_flush_due = self.flusher.flush
-        log.on_rolled = self.flusher.flush
-        log.on_unflushed = self.flusher.flush_later
-        log.on_log_start_offset = self._on_log_start_offset
-        log.on_truncated = self._on_truncated
+        log.listener = self.housekeeping
         self._logs[log.topic_partition] = log
 
     # Finding, making, deleting.
@@ -201,7 +198,8 @@ class LogManager:
         """
         log = self._logs.get(topic_partition)
         if log is not None and not _is_same_topic(log.topic_id, topic_id):
-            self._set_aside(log, topic_id)
+            del self._logs[topic_partition]
+            self._deletion.set_aside(log, topic_id)
             log = None
         if log is None:
             self._check_absent(topic_partition, is_new=is_new)
@@ -220,14 +218,16 @@ class LogManager:
         Raises:
             BrokerError: KAFKA_STORAGE_ERROR; the log is out of use all the same.
         """
-        log = self._logs.get(topic_partition)
-        if log is None:
-            self._delete_unreadable(topic_partition)
+        log = self._logs.pop(topic_partition, None)
+        if log is not None:
+            self._deletion.delete(log)
             return
-        directory = log.log_directory
-        target = directory.file_path(names.deleted_directory(topic_partition, uuid4()))
-        if self._take_away(log, target):
-            self._remove_deleted(directory, target, log.config.file_delete_delay_ms)
+        unreadable = self._unreadable.pop(topic_partition, None)
+        if unreadable is not None and unreadable.directory.failure is None:
+            delay_ms = self._config.log_defaults.file_delete_delay_ms
+            self._deletion.delete_directory(
+                unreadable.directory, unreadable.path, topic_partition, delay_ms
+            )
 
     def finish_deletions_of(self, topic_ids: Collection[UUID]) -> None:
         """Deletes the logs of topics whose deletion a crash has interrupted. Blocks.
@@ -248,51 +248,6 @@ class LogManager:
             self.delete(topic_partition)
         except BrokerError as error:
             logger.warning("deleting %s: %s", topic_partition, error)
-
-    def _delete_unreadable(self, topic_partition: TopicPartition) -> None:
-        unreadable = self._unreadable.pop(topic_partition, None)
-        if unreadable is None or unreadable.directory.failure is not None:
-            return
-        directory = unreadable.directory
-        target = directory.file_path(names.deleted_directory(topic_partition, uuid4()))
-        self._rename(directory, unreadable.path, target)
-        self._write_offsets_of(directory)
-        delay_ms = self._config.log_defaults.file_delete_delay_ms
-        self._remove_deleted(directory, target, delay_ms)
-
-    def _remove_deleted(self, directory: LogDirectory, path: str, delay_ms: int) -> None:
-        """Has a renamed log removed, not before the checkpoints have forgotten it."""
-        self._checkpoints[directory].when_idle(
-            lambda is_forgotten: directory.remove_deleted(path, delay_ms, is_forgotten=is_forgotten)
-        )
-
-    def _set_aside(self, log: Log, topic_id: UUID) -> None:
-        topic_partition = log.topic_partition
-        directory = log.log_directory
-        target = directory.file_path(names.stray_directory(topic_partition, uuid4()))
-        if self._take_away(log, target):
-            logger.warning(
-                "%s belongs to a topic with the id %s, not %s; set aside as %s",
-                *(topic_partition, log.topic_id, topic_id, target),
-            )
-
-    def _take_away(self, log: Log, target: str) -> bool:
-        """Takes a log out of use and renames its directory; False where the disk has failed."""
-        del self._logs[log.topic_partition]
-        log.abandon()
-        directory = log.log_directory
-        if directory.failure is not None:
-            return False
-        self._rename(directory, log.path, target)
-        log.moved(target)
-        self._write_offsets_of(directory)
-        return True
-
-    def _rename(self, directory: LogDirectory, path: str, target: str) -> None:
-        try:
-            self._file_system.rename(path, target)
-        except OSError as error:
-            raise directory.storage_error(error, f"renaming {path}") from error
 
     def log_dir_of(self, topic_partition: TopicPartition) -> str | None:
         """The directory of `log.dirs` that holds the partition."""
@@ -351,95 +306,6 @@ class LogManager:
                 counts[log.log_directory.path] += 1
         return min(online, key=lambda directory: counts[directory.path])
 
-    # Housekeeping.
-
-    def _begin_housekeeping(self) -> None:
-        self._every("log.retention.check.interval.ms", self.delete_old_segments)
-        self._every("log.flush.offset.checkpoint.interval.ms", self.write_recovery_points)
-        self._every("log.flush.start.offset.checkpoint.interval.ms", self.write_log_start_offsets)
-        self._every(
-            "replica.high.watermark.checkpoint.interval.ms", self.checkpoint_high_watermarks
-        )
-        if self._config["log.cleaner.enable"]:
-            self._every("log.cleaner.backoff.ms", self._cleaner.look)
-        self._repeat(lambda: _EXPIRATION_CHECK_MS, self.remove_expired_producers)
-
-    def _every(self, setting: str, action: Callable[[], None]) -> None:
-        """Has `action` repeated as often as `setting` says, asked again each time."""
-        self._repeat(lambda: self._config[setting], action)
-
-    def _repeat(self, interval_ms: Callable[[], int], action: Callable[[], None]) -> None:
-        self._tasks.append(PeriodicTask(self._timer, interval_ms, action))
-
-    def delete_old_segments(self) -> None:
-        """Applies retention to every log."""
-        now_ms = self._clock.wall_ms()
-        for log in self._working_logs():
-            try:
-                log.delete_old_segments(now_ms)
-            except BrokerError as error:
-                logger.warning("retention of %s: %s", log.topic_partition, error)
-
-    @property
-    def cleaner(self) -> LogCleaner:
-        """What compacts the logs whose policy asks for it."""
-        return self._cleaner
-
-    def _on_cleaned(self, log: Log) -> None:
-        self._write_cleaned_offsets(log.log_directory)
-
-    def remove_expired_producers(self) -> None:
-        """Forgets the producers that have been silent for `producer.id.expiration.ms`."""
-        now_ms = self._clock.wall_ms()
-        expiration_ms = self._config["producer.id.expiration.ms"]
-        for log in self._working_logs():
-            log.producers.remove_expired(now_ms, expiration_ms)
-
-    def write_recovery_points(self) -> None:
-        """Writes down how far each log is on the disk, where that has changed."""
-        for directory in self._online():
-            self._write_recovery_points(directory)
-
-    def write_log_start_offsets(self) -> None:
-        """Writes the log start offsets that have changed."""
-        for directory in self._online():
-            self._write_log_starts(directory)
-
-    def checkpoint_high_watermarks(self) -> None:
-        """Writes the high watermarks that have changed."""
-        for directory in self._online():
-            self._write_high_watermarks(directory)
-
-    def _write_high_watermarks(self, directory: LogDirectory) -> None:
-        self._write(directory, names.HIGH_WATERMARK_CHECKPOINT, _high_watermarks)
-
-    def _write_recovery_points(self, directory: LogDirectory) -> None:
-        self._write(directory, names.RECOVERY_POINT_CHECKPOINT, _recovery_points)
-
-    def _write_log_starts(self, directory: LogDirectory) -> None:
-        self._write(directory, names.LOG_START_OFFSET_CHECKPOINT, _log_starts)
-
-    def _write_cleaned_offsets(self, directory: LogDirectory) -> None:
-        self._write(directory, names.CLEANER_CHECKPOINT, _cleaned_offsets)
-
-    def _write_offsets_of(self, directory: LogDirectory) -> None:
-        """Corrects what is written down, after a log was cut or has gone."""
-        self._write_recovery_points(directory)
-        self._write_log_starts(directory)
-        self._write_high_watermarks(directory)
-        self._write_cleaned_offsets(directory)
-
-    def _write(
-        self, directory: LogDirectory, name: str, offsets_of: Callable[[Sequence[Log]], Offsets]
-    ) -> None:
-        self._checkpoints[directory].write(name, lambda: offsets_of(self._logs_of(directory)))
-
-    def _on_truncated(self, log: Log) -> None:
-        self._write_offsets_of(log.log_directory)
-
-    def _on_log_start_offset(self, log: Log) -> None:
-        self._write_log_starts(log.log_directory)
-
     # Failure and the end.
 
     def shutdown(self, broker_epoch: int = -1) -> None:
@@ -447,9 +313,8 @@ class LogManager:
         if self._is_shut_down:
             return
         self._is_shut_down = True
-        self._cleaner.stop()
-        for task in self._tasks:
-            task.cancel()
+        self.cleaner.stop()
+        self.housekeeping.stop()
         self._flush_all()
         for directory in self.directories:
             if directory.failure is None:
@@ -472,15 +337,13 @@ class LogManager:
 
     def _close_directory(self, directory: LogDirectory, broker_epoch: int) -> None:
         logs = self._logs_of(directory)
-        high_watermarks = _high_watermarks(logs)
+        offsets = FinalOffsets(logs)
         try:
             for log in logs:
                 log.close()
                 if log.config.compact:
                     discard_cleaned(self._file_system, log.path)
-            directory.write_offsets(names.RECOVERY_POINT_CHECKPOINT, _recovery_points(logs))
-            directory.write_offsets(names.LOG_START_OFFSET_CHECKPOINT, _log_starts(logs))
-            directory.write_offsets(names.HIGH_WATERMARK_CHECKPOINT, high_watermarks)
+            offsets.write(directory)
             directory.mark_clean(broker_epoch)
         except (OSError, BrokerError) as error:
             # Without the marker the next start recovers what could not be closed.
@@ -530,24 +393,3 @@ def _is_same_topic(found: UUID, topic_id: UUID) -> bool:
     Ids are drawn by chance: those of two topics differ in many more bits.
     """
     return found == NO_TOPIC_ID or (found.int ^ topic_id.int).bit_count() <= _BITS_OF_A_BYTE
-
-
-def _high_watermarks(logs: Sequence[Log]) -> Offsets:
-    return {log.topic_partition: log.high_watermark for log in logs}
-
-
-def _recovery_points(logs: Sequence[Log]) -> Offsets:
-    return {log.topic_partition: log.recovery_point for log in logs}
-
-
-def _cleaned_offsets(logs: Sequence[Log]) -> Offsets:
-    return {log.topic_partition: log.cleaned_offset for log in logs if log.cleaned_offset > 0}
-
-
-def _log_starts(logs: Sequence[Log]) -> Offsets:
-    """The log start offsets that the names of the segments do not tell."""
-    return {
-        log.topic_partition: log.log_start_offset
-        for log in logs
-        if log.log_start_offset > log.segments.first.base_offset
-    }

@@ -164,11 +164,11 @@ class ProducerStateManager:
         return list(self._states.values())
 
     def check(
-        self, header: BatchHeader, origin: AppendOrigin, log_is_virgin: bool
+        self, header: BatchHeader, origin: AppendOrigin, log_is_new: bool
     ) -> BatchMetadata | None:
         """Whether a batch of records may be appended; the earlier batch if it repeats one.
 
-        `log_is_virgin` says that nothing was ever written to the log.
+        `log_is_new` says that nothing was ever written to the log.
 
         Raises:
             BrokerError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER; INVALID_TXN_STATE
@@ -185,7 +185,7 @@ class ProducerStateManager:
         from_client = origin is _CLIENT
         if state is None:
             if from_client:
-                self._check_first(header, log_is_virgin)
+                self._check_first(header, log_is_new)
             return None
         if from_client:
             duplicate = state.duplicate_of(header)
@@ -370,8 +370,8 @@ class ProducerStateManager:
         self.map_end_offset = map_end_offset
         self._find_first_undecided()
 
-    def _check_first(self, header: BatchHeader, log_is_virgin: bool) -> None:
-        if log_is_virgin and header.base_sequence > 0:
+    def _check_first(self, header: BatchHeader, log_is_new: bool) -> None:
+        if log_is_new and header.base_sequence > 0:
             raise self._refused(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 header,

@@ -1,0 +1,107 @@
+"""What is done for all logs again and again: retention, checkpoints, compaction, forgetting.
+
+Each piece is a `PeriodicTask` on the broker's timer, so that a clock that is moved by hand drives
+it, and its interval is asked for each time. As a `LogListener` it also does what a log asks for.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from odradek.clock import Clock
+from odradek.config.broker import BrokerConfig
+from odradek.errors import BrokerError
+from odradek.storage.cleaner.log_cleaner import LogCleaner
+from odradek.storage.log.log import Log, LogListener
+from odradek.storage.manager.log_flusher import LogFlusher
+from odradek.storage.manager.offset_checkpoints import OffsetCheckpoints
+from odradek.timer.periodic_task import PeriodicTask
+from odradek.timer.timer import Timer
+
+logger = logging.getLogger(__name__)
+
+# Kafka has an undocumented setting for it.
+_EXPIRATION_CHECK_MS: Final = 600_000
+
+
+class Housekeeping(LogListener):
+    """The housekeeping of the logs that `working_logs` gives. `stop` ends it."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        timer: Timer,
+        working_logs: Callable[[], list[Log]],
+        flusher: LogFlusher,
+        checkpoints: OffsetCheckpoints,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._timer = timer
+        self._working_logs = working_logs
+        self._flusher = flusher
+        self._checkpoints = checkpoints
+        self._tasks: list[PeriodicTask] = []
+
+    def start(self, cleaner: LogCleaner) -> None:
+        """Begins the rounds."""
+        checkpoints = self._checkpoints
+        self._every("log.retention.check.interval.ms", self.delete_old_segments)
+        self._every("log.flush.offset.checkpoint.interval.ms", checkpoints.write_recovery_points)
+        self._every(
+            "log.flush.start.offset.checkpoint.interval.ms", checkpoints.write_log_start_offsets
+        )
+        self._every(
+            "replica.high.watermark.checkpoint.interval.ms", checkpoints.write_high_watermarks
+        )
+        if self._config["log.cleaner.enable"]:
+            self._every("log.cleaner.backoff.ms", cleaner.look)
+        self._repeat(lambda: _EXPIRATION_CHECK_MS, self.remove_expired_producers)
+
+    def stop(self) -> None:
+        """Ends the rounds."""
+        for task in self._tasks:
+            task.cancel()
+
+    def _every(self, setting: str, action: Callable[[], None]) -> None:
+        self._repeat(lambda: self._config[setting], action)
+
+    def _repeat(self, interval_ms: Callable[[], int], action: Callable[[], None]) -> None:
+        self._tasks.append(PeriodicTask(self._timer, interval_ms, action))
+
+    def delete_old_segments(self) -> None:
+        """Applies retention to every log."""
+        now_ms = self._clock.wall_ms()
+        for log in self._working_logs():
+            try:
+                log.delete_old_segments(now_ms)
+            except BrokerError as error:
+                logger.warning("retention of %s: %s", log.topic_partition, error)
+
+    def remove_expired_producers(self) -> None:
+        """Forgets the producers that have been silent for `producer.id.expiration.ms`."""
+        now_ms = self._clock.wall_ms()
+        expiration_ms = self._config["producer.id.expiration.ms"]
+        for log in self._working_logs():
+            log.producers.remove_expired(now_ms, expiration_ms)
+
+    def on_unflushed(self, log: Log) -> None:
+        """See `LogListener`."""
+        self._flusher.flush_later(log)
+
+    def on_flush_due(self, log: Log) -> None:
+        """See `LogListener`."""
+        self._flusher.flush(log)
+
+    def on_rolled(self, log: Log) -> None:
+        """See `LogListener`."""
+        self._flusher.flush(log)
+
+    def on_log_start_offset(self, log: Log) -> None:
+        """See `LogListener`."""
+        self._checkpoints.write_log_starts_of(log.log_directory)
+
+    def on_truncated(self, log: Log) -> None:
+        """See `LogListener`."""
+        self._checkpoints.write_all_of(log.log_directory)

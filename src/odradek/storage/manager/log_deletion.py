@@ -1,0 +1,89 @@
+"""Taking logs away: a log's directory is renamed now, and removed after `file.delete.delay.ms`.
+
+The checkpoints forget the log before its directory goes: until then the next start could take what
+they say for a log that was made anew.
+"""
+
+import logging
+from collections.abc import Sequence
+from uuid import UUID, uuid4
+
+from odradek.model import TopicPartition
+from odradek.storage import names
+from odradek.storage.files import FileSystem
+from odradek.storage.log.log import Log
+from odradek.storage.log_directory import LogDirectory
+from odradek.storage.manager.offset_checkpoints import OffsetCheckpoints
+
+logger = logging.getLogger(__name__)
+
+
+class LogDeletion:
+    """Deletes logs that their manager has let go of."""
+
+    def __init__(self, file_system: FileSystem, checkpoints: OffsetCheckpoints) -> None:
+        self._file_system = file_system
+        self._checkpoints = checkpoints
+
+    def delete(self, log: Log) -> None:
+        """Deletes a log, which is out of use whatever becomes of its files.
+
+        Raises:
+            BrokerError: KAFKA_STORAGE_ERROR, the directory could not be renamed.
+        """
+        directory = log.log_directory
+        target = directory.file_path(names.deleted_directory(log.topic_partition, uuid4()))
+        if self._take_away(log, target):
+            self._remove(directory, target, log.config.file_delete_delay_ms)
+
+    def delete_directory(
+        self, directory: LogDirectory, path: str, topic_partition: TopicPartition, delay_ms: int
+    ) -> None:
+        """Deletes the directory of a log that could not be opened; raises as `delete`."""
+        target = directory.file_path(names.deleted_directory(topic_partition, uuid4()))
+        self._rename(directory, path, target)
+        self._checkpoints.write_all_of(directory)
+        self._remove(directory, target, delay_ms)
+
+    def set_aside(self, log: Log, topic_id: UUID) -> None:
+        """Lets the log of another topic of the same name lie, under a name of its own."""
+        topic_partition = log.topic_partition
+        directory = log.log_directory
+        target = directory.file_path(names.stray_directory(topic_partition, uuid4()))
+        if self._take_away(log, target):
+            logger.warning(
+                "%s belongs to a topic with the id %s, not %s; set aside as %s",
+                *(topic_partition, log.topic_id, topic_id, target),
+            )
+
+    def finish(self, directory: LogDirectory, deleted: Sequence[str]) -> None:
+        """Goes on where a crash, or an end, has left the logs that wait for their removal."""
+        if deleted:
+            self._checkpoints.write_all_of(directory)
+        for path in deleted:
+            self._remove(directory, path, 0)
+
+    def _take_away(self, log: Log, target: str) -> bool:
+        """Renames the directory of a log; False where the disk has failed."""
+        log.abandon()
+        directory = log.log_directory
+        if directory.failure is not None:
+            return False
+        self._rename(directory, log.path, target)
+        log.moved(target)
+        self._checkpoints.write_all_of(directory)
+        return True
+
+    def _remove(self, directory: LogDirectory, path: str, delay_ms: int) -> None:
+        self._checkpoints.when_idle(
+            directory,
+            lambda is_forgotten: directory.remove_deleted(
+                path, delay_ms, is_forgotten=is_forgotten
+            ),
+        )
+
+    def _rename(self, directory: LogDirectory, path: str, target: str) -> None:
+        try:
+            self._file_system.rename(path, target)
+        except OSError as error:
+            raise directory.storage_error(error, f"renaming {path}") from error
