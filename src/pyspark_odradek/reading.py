@@ -31,9 +31,11 @@ from pyspark_odradek.schema import HEADERS
 
 _log = logging.getLogger(__name__)
 
-# Rows per Arrow batch: large enough for Arrow's overhead not to count, and small enough that
-# a batch of kilobyte records takes tens of megabytes.
+# An Arrow batch is made in memory as a whole, some times over, here and in Spark's JVM. So it
+# ends at so many rows, which are enough for its own cost not to count, or bytes. A compressed
+# batch of records may have more in it: that is handed over in pieces, a larger record alone.
 BATCH_ROWS: Final = 32_768
+BATCH_BYTES: Final = 8 << 20
 _LOST: Final = (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
@@ -71,14 +73,31 @@ def _decode(
             for records in _visible(chunk):
                 position = decoder.append(records)
                 while decoder.is_full:
-                    yield record_batch(decoder.finish(), arrow_schema, piece.topic_partition)
+                    yield from _finished(decoder, arrow_schema, piece.topic_partition)
                     position = decoder.append(records, position)
     except MissingData as error:
         missing = error
     if decoder.row_count:
-        yield record_batch(decoder.finish(), arrow_schema, piece.topic_partition)
+        yield from _finished(decoder, arrow_schema, piece.topic_partition)
     if missing is not None:
         raise missing
+
+
+def _finished(
+    decoder: ColumnDecoder, schema: pa.Schema, topic_partition: TopicPartition
+) -> Iterator[pa.RecordBatch]:
+    """What a decoder has gathered, in pieces that are not too large."""
+    return _pieces(record_batch(decoder.finish(), schema, topic_partition))
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Halves of halves, until each has at most twice `BATCH_BYTES` or a single row."""
+    if batch.num_rows <= 1 or batch.nbytes <= 2 * BATCH_BYTES:
+        yield batch
+        return
+    middle = batch.num_rows // 2
+    yield from _pieces(batch.slice(0, middle))
+    yield from _pieces(batch.slice(middle))
 
 
 def _after_gap(following: int | None, offset: int, piece: OffsetRange) -> OffsetRange | None:
@@ -164,6 +183,7 @@ def _decoder(columns: frozenset[str], piece: OffsetRange) -> ColumnDecoder:
         start_offset=piece.start,
         end_offset=piece.end,
         max_rows=BATCH_ROWS,
+        max_bytes=BATCH_BYTES,
         check_crc=True,
     )
 

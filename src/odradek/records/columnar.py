@@ -46,7 +46,7 @@ from odradek.records.varint import (
 _LARGEST: Final = 0x7FFFFFFFFFFFFFFF
 _LARGEST_BASE_OFFSET: Final = _LARGEST - 0x7FFFFFFF
 # Half of what int32 offsets can address: the batch that crosses it still fits.
-_DATA_LIMIT_BYTES: Final = 1 << 30
+LARGEST_BYTES: Final = 1 << 30
 
 
 class BinaryBuffers:
@@ -144,6 +144,7 @@ class _BinaryColumn:
 
     @property
     def size_bytes(self) -> i64:
+        """How many bytes its values have."""
         return len(self._data)
 
     def append(self, value: bytes) -> None:
@@ -174,6 +175,11 @@ class _HeaderColumn:
         self._values = _BinaryColumn()
         self._header_count: i64 = 0
         write_i32_le(self._offsets, 0)
+
+    @property
+    def size_bytes(self) -> i64:
+        """How many bytes keys and values have, with the offsets that Arrow keeps for each."""
+        return self._keys.size_bytes + self._values.size_bytes + 8 * self._header_count
 
     def append_header(self, key: bytes, value: bytes | None) -> None:
         """One more header of the row that `end_row` will close."""
@@ -209,7 +215,7 @@ class ColumnDecoder:
     """Turns batches into columns: `append` until there is enough, then `finish`, and again.
 
     Rows are the records of [`start_offset`, `end_offset`). `append` stops behind the batch
-    that reaches `max_rows` (or 1 GiB of data): `is_full` then, and `finish` makes room. After
+    that reaches `max_rows` or `max_bytes` of data: `is_full` then, and `finish` makes room. After
     an exception the rows of the damaged batch may be there in part: give the decoder up.
     """
 
@@ -225,6 +231,7 @@ class ColumnDecoder:
         start_offset: int = 0,
         end_offset: int = _LARGEST,
         max_rows: int = 1 << 20,
+        max_bytes: int = LARGEST_BYTES,
         check_crc: bool = False,
         limit_bytes: int = DEFAULT_LIMIT_BYTES,
     ) -> None:
@@ -236,7 +243,9 @@ class ColumnDecoder:
         self._wants_headers = headers
         self._start_offset = start_offset
         self._end_offset = end_offset
+        assert max_bytes <= LARGEST_BYTES, f"{max_bytes} bytes cannot be addressed"
         self._max_rows = max_rows
+        self._max_bytes = max_bytes
         self._check_crc = check_crc
         self._limit_bytes = limit_bytes
         self._next_offset = start_offset
@@ -258,13 +267,13 @@ class ColumnDecoder:
 
     @property
     def data_bytes(self) -> int:
-        """How many bytes of keys and values have been gathered."""
-        return self._keys.size_bytes + self._values.size_bytes
+        """How many bytes of keys, values and headers have been gathered."""
+        return self._keys.size_bytes + self._values.size_bytes + self._headers.size_bytes
 
     @property
     def is_full(self) -> bool:
         """Whether `append` would take nothing before a `finish`."""
-        return self._row_count >= self._max_rows or self.data_bytes >= _DATA_LIMIT_BYTES
+        return self._row_count >= self._max_rows or self.data_bytes >= self._max_bytes
 
     @property
     def next_offset(self) -> int:

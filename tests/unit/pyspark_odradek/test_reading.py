@@ -100,6 +100,23 @@ def test_full_batches_are_handed_over_on_the_way(monkeypatch: pytest.MonkeyPatch
     assert [row["offset"] for row in found] == list(range(30))
 
 
+@pytest.mark.parametrize("codec", [0, 4])
+def test_batches_are_cut_by_their_bytes(monkeypatch: pytest.MonkeyPatch, codec: int) -> None:
+    """Large records would take the memory of Spark's JVM, a compressed batch of them at once."""
+    monkeypatch.setattr(reading, "BATCH_BYTES", 1000)
+    sizes = [10, 900, 900, 900, 5_000, 10, 10, 2_500]
+    builder = RecordBatchBuilder(codec, 0)
+    for size in sizes:
+        builder.append(0, None, bytes(size), [("h", b"x")])
+    records = Records({0: [chunk(builder.build(), next_offset=8)]})
+    monkeypatch.setattr(reading, "_open_records", lambda *_: records)
+    schema = spark_schema(("value", HEADERS))
+    batches = list(reading.read_range(OPTIONS, schema, OffsetRange(PARTITION, 0, 8)))
+    assert [len(row["value"]) for batch in batches for row in batch.to_pylist()] == sizes
+    assert all(batch.nbytes <= 2000 or batch.num_rows == 1 for batch in batches)
+    assert len(batches) >= 5
+
+
 def test_aborted_transactions_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def of(producer: int, first: int, last: int) -> bytes:
         return plain(first, last, producer_id=producer, producer_epoch=0, is_transactional=True)

@@ -139,6 +139,16 @@ def test_it_stops_when_it_is_full_and_goes_on_after_finish() -> None:
     assert found == expected(data)
 
 
+def test_bytes_fill_it_too() -> None:
+    """Keys, values and headers alike, or a few large records would take all memory."""
+    data = b"".join(batch(start, 10) for start in range(0, 100, 10))
+    decoder = ColumnDecoder(headers=True, max_bytes=1)
+    assert decoder.append(data) < len(data)
+    assert (decoder.row_count, decoder.is_full) == (10, True)
+    only_headers = ColumnDecoder(key=False, value=False, headers=True, max_bytes=1)
+    assert only_headers.append(data) < len(data)
+
+
 def test_a_batch_that_is_cut_off_is_left_for_later() -> None:
     data = batch(0, 3)
     for cut in range(len(data)):
