@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from odradek.model import TopicPartition
-from pyspark_odradek.offsets import (
+from odradek.tables.offsets import (
     EARLIEST,
     LATEST,
     AtTime,
@@ -25,10 +24,14 @@ from pyspark_odradek.offsets import (
     parse_offset_bound,
     parse_times,
 )
-from pyspark_odradek.schema import COLUMN_TYPES, HEADERS, PLAIN_COLUMNS
-
-START_OF_LOG: Final = EndOfLog(EARLIEST)
-END_OF_LOG: Final = EndOfLog(LATEST)
+from odradek.tables.options import (
+    END_OF_LOG,
+    START_OF_LOG,
+    ClientOptions,
+    ReadOptions,
+    TopicSelection,
+)
+from odradek.tables.columns import COLUMNS, HEADERS, PLAIN_COLUMNS
 
 _log = logging.getLogger(__name__)
 
@@ -78,51 +81,7 @@ _REFUSED: Final = {
 }
 
 
-@dataclass(frozen=True)
-class ClientOptions:
-    """How brokers are asked; times in milliseconds, sizes in bytes."""
-
-    bootstrap_servers: str | None = None
-    client_id: str = "odradek-spark"
-    fetch_max_bytes: int = 52_428_800
-    partition_fetch_max_bytes: int = 8_388_608
-    fetch_max_wait_ms: int = 500
-    request_timeout_ms: int = 30_000
-
-
-@dataclass(frozen=True)
-class TopicSelection:
-    """Which partitions are read: exactly one of the three is given."""
-
-    names: tuple[str, ...] = ()
-    pattern: str | None = None
-    assignment: tuple[TopicPartition, ...] = ()
-
-    def takes(self, topic: str) -> bool:
-        """Whether partitions of this topic may be read."""
-        if self.pattern is not None:
-            return re.fullmatch(self.pattern, topic) is not None
-        return topic in self.names or any(topic == wanted.topic for wanted in self.assignment)
-
-
-@dataclass(frozen=True)
-class SourceOptions:
-    """Every option with its value. Immutable and picklable: it travels to the workers."""
-
-    selection: TopicSelection
-    client: ClientOptions
-    log_dirs: tuple[str, ...] = ()
-    starting: OffsetBound = START_OF_LOG
-    ending: OffsetBound = END_OF_LOG
-    fail_without_match: bool = True
-    min_partitions: int | None = None
-    max_records_per_partition: int | None = None
-    max_offsets_per_trigger: int | None = None
-    fail_on_data_loss: bool = True
-    read_committed: bool = False
-
-
-def parse_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
+def parse_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     """Checks and reads the options of a batch or a streaming read.
 
     Raises:
@@ -139,12 +98,12 @@ def parse_columns(given: Mapping[str, str]) -> tuple[str, ...]:
     if wanted is None:
         headers = _boolean("includeHeaders", options.get("includeheaders", "false"))
         return (*PLAIN_COLUMNS, HEADERS) if headers else PLAIN_COLUMNS
-    by_lower_name = {name.lower(): name for name in COLUMN_TYPES}
+    by_lower_name = {name.lower(): name for name in COLUMNS}
     names = [name.strip() for name in wanted.split(",")]
     for name in names:
         if name.lower() not in by_lower_name:
             raise ValueError(
-                f"columns: there is no column {name!r}, only {', '.join(COLUMN_TYPES)}"
+                f"columns: there is no column {name!r}, only {', '.join(COLUMNS)}"
             )
     return tuple(dict.fromkeys(by_lower_name[name.lower()] for name in names))
 
@@ -158,7 +117,7 @@ class _Parser:
     def __post_init__(self) -> None:
         self.options = {name.lower(): value for name, value in self.given.items()}
 
-    def parse(self) -> SourceOptions:
+    def parse(self) -> ReadOptions:
         self._refuse_unknown()
         client = self._client()
         path = self.options.get("path", "").strip()
@@ -169,7 +128,7 @@ class _Parser:
             raise ValueError(
                 "kafka.isolation.level=read_committed needs the broker: leave out path"
             )
-        return SourceOptions(
+        return ReadOptions(
             selection=self._selection(),
             client=client,
             log_dirs=tuple(part.strip() for part in path.split(",") if part.strip()),

@@ -18,7 +18,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-HEADERS: Final = "headers"
+from odradek.tables.columns import HEADERS
 
 COLUMN_TYPES: Final[dict[str, DataType]] = {
     "key": BinaryType(),
@@ -32,7 +32,6 @@ COLUMN_TYPES: Final[dict[str, DataType]] = {
         StructType([StructField("key", StringType()), StructField("value", BinaryType())])
     ),
 }
-PLAIN_COLUMNS: Final = tuple(name for name in COLUMN_TYPES if name != HEADERS)
 
 
 def spark_schema(columns: tuple[str, ...]) -> StructType:

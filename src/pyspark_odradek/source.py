@@ -24,21 +24,21 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from odradek.model import TopicPartition
-from pyspark_odradek.errors import DataLoss
-from pyspark_odradek.offsets import (
+from odradek.tables.errors import DataLoss
+from odradek.tables.offsets import (
     OffsetJson,
     PartitionOffsets,
     offsets_from_json,
     offsets_to_json,
 )
 from pyspark_odradek.options import SourceOptions, parse_columns, parse_options
-from pyspark_odradek.ranges import OffsetRange, ranges_between, share_budget
+from odradek.tables.ranges import OffsetRange, ranges_between, share_budget
 from pyspark_odradek.schema import check_schema, spark_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pyspark_odradek.bounds import Bounds
+    from odradek.tables.bounds import Bounds
 
 _log = logging.getLogger(__name__)
 
@@ -73,8 +73,8 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks of the read."""
-        from pyspark_odradek.bounds import open_bounds
-        from pyspark_odradek.planning import plan_batch
+        from odradek.tables.bounds import open_bounds
+        from odradek.tables.planning import plan_batch
 
         bounds = open_bounds(self._options)
         try:
@@ -103,7 +103,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> OffsetJson:  # noqa: N802
         """Where a query without a checkpoint begins."""
-        from pyspark_odradek.planning import starting_offsets
+        from odradek.tables.planning import starting_offsets
 
         partitions = self._bounds.partitions(self._options.selection)
         return offsets_to_json(starting_offsets(self._bounds, self._options, partitions))
@@ -141,7 +141,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: OffsetJson, end: OffsetJson) -> Sequence[InputPartition]:
         """The tasks of a micro-batch: the same again whenever Spark repeats it."""
-        from pyspark_odradek.planning import cut
+        from odradek.tables.planning import cut
 
         begin, until = offsets_from_json(start), offsets_from_json(end)
         begin.update(self._first_offsets(until.keys() - begin.keys()))
@@ -162,7 +162,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def _bounds(self) -> "Bounds":
-        from pyspark_odradek.bounds import open_bounds
+        from odradek.tables.bounds import open_bounds
 
         if self._opened is None:
             self._opened = open_bounds(self._options)
@@ -197,7 +197,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def _read(
     options: SourceOptions, schema: StructType, partition: InputPartition
 ) -> "Iterator[pa.RecordBatch]":
-    from pyspark_odradek.reading import read_range
+    from odradek.tables.reading import read_range
 
     # Spark makes up a partition of its own when there is nothing to read.
     if not isinstance(partition, OffsetRange):

@@ -5,14 +5,15 @@ import pickle
 import pytest
 
 from odradek.model import TopicPartition
-from pyspark_odradek.offsets import EARLIEST, LATEST, AtTime, EndOfLog, ExactOffsets
-from pyspark_odradek.options import SourceOptions, TopicSelection, parse_columns, parse_options
-from pyspark_odradek.schema import HEADERS, PLAIN_COLUMNS
+from odradek.tables.offsets import EARLIEST, LATEST, AtTime, EndOfLog, ExactOffsets
+from odradek.tables.options import ReadOptions, TopicSelection
+from odradek.tables.columns import HEADERS, PLAIN_COLUMNS
+from pyspark_odradek.options import parse_columns, parse_options
 
 BASE = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
 
 
-def parse(streaming: bool = False, **options: str) -> SourceOptions:
+def parse(streaming: bool = False, **options: str) -> ReadOptions:
     named = {name.replace("_", "."): value for name, value in options.items()}
     return parse_options({**BASE, **named}, streaming=streaming)
 

@@ -6,12 +6,13 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from odradek.model import TopicPartition
-from pyspark_odradek.bounds import Bounds
-from pyspark_odradek.errors import DataLoss
-from pyspark_odradek.offsets import PartitionOffsets
-from pyspark_odradek.options import TopicSelection, parse_options
-from pyspark_odradek.planning import plan_batch
-from pyspark_odradek.ranges import OffsetRange
+from odradek.tables.bounds import Bounds
+from odradek.tables.errors import DataLoss
+from odradek.tables.offsets import PartitionOffsets
+from odradek.tables.options import TopicSelection
+from pyspark_odradek.options import parse_options
+from odradek.tables.planning import plan_batch
+from odradek.tables.ranges import OffsetRange
 from pyspark_odradek.schema import spark_schema
 from pyspark_odradek.source import BatchReader, StreamReader
 
@@ -97,7 +98,7 @@ def test_a_range_is_cut_where_segments_begin(log_dir, batch_of) -> None:
 
 
 def stream(monkeypatch: pytest.MonkeyPatch, topic: Topic, **options: str) -> StreamReader:
-    monkeypatch.setattr("pyspark_odradek.bounds.open_bounds", lambda _: topic)
+    monkeypatch.setattr("odradek.tables.bounds.open_bounds", lambda _: topic)
     return StreamReader(parse_options({**BASE, **options}, streaming=True), SCHEMA)
 
 

@@ -7,16 +7,16 @@ import pytest
 
 from odradek.model import TopicPartition
 from odradek.records.builder import RecordBatchBuilder
-from pyspark_odradek import reading
-from pyspark_odradek.chunks import Chunk
-from pyspark_odradek.errors import DataLoss, MissingData
-from pyspark_odradek.options import ClientOptions, SourceOptions, TopicSelection
-from pyspark_odradek.ranges import OffsetRange
+from odradek.tables import reading
+from odradek.tables.chunks import Chunk
+from odradek.tables.errors import DataLoss, MissingData
+from odradek.tables.options import ClientOptions, ReadOptions, TopicSelection
+from odradek.tables.ranges import OffsetRange
 from pyspark_odradek.schema import COLUMN_TYPES, HEADERS, spark_schema
 
 PARTITION = TopicPartition("orders", 3)
 ALL_COLUMNS = tuple(COLUMN_TYPES)
-OPTIONS = SourceOptions(TopicSelection(names=("orders",)), ClientOptions("h:1"))
+OPTIONS = ReadOptions(TopicSelection(names=("orders",)), ClientOptions("h:1"))
 
 
 class Records:
@@ -41,7 +41,7 @@ def rows(
     records: Records,
     piece: OffsetRange,
     columns: tuple[str, ...] = ("offset",),
-    options: SourceOptions = OPTIONS,
+    options: ReadOptions = OPTIONS,
 ) -> list[dict[str, object]]:
     monkeypatch.setattr(reading, "_open_records", lambda *_: records)
     batches = list(reading.read_range(options, spark_schema(columns), piece))
@@ -155,7 +155,7 @@ def test_missing_records_are_skipped_where_that_is_allowed(
         # The broker gives whole batches: what was deleted comes along at their beginning.
         6: [chunk(plain(4, 8), next_offset=9)],
     }
-    options = SourceOptions(OPTIONS.selection, OPTIONS.client, fail_on_data_loss=False)
+    options = ReadOptions(OPTIONS.selection, OPTIONS.client, fail_on_data_loss=False)
     piece = OffsetRange(PARTITION, 0, 9)
     found = rows(monkeypatch, Records(chunks), piece, options=options)
     assert [row["offset"] for row in found] == expected

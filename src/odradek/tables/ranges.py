@@ -1,22 +1,20 @@
-"""Cutting offset ranges into tasks, and sharing a trigger's budget among partitions.
+"""Cutting offset ranges into pieces, packing small ones, and sharing a trigger's budget.
 
-A task is an `OffsetRange`; what lies between two offsets never changes, so a plan that is
-a pure function of the offsets gives the same tasks again when Spark replays a batch. That
-is why a stream is cut by offsets only, while a batch may also be cut where segments begin.
+What lies between two offsets never changes, so a plan that is a pure function of the offsets
+gives the same tasks again when Spark replays a batch. That is why a stream is cut by offsets
+only, while a batch may also be cut where segments begin.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from pyspark.sql.datasource import InputPartition
-
 from odradek.model import TopicPartition
-from pyspark_odradek.offsets import PartitionOffsets
+from odradek.tables.offsets import PartitionOffsets
 
 
 @dataclass(frozen=True)
-class OffsetRange(InputPartition):
+class OffsetRange:
     """The records of one partition from `start` up to, and without, `end`."""
 
     topic_partition: TopicPartition

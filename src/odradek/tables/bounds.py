@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 
 from odradek.client.blocking import Cluster
 from odradek.model import INTERNAL_TOPICS, TopicPartition
-from pyspark_odradek.directory import DataDirectory
-from pyspark_odradek.errors import MissingData
-from pyspark_odradek.offsets import EARLIEST, LATEST, PartitionOffsets
-from pyspark_odradek.options import SourceOptions, TopicSelection
+from odradek.tables.directory import DataDirectory
+from odradek.tables.errors import MissingData
+from odradek.tables.offsets import EARLIEST, LATEST, PartitionOffsets
+from odradek.tables.options import ReadOptions, TopicSelection
 
 
 class Bounds:
@@ -43,14 +43,14 @@ class Bounds:
         raise NotImplementedError
 
 
-def open_bounds(options: SourceOptions) -> Bounds:
+def open_bounds(options: ReadOptions) -> Bounds:
     """The bounds that these options ask for: the broker's, unless only a path is given."""
     if options.client.bootstrap_servers is None:
         return SegmentBounds(DataDirectory(options.log_dirs))
     return BrokerBounds(open_cluster(options), options.read_committed)
 
 
-def open_cluster(options: SourceOptions) -> Cluster:
+def open_cluster(options: ReadOptions) -> Cluster:
     """A cluster as the client options say."""
     assert options.client.bootstrap_servers is not None, "checked with the options"
     return Cluster(

@@ -19,15 +19,15 @@ from odradek.model import TopicPartition
 from odradek.records.batch import BatchHeader, split_batches
 from odradek.records.columnar import ColumnDecoder
 from odradek.records.reader import read_batch
-from pyspark_odradek.arrow import record_batch
-from pyspark_odradek.bounds import open_cluster
-from pyspark_odradek.chunks import Chunk
-from pyspark_odradek.directory import DataDirectory
-from pyspark_odradek.errors import DataLoss, MissingData
-from pyspark_odradek.offsets import EARLIEST
-from pyspark_odradek.options import SourceOptions
-from pyspark_odradek.ranges import OffsetRange
-from pyspark_odradek.schema import HEADERS
+from odradek.tables.arrow import record_batch
+from odradek.tables.bounds import open_cluster
+from odradek.tables.chunks import Chunk
+from odradek.tables.directory import DataDirectory
+from odradek.tables.errors import DataLoss, MissingData
+from odradek.tables.offsets import EARLIEST
+from odradek.tables.options import ReadOptions
+from odradek.tables.ranges import OffsetRange
+from odradek.tables.columns import HEADERS
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ _LOST: Final = (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTIT
 
 
 def read_range(
-    options: SourceOptions, schema: StructType, piece: OffsetRange
+    options: ReadOptions, schema: StructType, piece: OffsetRange
 ) -> Iterator[pa.RecordBatch]:
     """The records of a range as Arrow batches with the columns of `schema`.
 
@@ -111,7 +111,7 @@ def _after_gap(following: int | None, offset: int, piece: OffsetRange) -> Offset
 class _SegmentRecords:
     """A partition's records in files."""
 
-    def __init__(self, options: SourceOptions, topic_partition: TopicPartition) -> None:
+    def __init__(self, options: ReadOptions, topic_partition: TopicPartition) -> None:
         self._directory = DataDirectory(options.log_dirs)
         self._topic_partition = topic_partition
 
@@ -125,7 +125,7 @@ class _SegmentRecords:
 class _BrokerRecords:
     """A partition's records through its leader."""
 
-    def __init__(self, options: SourceOptions, topic_partition: TopicPartition) -> None:
+    def __init__(self, options: ReadOptions, topic_partition: TopicPartition) -> None:
         self._cluster = open_cluster(options)
         self._topic_partition = topic_partition
         self._reader = PartitionReader(
@@ -165,7 +165,7 @@ class _BrokerRecords:
 
 
 def _open_records(
-    options: SourceOptions, topic_partition: TopicPartition
+    options: ReadOptions, topic_partition: TopicPartition
 ) -> _SegmentRecords | _BrokerRecords:
     if options.log_dirs:
         return _SegmentRecords(options, topic_partition)

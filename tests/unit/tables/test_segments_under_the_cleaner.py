@@ -15,8 +15,8 @@ from odradek.records.builder import RecordBatchBuilder
 from odradek.records.reader import iter_records
 from odradek.storage import Log
 from odradek.testing.faulty_files import FaultyFileSystem
-from pyspark_odradek.errors import MissingData
-from pyspark_odradek.segments import PartitionFiles
+from odradek.tables.errors import MissingData
+from odradek.tables.segments import PartitionFiles
 
 COMPACT = {
     "cleanup_policy": "compact",
@@ -88,7 +88,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 @pytest.fixture(autouse=True)
 def small_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyspark_odradek.segments.READ_BYTES", 160)
+    monkeypatch.setattr("odradek.tables.segments.READ_BYTES", 160)
 
 
 def flat(chunks: Iterator[list[int]]) -> list[int]:

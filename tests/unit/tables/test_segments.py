@@ -7,8 +7,8 @@ import pytest
 from odradek.model import TopicPartition
 from odradek.records.builder import RecordBatchBuilder
 from odradek.records.reader import iter_records
-from pyspark_odradek.errors import MissingData
-from pyspark_odradek.segments import PartitionFiles
+from odradek.tables.errors import MissingData
+from odradek.tables.segments import PartitionFiles
 
 ORDERS = TopicPartition("orders", 0)
 FIRST_TIME_MS = 1_700_000_000_000
@@ -101,7 +101,7 @@ def test_a_deleted_partition_is_missing(log_dir) -> None:
 
 
 def test_a_batch_larger_than_a_read_is_read_whole(log_dir, monkeypatch, batch_of) -> None:
-    monkeypatch.setattr("pyspark_odradek.segments.READ_BYTES", 64)
+    monkeypatch.setattr("odradek.tables.segments.READ_BYTES", 64)
     log_dir.segment([batch_of(0, 4), batch_of(5, 9)], 0)
     assert offsets_read(log_dir.files, 0, 10) == list(range(10))
 

@@ -51,8 +51,8 @@ from odradek.storage.names import (
     parse_segment_file,
     segment_file,
 )
-from pyspark_odradek.chunks import Chunk
-from pyspark_odradek.errors import MissingData
+from odradek.tables.chunks import Chunk
+from odradek.tables.errors import MissingData
 
 READ_BYTES: Final = 4 << 20
 _OFFSET_ENTRY: Final = struct.Struct(">ii")

@@ -14,8 +14,8 @@ from odradek.storage.names import (
     parse_partition_directory,
     partition_directory,
 )
-from pyspark_odradek.errors import MissingData
-from pyspark_odradek.segments import PartitionFiles, read_checkpoint
+from odradek.tables.errors import MissingData
+from odradek.tables.segments import PartitionFiles, read_checkpoint
 
 
 class DataDirectory:

@@ -8,8 +8,8 @@ import pytest
 
 from odradek.model import TopicPartition
 from odradek.records.builder import RecordBatchBuilder
-from pyspark_odradek.directory import DataDirectory
-from pyspark_odradek.segments import PartitionFiles
+from odradek.tables.directory import DataDirectory
+from odradek.tables.segments import PartitionFiles
 
 PARTITION = TopicPartition("orders", 0)
 FIRST_TIME_MS = 1_700_000_000_000

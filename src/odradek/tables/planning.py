@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 
 from odradek.model import TopicPartition
-from pyspark_odradek.bounds import Bounds
-from pyspark_odradek.directory import DataDirectory
-from pyspark_odradek.errors import DataLoss
-from pyspark_odradek.offsets import (
+from odradek.tables.bounds import Bounds
+from odradek.tables.directory import DataDirectory
+from odradek.tables.errors import DataLoss
+from odradek.tables.offsets import (
     EARLIEST,
     LATEST,
     AtTime,
@@ -17,8 +17,8 @@ from pyspark_odradek.offsets import (
     PartitionOffsets,
     require_same_partitions,
 )
-from pyspark_odradek.options import SourceOptions
-from pyspark_odradek.ranges import (
+from odradek.tables.options import ReadOptions
+from odradek.tables.ranges import (
     OffsetRange,
     cut_at,
     cut_by_size,
@@ -27,7 +27,7 @@ from pyspark_odradek.ranges import (
 )
 
 
-def plan_batch(bounds: Bounds, options: SourceOptions) -> list[OffsetRange]:
+def plan_batch(bounds: Bounds, options: ReadOptions) -> list[OffsetRange]:
     """The tasks of a batch read; segments begin new ones when files are read.
 
     Raises:
@@ -43,7 +43,7 @@ def plan_batch(bounds: Bounds, options: SourceOptions) -> list[OffsetRange]:
     return cut(ranges, options)
 
 
-def cut(ranges: Sequence[OffsetRange], options: SourceOptions) -> list[OffsetRange]:
+def cut(ranges: Sequence[OffsetRange], options: ReadOptions) -> list[OffsetRange]:
     """Cuts ranges as `maxRecordsPerPartition` and `minPartitions` ask: by offsets alone."""
     pieces = list(ranges)
     if options.max_records_per_partition is not None:
@@ -54,7 +54,7 @@ def cut(ranges: Sequence[OffsetRange], options: SourceOptions) -> list[OffsetRan
 
 
 def starting_offsets(
-    bounds: Bounds, options: SourceOptions, partitions: Sequence[TopicPartition]
+    bounds: Bounds, options: ReadOptions, partitions: Sequence[TopicPartition]
 ) -> PartitionOffsets:
     """Where a read begins.
 
@@ -75,7 +75,7 @@ def starting_offsets(
 
 
 def ending_offsets(
-    bounds: Bounds, options: SourceOptions, partitions: Sequence[TopicPartition]
+    bounds: Bounds, options: ReadOptions, partitions: Sequence[TopicPartition]
 ) -> PartitionOffsets:
     """Where a batch read ends; partitions without a record as late as a given time are read whole.
 
@@ -134,7 +134,7 @@ def _fill(
 
 
 def _segment_starts(
-    options: SourceOptions, ranges: Sequence[OffsetRange]
+    options: ReadOptions, ranges: Sequence[OffsetRange]
 ) -> dict[TopicPartition, list[int]]:
     directory = DataDirectory(options.log_dirs)
     return {

@@ -3,7 +3,7 @@
 import pytest
 
 from odradek.model import TopicPartition
-from pyspark_odradek.offsets import (
+from odradek.tables.offsets import (
     EARLIEST,
     LATEST,
     AtTimes,
