@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from odradek.tables.columns import COLUMNS, HEADERS, PLAIN_COLUMNS
 from odradek.tables.offsets import (
     EARLIEST,
     LATEST,
@@ -31,7 +32,6 @@ from odradek.tables.options import (
     ReadOptions,
     TopicSelection,
 )
-from odradek.tables.columns import COLUMNS, HEADERS, PLAIN_COLUMNS
 
 _log = logging.getLogger(__name__)
 
@@ -102,9 +102,7 @@ def parse_columns(given: Mapping[str, str]) -> tuple[str, ...]:
     names = [name.strip() for name in wanted.split(",")]
     for name in names:
         if name.lower() not in by_lower_name:
-            raise ValueError(
-                f"columns: there is no column {name!r}, only {', '.join(COLUMNS)}"
-            )
+            raise ValueError(f"columns: there is no column {name!r}, only {', '.join(COLUMNS)}")
     return tuple(dict.fromkeys(by_lower_name[name.lower()] for name in names))
 
 

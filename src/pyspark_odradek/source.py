@@ -6,8 +6,9 @@ plans there, and travels to the workers with nothing but its options.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -25,15 +26,18 @@ from pyspark.sql.types import StructType
 
 from odradek.model import TopicPartition
 from odradek.tables.errors import DataLoss
+from odradek.tables.identity import Identity
 from odradek.tables.offsets import (
     OffsetJson,
     PartitionOffsets,
     offsets_from_json,
     offsets_to_json,
 )
-from pyspark_odradek.options import SourceOptions, parse_columns, parse_options
-from odradek.tables.ranges import OffsetRange, ranges_between, share_budget
+from odradek.tables.options import ReadOptions
+from odradek.tables.ranges import ranges_between, share_budget
+from pyspark_odradek.options import parse_columns, parse_options
 from pyspark_odradek.schema import check_schema, spark_schema
+from pyspark_odradek.tasks import ReadTask, tasks_for
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,7 +71,7 @@ class DefaultSource(DataSource):
 class BatchReader(DataSourceReader):
     """Reads what lies between two bounds that are fixed when the query is planned."""
 
-    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
 
@@ -78,7 +82,9 @@ class BatchReader(DataSourceReader):
 
         bounds = open_bounds(self._options)
         try:
-            return plan_batch(bounds, self._options)
+            ranges = plan_batch(bounds, self._options)
+            identity = bounds.identity({piece.topic_partition.topic for piece in ranges})
+            return tasks_for(ranges, identity, self._options.min_partitions)
         finally:
             bounds.close()
 
@@ -94,12 +100,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     record read. Lives on the driver as long as its query and is used by one thread.
     """
 
-    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
         self._opened: Bounds | None = None
         self._target: PartitionOffsets | None = None
         self._latest_seen: PartitionOffsets | None = None
+        self._topic_ids: dict[str, UUID] = {}
 
     def initialOffset(self) -> OffsetJson:  # noqa: N802
         """Where a query without a checkpoint begins."""
@@ -145,7 +152,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         begin, until = offsets_from_json(start), offsets_from_json(end)
         begin.update(self._first_offsets(until.keys() - begin.keys()))
-        return cut(ranges_between(begin, until), self._options)
+        ranges = cut(ranges_between(begin, until), self._options)
+        return tasks_for(ranges, self._identity(until), self._options.min_partitions)
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """The records of a task, on a worker."""
@@ -167,6 +175,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._opened is None:
             self._opened = open_bounds(self._options)
         return self._opened
+
+    def _identity(self, partitions: Iterable[TopicPartition]) -> Identity:
+        """The ids of these topics; one that has another id than it had is not the same topic."""
+        found = self._bounds.identity({partition.topic for partition in partitions})
+        for topic, topic_id in found.topic_ids.items():
+            if self._topic_ids.setdefault(topic, topic_id) != topic_id:
+                self._topic_ids[topic] = topic_id
+                self._report_loss(f"{topic} was deleted and made anew")
+        return found
 
     def _latest(self) -> PartitionOffsets:
         return self._bounds.latest(self._bounds.partitions(self._options.selection))
@@ -195,11 +212,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _read(
-    options: SourceOptions, schema: StructType, partition: InputPartition
+    options: ReadOptions, schema: StructType, partition: InputPartition
 ) -> "Iterator[pa.RecordBatch]":
-    from odradek.tables.reading import read_range
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    from odradek.tables.reading import read_ranges
 
     # Spark makes up a partition of its own when there is nothing to read.
-    if not isinstance(partition, OffsetRange):
+    if not isinstance(partition, ReadTask):
         return iter(())
-    return read_range(options, schema, partition)
+    arrow_schema = to_arrow_schema(schema, timezone="UTC")
+    return read_ranges(options, partition.identity, arrow_schema, partition.ranges)

@@ -1,13 +1,30 @@
 """Wraps decoded columns as Arrow record batches, without copying them."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
 
 from odradek.model import TopicPartition
 from odradek.records.columnar import BinaryBuffers, ColumnBuffers, HeaderBuffers
+from odradek.tables.columns import HEADERS
 
 _MILLISECONDS = pa.timestamp("ms", tz="UTC")
+_TYPES: "dict[str, pa.DataType]" = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": _MILLISECONDS,
+    "timestampType": pa.int32(),
+    HEADERS: pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+}
+
+
+def arrow_schema(columns: Iterable[str]) -> pa.Schema:
+    """The schema of these columns, in this order."""
+    return pa.schema([(name, _TYPES[name]) for name in columns])
 
 
 def record_batch(

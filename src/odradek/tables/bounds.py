@@ -11,6 +11,7 @@ from odradek.client.blocking import Cluster
 from odradek.model import INTERNAL_TOPICS, TopicPartition
 from odradek.tables.directory import DataDirectory
 from odradek.tables.errors import MissingData
+from odradek.tables.identity import Identity, check_cluster, describe_log_dirs, topic_id_of
 from odradek.tables.offsets import EARLIEST, LATEST, PartitionOffsets
 from odradek.tables.options import ReadOptions, TopicSelection
 
@@ -38,6 +39,14 @@ class Bounds:
         """The first offset at or after a time; `None` where there is none."""
         raise NotImplementedError
 
+    def identity(self, topics: Iterable[str]) -> Identity:
+        """The ids of these topics and of their cluster.
+
+        Raises:
+            WrongPath: a directory is not there, or not of the cluster.
+        """
+        raise NotImplementedError
+
     def close(self) -> None:
         """Gives back what is held."""
         raise NotImplementedError
@@ -47,7 +56,7 @@ def open_bounds(options: ReadOptions) -> Bounds:
     """The bounds that these options ask for: the broker's, unless only a path is given."""
     if options.client.bootstrap_servers is None:
         return SegmentBounds(DataDirectory(options.log_dirs))
-    return BrokerBounds(open_cluster(options), options.read_committed)
+    return BrokerBounds(open_cluster(options), options.read_committed, options.log_dirs)
 
 
 def open_cluster(options: ReadOptions) -> Cluster:
@@ -63,9 +72,12 @@ def open_cluster(options: ReadOptions) -> Cluster:
 class BrokerBounds(Bounds):
     """Asks the leaders of the partitions."""
 
-    def __init__(self, cluster: Cluster, read_committed: bool) -> None:
+    def __init__(
+        self, cluster: Cluster, read_committed: bool, log_dirs: tuple[str, ...] = ()
+    ) -> None:
         self._cluster = cluster
         self._read_committed = read_committed
+        self._log_dirs = log_dirs
 
     def partitions(self, selection: TopicSelection) -> list[TopicPartition]:
         """Asks for metadata; a pattern does not match internal topics."""
@@ -93,6 +105,14 @@ class BrokerBounds(Bounds):
     def at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """Looked up by the leaders."""
         return self._cluster.list_offsets(times_ms, read_committed=self._read_committed)
+
+    def identity(self, topics: Iterable[str]) -> Identity:
+        """As the cluster's metadata has them; the directories have to be of this cluster."""
+        found = {name: self._cluster.topic(name).topic_id for name in topics}
+        log_dirs = describe_log_dirs(self._log_dirs)
+        check_cluster(log_dirs, self._cluster.cluster_id)
+        ids = {name: topic_id for name, topic_id in found.items() if topic_id is not None}
+        return Identity(self._cluster.cluster_id, ids, log_dirs)
 
     def close(self) -> None:
         """Closes the connections."""
@@ -142,6 +162,17 @@ class SegmentBounds(Bounds):
             part: self._directory.partition(part).offset_for_time(time_ms, ends[part])
             for part, time_ms in times_ms.items()
         }
+
+    def identity(self, topics: Iterable[str]) -> Identity:
+        """As they are written in the directory."""
+        wanted = set(topics)
+        ids = {
+            part.topic: topic_id_of(files.directory)
+            for part, files in self._directory.partitions().items()
+            if part.topic in wanted
+        }
+        known = {name: topic_id for name, topic_id in ids.items() if topic_id is not None}
+        return Identity(None, known, describe_log_dirs(self._directory.log_dirs))
 
     def close(self) -> None:
         """Nothing is held."""

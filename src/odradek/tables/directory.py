@@ -14,7 +14,7 @@ from odradek.storage.names import (
     parse_partition_directory,
     partition_directory,
 )
-from odradek.tables.errors import MissingData
+from odradek.tables.errors import MissingData, WrongPath
 from odradek.tables.segments import PartitionFiles, read_checkpoint
 
 
@@ -22,17 +22,17 @@ class DataDirectory:
     """The partitions in one or more log directories of a broker, and their bounds."""
 
     def __init__(self, log_dirs: tuple[str, ...]) -> None:
-        self._log_dirs = log_dirs
+        self.log_dirs = log_dirs
 
     def partitions(self) -> dict[TopicPartition, PartitionFiles]:
         """Every partition there is, those on their way out excepted.
 
         Raises:
-            FileNotFoundError: a directory does not exist.
+            WrongPath: a directory does not exist, or cannot be read.
         """
         found: dict[TopicPartition, PartitionFiles] = {}
-        for log_dir in self._log_dirs:
-            for name in os.listdir(log_dir):
+        for log_dir in self.log_dirs:
+            for name in _names(log_dir):
                 topic_partition = parse_partition_directory(name)
                 path = os.path.join(log_dir, name)
                 if topic_partition is not None and os.path.isdir(path):
@@ -45,11 +45,11 @@ class DataDirectory:
         Raises:
             MissingData: there is no such partition.
         """
-        for log_dir in self._log_dirs:
+        for log_dir in self.log_dirs:
             path = os.path.join(log_dir, partition_directory(topic_partition))
             if os.path.isdir(path):
                 return PartitionFiles(topic_partition, path)
-        raise MissingData(f"{topic_partition} is not in {', '.join(self._log_dirs)}")
+        raise MissingData(f"{topic_partition} is not in {', '.join(self.log_dirs)}")
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """Up to where records were committed when the broker last wrote it down."""
@@ -63,6 +63,13 @@ class DataDirectory:
 
     def _checkpoint(self, name: str) -> dict[TopicPartition, int]:
         offsets: dict[TopicPartition, int] = {}
-        for log_dir in self._log_dirs:
+        for log_dir in self.log_dirs:
             offsets.update(read_checkpoint(log_dir, name))
         return offsets
+
+
+def _names(log_dir: str) -> list[str]:
+    try:
+        return os.listdir(log_dir)
+    except OSError as error:
+        raise WrongPath(f"path: {log_dir} cannot be read: {error.strerror}") from error

@@ -20,3 +20,14 @@ class DataLoss(Exception):
             f"{what}. Records may have been deleted before they were read, or the topic made "
             "anew; set failOnDataLoss to false to go on with what is there."
         )
+
+
+class WrongPath(Exception):
+    """A directory that is not there, or not of this cluster: nothing may be read from it.
+
+    Never taken for missing records, whatever `failOnDataLoss` says: all would be missing.
+    """
+
+
+class DamagedRecords(Exception):
+    """Records are there, and are not what was written; they are never passed over."""

@@ -2,8 +2,8 @@
 
 Offsets mean nothing in another topic of the same name. So a plan carries the ids of cluster
 and topics, and whoever reads compares them with what is written beside the records:
-`cluster.id` in `meta.properties`, `topic_id` in `partition.metadata`. What has no id, as with
-brokers before Kafka 2.8, cannot be told apart.
+`meta.properties` in the log directory, `partition.metadata` in the partition's. What has no
+id, as with brokers before Kafka 2.8, cannot be told apart.
 """
 
 import os
@@ -18,22 +18,49 @@ from odradek.tables.errors import WrongPath
 
 @dataclass(frozen=True)
 class Identity:
-    """The ids that are known."""
+    """What is known of them. `log_dirs` is what each directory says of itself."""
 
     cluster_id: str | None = None
     topic_ids: Mapping[str, UUID] = field(default_factory=dict)
+    log_dirs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
-def cluster_of(log_dir: str) -> str | None:
-    """The cluster that a log directory belongs to, None when it does not say.
+def describe_log_dirs(log_dirs: tuple[str, ...]) -> dict[str, dict[str, str]]:
+    """The `meta.properties` of directories.
 
     Raises:
-        WrongPath: there is no such directory, or it cannot be read.
+        WrongPath: one is not there, or is no broker's.
     """
-    if not os.path.isdir(log_dir):
-        raise WrongPath(f"path: there is no directory {log_dir} on {os.uname().nodename}")
-    data = _content(os.path.join(log_dir, META_PROPERTIES))
-    return None if data is None else parse_meta_properties(data).get("cluster.id")
+    return {log_dir: _describe(log_dir) for log_dir in log_dirs}
+
+
+def check_cluster(log_dirs: Mapping[str, Mapping[str, str]], cluster_id: str | None) -> None:
+    """Checks that directories belong to the cluster that the offsets are from.
+
+    Raises:
+        WrongPath: one belongs to another.
+    """
+    for log_dir, properties in log_dirs.items():
+        found = properties.get("cluster.id")
+        if found is not None and cluster_id is not None and found != cluster_id:
+            raise WrongPath(
+                f"path: {log_dir} belongs to cluster {found}, kafka.bootstrap.servers to cluster "
+                f"{cluster_id}"
+            )
+
+
+def check_same_log_dirs(log_dirs: Mapping[str, Mapping[str, str]]) -> None:
+    """Checks, where records are read, that the directories are those that were planned with.
+
+    Raises:
+        WrongPath: one is not there, or another one has its name on this machine.
+    """
+    for log_dir, properties in log_dirs.items():
+        if _describe(log_dir) != properties:
+            raise WrongPath(
+                f"path: {log_dir} is another directory on {_here()} than where the query was "
+                "planned"
+            )
 
 
 def topic_id_of(partition_directory: str) -> UUID | None:
@@ -42,18 +69,11 @@ def topic_id_of(partition_directory: str) -> UUID | None:
     return None if data is None else parse_partition_metadata(data)
 
 
-def check_log_dirs(log_dirs: tuple[str, ...], cluster_id: str | None) -> None:
-    """Checks that directories are there and belong to a cluster.
-
-    Raises:
-        WrongPath: one does not.
-    """
-    for log_dir in log_dirs:
-        found = cluster_of(log_dir)
-        if found is not None and cluster_id is not None and found != cluster_id:
-            raise WrongPath(
-                f"path: {log_dir} belongs to cluster {found}, the offsets to cluster {cluster_id}"
-            )
+def _describe(log_dir: str) -> dict[str, str]:
+    if not os.path.isdir(log_dir):
+        raise WrongPath(f"path: there is no directory {log_dir} on {_here()}")
+    data = _content(os.path.join(log_dir, META_PROPERTIES))
+    return {} if data is None else parse_meta_properties(data)
 
 
 def _content(path: str) -> bytes | None:
@@ -64,3 +84,7 @@ def _content(path: str) -> bytes | None:
         return None
     except OSError as error:
         raise WrongPath(f"path: {path} cannot be read: {error.strerror}") from error
+
+
+def _here() -> str:
+    return os.uname().nodename

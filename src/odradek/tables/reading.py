@@ -1,17 +1,17 @@
-"""What a worker does: fetches or reads the chunks of a range, and makes Arrow batches of them.
+"""Ranges become Arrow batches: their chunks are fetched, or read from files, and decoded.
 
-Everything heavy is imported here and not in `source`, because Spark imports that module just
-to look which data sources there are.
+What a Spark worker does for a task, and `Broker.to_arrow` for a topic. Missing records are
+either an error or passed over with a warning, as the options say; a directory that is not the
+one of the plan is an error always.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
-from typing import Final
+from typing import Final, Protocol
+from uuid import UUID
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from odradek.client.blocking import PartitionReader
 from odradek.errors import BrokerError, ErrorCode
@@ -22,12 +22,13 @@ from odradek.records.reader import read_batch
 from odradek.tables.arrow import record_batch
 from odradek.tables.bounds import open_cluster
 from odradek.tables.chunks import Chunk
+from odradek.tables.columns import HEADERS
 from odradek.tables.directory import DataDirectory
-from odradek.tables.errors import DataLoss, MissingData
+from odradek.tables.errors import DamagedRecords, DataLoss, MissingData
+from odradek.tables.identity import Identity, check_same_log_dirs, topic_id_of
 from odradek.tables.offsets import EARLIEST
 from odradek.tables.options import ReadOptions
 from odradek.tables.ranges import OffsetRange
-from odradek.tables.columns import HEADERS
 
 _log = logging.getLogger(__name__)
 
@@ -37,48 +38,97 @@ _log = logging.getLogger(__name__)
 BATCH_ROWS: Final = 32_768
 BATCH_BYTES: Final = 8 << 20
 _LOST: Final = (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+_DAMAGED: Final = (
+    ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.INVALID_RECORD,
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+)
 
 
-def read_range(
-    options: ReadOptions, schema: StructType, piece: OffsetRange
+class Records(Protocol):
+    """Where records are: behind their brokers, or in files."""
+
+    def read(self, piece: OffsetRange) -> Iterator[Chunk]:
+        """The chunks that together hold the records of a range.
+
+        Raises:
+            MissingData: records of the range are not there.
+        """
+
+    def where(self, topic_partition: TopicPartition) -> str:
+        """What to name in an error about records of a partition."""
+
+    def close(self) -> None:
+        """Gives back what is held."""
+
+
+def read_ranges(
+    options: ReadOptions, identity: Identity, schema: pa.Schema, pieces: Iterable[OffsetRange]
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a range as Arrow batches with the columns of `schema`.
+    """The records of ranges, one after the other, as Arrow batches of `schema`.
 
     Raises:
         DataLoss: records are missing and the options do not allow for it.
-        BrokerError: the broker cannot be read from, or a batch is corrupt.
+        DamagedRecords: a batch is not what its checksum says, or cannot be decoded.
+        WrongPath: the directories are not those of the plan.
+        BrokerError: the broker cannot be read from.
     """
-    with closing(_open_records(options, piece.topic_partition)) as records:
-        rest: OffsetRange | None = piece
-        while rest is not None:
-            decoder = _decoder(frozenset(schema.fieldNames()), rest)
-            try:
-                yield from _decode(records.read(rest.start, rest.end), decoder, schema, rest)
-                return
-            except MissingData as missing:
-                if options.fail_on_data_loss:
-                    raise DataLoss(str(missing)) from missing
-                _log.warning("%s; going on with what is there", missing)
-                rest = _after_gap(missing.next_offset, decoder.next_offset, rest)
+    with closing(open_records(options, identity)) as records:
+        for piece in pieces:
+            yield from _read_range(records, schema, piece, options.fail_on_data_loss)
+
+
+def open_records(options: ReadOptions, identity: Identity) -> Records:
+    """The records that a plan with this identity is about.
+
+    Raises:
+        WrongPath: the directories are not those of the plan.
+    """
+    if options.log_dirs:
+        return _SegmentRecords(options, identity)
+    return _BrokerRecords(options, identity)
+
+
+def _read_range(
+    records: Records, schema: pa.Schema, piece: OffsetRange, fail_on_data_loss: bool
+) -> Iterator[pa.RecordBatch]:
+    rest: OffsetRange | None = piece
+    while rest is not None:
+        decoder = _decoder(frozenset(schema.names), rest)
+        try:
+            yield from _decode(records.read(rest), decoder, schema, rest)
+            return
+        except MissingData as missing:
+            if fail_on_data_loss:
+                raise DataLoss(str(missing)) from missing
+            _log.warning("%s; going on with what is there", missing)
+            rest = _after_gap(missing.next_offset, decoder.next_offset, rest)
+        except BrokerError as error:
+            if error.code not in _DAMAGED:
+                raise
+            where = records.where(piece.topic_partition)
+            raise DamagedRecords(
+                f"{piece.topic_partition}: the batch at offset {decoder.next_offset} in {where} "
+                f"is damaged: {error}"
+            ) from error
 
 
 def _decode(
-    chunks: Iterator[Chunk], decoder: ColumnDecoder, schema: StructType, piece: OffsetRange
+    chunks: Iterator[Chunk], decoder: ColumnDecoder, schema: pa.Schema, piece: OffsetRange
 ) -> Iterator[pa.RecordBatch]:
     """The records of chunks; what came before records are missing is handed over as well."""
-    arrow_schema = to_arrow_schema(schema, timezone="UTC")
     missing: MissingData | None = None
     try:
         for chunk in chunks:
             for records in _visible(chunk):
                 position = decoder.append(records)
                 while decoder.is_full:
-                    yield from _finished(decoder, arrow_schema, piece.topic_partition)
+                    yield from _finished(decoder, schema, piece.topic_partition)
                     position = decoder.append(records, position)
     except MissingData as error:
         missing = error
     if decoder.row_count:
-        yield from _finished(decoder, arrow_schema, piece.topic_partition)
+        yield from _finished(decoder, schema, piece.topic_partition)
     if missing is not None:
         raise missing
 
@@ -109,67 +159,86 @@ def _after_gap(following: int | None, offset: int, piece: OffsetRange) -> Offset
 
 
 class _SegmentRecords:
-    """A partition's records in files."""
+    """Records in files."""
 
-    def __init__(self, options: ReadOptions, topic_partition: TopicPartition) -> None:
+    def __init__(self, options: ReadOptions, identity: Identity) -> None:
+        check_same_log_dirs(identity.log_dirs)
         self._directory = DataDirectory(options.log_dirs)
-        self._topic_partition = topic_partition
+        self._identity = identity
 
-    def read(self, start: int, end: int) -> Iterator[Chunk]:
-        return self._directory.partition(self._topic_partition).read(start, end)
+    def read(self, piece: OffsetRange) -> Iterator[Chunk]:
+        files = self._directory.partition(piece.topic_partition)
+        _check_topic_id(self._identity, piece, topic_id_of(files.directory))
+        return files.read(piece.start, piece.end)
+
+    def where(self, topic_partition: TopicPartition) -> str:
+        return self._directory.partition(topic_partition).directory
 
     def close(self) -> None:
         return None
 
 
 class _BrokerRecords:
-    """A partition's records through its leader."""
+    """Records through the leaders of their partitions, all over the same connections."""
 
-    def __init__(self, options: ReadOptions, topic_partition: TopicPartition) -> None:
+    def __init__(self, options: ReadOptions, identity: Identity) -> None:
+        self._options = options
+        self._identity = identity
         self._cluster = open_cluster(options)
-        self._topic_partition = topic_partition
-        self._reader = PartitionReader(
-            self._cluster,
-            topic_partition,
-            read_committed=options.read_committed,
-            max_wait_ms=options.client.fetch_max_wait_ms,
-            max_bytes=options.client.fetch_max_bytes,
-            partition_max_bytes=options.client.partition_fetch_max_bytes,
-        )
 
-    def read(self, start: int, end: int) -> Iterator[Chunk]:
+    def read(self, piece: OffsetRange) -> Iterator[Chunk]:
+        offset = piece.start
         try:
-            for fetched in self._reader.read(start, end):
-                start = fetched.next_offset
+            if self._identity.topic_ids:
+                # Not worth a question of its own where nothing is to be compared.
+                topic = self._cluster.retrying(
+                    lambda: self._cluster.topic(piece.topic_partition.topic)
+                )
+                _check_topic_id(self._identity, piece, topic.topic_id)
+            for fetched in self._reader(piece.topic_partition).read(piece.start, piece.end):
+                offset = fetched.next_offset
                 yield Chunk(fetched.records, fetched.next_offset, tuple(fetched.aborted))
         except BrokerError as error:
             if error.code not in _LOST:
                 raise
-            what = f"offsets {start} to {end}: {error}"
-            raise MissingData(what, self._first_offset_above(start)) from error
+            what = f"{piece.topic_partition}: offsets {offset} to {piece.end}: {error}"
+            following = self._first_offset_above(piece.topic_partition, offset)
+            raise MissingData(what, following) from error
 
-    def _first_offset_above(self, offset: int) -> int | None:
-        """Where the partition begins, if records before that were wanted."""
-        self._cluster.forget(disconnect=True)
-        try:
-            first = self._cluster.list_offsets({self._topic_partition: EARLIEST})
-        except BrokerError as error:
-            if error.code not in _LOST:
-                raise
-            return None
-        begin = first[self._topic_partition]
-        return begin if begin is not None and begin > offset else None
+    def where(self, topic_partition: TopicPartition) -> str:
+        return f"what the leader of {topic_partition} sent"
 
     def close(self) -> None:
         self._cluster.close()
 
+    def _reader(self, topic_partition: TopicPartition) -> PartitionReader:
+        client = self._options.client
+        return PartitionReader(
+            self._cluster,
+            topic_partition,
+            read_committed=self._options.read_committed,
+            max_wait_ms=client.fetch_max_wait_ms,
+            max_bytes=client.fetch_max_bytes,
+            partition_max_bytes=client.partition_fetch_max_bytes,
+        )
 
-def _open_records(
-    options: ReadOptions, topic_partition: TopicPartition
-) -> _SegmentRecords | _BrokerRecords:
-    if options.log_dirs:
-        return _SegmentRecords(options, topic_partition)
-    return _BrokerRecords(options, topic_partition)
+    def _first_offset_above(self, topic_partition: TopicPartition, offset: int) -> int | None:
+        """Where the partition begins, if records before that were wanted."""
+        self._cluster.forget(disconnect=True)
+        try:
+            begin = self._cluster.list_offsets({topic_partition: EARLIEST})[topic_partition]
+        except BrokerError as error:
+            if error.code not in _LOST:
+                raise
+            return None
+        return begin if begin is not None and begin > offset else None
+
+
+def _check_topic_id(identity: Identity, piece: OffsetRange, found: UUID | None) -> None:
+    """Offsets of a topic that was deleted say nothing about the one that now has its name."""
+    planned = identity.topic_ids.get(piece.topic_partition.topic)
+    if planned is not None and found is not None and found != planned:
+        raise MissingData(f"{piece.topic_partition} was deleted and made anew")
 
 
 def _decoder(columns: frozenset[str], piece: OffsetRange) -> ColumnDecoder:

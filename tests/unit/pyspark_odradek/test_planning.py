@@ -1,6 +1,7 @@
 """If these fail, a read begins or ends elsewhere than its options say, or a stream gets lost."""
 
 from collections.abc import Iterable, Mapping
+from uuid import UUID
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
@@ -8,13 +9,15 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from odradek.model import TopicPartition
 from odradek.tables.bounds import Bounds
 from odradek.tables.errors import DataLoss
+from odradek.tables.identity import Identity
 from odradek.tables.offsets import PartitionOffsets
 from odradek.tables.options import TopicSelection
-from pyspark_odradek.options import parse_options
 from odradek.tables.planning import plan_batch
 from odradek.tables.ranges import OffsetRange
+from pyspark_odradek.options import parse_options
 from pyspark_odradek.schema import spark_schema
 from pyspark_odradek.source import BatchReader, StreamReader
+from pyspark_odradek.tasks import ReadTask
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 BASE = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
@@ -28,6 +31,7 @@ class Topic(Bounds):
         self.ends = {TopicPartition("t", int(name[1:])): span for name, span in ends.items()}
         self.times: dict[tuple[TopicPartition, int], int] = {}
         self.is_closed = False
+        self.topic_id = UUID(int=1)
 
     def partitions(self, selection: TopicSelection) -> list[TopicPartition]:
         return sorted(self.ends)
@@ -40,6 +44,9 @@ class Topic(Bounds):
 
     def at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         return {part: self.times.get((part, time_ms)) for part, time_ms in times_ms.items()}
+
+    def identity(self, topics: Iterable[str]) -> Identity:
+        return Identity("cluster", dict.fromkeys(topics, self.topic_id))
 
     def close(self) -> None:
         self.is_closed = True
@@ -94,7 +101,8 @@ def test_a_range_is_cut_where_segments_begin(log_dir, batch_of) -> None:
     log_dir.checkpoint("replication-offset-checkpoint", 28)
     options = {"path": str(log_dir.root), "subscribe": "orders"}
     plan = BatchReader(parse_options(options, streaming=False), SCHEMA).partitions()
-    assert [(piece.start, piece.end) for piece in plan] == [(0, 10), (10, 20), (20, 28)]
+    ranges = [(piece.start, piece.end) for task in plan for piece in task.ranges]
+    assert ranges == [(0, 10), (10, 20), (20, 28)]
 
 
 def stream(monkeypatch: pytest.MonkeyPatch, topic: Topic, **options: str) -> StreamReader:
@@ -143,7 +151,7 @@ def test_a_new_partition_is_read_from_its_beginning(monkeypatch) -> None:
     topic.ends[P1] = (0, 4)
     end = reader.latestOffset(start, ReadAllAvailable())
     assert end == {"t": {"0": 9, "1": 4}}
-    assert reader.partitions(start, end) == [OffsetRange(P1, 0, 4)]
+    assert reader.partitions(start, end) == [ReadTask((OffsetRange(P1, 0, 4),))]
 
 
 @pytest.mark.parametrize(
@@ -160,7 +168,17 @@ def test_a_topic_that_was_made_anew_is_noticed(monkeypatch, topic: Topic, words:
         stream(monkeypatch, topic).latestOffset(start, ReadAllAvailable())
     lenient = stream(monkeypatch, topic, failOnDataLoss="false")
     end = lenient.latestOffset(start, ReadAllAvailable())
-    assert all(piece.size > 0 for piece in lenient.partitions(start, end))
+    assert all(p.size > 0 for task in lenient.partitions(start, end) for p in task.ranges)
+
+
+def test_a_topic_of_another_id_is_another_topic(monkeypatch) -> None:
+    """One that was made anew, and has as many records already, would be taken for the old one."""
+    topic = Topic(p0=(0, 90))
+    reader = stream(monkeypatch, topic)
+    assert len(reader.partitions({"t": {"0": 0}}, {"t": {"0": 9}})) == 1
+    topic.topic_id = UUID(int=2)
+    with pytest.raises(DataLoss, match="t was deleted and made anew"):
+        reader.partitions({"t": {"0": 9}}, {"t": {"0": 12}})
 
 
 def test_a_repeated_batch_has_the_same_tasks(monkeypatch) -> None:

@@ -8,14 +8,16 @@ import pytest
 from odradek.model import TopicPartition
 from odradek.records.builder import RecordBatchBuilder
 from odradek.tables import reading
+from odradek.tables.arrow import arrow_schema
 from odradek.tables.chunks import Chunk
+from odradek.tables.columns import COLUMNS, HEADERS
 from odradek.tables.errors import DataLoss, MissingData
+from odradek.tables.identity import Identity
 from odradek.tables.options import ClientOptions, ReadOptions, TopicSelection
 from odradek.tables.ranges import OffsetRange
-from pyspark_odradek.schema import COLUMN_TYPES, HEADERS, spark_schema
 
 PARTITION = TopicPartition("orders", 3)
-ALL_COLUMNS = tuple(COLUMN_TYPES)
+ALL_COLUMNS = COLUMNS
 OPTIONS = ReadOptions(TopicSelection(names=("orders",)), ClientOptions("h:1"))
 
 
@@ -26,11 +28,14 @@ class Records:
         self._chunks = chunks
         self.is_closed = False
 
-    def read(self, start: int, end: int) -> Iterator[Chunk]:
-        for chunk in self._chunks[start]:
+    def read(self, piece: OffsetRange) -> Iterator[Chunk]:
+        for chunk in self._chunks[piece.start]:
             if isinstance(chunk, Exception):
                 raise chunk
             yield chunk
+
+    def where(self, topic_partition: TopicPartition) -> str:
+        return "the test"
 
     def close(self) -> None:
         self.is_closed = True
@@ -43,8 +48,8 @@ def rows(
     columns: tuple[str, ...] = ("offset",),
     options: ReadOptions = OPTIONS,
 ) -> list[dict[str, object]]:
-    monkeypatch.setattr(reading, "_open_records", lambda *_: records)
-    batches = list(reading.read_range(options, spark_schema(columns), piece))
+    monkeypatch.setattr(reading, "open_records", lambda *_: records)
+    batches = list(reading.read_ranges(options, Identity(), arrow_schema(columns), [piece]))
     assert records.is_closed
     return pa.Table.from_batches(batches).to_pylist() if batches else []
 
@@ -109,9 +114,10 @@ def test_batches_are_cut_by_their_bytes(monkeypatch: pytest.MonkeyPatch, codec: 
     for size in sizes:
         builder.append(0, None, bytes(size), [("h", b"x")])
     records = Records({0: [chunk(builder.build(), next_offset=8)]})
-    monkeypatch.setattr(reading, "_open_records", lambda *_: records)
-    schema = spark_schema(("value", HEADERS))
-    batches = list(reading.read_range(OPTIONS, schema, OffsetRange(PARTITION, 0, 8)))
+    monkeypatch.setattr(reading, "open_records", lambda *_: records)
+    schema = arrow_schema(("value", HEADERS))
+    piece = OffsetRange(PARTITION, 0, 8)
+    batches = list(reading.read_ranges(OPTIONS, Identity(), schema, [piece]))
     assert [len(row["value"]) for batch in batches for row in batch.to_pylist()] == sizes
     assert all(batch.nbytes <= 2000 or batch.num_rows == 1 for batch in batches)
     assert len(batches) >= 5

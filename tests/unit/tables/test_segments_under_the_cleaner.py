@@ -14,9 +14,9 @@ from odradek.errors import BrokerError
 from odradek.records.builder import RecordBatchBuilder
 from odradek.records.reader import iter_records
 from odradek.storage import Log
-from odradek.testing.faulty_files import FaultyFileSystem
 from odradek.tables.errors import MissingData
 from odradek.tables.segments import PartitionFiles
+from odradek.testing.faulty_files import FaultyFileSystem
 
 COMPACT = {
     "cleanup_policy": "compact",

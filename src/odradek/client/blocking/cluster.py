@@ -69,6 +69,11 @@ class Cluster:
         for address in list(self._connections):
             self._disconnect(address)
 
+    @property
+    def cluster_id(self) -> str | None:
+        """The cluster's id, once it was asked for topics."""
+        return self._metadata.cluster_id
+
     def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicMetadata]:
         """Asks for the named topics, or for all. Topics are never created by asking.
 

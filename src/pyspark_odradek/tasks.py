@@ -1,0 +1,53 @@
+"""What one Spark task reads, and how ranges are shared out among tasks.
+
+A task costs tens of milliseconds before its first record, in Spark and in the Python process
+that it starts up. A topic of hundreds of nearly empty partitions would be nothing but that, so
+small ranges share a task. Packing looks at the ranges alone: a batch that Spark repeats is
+packed alike.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from pyspark.sql.datasource import InputPartition
+
+from odradek.tables.identity import Identity
+from odradek.tables.ranges import OffsetRange
+
+# Up to here every range may have a task of its own.
+FEW_TASKS: Final = 16
+# A task of several ranges spans no more offsets than that, however many tasks it takes.
+PACKED_OFFSETS: Final = 20_000
+
+
+@dataclass(frozen=True)
+class ReadTask(InputPartition):
+    """Ranges that are read one after the other, as they were planned for `identity`."""
+
+    ranges: tuple[OffsetRange, ...]
+    identity: Identity = field(default=Identity(), compare=False)
+
+
+def tasks_for(
+    ranges: Sequence[OffsetRange], identity: Identity, min_tasks: int | None = None
+) -> list[ReadTask]:
+    """Shares ranges out, in their order; `min_tasks` is what the user asked for at least."""
+    few = max(FEW_TASKS, min_tasks or 0)
+    if len(ranges) <= few:
+        return [ReadTask((piece,), identity) for piece in ranges]
+    share = -(-sum(piece.size for piece in ranges) // few)
+    return [ReadTask(tuple(pack), identity) for pack in _packed(ranges, min(share, PACKED_OFFSETS))]
+
+
+def _packed(ranges: Iterable[OffsetRange], limit: int) -> list[list[OffsetRange]]:
+    """Neighbours together as long as they span no more than `limit` offsets."""
+    packs: list[list[OffsetRange]] = []
+    room = 0
+    for piece in ranges:
+        if piece.size > room:
+            packs.append([])
+            room = limit
+        packs[-1].append(piece)
+        room -= piece.size
+    return packs
