@@ -2,8 +2,9 @@
 
 Names and meanings are those of Spark's Kafka connector, whatever the case they are written
 in, so that a job changes from `kafka` to `odradek` by its format alone. Options of the
-connector that only tune what is different here are accepted and do nothing; an option that
-nobody knows is refused, since a misspelt limit that is silently ignored costs an evening.
+connector and of Kafka's consumer that only tune what is different here are accepted with a
+warning; an option that nobody knows is refused, since a misspelt limit that is silently
+ignored costs an evening.
 """
 
 import difflib
@@ -50,14 +51,14 @@ _OWN: Final = (
     "minPartitions",
     "maxRecordsPerPartition",
     "maxOffsetsPerTrigger",
-    "failOnDataLoss",
-    "includeHeaders",
-)
-# The connector's that have nothing to tune here: its consumer pools, its retries, its groups.
-_WITHOUT_EFFECT: Final = (
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
     "kafkaConsumer.pollTimeoutMs",
+    "failOnDataLoss",
+    "includeHeaders",
+)
+# The connector's that have nothing to tune here: its retries, its groups.
+_WITHOUT_EFFECT: Final = (
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
     "groupIdPrefix",
@@ -72,6 +73,48 @@ _CLIENT: Final = (
     "kafka.request.timeout.ms",
     "kafka.security.protocol",
 )
+# Kafka's consumer has these as well; this client has nothing for them to tune.
+_CONSUMERS: Final = tuple(
+    f"kafka.{name}"
+    for name in (
+        "allow.auto.create.topics",
+        "auto.commit.interval.ms",
+        "check.crcs",
+        "client.dns.lookup",
+        "client.rack",
+        "connections.max.idle.ms",
+        "default.api.timeout.ms",
+        "enable.metrics.push",
+        "exclude.internal.topics",
+        "fetch.min.bytes",
+        "group.id",
+        "group.instance.id",
+        "group.protocol",
+        "group.remote.assignor",
+        "heartbeat.interval.ms",
+        "max.poll.interval.ms",
+        "max.poll.records",
+        "metadata.max.age.ms",
+        "metadata.recovery.rebootstrap.trigger.ms",
+        "metadata.recovery.strategy",
+        "metric.reporters",
+        "metrics.num.samples",
+        "metrics.recording.level",
+        "metrics.sample.window.ms",
+        "partition.assignment.strategy",
+        "receive.buffer.bytes",
+        "reconnect.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "retry.backoff.max.ms",
+        "retry.backoff.ms",
+        "send.buffer.bytes",
+        "session.timeout.ms",
+        "socket.connection.setup.timeout.max.ms",
+        "socket.connection.setup.timeout.ms",
+    )
+)
+_IGNORED: Final = (*_WITHOUT_EFFECT, *_CONSUMERS)
+_IGNORED_LOWER: Final = frozenset(name.lower() for name in _IGNORED)
 _REFUSED: Final = {
     "kafka.auto.offset.reset": "say startingOffsets",
     "kafka.enable.auto.commit": "offsets are kept in Spark's checkpoint",
@@ -106,6 +149,17 @@ def parse_columns(given: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(by_lower_name[name.lower()] for name in names))
 
 
+_UNITS_MS: Final = {
+    "": 1,
+    "ms": 1,
+    "s": 1000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+}
+
+
 @dataclass
 class _Parser:
     given: Mapping[str, str]
@@ -136,6 +190,10 @@ class _Parser:
             min_partitions=self._positive("minPartitions"),
             max_records_per_partition=self._positive("maxRecordsPerPartition"),
             max_offsets_per_trigger=self._positive("maxOffsetsPerTrigger"),
+            min_offsets_per_trigger=self._min_offsets(),
+            max_trigger_delay_ms=_duration_ms(
+                "maxTriggerDelay", self._get("maxTriggerDelay", "15m")
+            ),
             fail_on_data_loss=_boolean("failOnDataLoss", self._get("failOnDataLoss", "true")),
             read_committed=committed,
         )
@@ -149,16 +207,23 @@ class _Parser:
     def _positive(self, name: str) -> int | None:
         return _positive(name, self._get(name)) if self._has(name) else None
 
+    def _min_offsets(self) -> int | None:
+        least, most = self._positive("minOffsetsPerTrigger"), self._positive("maxOffsetsPerTrigger")
+        if least is not None and most is not None and least > most:
+            raise ValueError(
+                f"minOffsetsPerTrigger: {least} is more than the {most} of maxOffsetsPerTrigger"
+            )
+        return least
+
     def _refuse_unknown(self) -> None:
-        known = {name.lower(): name for name in (*_OWN, *_CLIENT, *_WITHOUT_EFFECT)}
+        known = {name.lower(): name for name in (*_OWN, *_CLIENT, *_IGNORED)}
         for name, why in _REFUSED.items():
             if self._has(name):
                 raise ValueError(f"{name} is not supported: {why}")
         for name in self.options:
+            if name in _IGNORED_LOWER:
+                _log.warning("%s has no effect on this source", known[name])
             if name in known:
-                continue
-            if name.startswith("kafka.") and not name.startswith(("kafka.sasl.", "kafka.ssl.")):
-                _log.warning("%s has no effect on this source", name)
                 continue
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {known[close[0]]}?" if close else ""
@@ -236,6 +301,7 @@ class _Parser:
                 ("partition_fetch_max_bytes", "kafka.max.partition.fetch.bytes"),
                 ("fetch_max_wait_ms", "kafka.fetch.max.wait.ms"),
                 ("request_timeout_ms", "kafka.request.timeout.ms"),
+                ("patience_ms", "kafkaConsumer.pollTimeoutMs"),
             )
             if self._has(option)
         }
@@ -256,6 +322,15 @@ def _pattern(text: str) -> str:
     except re.error as error:
         raise ValueError(f"subscribePattern: {text!r} is no regular expression: {error}") from error
     return text
+
+
+def _duration_ms(name: str, text: str) -> int:
+    """Reads a time as Spark writes it: `15m`, `30s`; a bare number is milliseconds."""
+    match = re.fullmatch(r"(\d+) ?([a-z]*)", text.strip().lower())
+    unit_ms = _UNITS_MS.get(match[2]) if match else None
+    if match is None or unit_ms is None:
+        raise ValueError(f"{name}: {text!r} is no time such as 30s, 15m or 1h")
+    return int(match[1]) * unit_ms
 
 
 def _boolean(name: str, text: str) -> bool:

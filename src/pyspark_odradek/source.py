@@ -1,4 +1,4 @@
-"""`format("odradek")`: topics as tables, for batch and micro-batch reads.
+"""`format("odradek")`: topics as tables, for batch and micro-batch reads, and for writes (`sink`).
 
 Light to import, since Spark imports it in a fresh process just to see what there is: what
 reads and decodes is imported by the workers that do so. A reader is made on the driver,
@@ -14,6 +14,8 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
     InputPartition,
 )
 from pyspark.sql.streaming.datasource import (
@@ -24,6 +26,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from odradek.clock import Clock, SystemClock
 from odradek.model import TopicPartition
 from odradek.tables.errors import DataLoss
 from odradek.tables.identity import Identity
@@ -35,6 +38,7 @@ from odradek.tables.offsets import (
 )
 from odradek.tables.options import ReadOptions
 from odradek.tables.ranges import ranges_between, share_budget
+from pyspark_odradek.errors import in_one_sentence, telling_in_one_sentence
 from pyspark_odradek.options import parse_columns, parse_options
 from pyspark_odradek.schema import check_schema, spark_schema
 from pyspark_odradek.tasks import ReadTask, tasks_for
@@ -55,17 +59,68 @@ class DefaultSource(DataSource):
         """What `format` is given."""
         return "odradek"
 
+    @in_one_sentence
     def schema(self) -> StructType:
         """The connector's columns, or those that the option `columns` names."""
         return spark_schema(parse_columns(self.options))
 
+    @in_one_sentence
     def reader(self, schema: StructType) -> "BatchReader":
         """A batch read."""
         return BatchReader(parse_options(self.options, streaming=False), check_schema(schema))
 
-    def streamReader(self, schema: StructType) -> "StreamReader":  # noqa: N802
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """A micro-batch stream."""
-        return StreamReader(parse_options(self.options, streaming=True), check_schema(schema))
+        try:
+            return StreamReader(parse_options(self.options, streaming=True), check_schema(schema))
+        except ValueError as error:
+            # Spark stumbles over a reader that could not be made, and tells of that instead.
+            return RefusedStream(error)
+
+    @in_one_sentence
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A table that is written to topics."""
+        from pyspark_odradek.sink import BatchWriter
+
+        if overwrite:
+            raise ValueError("a topic cannot be overwritten; use the mode append")
+        from pyspark_odradek.sink_options import parse_sink_options
+
+        return BatchWriter(parse_sink_options(self.options), schema)
+
+    @in_one_sentence
+    def streamWriter(  # noqa: N802
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        """A stream that is written to topics."""
+        from pyspark_odradek.sink import StreamWriter
+
+        if overwrite:
+            raise ValueError("a topic has no output mode complete; use append or update")
+        from pyspark_odradek.sink_options import parse_sink_options
+
+        return StreamWriter(parse_sink_options(self.options), schema)
+
+
+class RefusedStream(DataSourceStreamReader):
+    """Says at the first question why there is no stream with these options."""
+
+    def __init__(self, reason: ValueError) -> None:
+        self._reason = reason
+
+    @in_one_sentence
+    def initialOffset(self) -> OffsetJson:  # noqa: N802
+        """The reason."""
+        raise self._reason
+
+    @in_one_sentence
+    def latestOffset(self, *_: object) -> OffsetJson:  # noqa: N802
+        """The reason, for a query with a checkpoint."""
+        raise self._reason
+
+    def read(self, _: InputPartition) -> "Iterator[pa.RecordBatch]":
+        """Nothing was planned."""
+        raise self._reason
 
 
 class BatchReader(DataSourceReader):
@@ -75,6 +130,7 @@ class BatchReader(DataSourceReader):
         self._options = options
         self._schema = schema
 
+    @in_one_sentence
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks of the read."""
         from odradek.tables.bounds import open_bounds
@@ -82,9 +138,8 @@ class BatchReader(DataSourceReader):
 
         bounds = open_bounds(self._options)
         try:
-            ranges = plan_batch(bounds, self._options)
-            identity = bounds.identity({piece.topic_partition.topic for piece in ranges})
-            return tasks_for(ranges, identity, self._options.min_partitions)
+            plan = plan_batch(bounds, self._options)
+            return tasks_for(plan.ranges, plan.identity, self._options.min_partitions)
         finally:
             bounds.close()
 
@@ -100,14 +155,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     record read. Lives on the driver as long as its query and is used by one thread.
     """
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+    def __init__(
+        self, options: ReadOptions, schema: StructType, clock: Clock | None = None
+    ) -> None:
         self._options = options
         self._schema = schema
+        self._clock = clock if clock is not None else SystemClock()
+        self._last_batch_ms: int | None = None
         self._opened: Bounds | None = None
         self._target: PartitionOffsets | None = None
         self._latest_seen: PartitionOffsets | None = None
         self._topic_ids: dict[str, UUID] = {}
 
+    @in_one_sentence
     def initialOffset(self) -> OffsetJson:  # noqa: N802
         """Where a query without a checkpoint begins."""
         from odradek.tables.planning import starting_offsets
@@ -120,10 +180,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         limit = self._options.max_offsets_per_trigger
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
+    @in_one_sentence
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Fixes where a run that reads what is there now will end."""
         self._target = self._latest()
 
+    @in_one_sentence
     def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:  # noqa: N802
         """Where the next micro-batch ends; `start` again when there is nothing new."""
         begin = offsets_from_json(start)
@@ -138,14 +200,32 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for partition, offset in latest.items()
             if partition not in unseen or offset > begin[partition]
         }
+        if self._is_too_little(begin, end):
+            return start
         if isinstance(limit, ReadMaxRows):
             end = share_budget(begin, end, limit.max_rows)
         return offsets_to_json(end)
+
+    def _is_too_little(self, begin: PartitionOffsets, end: PartitionOffsets) -> bool:
+        """Whether a batch is put off until `minOffsetsPerTrigger` wait, or for long enough."""
+        least, now_ms = self._options.min_offsets_per_trigger, self._clock.monotonic_ms()
+        if least is None:
+            return False
+        waiting = sum(max(0, offset - begin[partition]) for partition, offset in end.items())
+        is_due = (
+            self._last_batch_ms is None
+            or now_ms - self._last_batch_ms >= self._options.max_trigger_delay_ms
+        )
+        if waiting < least and not is_due:
+            return True
+        self._last_batch_ms = now_ms
+        return False
 
     def reportLatestOffset(self) -> OffsetJson | None:  # noqa: N802
         """How far the topics went when they were last looked at; shown in Spark's progress."""
         return None if self._latest_seen is None else offsets_to_json(self._latest_seen)
 
+    @in_one_sentence
     def partitions(self, start: OffsetJson, end: OffsetJson) -> Sequence[InputPartition]:
         """The tasks of a micro-batch: the same again whenever Spark repeats it."""
         from odradek.tables.planning import cut
@@ -173,7 +253,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from odradek.tables.bounds import open_bounds
 
         if self._opened is None:
-            self._opened = open_bounds(self._options)
+            self._opened = open_bounds(self._options, patiently=True)
         return self._opened
 
     def _identity(self, partitions: Iterable[TopicPartition]) -> Identity:
@@ -219,7 +299,7 @@ def _read(
     from odradek.tables.reading import read_ranges
 
     # Spark makes up a partition of its own when there is nothing to read.
-    if not isinstance(partition, ReadTask):
-        return iter(())
-    arrow_schema = to_arrow_schema(schema, timezone="UTC")
-    return read_ranges(options, partition.identity, arrow_schema, partition.ranges)
+    if isinstance(partition, ReadTask):
+        arrow_schema = to_arrow_schema(schema, timezone="UTC")
+        with telling_in_one_sentence():
+            yield from read_ranges(options, partition.identity, arrow_schema, partition.ranges)

@@ -6,6 +6,8 @@ place. One Spark session, with the connector's jars where they can be had, serve
 
 import glob
 import json
+import re
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +22,7 @@ from tools import peers
 
 import odradek
 from pyspark_odradek import session
+from pyspark_odradek.errors import sentence_in
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
@@ -106,7 +109,8 @@ def table(spark: SparkSession, format: str, **options: str) -> DataFrame:
 
 
 def rows(frame: DataFrame) -> list[Row]:
-    return frame.orderBy("topic", "partition", "offset").collect()
+    order = [name for name in ("topic", "partition", "offset") if name in frame.columns]
+    return frame.orderBy(*order).collect()
 
 
 # --- batch ------------------------------------------------------------------------------------
@@ -215,8 +219,83 @@ def test_records_that_are_gone_are_not_passed_over_in_silence(spark, broker, fil
     ],
 )
 def test_mistakes_say_what_is_wrong(spark, broker, options: dict[str, str], words: str) -> None:
-    with pytest.raises(PySparkException, match=words):
-        table(spark, "odradek", kafka_bootstrap_servers=broker.bootstrap_servers, **options).count()
+    at_broker = {"kafka_bootstrap_servers": broker.bootstrap_servers}
+    with pytest.raises(PySparkException, match=words) as error:
+        table(spark, "odradek", **at_broker, **options).count()
+    assert len(str(error.value).splitlines()) <= 3, str(error.value)
+
+
+def test_a_stream_says_in_one_sentence_what_is_wrong(spark, broker, tmp_path: Path) -> None:
+    """Spark would tell of its own trouble with a reader that it could not make."""
+    at_broker = {"kafka_bootstrap_servers": broker.bootstrap_servers}
+    for options, words in [
+        ({"subscribe": "nowhere"}, "UNKNOWN_TOPIC_OR_PARTITION"),
+        ({"subscribe": "t", "endingOffsets": "latest"}, "have no meaning for a stream"),
+    ]:
+        with pytest.raises(PySparkException) as error:
+            stream_once(spark, "odradek", tmp_path / "t", **at_broker, **options)
+        sentence = sentence_in(str(error.value))
+        assert sentence is not None
+        assert words in sentence
+        assert "Traceback" not in str(error.value)
+
+
+def test_a_path_of_another_cluster_is_refused(spark, broker, fill, tmp_path: Path) -> None:
+    """Its rows would be taken for those of the topic of the same name."""
+    topic = fill(count=30)
+    with odradek.Broker(data_dir=str(tmp_path)) as other:
+        other.create_topic(topic, partitions=3, config={})
+        produce(other.bootstrap_servers, topic, "none", 60)
+    options = {"kafka_bootstrap_servers": broker.bootstrap_servers, "subscribe": topic}
+    for path in (str(tmp_path), "/no/such/directory"):
+        with pytest.raises(PySparkException, match="path: "):
+            table(spark, "odradek", path=path, failOnDataLoss="false", **options).count()
+
+
+def test_large_records_need_little_memory(spark, broker, data_dir, fill) -> None:
+    """A batch of 32 768 records of 10 KB took more than the heap has, and ended Spark."""
+    broker.create_topic("large", partitions=1, config={"max.message.bytes": "9000000"})
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 20,
+                         "compression.type": "lz4", "message.max.bytes": 9_000_000})  # fmt: skip
+    for size, count in ((10_000, 35_000), (5_000_000, 3)):
+        for _ in range(count):
+            producer.produce("large", bytes(size))
+            producer.poll(0)
+            if len(producer) > 5_000:
+                producer.flush()
+    assert producer.flush(120) == 0
+    at_broker = {"kafka_bootstrap_servers": broker.bootstrap_servers, "subscribe": "large"}
+    for more in ({}, {"path": data_dir}):
+        frame = table(spark, "odradek", columns="value", **at_broker, **more)
+        [row] = frame.selectExpr("count(*) AS n", "sum(length(value)) AS bytes").collect()
+        assert (row.n, row.bytes) == (35_003, 365_000_000)
+
+
+def test_a_compacted_topic_is_the_same_by_all_routes(spark, connector, tmp_path: Path) -> None:
+    """A range that ends in a gap failed, and what was merged meanwhile was left out."""
+    config = {"log.cleaner.backoff.ms": "100"}
+    with odradek.Broker(data_dir=str(tmp_path), config=config) as broker:
+        topic = {"cleanup.policy": "compact", "segment.bytes": "20000", "retention.ms": "-1",
+                 "min.cleanable.dirty.ratio": "0.01"}  # fmt: skip
+        broker.create_topic("compacted", partitions=1, config=topic)
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 1})
+        for number in range(6_000):
+            producer.produce("compacted", bytes(50), key=b"k%d" % (number % 50))
+            if number % 20 == 0:
+                producer.flush()
+        producer.flush()
+        options = {"kafka_bootstrap_servers": broker.bootstrap_servers, "subscribe": "compacted"}
+        checkpoint = tmp_path / "cleaner-offset-checkpoint"
+        deadline = time.monotonic() + 60
+        while not (checkpoint.exists() and "compacted 0" in checkpoint.read_text()):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        at_once = table(spark, "odradek", path=str(tmp_path), **options).count()
+        assert 50 <= at_once < 6_000
+        for cut in ({}, {"endingOffsets": '{"compacted": {"0": 100}}'}):
+            expected = rows(table(spark, connector, **options, **cut))
+            assert rows(table(spark, "odradek", **options, **cut)) == expected
+            assert rows(table(spark, "odradek", path=str(tmp_path), **options, **cut)) == expected
 
 
 # --- streams ------------------------------------------------------------------------------------
@@ -269,6 +348,74 @@ def test_checkpoints_hold_the_connectors_offsets(
         lines = (tmp_path / name / "checkpoint/offsets/0").read_text().splitlines()
         written[name] = json.loads(lines[-1])
     assert written["odradek"] == written[connector] == {topic: {"0": 100, "1": 100, "2": 100}}
+
+
+# --- writing ------------------------------------------------------------------------------------
+
+
+def test_a_table_is_written_as_the_connector_writes_it(spark, broker, fill, connector) -> None:
+    """Keys, values, headers and partitions, and which partition a key goes to."""
+    source = table(
+        spark, "odradek", kafka_bootstrap_servers=broker.bootstrap_servers,
+        subscribe=fill(count=600), includeHeaders="true",
+    )  # fmt: skip
+    written = {}
+    for name in ("odradek", connector):
+        for columns in (["key", "value", "headers", "partition"], ["key", "value"]):
+            topic = f"out-{name}-{len(columns)}"
+            broker.create_topic(topic, partitions=3, config={})
+            frame = source.select(*columns)
+            if columns == ["key", "value"]:
+                frame = frame.where("key IS NOT NULL")
+            writer = frame.write.format(name).mode("append").option("topic", topic)
+            writer.option("kafka.bootstrap.servers", broker.bootstrap_servers).save()
+            back = table(
+                spark, "odradek", kafka_bootstrap_servers=broker.bootstrap_servers,
+                subscribe=topic, includeHeaders="true", columns="key,value,headers,partition",
+            )  # fmt: skip
+            found = [repr(row) for row in back.collect()]
+            assert len(found) == frame.count()
+            written[name, len(columns)] = sorted(found)
+    for count in (4, 2):
+        assert written["odradek", count] == written[connector, count]
+
+
+def test_a_stream_is_written_with_its_timestamps(spark, broker, fill, tmp_path: Path) -> None:
+    topic = fill(count=300)
+    broker.create_topic("copy", partitions=3, config={})
+    at_broker = {"kafka_bootstrap_servers": broker.bootstrap_servers, "includeHeaders": "true"}
+    reader = spark.readStream.format("odradek").option("startingOffsets", "earliest")
+    for name, value in at_broker.items():
+        reader = reader.option(name.replace("_", "."), value)
+    query = (
+        reader.option("subscribe", topic).load().drop("topic").writeStream.format("odradek")
+        .option("kafka.bootstrap.servers", broker.bootstrap_servers)
+        .option("kafka.compression.type", "zstd")
+        .option("keepTimestamps", "true").option("topic", "copy")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True).start()
+    )  # fmt: skip
+    query.awaitTermination()
+    original = rows(table(spark, "odradek", subscribe=topic, **at_broker).drop("topic"))
+    copied = rows(table(spark, "odradek", subscribe="copy", **at_broker).drop("topic"))
+    assert copied == original
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"exactlyOnce": "true"}, "exactlyOnce: transactions are not part of this sink yet"),
+        ({"kafka.acks": "1"}, "kafka.acks: 1 could lose records"),
+        ({"topic": "no-such-topic"}, "UNKNOWN_TOPIC_OR_PARTITION"),
+        ({"kafka.compresion.type": "lz4"}, "did you mean kafka.compression.type"),
+    ],
+)
+def test_a_sink_says_what_is_wrong(spark, broker, options: dict[str, str], words: str) -> None:
+    writer = spark.range(3).selectExpr("CAST(id AS STRING) AS value").write.format("odradek")
+    settings = {"kafka.bootstrap.servers": broker.bootstrap_servers, "topic": "t", **options}
+    with pytest.raises(Exception, match=re.escape(words)) as error:
+        writer.mode("append").options(**settings).save()
+    assert "Traceback" not in str(error.value)
 
 
 # --- the official connector as a client of our broker ----------------------------------------

@@ -8,7 +8,7 @@ not ask for are walked over and cost nothing.
     binary column    validity bits (None: nothing is null), offsets int32[n + 1], data
     offset           int64[n]
     timestamp        int64[n], milliseconds
-    timestamp_type   int32[n], 0 CreateTime, 1 LogAppendTime
+    timestamp_type   int32[n], 0 CreateTime, 1 LogAppendTime, -1 none (magic 0)
     headers          list<struct<key: string, value: binary>>, null where a record has none
 
 Little endian, as Arrow is on every machine that Spark runs on. Control batches and records
@@ -43,6 +43,7 @@ from odradek.records.varint import (
     read_varlong,
 )
 
+NO_TIMESTAMP_TYPE: Final = -1
 _LARGEST: Final = 0x7FFFFFFFFFFFFFFF
 _LARGEST_BASE_OFFSET: Final = _LARGEST - 0x7FFFFFFF
 # Half of what int32 offsets can address: the batch that crosses it still fits.
@@ -339,9 +340,11 @@ class ColumnDecoder:
         )
         for record in records:
             if self._start_offset <= record.offset < self._end_offset:
-                self._append_record(record)
+                self._append_record(
+                    record, NO_TIMESTAMP_TYPE if header.magic == 0 else record.timestamp_type
+                )
 
-    def _append_record(self, record: Record) -> None:
+    def _append_record(self, record: Record, timestamp_type: int) -> None:
         if self._wants_key:
             _append_optional(self._keys, record.key)
         if self._wants_value:
@@ -353,7 +356,7 @@ class ColumnDecoder:
         if self._wants_timestamp:
             write_i64_le(self._timestamps, record.timestamp)
         if self._wants_timestamp_type:
-            write_i32_le(self._timestamp_types, i32(record.timestamp_type))
+            write_i32_le(self._timestamp_types, i32(timestamp_type))
         self._row_count += 1
 
     def _append_records(self, buffer: Buffer, header: BatchHeader) -> None:

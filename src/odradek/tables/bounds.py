@@ -52,20 +52,27 @@ class Bounds:
         raise NotImplementedError
 
 
-def open_bounds(options: ReadOptions) -> Bounds:
+def open_bounds(options: ReadOptions, *, patiently: bool = False) -> Bounds:
     """The bounds that these options ask for: the broker's, unless only a path is given."""
     if options.client.bootstrap_servers is None:
         return SegmentBounds(DataDirectory(options.log_dirs))
-    return BrokerBounds(open_cluster(options), options.read_committed, options.log_dirs)
+    cluster = open_cluster(options, patiently=patiently)
+    return BrokerBounds(cluster, options.read_committed, options.log_dirs)
 
 
-def open_cluster(options: ReadOptions) -> Cluster:
-    """A cluster as the client options say."""
-    assert options.client.bootstrap_servers is not None, "checked with the options"
+def open_cluster(options: ReadOptions, *, patiently: bool) -> Cluster:
+    """A cluster as the client options say.
+
+    Who is `patiently` in the middle of something waits until brokers are back; who just
+    begins, and may have the wrong address, wants to know sooner.
+    """
+    client = options.client
+    assert client.bootstrap_servers is not None, "checked with the options"
+    patience_ms = max(client.patience_ms, client.request_timeout_ms)
     return Cluster(
-        options.client.bootstrap_servers,
-        client_id=options.client.client_id,
-        request_timeout_ms=options.client.request_timeout_ms,
+        client.bootstrap_servers,
+        client_id=client.client_id,
+        request_timeout_ms=patience_ms if patiently else client.request_timeout_ms,
     )
 
 

@@ -24,6 +24,8 @@ class ClientOptions:
     partition_fetch_max_bytes: int = 8_388_608
     fetch_max_wait_ms: int = 500
     request_timeout_ms: int = 30_000
+    # How long whoever reads records, or plans a stream, waits for brokers that are away.
+    patience_ms: int = 120_000
 
 
 @dataclass(frozen=True)

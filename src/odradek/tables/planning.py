@@ -1,11 +1,13 @@
 """From bounds to tasks: where a read starts and ends, and how it is cut into pieces."""
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from odradek.model import TopicPartition
 from odradek.tables.bounds import Bounds
 from odradek.tables.directory import DataDirectory
 from odradek.tables.errors import DataLoss
+from odradek.tables.identity import Identity
 from odradek.tables.offsets import (
     EARLIEST,
     LATEST,
@@ -27,20 +29,35 @@ from odradek.tables.ranges import (
 )
 
 
-def plan_batch(bounds: Bounds, options: ReadOptions) -> list[OffsetRange]:
-    """The tasks of a batch read; segments begin new ones when files are read.
+class BatchPlan(NamedTuple):
+    """What is read, and the ids of where it is read from."""
+
+    ranges: list[OffsetRange]
+    identity: Identity
+
+
+def plan_batch(bounds: Bounds, options: ReadOptions) -> BatchPlan:
+    """The ranges of a batch read; segments begin new ones when files are read.
 
     Raises:
-        ValueError: the offsets given do not fit the topics.
+        ValueError: the offsets given do not fit the topics, or begin after they end.
         DataLoss: the end lies beyond what there is.
+        WrongPath: the directories are not there, or not of the cluster that was asked.
     """
     partitions = bounds.partitions(options.selection)
+    identity = bounds.identity({partition.topic for partition in partitions})
     start = starting_offsets(bounds, options, partitions)
     end = ending_offsets(bounds, options, partitions)
+    for partition in partitions:
+        if start[partition] > end[partition]:
+            raise ValueError(
+                f"the read of {partition} would begin at offset {start[partition]}, after its end "
+                f"{end[partition]}"
+            )
     ranges = ranges_between(start, end)
     if options.log_dirs:
         ranges = cut_at(ranges, _segment_starts(options, ranges))
-    return cut(ranges, options)
+    return BatchPlan(cut(ranges, options), identity)
 
 
 def cut(ranges: Sequence[OffsetRange], options: ReadOptions) -> list[OffsetRange]:

@@ -184,7 +184,7 @@ class _BrokerRecords:
     def __init__(self, options: ReadOptions, identity: Identity) -> None:
         self._options = options
         self._identity = identity
-        self._cluster = open_cluster(options)
+        self._cluster = open_cluster(options, patiently=True)
 
     def read(self, piece: OffsetRange) -> Iterator[Chunk]:
         offset = piece.start

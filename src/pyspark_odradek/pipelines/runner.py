@@ -10,6 +10,7 @@ from typing import Final
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
+from pyspark_odradek.errors import sentence_in
 from pyspark_odradek.pipelines.settings import PIPELINES, PipelineError, PipelineSettings
 from pyspark_odradek.session import session
 
@@ -34,7 +35,13 @@ def run_pipeline(
         try:
             _await(import_module(module).start(spark, settings))
         except PySparkException as error:
-            raise PipelineError(str(error)) from error
+            raise PipelineError(sentence_in(str(error)) or _first_lines(str(error))) from error
+
+
+def _first_lines(text: str) -> str:
+    """What Spark says before it shows where in its own code it says so."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return " ".join(lines[:3])
 
 
 def _await(query: StreamingQuery) -> None:

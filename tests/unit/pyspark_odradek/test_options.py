@@ -46,7 +46,7 @@ def test_options_travel_to_workers() -> None:
 
 
 def test_options_that_only_tune_the_connector_are_taken_and_do_nothing() -> None:
-    assert parse(kafkaConsumer_pollTimeoutMs="1", groupIdPrefix="x") == parse()
+    assert parse(kafka_max_poll_records="1", groupIdPrefix="x") == parse()
 
 
 @pytest.mark.parametrize(
@@ -95,3 +95,19 @@ def test_columns_are_the_connectors_unless_some_are_asked_for() -> None:
     assert parse_columns({"columns": "Offset, KEY,offset"}) == ("offset", "key")
     with pytest.raises(ValueError, match="there is no column 'body'"):
         parse_columns({"columns": "key,body"})
+
+
+def test_a_misspelt_setting_of_the_client_is_refused() -> None:
+    """It would be taken for one that only tunes the connector."""
+    with pytest.raises(ValueError, match=r"did you mean kafka\.fetch\.max\.bytes"):
+        parse(kafka_fetch_max_byte="1")
+
+
+def test_a_trigger_may_wait_for_more() -> None:
+    options = parse(streaming=True, minOffsetsPerTrigger="5", maxTriggerDelay="2m")
+    assert (options.min_offsets_per_trigger, options.max_trigger_delay_ms) == (5, 120_000)
+    assert parse(streaming=True, maxTriggerDelay="1500").max_trigger_delay_ms == 1500
+    with pytest.raises(ValueError, match="minOffsetsPerTrigger: 9 is more than the 5"):
+        parse(streaming=True, minOffsetsPerTrigger="9", maxOffsetsPerTrigger="5")
+    with pytest.raises(ValueError, match="'soon' is no time"):
+        parse(streaming=True, maxTriggerDelay="soon")

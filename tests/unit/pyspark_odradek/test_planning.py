@@ -6,6 +6,7 @@ from uuid import UUID
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from odradek.clock import Clock, ManualClock
 from odradek.model import TopicPartition
 from odradek.tables.bounds import Bounds
 from odradek.tables.errors import DataLoss
@@ -14,9 +15,10 @@ from odradek.tables.offsets import PartitionOffsets
 from odradek.tables.options import TopicSelection
 from odradek.tables.planning import plan_batch
 from odradek.tables.ranges import OffsetRange
+from pyspark_odradek.errors import SourceError, sentence_in
 from pyspark_odradek.options import parse_options
 from pyspark_odradek.schema import spark_schema
-from pyspark_odradek.source import BatchReader, StreamReader
+from pyspark_odradek.source import BatchReader, DefaultSource, StreamReader
 from pyspark_odradek.tasks import ReadTask
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -54,7 +56,7 @@ class Topic(Bounds):
 
 def planned(topic: Topic, **options: str) -> list[tuple[int, int, int]]:
     parsed = parse_options({**BASE, **options}, streaming=False)
-    return [(r.topic_partition.partition, r.start, r.end) for r in plan_batch(topic, parsed)]
+    return [(r.topic_partition.partition, r.start, r.end) for r in plan_batch(topic, parsed).ranges]
 
 
 def test_a_batch_reads_from_end_to_end() -> None:
@@ -105,9 +107,62 @@ def test_a_range_is_cut_where_segments_begin(log_dir, batch_of) -> None:
     assert ranges == [(0, 10), (10, 20), (20, 28)]
 
 
-def stream(monkeypatch: pytest.MonkeyPatch, topic: Topic, **options: str) -> StreamReader:
-    monkeypatch.setattr("odradek.tables.bounds.open_bounds", lambda _: topic)
-    return StreamReader(parse_options({**BASE, **options}, streaming=True), SCHEMA)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"startingOffsets": '{"t": {"0": 31}}'},
+        {"startingOffsets": '{"t": {"0": 20}}', "endingOffsets": '{"t": {"0": 10}}'},
+        {"startingTimestamp": "200", "endingTimestamp": "100"},
+    ],
+)
+def test_a_read_does_not_end_before_it_begins(options: dict[str, str]) -> None:
+    """Nothing would come out, as if there were nothing."""
+    topic = Topic(p0=(0, 30))
+    topic.times = {(P0, 100): 10, (P0, 200): 15}
+    with pytest.raises(ValueError, match=r"would begin at offset \d+, after its end \d+"):
+        planned(topic, **options)
+
+
+def stream(
+    monkeypatch: pytest.MonkeyPatch, topic: Topic, clock: Clock | None = None, **options: str
+) -> StreamReader:
+    monkeypatch.setattr("odradek.tables.bounds.open_bounds", lambda *_, **__: topic)
+    return StreamReader(parse_options({**BASE, **options}, streaming=True), SCHEMA, clock)
+
+
+def test_a_small_batch_waits_for_more_or_for_long_enough(monkeypatch) -> None:
+    """minOffsetsPerTrigger and maxTriggerDelay, of which the first trigger knows nothing."""
+    topic, clock = Topic(p0=(0, 3)), ManualClock()
+    options = {"minOffsetsPerTrigger": "10", "maxTriggerDelay": "60s"}
+    reader = stream(monkeypatch, topic, clock, **options)
+
+    def latest(start: int) -> int:
+        return reader.latestOffset({"t": {"0": start}}, ReadAllAvailable())["t"]["0"]
+
+    assert latest(0) == 3
+    topic.ends[P0] = (0, 12)
+    assert latest(3) == 3
+    topic.ends[P0] = (0, 13)
+    assert latest(3) == 13
+    topic.ends[P0] = (0, 14)
+    clock.advance(59_999)
+    assert latest(13) == 13
+    clock.advance(1)
+    assert latest(13) == 14
+
+
+def test_what_is_wrong_is_told_in_one_sentence(monkeypatch) -> None:
+    """Spark would show its traceback and ours, or an error of its own over it."""
+    source = DefaultSource({"kafka.bootstrap.servers": "h:1", "subscribe": "t", "path ": "x"})
+    with pytest.raises(SourceError, match="unknown option 'path '; did you mean path"):
+        source.reader(SCHEMA)
+    with pytest.raises(SourceError, match="unknown option"):
+        source.streamReader(SCHEMA).initialOffset()
+    topic = Topic(p0=(0, 5))
+    with pytest.raises(SourceError, match="t-0 was read up to 9, ends at 5") as error:
+        stream(monkeypatch, topic).latestOffset({"t": {"0": 9}}, ReadAllAvailable())
+    assert "\n" not in str(error.value)
+    assert sentence_in(f"Traceback\npyspark_odradek.errors.SourceError: {error.value}\n  at")
 
 
 def test_a_stream_begins_at_the_end_unless_told_otherwise(monkeypatch) -> None:
@@ -164,7 +219,7 @@ def test_a_new_partition_is_read_from_its_beginning(monkeypatch) -> None:
 )
 def test_a_topic_that_was_made_anew_is_noticed(monkeypatch, topic: Topic, words: str) -> None:
     start = {"t": {"0": 9, "1": 4}}
-    with pytest.raises(DataLoss, match=words):
+    with pytest.raises(SourceError, match=words):
         stream(monkeypatch, topic).latestOffset(start, ReadAllAvailable())
     lenient = stream(monkeypatch, topic, failOnDataLoss="false")
     end = lenient.latestOffset(start, ReadAllAvailable())
@@ -177,7 +232,7 @@ def test_a_topic_of_another_id_is_another_topic(monkeypatch) -> None:
     reader = stream(monkeypatch, topic)
     assert len(reader.partitions({"t": {"0": 0}}, {"t": {"0": 9}})) == 1
     topic.topic_id = UUID(int=2)
-    with pytest.raises(DataLoss, match="t was deleted and made anew"):
+    with pytest.raises(SourceError, match="t was deleted and made anew"):
         reader.partitions({"t": {"0": 9}}, {"t": {"0": 12}})
 
 

@@ -8,6 +8,7 @@ from odradek.records.compression import Compression
 from odradek.records.errors import CorruptRecords, InvalidRecords
 from odradek.records.legacy import build_message_set
 from odradek.records.reader import iter_records
+from odradek.records.record import Record
 
 HEADERS = [[], [("h", b"x")], [("ä", None), ("", b"")], []]
 
@@ -71,9 +72,14 @@ def rows(columns: ColumnBuffers) -> list[tuple]:
     )
 
 
+def timestamp_type(record: Record) -> int:
+    """Messages of magic 0 have no timestamps, and so no type of them, as Kafka's clients see it."""
+    return record.timestamp_type if record.batch.magic else -1
+
+
 def expected(buffer: bytes, start: int = 0, end: int = 1 << 62) -> list[tuple]:
     return [
-        (r.offset, r.timestamp, r.timestamp_type, r.key, r.value, r.headers)
+        (r.offset, r.timestamp, timestamp_type(r), r.key, r.value, r.headers)
         for r in iter_records(buffer)
         if start <= r.offset < end and not r.is_control
     ]

@@ -171,8 +171,12 @@ class Cluster:
         if connection is not None:
             connection.close()
 
-    def _any_connection(self) -> BlockingConnection:
-        """A connection to whichever broker answers; those seen before come first."""
+    def any_connection(self) -> BlockingConnection:
+        """A connection to whichever broker answers; those seen before come first.
+
+        Raises:
+            KafkaError: no broker does.
+        """
         known = [node.address for node in self._metadata.nodes.values()]
         candidates = dict.fromkeys([*self._connections, *known, *self._bootstrap])
         last_error: KafkaError | None = None
@@ -185,7 +189,7 @@ class Cluster:
         raise last_error
 
     def _ask_topics(self, names: list[str] | None) -> dict[str, TopicMetadata]:
-        connection = self._any_connection()
+        connection = self.any_connection()
         version = connection.agree(METADATA)
         answer = connection.request(METADATA, version, [encode_metadata_request(names, version)])
         try:

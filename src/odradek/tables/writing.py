@@ -1,0 +1,243 @@
+"""Writes records to topics from one thread: batches by partition, acknowledged before it returns.
+
+What a task of Spark's sink does. An idempotent producer: every batch has a sequence, and is sent
+again as it is until its leader has it, so a lost answer makes no second copy. One batch of a
+partition is under way at a time, which keeps the order; batches that are ready go to all
+leaders at once. Who ends before `flush` has returned does not know what arrived.
+"""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from odradek.client.addresses import Address
+from odradek.client.apis import INIT_PRODUCER_ID, PRODUCE
+from odradek.client.blocking import BlockingConnection, Cluster
+from odradek.client.core.partitioner import StickyPartitioner, partition_for_key
+from odradek.client.errors import NetworkError, error_for, raise_for
+from odradek.clock import Clock
+from odradek.errors import ErrorCode
+from odradek.model import TopicPartition
+from odradek.protocol import messages
+from odradek.protocol.primitives import ProtocolError
+from odradek.protocol.produce import (
+    TOPIC_ID_VERSION,
+    ProducePartition,
+    ProduceRequest,
+    ProduceResponse,
+    ProduceTopic,
+    decode_produce_response,
+    encode_produce_request,
+)
+from odradek.records.builder import RecordBatchBuilder
+
+_ALL_REPLICAS: Final = -1
+_ARRIVED: Final = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+
+RecordHeaders = Sequence[tuple[str, bytes | None]]
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """How records are written; sizes in bytes, times in milliseconds."""
+
+    codec: int = 0
+    batch_bytes: int = 262_144
+    # All batches in the making together: with very many partitions each gets less.
+    buffer_bytes: int = 33_554_432
+    request_timeout_ms: int = 30_000
+
+
+class _Open:
+    """A partition's batch in the making, and the sequence that its next one begins with."""
+
+    def __init__(self) -> None:
+        self.sequence = 0
+        self.builder: RecordBatchBuilder | None = None
+
+
+class TopicWriter:
+    """Appends records and sends them when there are enough; `flush` sends the rest.
+
+    After an error it is to be given up, and what was appended may have arrived or not.
+    """
+
+    def __init__(self, cluster: Cluster, options: WriteOptions, clock: Clock) -> None:
+        self._cluster = cluster
+        self._options = options
+        self._clock = clock
+        self._producer: tuple[int, int] | None = None
+        self._open: dict[TopicPartition, _Open] = {}
+        self._buffered_bytes = 0
+        self._dice = random.Random()
+        self._sticky: dict[str, StickyPartitioner] = {}
+
+    def append(
+        self,
+        topic: str,
+        partition: int | None,
+        key: bytes | None,
+        value: bytes | None,
+        headers: RecordHeaders = (),
+        timestamp_ms: int | None = None,
+    ) -> None:
+        """Adds a record; without a partition its key says where it goes, without one chance.
+
+        Raises:
+            KafkaError: the topic or the partition is not there, or the broker refused a batch.
+        """
+        size_bytes = 16 + len(key or b"") + len(value or b"")
+        target = TopicPartition(topic, self._place(topic, partition, key, size_bytes))
+        self._make_room(target, size_bytes)
+        opened = self._open.setdefault(target, _Open())
+        if opened.builder is None:
+            opened.builder = self._builder(opened.sequence)
+        before = opened.builder.size_bytes
+        now_ms = self._clock.wall_ms() if timestamp_ms is None else timestamp_ms
+        opened.builder.append(now_ms, key, value, headers)
+        self._buffered_bytes += opened.builder.size_bytes - before
+
+    def flush(self) -> None:
+        """Sends what is left; all is acknowledged when it returns.
+
+        Raises:
+            KafkaError: the broker refused a batch, or did not answer in time.
+        """
+        self._send([part for part, opened in self._open.items() if opened.builder is not None])
+
+    def _place(self, topic: str, partition: int | None, key: bytes | None, size_bytes: int) -> int:
+        if partition is not None:
+            return partition
+        metadata = self._cluster.retrying(lambda: self._cluster.topic(topic))
+        if key is not None:
+            return partition_for_key(key, len(metadata.partition_metadata))
+        sticky = self._sticky.get(topic)
+        if sticky is None:
+            sticky = StickyPartitioner(self._options.batch_bytes, self._dice)
+            self._sticky[topic] = sticky
+        chosen = sticky.choose(metadata.led_partitions or [0], lambda _: 0)
+        sticky.produced(size_bytes)
+        return chosen
+
+    def _make_room(self, target: TopicPartition, size_bytes: int) -> None:
+        """Sends before a batch would grow too large, and others that are well filled with it."""
+        if self._buffered_bytes >= self._options.buffer_bytes:
+            self.flush()
+        opened = self._open.get(target)
+        limit = self._options.batch_bytes
+        if opened is None or opened.builder is None:
+            return
+        if opened.builder.size_bytes + size_bytes > limit:
+            self._send(
+                [
+                    part
+                    for part, other in self._open.items()
+                    if part == target
+                    or (other.builder is not None and other.builder.size_bytes * 2 > limit)
+                ]
+            )
+
+    def _builder(self, sequence: int) -> RecordBatchBuilder:
+        producer_id, epoch = self._producer_id()
+        return RecordBatchBuilder(
+            self._options.codec,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+        )
+
+    def _producer_id(self) -> tuple[int, int]:
+        if self._producer is None:
+            self._producer = self._cluster.retrying(self._ask_producer_id)
+        return self._producer
+
+    def _ask_producer_id(self) -> tuple[int, int]:
+        connection = self._cluster.any_connection()
+        version = connection.agree(INIT_PRODUCER_ID)
+        values = {"transactional_id": None, "transaction_timeout_ms": 0}
+        body = messages.encode_request(INIT_PRODUCER_ID.key, version, values)
+        answer = connection.request(INIT_PRODUCER_ID, version, [body])
+        try:
+            response = messages.decode_response(INIT_PRODUCER_ID.key, version, *answer)
+        except ProtocolError as error:
+            raise NetworkError(str(error)) from error
+        raise_for(response.error_code)
+        return response.producer_id, response.producer_epoch
+
+    def _send(self, partitions: Sequence[TopicPartition]) -> None:
+        waiting: dict[TopicPartition, bytes] = {}
+        for part in partitions:
+            opened = self._open[part]
+            assert opened.builder is not None, f"{part} has nothing to send"
+            self._buffered_bytes -= opened.builder.size_bytes
+            opened.sequence = (opened.sequence + opened.builder.record_count) & 0x7FFFFFFF
+            waiting[part] = opened.builder.build()
+            opened.builder = None
+        if waiting:
+            self._cluster.retrying(lambda: self._attempt(waiting))
+        assert not waiting, f"{len(waiting)} batches were given up without an error"
+
+    def _attempt(self, waiting: dict[TopicPartition, bytes]) -> None:
+        """Sends what is still waiting, to all leaders, and takes out what has arrived."""
+        by_leader: dict[Address, dict[TopicPartition, bytes]] = {}
+        for part, batch in waiting.items():
+            by_leader.setdefault(self._cluster.leader_of(part), {})[part] = batch
+        asked = [
+            (self._ask(self._cluster.connection(address), batches), batches)
+            for address, batches in by_leader.items()
+        ]
+        refused: list[tuple[TopicPartition, int, str | None]] = []
+        for connection, batches in asked:
+            for part, code, text in self._answers(connection, batches):
+                if code in _ARRIVED:
+                    del waiting[part]
+                else:
+                    refused.append((part, code, text))
+        for part, code, text in refused:
+            raise error_for(code, f"{part}: {text or ErrorCode(code).text}")
+
+    def _ask(
+        self, connection: BlockingConnection, batches: Mapping[TopicPartition, bytes]
+    ) -> BlockingConnection:
+        version = connection.agree(PRODUCE)
+        by_topic: dict[str, list[ProducePartition]] = {}
+        for part, batch in batches.items():
+            by_topic.setdefault(part.topic, []).append(ProducePartition(part.partition, batch))
+        by_id = version >= TOPIC_ID_VERSION
+        topics = [
+            ProduceTopic(
+                None if by_id else name, self._cluster.topic(name).topic_id if by_id else None, each
+            )
+            for name, each in by_topic.items()
+        ]
+        request = ProduceRequest(None, _ALL_REPLICAS, self._options.request_timeout_ms, topics)
+        connection.send(PRODUCE, version, encode_produce_request(request, version))
+        return connection
+
+    def _answers(
+        self, connection: BlockingConnection, batches: Mapping[TopicPartition, bytes]
+    ) -> list[tuple[TopicPartition, int, str | None]]:
+        answer = connection.receive()
+        try:
+            version = connection.agree(PRODUCE)
+            response = decode_produce_response(answer.frame, version, answer.position)
+        except ProtocolError as error:
+            raise NetworkError(str(error)) from error
+        names = {self._cluster.topic(part.topic).topic_id: part.topic for part in batches}
+        return _outcomes(response, names)
+
+
+def _outcomes(
+    response: ProduceResponse, names: Mapping[UUID | None, str]
+) -> list[tuple[TopicPartition, int, str | None]]:
+    return [
+        (
+            TopicPartition(topic.name or names[topic.topic_id], each.index),
+            each.error_code,
+            each.error_message,
+        )
+        for topic in response.topics
+        for each in topic.partitions
+    ]

@@ -1,0 +1,72 @@
+"""What goes wrong in a read or a write, said to Spark in one sentence.
+
+Spark shows the user what a Python worker prints of an exception: the whole traceback, of its
+own code and ours, for a mistyped topic. `in_one_sentence` stands at the rim, around everything
+that Spark calls: errors that are about options, topics, records and brokers become a
+`SourceError` whose text is all there is to know, and this worker prints no traceback for it.
+What is our own fault keeps its traceback.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Final, ParamSpec, TypeVar
+
+from odradek.errors import BrokerError
+from odradek.tables.errors import DamagedRecords, DataLoss, MissingData, WrongPath
+
+_TOLD: Final = (ValueError, BrokerError, DamagedRecords, DataLoss, MissingData, WrongPath)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class SourceError(Exception):
+    """A read or a write that cannot be done; the text is one sentence or two."""
+
+
+@contextmanager
+def telling_in_one_sentence() -> Iterator[None]:
+    """Turns what a user can be told into a `SourceError`.
+
+    Raises:
+        SourceError: what is inside failed for such a reason.
+    """
+    try:
+        yield
+    except _TOLD as error:
+        _hide_traceback()
+        raise SourceError(_sentence(error)) from None
+
+
+def in_one_sentence(call: Callable[P, T]) -> Callable[P, T]:
+    """The same for a method that Spark calls."""
+
+    @wraps(call)
+    def told(*args: P.args, **named: P.kwargs) -> T:
+        with telling_in_one_sentence():
+            return call(*args, **named)
+
+    return told
+
+
+def sentence_in(text: str) -> str | None:
+    """Our sentence in what Spark has made of it, if it is there."""
+    match = re.search(rf"{SourceError.__module__}\.{SourceError.__name__}: (.+)", text)
+    return match[1].strip() if match else None
+
+
+def _sentence(error: Exception) -> str:
+    text = str(error) or type(error).__name__
+    return " ".join(text.split())
+
+
+def _hide_traceback() -> None:
+    """Spark's own switch, which counts for the worker process that we are in; nowhere else."""
+    main = sys.modules.get("__main__")
+    spec = getattr(main, "__spec__", None)
+    if spec is not None and spec.name.startswith("pyspark."):
+        os.environ["SPARK_HIDE_TRACEBACK"] = "1"

@@ -1,0 +1,176 @@
+"""`write.format("odradek")` and `writeStream`: rows become records, at least once.
+
+Columns are the connector's: `value`, and where they are there `key`, `topic`, `headers` and
+`partition`; others are not looked at. With `keepTimestamps` the column `timestamp` is kept as
+well, which is what a restored topic needs. A task that is repeated writes its records again:
+a writer is idempotent for as long as it lives, not beyond.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from pyspark_odradek.errors import in_one_sentence
+from pyspark_odradek.schema import COLUMN_TYPES
+from pyspark_odradek.sink_options import SinkOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_TEXT: Final = (BinaryType(), StringType())
+_ACCEPTED: Final[dict[str, tuple[DataType, ...]]] = {
+    "key": _TEXT,
+    "value": _TEXT,
+    "topic": (StringType(),),
+    "partition": (IntegerType(),),
+    "timestamp": (TimestampType(),),
+}
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """How many records a task wrote."""
+
+    records: int
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Writes a table."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        check_columns(options, schema)
+        self._options = options
+
+    @in_one_sentence
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> Written:  # type: ignore[override]
+        """The records of a task, on a worker; all are acknowledged when it returns."""
+        return write_batches(self._options, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Nothing to do: what is written is visible at once."""
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Nothing that could be taken back."""
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Writes the micro-batches of a stream."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        check_columns(options, schema)
+        self._options = options
+
+    @in_one_sentence
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> Written:  # type: ignore[override]
+        """The records of a task, on a worker; all are acknowledged when it returns."""
+        return write_batches(self._options, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Nothing to do: what is written is visible at once."""
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Nothing that could be taken back: a repeated batch writes its records again."""
+
+
+def check_columns(options: SinkOptions, schema: StructType) -> None:
+    """Checks that rows of this schema can be written.
+
+    Raises:
+        ValueError: a column is missing, or has another type.
+    """
+    types = {field.name: field.dataType for field in schema}
+    if "value" not in types:
+        raise ValueError("there is no column value to write")
+    if options.topic is None and "topic" not in types:
+        raise ValueError("say where to write: the option topic, or a column topic")
+    if options.keep_timestamps and "timestamp" not in types:
+        raise ValueError("keepTimestamps: there is no column timestamp")
+    for name, accepted in _ACCEPTED.items():
+        found = types.get(name)
+        if found is not None and found not in accepted and _counts(name, options):
+            names = " or ".join(each.simpleString() for each in accepted)
+            raise ValueError(f"column {name} is of type {found.simpleString()}, not {names}")
+    headers = types.get("headers")
+    wanted = COLUMN_TYPES["headers"]
+    if headers is not None and headers.simpleString() != wanted.simpleString():
+        raise ValueError(
+            f"column headers is of type {headers.simpleString()}, not {wanted.simpleString()}"
+        )
+
+
+def write_batches(options: SinkOptions, batches: "Iterator[pa.RecordBatch]") -> Written:
+    """Writes all rows and waits until they are acknowledged.
+
+    Raises:
+        ValueError: a row names no topic.
+        KafkaError: the broker refused records, or did not answer in time.
+    """
+    from odradek.client.blocking import Cluster
+    from odradek.clock import SystemClock
+    from odradek.tables.writing import TopicWriter
+
+    count = 0
+    cluster = Cluster(
+        options.bootstrap_servers,
+        client_id=options.client_id,
+        request_timeout_ms=options.delivery_timeout_ms,
+    )
+    with closing(cluster):
+        writer = TopicWriter(cluster, options.write, SystemClock())
+        for batch in batches:
+            for topic, partition, key, value, headers, timestamp_ms in _rows(options, batch):
+                if topic is None:
+                    raise ValueError("a row has no topic, and there is no option topic")
+                pairs = [(pair["key"], pair["value"]) for pair in headers or ()]
+                writer.append(topic, partition, key, value, pairs, timestamp_ms)
+            count += batch.num_rows
+        writer.flush()
+    return Written(count)
+
+
+def _counts(name: str, options: SinkOptions) -> bool:
+    return name != "timestamp" or options.keep_timestamps
+
+
+def _rows(options: SinkOptions, batch: "pa.RecordBatch") -> Iterator[tuple[Any, ...]]:
+    """Topic, partition, key, value, headers and time of every row."""
+    import pyarrow as pa
+
+    def column(name: str, *types: "pa.DataType") -> list[Any]:
+        """Its values, cast to one type after the other; nulls where there is no such column."""
+        index = batch.schema.get_field_index(name)
+        if index < 0:
+            return [None] * batch.num_rows
+        found: Any = batch.column(index)
+        for wanted in types:
+            found = found.cast(wanted, safe=False)
+        return list(found.to_pylist())
+
+    count = batch.num_rows
+    milliseconds = (pa.timestamp("ms", "UTC"), pa.int64())
+    # The option goes before the column, as with the connector.
+    topics = column("topic") if options.topic is None else [options.topic] * count
+    return zip(
+        topics,
+        column("partition"),
+        column("key", pa.binary()),
+        column("value", pa.binary()),
+        column("headers"),
+        column("timestamp", *milliseconds) if options.keep_timestamps else [None] * count,
+        strict=True,
+    )

@@ -1,0 +1,152 @@
+"""The options of a write: names and meanings of the connector's, and what only ours has.
+
+As with a read, what nobody knows is refused. The producer is always idempotent and waits for
+all in-sync replicas; whoever asks for less is told so.
+"""
+
+import difflib
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from odradek.records.compression import Compression
+from odradek.tables.writing import WriteOptions
+
+_log = logging.getLogger(__name__)
+
+_OWN: Final = ("topic", "includeHeaders", "keepTimestamps", "exactlyOnce", "queryName")
+_CLIENT: Final = (
+    "kafka.bootstrap.servers",
+    "kafka.client.id",
+    "kafka.compression.type",
+    "kafka.batch.size",
+    "kafka.buffer.memory",
+    "kafka.request.timeout.ms",
+    "kafka.delivery.timeout.ms",
+    "kafka.acks",
+    "kafka.enable.idempotence",
+    "kafka.security.protocol",
+)
+# Kafka's producer has these as well; this one has nothing for them to tune.
+_IGNORED: Final = (
+    "checkpointLocation",
+    "path",
+    "kafka.linger.ms",
+    "kafka.max.block.ms",
+    "kafka.max.in.flight.requests.per.connection",
+    "kafka.max.request.size",
+    "kafka.metadata.max.age.ms",
+    "kafka.retries",
+    "kafka.retry.backoff.ms",
+    "kafka.retry.backoff.max.ms",
+    "kafka.connections.max.idle.ms",
+    "kafka.send.buffer.bytes",
+    "kafka.receive.buffer.bytes",
+)
+_REFUSED: Final = {
+    "kafka.key.serializer": "key is binary or a string",
+    "kafka.value.serializer": "value is binary or a string",
+    "kafka.interceptor.classes": "a sink must not change what it writes",
+    "kafka.partitioner.class": "say the column partition",
+    "kafka.transactional.id": "the sink would have to choose it for every task",
+}
+
+
+@dataclass(frozen=True)
+class SinkOptions:
+    """Every option of a write with its value. Travels to the workers."""
+
+    bootstrap_servers: str
+    topic: str | None
+    write: WriteOptions
+    client_id: str = "odradek-spark"
+    delivery_timeout_ms: int = 120_000
+    keep_timestamps: bool = False
+
+
+def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
+    """Checks and reads the options of a write.
+
+    Raises:
+        ValueError: an option is unknown, or has a value that it cannot have.
+    """
+    options = {name.lower(): value for name, value in given.items()}
+    _refuse_unknown(options)
+    _refuse_less(options)
+    if _boolean(options, "exactlyOnce"):
+        raise ValueError(
+            "exactlyOnce: transactions are not part of this sink yet; without the option every "
+            "record is written at least once"
+        )
+    servers = options.get("kafka.bootstrap.servers", "").strip()
+    if not servers:
+        raise ValueError("say where to write: kafka.bootstrap.servers")
+    defaults = WriteOptions()
+    return SinkOptions(
+        bootstrap_servers=servers,
+        topic=options.get("topic", "").strip() or None,
+        write=WriteOptions(
+            codec=_codec(options.get("kafka.compression.type", "none")),
+            batch_bytes=_positive(options, "kafka.batch.size", defaults.batch_bytes),
+            buffer_bytes=_positive(options, "kafka.buffer.memory", defaults.buffer_bytes),
+            request_timeout_ms=_positive(
+                options, "kafka.request.timeout.ms", defaults.request_timeout_ms
+            ),
+        ),
+        client_id=options.get("kafka.client.id", SinkOptions.client_id),
+        delivery_timeout_ms=_positive(
+            options, "kafka.delivery.timeout.ms", SinkOptions.delivery_timeout_ms
+        ),
+        keep_timestamps=_boolean(options, "keepTimestamps"),
+    )
+
+
+def _refuse_unknown(options: Mapping[str, str]) -> None:
+    known = {name.lower(): name for name in (*_OWN, *_CLIENT, *_IGNORED)}
+    ignored = {name.lower() for name in _IGNORED}
+    for name, why in _REFUSED.items():
+        if name in options:
+            raise ValueError(f"{name} is not supported: {why}")
+    for name in options:
+        if name in ignored and name.startswith("kafka."):
+            _log.warning("%s has no effect on this sink", known[name])
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {known[close[0]]}?" if close else ""
+            raise ValueError(f"unknown option {name!r}{hint}")
+
+
+def _refuse_less(options: Mapping[str, str]) -> None:
+    acks = options.get("kafka.acks", "all").strip().lower()
+    if acks not in ("all", "-1"):
+        raise ValueError(f"kafka.acks: {acks} could lose records; this sink waits for all replicas")
+    if not _boolean(options, "kafka.enable.idempotence", default="true"):
+        raise ValueError("kafka.enable.idempotence: without it a retry could write a record twice")
+    protocol = options.get("kafka.security.protocol", "PLAINTEXT").strip().upper()
+    if protocol != "PLAINTEXT":
+        raise ValueError(f"kafka.security.protocol: {protocol} is not supported, only PLAINTEXT")
+
+
+def _codec(text: str) -> int:
+    name = text.strip().upper()
+    if name not in Compression.__members__:
+        names = ", ".join(codec.lower() for codec in Compression.__members__)
+        raise ValueError(f"kafka.compression.type: {text!r} is none of {names}")
+    return int(Compression[name])
+
+
+def _boolean(options: Mapping[str, str], name: str, default: str = "false") -> bool:
+    word = options.get(name.lower(), default).strip().lower()
+    if word not in ("true", "false"):
+        raise ValueError(f"{name}: {word!r} is neither true nor false")
+    return word == "true"
+
+
+def _positive(options: Mapping[str, str], name: str, default: int) -> int:
+    text = options.get(name.lower())
+    if text is None:
+        return default
+    if not text.strip().isdecimal() or int(text) == 0:
+        raise ValueError(f"{name}: {text!r} is no whole number of at least 1")
+    return int(text)

@@ -1,0 +1,147 @@
+"""Records are written to a broker from one thread, as a task of Spark's sink does it.
+
+If these fail, rows are lost, written twice, in another partition or in another order.
+"""
+
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+import odradek
+from odradek.client.blocking import Cluster
+from odradek.client.core.partitioner import partition_for_key
+from odradek.client.errors import KafkaError
+from odradek.clock import SystemClock
+from odradek.tables.writing import TopicWriter, WriteOptions
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[odradek.Broker]:
+    with odradek.Broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def cluster(broker) -> Iterator[Cluster]:
+    with Cluster(broker.bootstrap_servers, request_timeout_ms=10_000) as cluster:
+        yield cluster
+
+
+def consumed(servers: str, topic: str, partition: int) -> list[tuple]:
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "g"})
+    low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition))
+    consumer.assign([TopicPartition(topic, partition, low)])
+    messages = consumer.consume(high - low, timeout=20) if high > low else []
+    consumer.close()
+    return [(m.key(), m.value(), m.headers(), m.timestamp()[1]) for m in messages]
+
+
+@pytest.mark.parametrize("codec", [0, 4])
+def test_records_arrive_as_they_are_in_their_order(broker, cluster, codec: int) -> None:
+    topic = f"written-{codec}"
+    broker.create_topic(topic, partitions=3, config={})
+    writer = TopicWriter(cluster, WriteOptions(codec=codec, batch_bytes=500), SystemClock())
+    for number in range(1_000):
+        headers = [("n", b"%d" % number), ("null", None)] if number % 2 else []
+        value = None if number % 5 == 0 else b"v%d" % number
+        writer.append(topic, number % 3, b"k%d" % number, value, headers, 1_000_000 + number)
+    writer.flush()
+    for partition in range(3):
+        expected = [
+            (
+                b"k%d" % n,
+                None if n % 5 == 0 else b"v%d" % n,
+                [("n", b"%d" % n), ("null", None)] if n % 2 else None,
+                1_000_000 + n,
+            )
+            for n in range(partition, 1_000, 3)
+        ]
+        assert consumed(broker.bootstrap_servers, topic, partition) == expected
+
+
+def test_a_key_decides_where_a_record_goes_as_with_other_clients(broker, cluster) -> None:
+    broker.create_topic("keyed", partitions=4, config={})
+    writer = TopicWriter(cluster, WriteOptions(), SystemClock())
+    for number in range(100):
+        writer.append("keyed", None, b"k%d" % number, b"")
+    writer.flush()
+    for partition in range(4):
+        keys = {key for key, *_ in consumed(broker.bootstrap_servers, "keyed", partition)}
+        assert keys == {
+            key
+            for key in (b"k%d" % n for n in range(100))
+            if partition_for_key(key, 4) == partition
+        }
+
+
+def test_an_answer_that_is_lost_makes_no_second_copy(broker, cluster) -> None:
+    """The batch is sent again with its sequence, and the broker knows it."""
+    broker.create_topic("lost-answer", partitions=1, config={})
+    writer = TopicWriter(cluster, WriteOptions(), SystemClock())
+    writer.append("lost-answer", 0, None, b"first")
+    writer.flush()
+    proxy = Cut(broker.bootstrap_servers)
+    real = cluster.connection
+    cut = iter([True])
+
+    def connection(address: object) -> object:
+        return real(proxy.address if next(cut, False) else address)  # type: ignore[arg-type]
+
+    cluster.connection = connection  # type: ignore[method-assign]
+    writer.append("lost-answer", 0, None, b"second")
+    writer.flush()
+    proxy.close()
+    found = [value for _, value, *_ in consumed(broker.bootstrap_servers, "lost-answer", 0)]
+    assert found == [b"first", b"second"]
+    assert proxy.swallowed
+
+
+def test_what_the_broker_refuses_is_told(broker, cluster) -> None:
+    broker.create_topic("small", partitions=1, config={"max.message.bytes": "1000"})
+    writer = TopicWriter(cluster, WriteOptions(), SystemClock())
+    writer.append("small", 0, None, bytes(5_000))
+    with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE: small-0"):
+        writer.flush()
+    with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+        TopicWriter(cluster, WriteOptions(), SystemClock()).append("nowhere", None, b"k", b"v")
+
+
+class Cut:
+    """A way to the broker that passes everything on, and swallows its answer to a Produce."""
+
+    def __init__(self, servers: str) -> None:
+        host, port = servers.split(":")
+        self._target = (host, int(port))
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = self._listener.getsockname()
+        self.swallowed = False
+        self._thread = threading.Thread(target=self._pass_on)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._thread.join(20)
+        self._listener.close()
+
+    def _pass_on(self) -> None:
+        client, _ = self._listener.accept()
+        broker = socket.create_connection(self._target)
+        with client, broker:
+            while True:
+                request = frame(client)
+                broker.sendall(request)
+                answer = frame(broker)
+                if request[4:6] == b"\0\0":
+                    self.swallowed = True
+                    return
+                client.sendall(answer)
+
+
+def frame(connection: socket.socket) -> bytes:
+    """A whole frame with its size."""
+    data = b""
+    while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "big"):
+        data += connection.recv(1 << 16)
+    return data
