@@ -92,7 +92,7 @@ class Group(ABC):
 
     @abstractmethod
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member reads the topic, as far as that is known."""
+        """Whether a member reads the topic; one that may be read counts as read."""
 
     @abstractmethod
     def offset_expiry_base_ms(self, topic: str, commit_timestamp_ms: int) -> int | None:

@@ -254,12 +254,14 @@ class GroupCoordinator:
     def expire_offsets(self) -> None:
         """Removes expired offsets and groups, in slices; called from time to time."""
         now_ms = self._clock.wall_ms()
-        self.runtime.sweep(lambda shard: shard.upkeep.expire(now_ms))
+        self.runtime.sweep(lambda shard, uncommitted: shard.upkeep.expire(now_ms, uncommitted))
 
     def on_topics_deleted(self, topics: frozenset[str]) -> None:
         """Removes the offsets of topics that are gone, in slices."""
         now_ms = self._clock.wall_ms()
-        self.runtime.sweep(lambda shard: shard.upkeep.delete_topics(topics, now_ms))
+        self.runtime.sweep(
+            lambda shard, uncommitted: shard.upkeep.delete_topics(topics, now_ms, uncommitted)
+        )
 
     # Administration
 

@@ -95,6 +95,8 @@ class GroupShard(CoordinatorShard):
 
     def on_loaded(self) -> None:
         """See `CoordinatorShard`."""
+        for group_id in self.offset_store.group_ids():
+            self.classic.ensure_offset_group(group_id)
         self.classic.on_loaded()
         self.consumer.on_loaded()
 

@@ -392,6 +392,25 @@ def test_a_member_that_vanishes_at_any_step(
         assert lost.member_id in log.text
 
 
+@pytest.mark.parametrize("holds", [False, True])
+def test_a_replaced_static_member_that_vanishes_is_out_with_its_session(
+    world: World, holds: bool
+) -> None:
+    """Fails when a process that took a static member's place and died keeps its partitions
+    until somebody else touches it."""
+    stable(world, "anna", instance_id="one")
+    world.log.holds = holds
+    again = Member(world, "anna", instance_id="one")
+    again.send_join()
+    world.log.commit()
+    world.log.holds = False
+    assert again.joined[-1].error_code is ErrorCode.NONE
+    world.advance(9_999)
+    assert len(world.groups.describe_group("g").members) == 1
+    world.advance(1)
+    assert world.groups.describe_group("g").members == ()
+
+
 def test_a_lost_answer_to_a_first_join_leaves_no_member_behind(world: World) -> None:
     """Fails when clients without ids, which join again and again, fill the group up (KIP-394)."""
     for _ in range(100):

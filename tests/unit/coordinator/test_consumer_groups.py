@@ -325,6 +325,27 @@ def test_what_is_not_read_any_more_is_given_back_before_the_next_assignment() ->
     assert (world.group().state_name, a.has) == ("Assigning", {"u": [0, 1]})
 
 
+def test_who_has_partitions_to_give_back_and_unsubscribes_is_told_at_once() -> None:
+    """Fails when a member that is slow to give one topic's partitions back goes on reading
+    another that it has given up."""
+    world = ConsumerWorld({"t": 4, "u": 2})
+    anna, bert = Consumer(world, "anna", ["t", "u"]), Consumer(world, "bert", ["t"])
+    anna.join()
+    anna.clings = True
+    bert.join()
+    anna.beat()
+    given_back = world.group().members["anna"].pending_revocation
+    assert world.named(given_back).keys() == {"t"}
+    epoch = anna.epoch
+    anna.beat(subscribed_topic_names=frozenset({"t"}))
+    assert (anna.epoch, world.named(anna.assigned).keys()) == (epoch, {"t"})
+    assert world.named(world.group().members["anna"].pending_revocation)["u"] == [0, 1]
+    anna.clings = False
+    settle(anna, bert)
+    assert sorted([*anna.has["t"], *bert.has["t"]]) == [0, 1, 2, 3]
+    assert anna.has.keys() == bert.has.keys() == {"t"}
+
+
 def test_a_group_has_settings_of_its_own(world: ConsumerWorld) -> None:
     resource = ConfigResource(ResourceType.GROUP, "g")
     settings = {"consumer.heartbeat.interval.ms": "7000", "consumer.session.timeout.ms": "99999"}

@@ -8,6 +8,8 @@ from tests.unit.coordinator.fakes import Member, World, settle
 from tests.unit.coordinator.test_consumer_migration import subscription
 
 from odradek.coordinator.offsets.requests import TopicErrors
+from odradek.coordinator.records.group_records import GroupMetadataKey, GroupMetadataValue
+from odradek.coordinator.records.record import CoordinatorRecord
 from odradek.errors import BrokerError, ErrorCode
 
 MINUTE_MS = 60_000
@@ -165,6 +167,26 @@ def test_members_whose_subscriptions_cannot_be_read_keep_all_offsets() -> None:
     assert deleted(world, "g", t=[0]) == [("t", [(0, ErrorCode.NONE)])]
 
 
+def test_consumers_whose_subscriptions_cannot_be_read_keep_all_offsets() -> None:
+    """Fails when live offsets are deleted because it is not known who reads them."""
+    world = world_of()
+    anna = Member(world, "anna", protocols=(("mine", b"my own format"),))
+    settle(anna)
+    world.commit("g", {("t", 0): 5}, anna)
+    assert deleted(world, "g", t=[0]) == [("t", [(0, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)])]
+    assert world.committed("g") == {("t", 0): 5}
+    anna.leave()
+    assert deleted(world, "g", t=[0]) == [("t", [(0, ErrorCode.NONE)])]
+
+
+def test_while_the_first_members_join_all_offsets_are_kept() -> None:
+    """Fails when offsets that members are about to begin from can be deleted."""
+    world = world_of(group_initial_rebalance_delay_ms=3_000)
+    world.commit("g", {("t", 0): 5})
+    reader(world, "anna", ["u"]).join()
+    assert deleted(world, "g", t=[0]) == [("t", [(0, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)])]
+
+
 def test_a_consumer_groups_subscriptions_count() -> None:
     """Fails when the newer protocol's members lose the offsets that they use."""
     world = ConsumerWorld({"t": 1, "u": 1})
@@ -266,6 +288,25 @@ def test_retention_counts_from_when_the_group_became_empty() -> None:
     assert world.committed("g") == {("t", 0): 5}
     expire_after(world, 1)
     assert world.committed("g") == {}
+
+
+@pytest.mark.parametrize("restarts", [1, 3])
+def test_old_records_of_empty_groups_expire_by_their_commits(restarts: int) -> None:
+    """Fails when a group whose record does not say since when it is empty keeps its offsets
+    for as long as brokers are restarted."""
+    world = world_of()
+    world.commit("g", {("t", 0): 5})
+    value = GroupMetadataValue("consumer", 3, None, None, -1, ())
+    world.runtime.shard("g").services.append(
+        [CoordinatorRecord(GroupMetadataKey("g"), value)], lambda _error: None
+    )
+    for _ in range(restarts):
+        world.restart()
+        world.advance(RETENTION_MS // restarts)
+    world.advance(RETENTION_MS % restarts)
+    assert world.committed("g") == {("t", 0): 5}
+    world.groups.expire_offsets()
+    assert (world.committed("g"), names(world)) == ({}, [])
 
 
 def test_a_commit_renews_the_offsets_of_a_group_without_members() -> None:

@@ -4,9 +4,12 @@ import logging
 import struct
 
 import pytest
+from tests.unit.coordinator.consumers import Consumer, ConsumerWorld
 from tests.unit.coordinator.fakes import World
+from tests.unit.coordinator.test_runtime import OK, commit_of
 
 from odradek.coordinator.group_shard import GroupShard
+from odradek.coordinator.offsets.requests import OffsetCommitRequest
 from odradek.coordinator.offsets.store import SLICE_OFFSETS
 from odradek.coordinator.records.record_codec import GroupRecordCodec
 from odradek.coordinator.runtime.partitioning import partition_for
@@ -176,3 +179,94 @@ def test_every_kind_that_can_be_read_is_replayed(world: World, kind: int) -> Non
     if record is not None:
         world.runtime.shard("g").replay(record, NO_PRODUCER_ID)
     assert (record is None) == (9 <= kind <= 15)
+
+
+# With replicas that take their time
+
+
+@pytest.mark.parametrize("linger", [False, True])
+def test_expiry_does_not_take_what_is_about_to_be_renewed(world: World, linger: bool) -> None:
+    """Fails when an acknowledged commit is removed for the age of the one that it replaced."""
+    world.commit("g", {("t", 0): 1, ("t", 1): 1})
+    world.advance(RETENTION_MS)
+    world.log.holds = True
+    answers: list[object] = []
+    request = OffsetCommitRequest("g", "", None, -1, -1, commit_of(2), 9)
+    world.groups.commit_offsets(request, answers.append, linger=linger)
+    world.groups.expire_offsets()
+    world.groups.flush()
+    world.log.commit()
+    assert answers == [OK]
+    assert world.committed("g") == {("t", 0): 2}
+    for _ in range(2):
+        assert group_ids(world) == ["g"]
+        world.log.holds = False
+        world.restart()
+
+
+def test_expiry_does_not_take_a_group_that_is_about_to_have_an_offset(world: World) -> None:
+    """Fails when an offset is left without a group: not listed, not deleted, never expired."""
+    world.commit("g", {("t", 0): 1})
+    world.advance(RETENTION_MS)
+    world.log.holds = True
+    world.commit("g", {("t", 1): 2})
+    world.groups.expire_offsets()
+    world.log.commit()
+    assert (world.committed("g"), group_ids(world)) == ({("t", 1): 2}, ["g"])
+
+
+def test_expiry_does_not_take_a_group_that_somebody_is_joining() -> None:
+    """Fails when a consumer's heartbeat is answered for a group that is gone."""
+    world = ConsumerWorld(offsets_retention_minutes=7)
+    world.commit("g", {("t", 0): 1})
+    world.advance(RETENTION_MS)
+    world.log.holds = True
+    anna = Consumer(world, "anna")
+    anna.join()
+    world.groups.expire_offsets()
+    world.log.commit()
+    assert world.group().members.keys() == {"anna"}
+
+
+def test_the_end_of_a_topic_does_not_take_what_its_heir_is_given(world: World) -> None:
+    """Fails when the commit for a new topic goes with those for the old one of its name."""
+    world.commit("g", {("t", 0): 1, ("t", 1): 1})
+    world.log.holds = True
+    world.commit("g", {("t", 1): 2})
+    world.advance(1)
+    world.commit("g", {("t", 0): 3})
+    deleted_ms = world.clock.wall_ms() - 1
+    world.runtime.sweep(
+        lambda shard, uncommitted: shard.upkeep.delete_topics(
+            frozenset({"t"}), deleted_ms, uncommitted
+        )
+    )
+    world.log.commit()
+    assert world.committed("g") == {("t", 0): 3}
+
+
+def test_an_offset_that_outlived_its_group_is_not_forgotten(world: World) -> None:
+    """Fails when a commit in flight outlives the deletion of its group and stays for ever."""
+    world.commit("g", {("t", 0): 1})
+    world.log.holds = True
+    world.commit("g", {("t", 1): 2})
+    world.groups.delete_group("g", lambda _outcome: None)
+    world.log.commit()
+    world.log.holds = False
+    assert world.committed("g") == {("t", 1): 2}
+    world.advance(RETENTION_MS)
+    world.groups.expire_offsets()
+    world.run_deferred()
+    assert world.committed("g") == {}
+
+
+def test_loading_finds_a_group_for_every_offset(world: World) -> None:
+    """Fails when offsets whose group's records were removed cannot be listed after a load."""
+    world.commit("g", {("t", 0): 1})
+    world.log.holds = True
+    world.commit("g", {("t", 1): 2})
+    world.groups.delete_group("g", lambda _outcome: None)
+    world.log.commit()
+    world.log.holds = False
+    world.restart()
+    assert (world.committed("g"), group_ids(world)) == ({("t", 1): 2}, ["g"])

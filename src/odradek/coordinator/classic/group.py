@@ -32,6 +32,7 @@ from odradek.coordinator.records.group_records import (
 )
 from odradek.coordinator.records.record import CoordinatorRecord
 from odradek.errors import BrokerError, ErrorCode
+from odradek.model import NO_TIMESTAMP
 
 
 class ClassicGroup(Group):
@@ -39,7 +40,8 @@ class ClassicGroup(Group):
 
     `leader_id` is a member or None; `static_members` names the member of each instance;
     `pending_members` have an id but have not joined with it yet; `pending_sync` have joined
-    this generation and not sent their SyncGroup.
+    this generation and not sent their SyncGroup. `state_timestamp_ms` is -1 where an old record
+    of the log does not say since when the group is as it is.
     """
 
     def __init__(self, group_id: str, now_ms: int) -> None:
@@ -64,10 +66,12 @@ class ClassicGroup(Group):
         self._subscribed_topics: frozenset[str] | None = None
 
     @classmethod
-    def from_value(cls, group_id: str, value: GroupMetadataValue, now_ms: int) -> Self:
-        """The group that the log tells of: stable, or empty without members."""
-        timestamp_ms = value.current_state_timestamp_ms
-        group = cls(group_id, timestamp_ms if timestamp_ms >= 0 else now_ms)
+    def from_value(cls, group_id: str, value: GroupMetadataValue) -> Self:
+        """The group that the log tells of: stable, or empty without members.
+
+        Old records do not say since when; then that stays unknown, whenever they are read.
+        """
+        group = cls(group_id, value.current_state_timestamp_ms)
         group.generation_id = value.generation_id
         group._protocol_type = value.protocol_type
         group.protocol_name = value.protocol_name
@@ -147,14 +151,17 @@ class ClassicGroup(Group):
 
     def is_subscribed_to(self, topic: str) -> bool:
         """See `Group`."""
-        return self._subscribed_topics is not None and topic in self._subscribed_topics
+        if self._subscribed_topics is None:
+            return self.is_consumer_group
+        return topic in self._subscribed_topics
 
     def offset_expiry_base_ms(self, topic: str, commit_timestamp_ms: int) -> int | None:
         """See `Group`."""
         if not self._protocol_type:
             return commit_timestamp_ms
         if self.state is GroupState.EMPTY:
-            return self.state_timestamp_ms
+            known = self.state_timestamp_ms != NO_TIMESTAMP
+            return self.state_timestamp_ms if known else commit_timestamp_ms
         known = self._subscribed_topics is not None and self.is_consumer_group
         if known and self.state is GroupState.STABLE and not self.is_subscribed_to(topic):
             return commit_timestamp_ms

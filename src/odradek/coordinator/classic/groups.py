@@ -179,7 +179,7 @@ class ClassicGroups:
         elif group is not None and group.type is GroupType.CONSUMER and not group.is_empty:
             return
         elif not self._is_loaded or group is None:
-            made = RebalancingGroup.from_value(key.group_id, value, now_ms)
+            made = RebalancingGroup.from_value(key.group_id, value)
             self._registry.put(made.attach(self._services))
             if self._is_loaded:
                 self._take_over(made)

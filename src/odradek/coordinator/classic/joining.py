@@ -177,6 +177,8 @@ def _store_replacement(
             return
         if error is None:
             group.answer_join(member, _standing(group, member, old_leader_id, request))
+            # While it waited, its session could not run out and was not renewed.
+            group.heard_from(member)
             return
         logger.error("group %s: %s not stored: %s", group.group_id, member_id, error)
         group.answer_join(member, JoinResult(error.code, NO_MEMBER_ID))

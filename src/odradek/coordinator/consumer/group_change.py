@@ -12,6 +12,7 @@ what the command has decided so far beside it, for the steps that depend on one 
 
 from hashlib import blake2b
 from typing import Final
+from uuid import UUID
 
 from odradek.coordinator.assignors import Partitions
 from odradek.coordinator.consumer.group import ConsumerGroup, member_tombstones
@@ -192,27 +193,27 @@ class GroupChange:
     def reconcile(self, member: ConsumerMember, owned: Partitions | None) -> ConsumerMember:
         """Lets a member go a step towards its target; returns it as it is then."""
         target = self.target(member.member_id)
-        lags = self.epoch > self.target_epoch
-        if lags:
-            target = self._readable(member, target)
+        subscribed = self._subscribed(member) if self.subscription_changed else None
+        if self.epoch > self.target_epoch:
+            # It was computed before the subscription changed.
+            readable = self._subscribed(member) if subscribed is None else subscribed
+            target = {topic_id: each for topic_id, each in target.items() if topic_id in readable}
         updated = reconcile(
             member,
             self.target_epoch,
             target,
             owned,
             self.group.owner,
-            target_changed=lags and self.subscription_changed,
+            subscribed,
         )
         if updated is not member and updated != member:
             self.set_assignment(updated)
         return updated
 
-    def _readable(self, member: ConsumerMember, target: Partitions) -> Partitions:
-        """A target that was computed before the member's subscription changed, without what
-        it does not read any more."""
+    def _subscribed(self, member: ConsumerMember) -> set[UUID]:
+        """The topics that a member reads and that exist."""
         topics = readable_topics(member, self._expressions, self._image)
-        readable = {topic.topic_id for topic in topics}
-        return {topic_id: each for topic_id, each in target.items() if topic_id in readable}
+        return {topic.topic_id for topic in topics}
 
     # Records
 

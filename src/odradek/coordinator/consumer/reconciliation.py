@@ -11,7 +11,7 @@ heartbeat. So no partition ever has two owners, and members never wait for one a
 partitions that they keep.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from uuid import UUID
 
 from odradek.coordinator.assignors import Partitions
@@ -28,28 +28,37 @@ def reconcile(
     target: Partitions,
     owned: Partitions | None,
     owner: Owner,
-    target_changed: bool = False,
+    subscribed: Collection[UUID] | None = None,
 ) -> ConsumerMember:
     """The member one step further, or itself where it has to wait.
 
-    `owned` is what it says it has, None when it did not say. `target_changed`: the target is
-    no longer what it was when the member reached its epoch, since it reads other topics now.
+    `owned` is what it says it has, None when it did not say. `subscribed` are the topics that
+    it reads, where it has just said so: it has to give back what belongs to others at once,
+    whatever it waits for.
 
     Raises:
         BrokerError: FENCED_MEMBER_EPOCH, its state was written by a newer coordinator and it
             has to begin anew.
     """
     match member.state:
-        case MemberState.STABLE if member.member_epoch == target_epoch and not target_changed:
+        case MemberState.STABLE if member.member_epoch == target_epoch and subscribed is None:
             return member
         case MemberState.UNREVOKED_PARTITIONS if _still_owns(owned, member.pending_revocation):
-            return member
+            return member if subscribed is None else _unsubscribed(member, subscribed)
         case MemberState.UNKNOWN if owned is None or owned:
             raise BrokerError(
                 ErrorCode.FENCED_MEMBER_EPOCH,
                 f"member {member.member_id} is in an unknown state and has to join again",
             )
     return _step(member, target_epoch, target, owned, owner)
+
+
+def _unsubscribed(member: ConsumerMember, subscribed: Collection[UUID]) -> ConsumerMember:
+    """A member that has partitions to give back, with those that it does not read any more
+    among them."""
+    kept = {topic_id: each for topic_id, each in member.assigned.items() if topic_id in subscribed}
+    pending = _union(member.pending_revocation, _difference(member.assigned, kept))
+    return member.at_epoch(member.member_epoch, member.state, kept, pending)
 
 
 def _step(

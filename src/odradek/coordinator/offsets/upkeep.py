@@ -2,16 +2,25 @@
 
 It looks at everything that a partition has, so it goes slice by slice: each slice's records are
 appended before the next is looked at. What goes is only gone when the records are committed.
+
+A slice is written behind what is on its way to the log already, and would end that too. So
+what is uncommitted counts as if it were there: its offsets stay, and so do its groups.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 from odradek.config.broker import BrokerConfig
 from odradek.coordinator.group import GroupRegistry
 from odradek.coordinator.offsets.store import SLICE_OFFSETS, OffsetStore
-from odradek.coordinator.records.offset_records import NO_EXPIRY, OffsetCommitKey, tombstone
+from odradek.coordinator.records.offset_records import (
+    NO_EXPIRY,
+    OffsetAndMetadata,
+    OffsetCommitKey,
+    tombstone,
+)
 from odradek.coordinator.records.record import CoordinatorRecord
+from odradek.coordinator.runtime.shard import Uncommitted
 
 MS_PER_MINUTE: Final = 60_000
 
@@ -25,7 +34,7 @@ class OffsetUpkeep:
         self._config = config
 
     def delete_topics(
-        self, topics: frozenset[str], deleted_ms: int
+        self, topics: frozenset[str], deleted_ms: int, uncommitted: Uncommitted
     ) -> Iterator[list[CoordinatorRecord]]:
         """The records that remove the offsets of topics that were deleted, slice by slice.
 
@@ -33,40 +42,48 @@ class OffsetUpkeep:
         """
         records: list[CoordinatorRecord] = []
         looked_at = 0
+        in_flight = _InFlight(uncommitted)
         for group_id in self._store.group_ids():
             for keys in self._store.key_slices(group_id, topics):
-                records += [tombstone(key) for key in keys if self._is_older(key, deleted_ms)]
+                records += [
+                    tombstone(key) for key in keys if self._is_older(key, deleted_ms, in_flight)
+                ]
                 looked_at += len(keys) + 1
                 if looked_at >= SLICE_OFFSETS:
                     yield records
                     records, looked_at = [], 0
+                    in_flight = _InFlight(uncommitted)
         yield records
 
-    def _is_older(self, key: OffsetCommitKey, moment_ms: int) -> bool:
+    def _is_older(self, key: OffsetCommitKey, moment_ms: int, in_flight: "_InFlight") -> bool:
+        """Whether all that is known of a partition was committed until then."""
+        values = [*self._store.pending.values(key), *in_flight.values(key)]
         committed = self._store.find(key)
-        values = [*self._store.pending.values(key), *([] if committed is None else [committed])]
+        if committed is not None:
+            values.append(committed)
         return bool(values) and all(each.commit_timestamp_ms <= moment_ms for each in values)
 
-    def expire(self, now_ms: int) -> Iterator[list[CoordinatorRecord]]:
-        """The records that remove expired offsets, and groups with nothing left, slice by slice.
-
-        Raises nothing; what goes is only gone when the records are committed.
-        """
+    def expire(self, now_ms: int, uncommitted: Uncommitted) -> Iterator[list[CoordinatorRecord]]:
+        """The records that remove expired offsets, and groups with nothing left, slice by slice."""
         retention_ms = self._config["offsets.retention.minutes"] * MS_PER_MINUTE
         records: list[CoordinatorRecord] = []
         looked_at = 0
-        for group_id in self._registry.group_ids():
+        in_flight = _InFlight(uncommitted)
+        for group_id in dict.fromkeys([*self._registry.group_ids(), *self._store.group_ids()]):
             first = len(records)
             for keys in self._store.key_slices(group_id):
                 records += [
-                    tombstone(key) for key in keys if self._is_expired(key, now_ms, retention_ms)
+                    tombstone(key)
+                    for key in keys
+                    if not in_flight.has(key) and self._is_expired(key, now_ms, retention_ms)
                 ]
-                if not keys:
+                if not keys and group_id not in in_flight.group_ids:
                     records += self._maybe_remove(group_id, len(records) - first)
                 looked_at += len(keys) + 1
                 if looked_at >= SLICE_OFFSETS:
                     yield records
                     records, looked_at, first = [], 0, 0
+                    in_flight = _InFlight(uncommitted)
         yield records
 
     def _maybe_remove(self, group_id: str, leaving: int) -> Sequence[CoordinatorRecord]:
@@ -80,12 +97,39 @@ class OffsetUpkeep:
 
     def _is_expired(self, key: OffsetCommitKey, now_ms: int, retention_ms: int) -> bool:
         value = self._store.find(key)
-        group = self._registry.get(key.group_id)
-        if value is None or group is None or self._store.pending.has(key):
+        if value is None or self._store.pending.has(key):
             return False
-        base_ms = group.offset_expiry_base_ms(key.topic, value.commit_timestamp_ms)
+        group = self._registry.get(key.group_id)
+        base_ms: int | None = value.commit_timestamp_ms  # where an offset outlived its group
+        if group is not None:
+            base_ms = group.offset_expiry_base_ms(key.topic, value.commit_timestamp_ms)
         if base_ms is None:
             return False
         if value.expire_timestamp_ms != NO_EXPIRY:
             return now_ms >= value.expire_timestamp_ms
         return now_ms - base_ms >= retention_ms
+
+
+class _InFlight:
+    """What is on its way to the log while a slice is decided: mostly nothing."""
+
+    def __init__(self, uncommitted: Uncommitted) -> None:
+        self.group_ids: set[str] = set()
+        self._values: dict[tuple[str, str, int], list[OffsetAndMetadata]] = {}
+        for record in uncommitted():
+            key: Any = record.key
+            self.group_ids.add(key.group_id)
+            if isinstance(key, OffsetCommitKey) and isinstance(record.value, OffsetAndMetadata):
+                self._values.setdefault(_place(key), []).append(record.value)
+
+    def has(self, key: OffsetCommitKey) -> bool:
+        """Whether an offset of the partition is being committed."""
+        return bool(self._values) and _place(key) in self._values
+
+    def values(self, key: OffsetCommitKey) -> Sequence[OffsetAndMetadata]:
+        """The offsets of the partition that are being committed."""
+        return self._values.get(_place(key), ()) if self._values else ()
+
+
+def _place(key: OffsetCommitKey) -> tuple[str, str, int]:
+    return key.group_id, key.topic, key.partition

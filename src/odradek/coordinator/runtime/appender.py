@@ -144,6 +144,7 @@ class BatchAppender(Generic[S]):
             lambda error: self._on_committed(context, batch, error),
         )
         if not batch.is_done:
+            context.in_flight.append(batch)
             self._limit_answers(context.partition, batch)
 
     def _limit_answers(self, partition: int, batch: Batch) -> None:
@@ -158,6 +159,7 @@ class BatchAppender(Generic[S]):
     ) -> None:
         batch.is_done = True
         if batch.delayed is not None and batch.key is not None:
+            context.in_flight.remove(batch)
             batch.delayed.is_written = True
             self._writes.check_and_complete(batch.key, "committed")
         if error is None and not context.is_led:

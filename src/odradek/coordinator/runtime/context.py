@@ -1,10 +1,11 @@
 """`ShardContext`: a partition that this broker leads, its shard, and what is under way there."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import Enum, auto
 from typing import Generic, TypeVar
 
+from odradek.coordinator.records.record import CoordinatorRecord
 from odradek.coordinator.runtime.batches import Batch
 from odradek.coordinator.runtime.shard import CoordinatorShard
 
@@ -22,6 +23,7 @@ class ShardState(Enum):
 class ShardContext(Generic[S]):
     """Lives from the election of this broker to its resignation; another epoch, another context.
 
+    `in_flight` are the batches that the replicas have not got yet, in the order of the log;
     `busy` has the keys with uncommitted exclusive records, and the commands that wait for them.
     """
 
@@ -33,8 +35,16 @@ class ShardContext(Generic[S]):
         self.next_offset = 0
         self.end_offset = 0
         self.open_batch: Batch | None = None
+        self.in_flight: list[Batch] = []
         self.busy: dict[str, deque[Callable[[], None]]] = {}
         self._shard: S | None = None
+
+    def uncommitted(self) -> Iterator[CoordinatorRecord]:
+        """What is on its way to the log, and what waits to be."""
+        batches = self.in_flight if self.open_batch is None else [*self.in_flight, self.open_batch]
+        for batch in batches:
+            for write in batch.writes:
+                yield from write.records
 
     @property
     def shard(self) -> S:

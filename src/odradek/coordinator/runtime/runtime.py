@@ -37,13 +37,21 @@ from odradek.coordinator.runtime.loader import CoordinatorLoader
 from odradek.coordinator.runtime.partition_writer import PartitionWriter
 from odradek.coordinator.runtime.partitioning import partition_for
 from odradek.coordinator.runtime.settings import RuntimeSettings
-from odradek.coordinator.runtime.shard import Append, CoordinatorResult, CoordinatorShard
+from odradek.coordinator.runtime.shard import (
+    Append,
+    CoordinatorResult,
+    CoordinatorShard,
+    Uncommitted,
+)
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TransactionResult
 from odradek.purgatory import DelayedOperationPurgatory
 
 S = TypeVar("S", bound=CoordinatorShard)
 R = TypeVar("R")
+
+Sweep = Callable[[S, Uncommitted], Iterator[Sequence[CoordinatorRecord]]]
+"""Upkeep of one shard, slice by slice; yields what each slice wants to write."""
 
 
 class CoordinatorRuntime(Generic[S]):
@@ -155,11 +163,12 @@ class CoordinatorRuntime(Generic[S]):
 
     # Upkeep
 
-    def sweep(self, work: Callable[[S], Iterator[Sequence[CoordinatorRecord]]]) -> None:
+    def sweep(self, work: Sweep[S]) -> None:
         """Runs long work over the shards in charge, letting the loop turn between two slices.
 
         `work` yields what each slice wants to write. That is appended before the next slice is
         asked for, which may find the shard changed by others; a lost shard is asked no more.
+        What it decides is written behind what is uncommitted then, so it has to look at that.
         """
         self._sweep_slice(self._sweep_slices(work))
 
@@ -168,13 +177,11 @@ class CoordinatorRuntime(Generic[S]):
             self._defer(lambda: self._sweep_slice(slices))
             return
 
-    def _sweep_slices(
-        self, work: Callable[[S], Iterator[Sequence[CoordinatorRecord]]]
-    ) -> Iterator[None]:
+    def _sweep_slices(self, work: Sweep[S]) -> Iterator[None]:
         for context in self._active_contexts():
             if not self._leads(context):
                 continue
-            for records in work(context.shard):
+            for records in work(context.shard, context.uncommitted):
                 if records:
                     self._appender.append(context, records, ignore_outcome)
                 yield

@@ -5,7 +5,7 @@ The runtime replays the log into it and runs commands on it; a command looks and
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar, final
 
 from mypy_extensions import mypyc_attr
@@ -18,6 +18,9 @@ R = TypeVar("R")
 
 Append = Callable[[Sequence[CoordinatorRecord], OnCommitted], None]
 """How a shard writes of its own accord, when a time-out and not a request is the reason."""
+
+Uncommitted = Callable[[], Iterator[CoordinatorRecord]]
+"""What is on its way to the log of a shard at this moment, and not replayed yet."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
