@@ -82,11 +82,11 @@ ALLOWED: Final = (
         r"produce\.responses\.unreadable-\w+\..*\.(error_message|log_start_offset)",
         "of records that no codec can unpack Kafka says no more than UNKNOWN_SERVER_ERROR",
     ),
+    Allowed(r"(produce|describe_producers)\..*\.error_message", "we say why where Kafka does not"),
     # Not served yet; each goes from here with the work that serves it.
     Allowed(r"api_versions\.api_keys\.(34|35|45|46|48|49|55|57|64|74)(\..*)?", "administration"),
     Allowed(r"api_versions\..*_features\..*", "features"),
     Allowed(r"api_versions\.api_keys\.(17|36)", "SASL"),
-    Allowed(r"api_versions\.api_keys\.(2[4568]|27|6[56])", "transactions"),
     Allowed(r"api_versions\.api_keys\.(29|30|31|38|39|4[01]|5[01])", "security"),
     Allowed(r"api_versions\.api_keys\.8[01]", "voters of a Raft quorum, which is not ours"),
     Allowed(r"api_versions\.api_keys\.(7[6-9]|8[3-9]|9[0-2])", "share and streams groups"),

@@ -1,11 +1,16 @@
 """Transactions of other people's clients: atomic, fenced, and exactly once through a chain."""
 
+import asyncio
 import contextlib
 from collections.abc import Callable
 
 import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import ProducerFenced
+from aiokafka.structs import TopicPartition as AioTopicPartition
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from kafka import KafkaProducer
 
 TIMEOUT_S = 60
 ROUNDS = 6
@@ -158,3 +163,63 @@ def take(consumer: Consumer, count: int) -> list:
         else:
             ends += 1
     return taken
+
+
+def test_aiokafka_commits_aborts_moves_offsets_and_is_fenced(
+    bootstrap: str, names: Callable[[str], str]
+) -> None:
+    """Fails when aiokafka's transactions are not atomic, or its zombie goes on."""
+    topic, group = names("aio"), names("aio-group")
+    create(bootstrap, topic)
+
+    async def run() -> None:
+        producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=topic)
+        await producer.start()
+        for number in range(ROUNDS):
+            await producer.begin_transaction()
+            for index in range(4):
+                value = f"{number}-{index}".encode()
+                await producer.send_and_wait(topic, value, partition=index % 2)
+            offsets = {AioTopicPartition(topic, 0): number + 1}
+            await producer.send_offsets_to_transaction(offsets, group)
+            if number % 2:
+                await producer.abort_transaction()
+            else:
+                await producer.commit_transaction()
+        successor = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=topic)
+        await successor.start()
+        with pytest.raises(ProducerFenced):
+            async with producer.transaction():
+                await producer.send_and_wait(topic, b"zombie", partition=0)
+        await producer.stop()
+        await successor.stop()
+
+    asyncio.run(run())
+    wanted = {f"{number}-{index}" for number in range(0, ROUNDS, 2) for index in range(4)}
+    assert sorted(read_all(bootstrap, topic, "read_committed")) == sorted(wanted)
+    with reading(bootstrap, "read_committed", group) as consumer:
+        (place,) = consumer.committed([TopicPartition(topic, 0)], TIMEOUT_S)
+    assert place.offset == ROUNDS - 1
+
+
+def test_kafka_python_commits_and_aborts(bootstrap: str, names: Callable[[str], str]) -> None:
+    """Fails when kafka-python's transactions are not atomic.
+
+    It flushes before it aborts: what it has not sent yet makes its own sender stumble.
+    """
+    topic = names("kp")
+    create(bootstrap, topic)
+    producer = KafkaProducer(bootstrap_servers=bootstrap, transactional_id=topic)
+    producer.init_transactions()
+    for number in range(ROUNDS):
+        producer.begin_transaction()
+        for index in range(4):
+            producer.send(topic, f"{number}-{index}".encode(), partition=index % 2)
+        producer.flush(TIMEOUT_S)
+        if number % 2:
+            producer.abort_transaction()
+        else:
+            producer.commit_transaction()
+    producer.close(TIMEOUT_S)
+    wanted = {f"{number}-{index}" for number in range(0, ROUNDS, 2) for index in range(4)}
+    assert sorted(read_all(bootstrap, topic, "read_committed")) == sorted(wanted)

@@ -106,16 +106,18 @@ class TransactionVerification(BeforeAppend):
             on_done({each: refusal for each, _ in append.entries})
             return
         client = ability(append.request.api_version, ABORTABLE_VERSION, IMPLICIT_ADD_VERSION)
-        partitions: list[TopicPartition] = []
+        firsts: list[FirstWrite] = []
         if self._asks(client):
-            partitions = [each for each, writer in writers.items() if self._is_first(each, writer)]
-        if not partitions:
+            found = (first_write(self._replicas, each, writer) for each, writer in writers.items())
+            firsts = [first for first in found if first is not None]
+        if not firsts:
             on_done({})
             return
 
         def on_codes(codes: list[ErrorCode]) -> None:
-            on_done(_refusals(partitions, codes, client))
+            on_done(_refusals(firsts, codes, client))
 
+        partitions = [first.topic_partition for first in firsts]
         add_or_verify(
             self._coordinator, transactional_id, producers.pop(), partitions, client, on_codes
         )
@@ -124,20 +126,44 @@ class TransactionVerification(BeforeAppend):
         is_wanted = bool(self._config["transaction.partition.verification.enable"])
         return is_wanted or client is ClientAbility.IMPLICIT_ADD
 
-    def _is_first(self, topic_partition: TopicPartition, writer: ProducerIdAndEpoch) -> bool:
-        """Whether this is a transaction's first write to a partition that is led here."""
-        producers = self._producers(topic_partition)
-        if producers is None or producers.is_in_transaction(*writer):
-            return False
-        producers.begin_verification(writer.producer_id)
-        return True
 
-    def _producers(self, topic_partition: TopicPartition) -> ProducerStateManager | None:
-        """None where the append will be refused anyhow."""
-        try:
-            return self._replicas.partition(topic_partition).leader_log().producers
-        except BrokerError:
-            return None
+class FirstWrite:
+    """The first write of a transaction to a partition that is led here, while it is verified."""
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        writer: ProducerIdAndEpoch,
+        producers: ProducerStateManager,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self._writer = writer
+        self._producers = producers
+        self._number = producers.begin_verification(writer.producer_id)
+
+    def checked(self, code: ErrorCode) -> ErrorCode:
+        """The outcome of the verification, unless the transaction has ended here meanwhile.
+
+        The write has to follow at once.
+        """
+        if code is not ErrorCode.NONE:
+            self._producers.end_verification(self._writer.producer_id, self._number)
+            return code
+        is_valid = self._producers.is_verification_valid(*self._writer, self._number)
+        return code if is_valid else ErrorCode.INVALID_TXN_STATE
+
+
+def first_write(
+    replicas: ReplicaManager, topic_partition: TopicPartition, writer: ProducerIdAndEpoch
+) -> FirstWrite | None:
+    """None where the transaction has written already, or where the append will be refused."""
+    try:
+        producers = replicas.partition(topic_partition).leader_log().producers
+    except BrokerError:
+        return None
+    if producers.is_in_transaction(*writer):
+        return None
+    return FirstWrite(topic_partition, writer, producers)
 
 
 def _writers(append: PendingAppend) -> dict[TopicPartition, ProducerIdAndEpoch]:
@@ -151,11 +177,12 @@ def _writers(append: PendingAppend) -> dict[TopicPartition, ProducerIdAndEpoch]:
 
 
 def _refusals(
-    partitions: Sequence[TopicPartition], codes: Sequence[ErrorCode], client: ClientAbility
+    firsts: Sequence[FirstWrite], codes: Sequence[ErrorCode], client: ClientAbility
 ) -> dict[TopicPartition, BrokerError]:
+    checked = [(first, first.checked(code)) for first, code in zip(firsts, codes, strict=True)]
     return {
-        each: _refusal(code, client)
-        for each, code in zip(partitions, codes, strict=True)
+        first.topic_partition: _refusal(code, client)
+        for first, code in checked
         if code is not ErrorCode.NONE
     }
 

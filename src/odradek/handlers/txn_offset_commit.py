@@ -21,7 +21,11 @@ from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.add_offsets_to_txn import offsets_partition
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
-from odradek.handlers.transaction_verification import ability, add_or_verify
+from odradek.handlers.transaction_verification import (
+    ability,
+    add_or_verify,
+    first_write,
+)
 from odradek.model import NO_LEADER_EPOCH, TopicPartition
 
 LOAD_IN_PROGRESS_VERSION: Final = 2
@@ -39,20 +43,27 @@ def handle(context: HandlerContext, request: Request) -> None:
         _answer(request, body, {})
         return
     if not body.group_id:
-        fail(request, ErrorCode.INVALID_GROUP_ID)
+        _refuse(request, body, known, ErrorCode.INVALID_GROUP_ID)
+        return
+    partition = offsets_partition(context, body.group_id)
+    producer = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
+    first = first_write(context.replicas, partition, producer)
+    if first is None:
+        _commit(context, request, body, known)
         return
 
     def on_verified(codes: list[ErrorCode]) -> None:
-        if codes[0] is ErrorCode.NONE:
+        code = first.checked(codes[0])
+        if code is ErrorCode.NONE:
             _commit(context, request, body, known)
         else:
-            fail(request, codes[0])
+            _refuse(request, body, known, code)
 
     add_or_verify(
         context.transactions,
         body.transactional_id,
-        ProducerIdAndEpoch(body.producer_id, body.producer_epoch),
-        [offsets_partition(context, body.group_id)],
+        producer,
+        [partition],
         ability(request.api_version, ABORTABLE_VERSION, IMPLICIT_ADD_VERSION),
         request.guard(on_verified),
     )
@@ -99,7 +110,7 @@ def _commit(
 ) -> None:
     def on_committed(outcome: TopicErrors | BrokerError) -> None:
         if isinstance(outcome, BrokerError):
-            fail(request, outcome.code)
+            _refuse(request, body, known, outcome.code)
             return
         codes = {(name, index): code for name, each in outcome for index, code in each}
         _answer(request, body, codes)
@@ -118,6 +129,12 @@ def _commit(
         Producer(body.producer_id, body.producer_epoch),
         request.guard(on_committed),
     )
+
+
+def _refuse(request: Request, body: Any, known: list[CommittedTopic], code: ErrorCode) -> None:
+    """Answers the partitions that exist with an error."""
+    codes = {(topic.name, each.partition): code for topic in known for each in topic.partitions}
+    _answer(request, body, codes)
 
 
 def _answer(request: Request, body: Any, codes: dict[tuple[str, int], ErrorCode]) -> None:

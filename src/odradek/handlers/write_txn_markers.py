@@ -82,6 +82,7 @@ def _send(
                 "topics": [_topic(topic, outcome) for topic in marker.topics],
             }
             for marker, outcome in zip(markers, codes, strict=True)
+            if outcome
         ]
     )
 

@@ -245,3 +245,54 @@ def test_the_epoch_of_an_end_marker_by_the_version_of_transactions(
     with pytest.raises(BrokerError) as caught:
         producers.check_marker(end, 0, COORDINATOR, version)
     assert caught.value.code == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def end(producers, epoch, version=2):
+    """Writes the end marker of the producer's transaction."""
+    marker = header(-1, epoch=epoch, attributes=TRANSACTIONAL | CONTROL)
+    producers.check_marker(marker, 0, COORDINATOR, version)
+    producers.complete(marker, True, 0)
+    producers.commit()
+
+
+def test_a_marker_whose_answer_was_lost_may_be_written_again(producers):
+    """A transaction would never be over: its coordinator sends the marker until it is taken."""
+    take(producers, header(0, epoch=3, attributes=TRANSACTIONAL))
+    end(producers, 4)
+    end(producers, 4)
+    take(producers, header(0, epoch=4, attributes=TRANSACTIONAL))
+    with pytest.raises(BrokerError):
+        end(producers, 4)
+
+
+def test_what_was_verified_before_a_marker_may_not_be_written_behind_it(producers):
+    """A late write would open a transaction that nobody ends: readers would wait for ever."""
+    number = producers.begin_verification(9)
+    assert producers.begin_verification(9) == number
+    assert producers.is_verification_valid(9, 0, number)
+    end(producers, 0, version=0)
+    assert not producers.is_verification_valid(9, 0, number)
+    again = producers.begin_verification(9)
+    assert again != number
+    assert not producers.is_verification_valid(9, 0, number)
+    take(producers, header(0, attributes=TRANSACTIONAL))
+    assert producers.is_verification_valid(9, 0, again)
+    assert not producers.is_verification_valid(9, 1, again + 1)
+    producers.end_verification(9, again)
+
+
+def test_open_transactions_are_found_in_their_order(producers):
+    """Readers of committed data would see records of a transaction that is open."""
+    for index in range(3):
+        producer_id = 30 - index
+        one = header(0, offset=index, producer_id=producer_id, attributes=TRANSACTIONAL)
+        take(producers, one)
+    assert producers.first_unstable_offset == 0
+    copy = ProducerStateManager("copy")
+    copy.load(list(reversed(producers.active())), 3)
+    marker = header(-1, offset=3, producer_id=30, attributes=TRANSACTIONAL | CONTROL)
+    for each in (producers, copy):
+        each.complete(marker, True, 0)
+        each.commit()
+        each.on_high_watermark(4)
+        assert each.first_unstable_offset == 1

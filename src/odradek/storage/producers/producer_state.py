@@ -137,9 +137,10 @@ class ProducerStateManager:
         # Decided, but the marker is not below the high watermark yet.
         self._unreplicated: list[CompletedTransaction] = []
         self._first_undecided = UNKNOWN_OFFSET
-        # Producers whose first write in a transaction is being verified elsewhere, and whether a
-        # marker has come meanwhile, so that whatever is found out is too late.
-        self._verifications: dict[int, bool] = {}
+        # Producers whose first write in a transaction is being verified elsewhere, by the number
+        # of the verification. An end marker takes it away: what is found out then is too late.
+        self._verifications: dict[int, int] = {}
+        self._verification_count = 0
         # What the batches since the last `commit` replaced.
         self._replaced: dict[int, ProducerState | None] = {}
         self.map_end_offset = 0
@@ -177,11 +178,6 @@ class ProducerStateManager:
         if origin is _REPLICATION:
             return None
         state = self._states.get(header.producer_id)
-        if header.is_transactional and self._verifications.get(header.producer_id, False):
-            del self._verifications[header.producer_id]
-            raise self._refused(
-                ErrorCode.INVALID_TXN_STATE, header, "its transaction has ended meanwhile"
-            )
         from_client = origin is _CLIENT
         if state is None:
             if from_client:
@@ -208,10 +204,25 @@ class ProducerStateManager:
         state = self._states.get(producer_id)
         return state is not None and state.txn_first_offset >= 0 and state.epoch == producer_epoch
 
-    def begin_verification(self, producer_id: int) -> None:
-        """The coordinator is asked whether the producer may write; `check` refuses the write if
-        the transaction has ended before it comes."""
-        self._verifications[producer_id] = False
+    def begin_verification(self, producer_id: int) -> int:
+        """The coordinator is asked whether the producer may write; returns the number by which
+        `is_verification_valid` tells whether its answer still counts when it comes."""
+        number = self._verifications.get(producer_id)
+        if number is None:
+            self._verification_count += 1
+            number = self._verifications[producer_id] = self._verification_count
+        return number
+
+    def end_verification(self, producer_id: int, number: int) -> None:
+        """The answer was no."""
+        if self._verifications.get(producer_id) == number:
+            del self._verifications[producer_id]
+
+    def is_verification_valid(self, producer_id: int, producer_epoch: int, number: int) -> bool:
+        """Whether no transaction of the producer has ended here since the verification began."""
+        if self.is_in_transaction(producer_id, producer_epoch):
+            return True
+        return self._verifications.get(producer_id) == number
 
     def check_marker(
         self,
@@ -285,8 +296,7 @@ class ProducerStateManager:
     ) -> CompletedTransaction | None:
         """Takes in a transaction's end marker; None when the producer had none open."""
         producer_id = header.producer_id
-        if producer_id in self._verifications:
-            self._verifications[producer_id] = True
+        self._verifications.pop(producer_id, None)
         state = self._states.get(producer_id)
         completed = None
         if state is not None and state.txn_first_offset >= 0:

@@ -1,0 +1,455 @@
+"""Producers, a coordinator and logs in one thread, with whatever can go wrong between them.
+
+Answers are lost and asked for again, producers die and come back as zombies, appends reach a log
+long after their verification, leaders hold markers back or refuse them, replicas of the
+coordinator's log are slow or lose its uncommitted tail, brokers are killed, time passes.
+
+What must hold (`Simulation.check`): a transaction is read whole or not at all, once; what was
+acknowledged as committed is read, and what was not, is not; and when all producers are gone and
+their time-outs are over, no log holds its readers up.
+"""
+
+import random
+from collections import Counter, defaultdict
+
+from tests.unit.coordinator.transactions import Leaders, TransactionWorld
+
+from odradek.coordinator.transactions.requests import (
+    AddPartitionsRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+)
+from odradek.errors import BrokerError, ErrorCode
+from odradek.model import AppendOrigin, TopicPartition, TransactionResult
+from odradek.records.batch import parse_header
+from odradek.records.builder import RecordBatchBuilder, build_end_marker
+from odradek.storage.producers.producer_state import ProducerStateManager
+
+E = ErrorCode
+TIMEOUT_MS = 20_000
+FENCED = {
+    E.PRODUCER_FENCED,
+    E.INVALID_PRODUCER_EPOCH,
+    E.INVALID_PRODUCER_ID_MAPPING,
+    E.INVALID_TXN_STATE,
+    E.TRANSACTION_ABORTABLE,
+}
+
+
+class SimulatedLog:
+    """A partition: the real producer state over a list of (offset, header, tag or marker)."""
+
+    def __init__(self, name):
+        self.name = name
+        self.entries = []
+        self.producers = ProducerStateManager(name)
+
+    def append(self, data, tag, origin=AppendOrigin.CLIENT, marker=None):
+        header = parse_header(bytearray(data), 0)
+        header.base_offset = len(self.entries)
+        if marker is None:
+            if self.producers.check(header, origin, not self.entries) is not None:
+                return
+            self.producers.update(header)
+        else:
+            version, epoch = marker.transaction_version, marker.coordinator_epoch
+            self.producers.check_marker(header, epoch, origin, version)
+            is_commit = marker.result is TransactionResult.COMMIT
+            self.producers.complete(header, is_commit, epoch)
+        self.producers.commit()
+        self.entries.append((header.producer_id, tag, marker))
+        self.producers.on_high_watermark(len(self.entries))
+
+    def kill(self):
+        """What is only in memory is gone; a snapshot brings the rest back."""
+        states = self.producers.active()
+        self.producers = ProducerStateManager(self.name)
+        self.producers.load(states, len(self.entries))
+
+    def committed(self):
+        """The tags that readers of committed records see, by the markers alone."""
+        pending = defaultdict(list)
+        seen = Counter()
+        for producer_id, tag, marker in self.entries:
+            if marker is None:
+                pending[producer_id].append(tag)
+                continue
+            tags = pending.pop(producer_id, [])
+            if marker.result is TransactionResult.COMMIT:
+                seen.update(tags)
+        return seen, pending
+
+
+class SimulatedLeaders(Leaders):
+    """Writes markers into the simulated logs, sometimes late, sometimes at the second try."""
+
+    def __init__(self, simulation):
+        super().__init__()
+        self._simulation = simulation
+
+    def _answer(self, marker, partition, on_done):
+        simulation = self._simulation
+        if simulation.chance(0.05):
+            on_done(partition, E.NOT_LEADER_OR_FOLLOWER)
+            return
+        log = simulation.logs[partition]
+        data = build_end_marker(
+            commit=marker.result is TransactionResult.COMMIT,
+            base_offset=0,
+            timestamp_ms=simulation.world.clock.wall_ms(),
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            coordinator_epoch=marker.coordinator_epoch,
+        )
+        try:
+            log.append(data, None, AppendOrigin.COORDINATOR, marker)
+        except BrokerError as error:
+            on_done(partition, error.code)
+            return
+        # Written, but the answer may be lost: the coordinator has to send it again.
+        on_done(partition, E.NOT_LEADER_OR_FOLLOWER if simulation.chance(0.05) else E.NONE)
+
+
+class Transaction:
+    """What its producer knows of a transaction."""
+
+    def __init__(self, tag):
+        self.tag = tag
+        self.written = Counter()
+        self.asked_commit = False
+        self.outcome = None  # what was acknowledged
+
+
+class SimulatedProducer:
+    """One instance of a transactional producer; sends one request at a time, as clients do."""
+
+    def __init__(self, simulation, name, number):
+        self.simulation = simulation
+        self.name = name
+        self.number = number
+        self.version = simulation.random.choice((0, 2))
+        self.identity = None
+        self.sequences = Counter()
+        self.added = set()
+        self.transaction = None
+        self.must_abort = False
+        # A write whose answer has not come: it is sent again until it has, or the end is abort.
+        self.unanswered = None
+        self.waits = False
+        self.is_dead = False
+        self.count = 0
+        self.asked = 0
+
+    def _answered(self, handle):
+        """A callback that may be lost on the way, and counts only for the last request."""
+        self.waits = True
+        self.asked += 1
+        number = self.asked
+        is_lost = self.simulation.chance(0.1)
+
+        def on_answer(answer):
+            if number == self.asked and not self.is_dead:
+                self.waits = False
+                if not is_lost:
+                    handle(answer)
+
+        return on_answer
+
+    def give_up_waiting(self):
+        """The request has timed out at the client; its answer is ignored when it comes."""
+        self.asked += 1
+        self.waits = False
+
+    def step(self):
+        if self.waits:
+            if self.simulation.chance(0.1):
+                self.give_up_waiting()
+        elif self.identity is None:
+            self._init()
+        elif self.transaction is None:
+            self.count += 1
+            self.transaction = Transaction(f"{self.name}/{self.number}/{self.count}")
+            self.simulation.transactions.append(self.transaction)
+        elif self._wants_to_end():
+            self._end()
+        else:
+            self._write()
+
+    def _wants_to_end(self):
+        if self.transaction.asked_commit or self.must_abort:
+            return True
+        if self.unanswered is not None:
+            # Its delivery takes too long, as a client says.
+            self.must_abort = self.simulation.chance(0.2)
+            return self.must_abort
+        return self.simulation.chance(0.25)
+
+    def _init(self):
+        def on_answer(answer):
+            if answer.error_code is E.NONE:
+                self.identity = answer.producer
+
+        request = InitProducerIdRequest(self.name, TIMEOUT_MS)
+        self.simulation.world.coordinator.init_producer_id(request, self._answered(on_answer))
+
+    def _write(self):
+        partition = self.unanswered or self.simulation.random.choice(list(self.simulation.logs))
+        if self.version == 0 and partition not in self.added:
+            self._add(partition)
+            return
+        self.unanswered = partition
+        on_sent = self._answered(lambda code: self._on_written(partition, code))
+        append = Append(self, partition, on_sent)
+        if self.simulation.logs[partition].producers.is_in_transaction(*self.identity):
+            append.verified(E.NONE)
+        else:
+            self._verify(partition, append)
+
+    def _verify(self, partition, append):
+        """What a leader does before the first write of a transaction."""
+        append.begin_verification()
+        coordinator = self.simulation.world.coordinator
+        if self.version == 0:
+            (code,) = coordinator.verify_partitions(self.name, self.identity, [partition])
+            append.verified(code)
+        else:
+            request = AddPartitionsRequest(self.name, self.identity, [partition], 2)
+            coordinator.add_partitions(request, append.verified)
+
+    def _add(self, partition):
+        def on_answer(code):
+            if code is E.NONE:
+                self.added.add(partition)
+            else:
+                self._on_error(code)
+
+        request = AddPartitionsRequest(self.name, self.identity, [partition], 0)
+        self.simulation.world.coordinator.add_partitions(request, self._answered(on_answer))
+
+    def _on_written(self, partition, code):
+        if code is E.NONE:
+            self.unanswered = None
+            self.sequences[partition] += 1
+            self.transaction.written[partition] += 1
+        elif code is E.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            self.must_abort = True
+        else:
+            self._on_error(code)
+
+    def _on_error(self, code):
+        if code in (E.TRANSACTION_ABORTABLE, E.INVALID_TXN_STATE):
+            self.must_abort = True
+        elif code in FENCED:
+            self.die()
+
+    def _end(self):
+        transaction = self.transaction
+        aborts = self.must_abort or (not transaction.asked_commit and self.simulation.chance(0.3))
+        if not transaction.written and not transaction.asked_commit:
+            aborts = True
+        self.must_abort = aborts
+        transaction.asked_commit = transaction.asked_commit or not aborts
+        result = TransactionResult.ABORT if aborts else TransactionResult.COMMIT
+        request = EndTxnRequest(self.name, self.identity, result, self.version)
+        on_answer = self._answered(lambda answer: self._on_ended(result, answer))
+        if self.version == 0 and not self.added:
+            on_answer(None)  # such a producer has nothing to end
+            self._finish(result, self.identity)
+            return
+        self.simulation.world.coordinator.end(request, on_answer)
+
+    def _on_ended(self, result, answer):
+        if answer is None or self.transaction is None:
+            return
+        if answer.error_code is E.NONE:
+            self._finish(result, answer.producer if self.version == 2 else self.identity)
+        elif answer.error_code in FENCED:
+            self.die()
+
+    def _finish(self, result, identity):
+        if self.transaction is not None:
+            self.transaction.outcome = result
+        if identity != self.identity:
+            self.sequences.clear()
+        elif self.must_abort:
+            # Sequences of writes whose answers were lost are not known: a new epoch knows none.
+            self.identity = None
+            self.sequences.clear()
+            identity = None
+        self.identity = identity
+        self.added.clear()
+        self.transaction = None
+        self.unanswered = None
+        self.must_abort = False
+
+    def die(self):
+        self.is_dead = True
+
+
+class Append:
+    """A record on its way into a log; it may get there late."""
+
+    def __init__(self, producer, partition, on_done):
+        self._simulation = producer.simulation
+        self._partition = partition
+        self._tag = producer.transaction.tag
+        self._sequence = producer.sequences[partition]
+        self._identity = producer.identity
+        self._on_done = on_done
+        self._number = -1
+
+    def begin_verification(self):
+        log = self._simulation.logs[self._partition]
+        self._number = log.producers.begin_verification(self._identity.producer_id)
+
+    def verified(self, code):
+        if code is not E.NONE:
+            log = self._simulation.logs[self._partition]
+            log.producers.end_verification(self._identity.producer_id, self._number)
+            self._on_done(E.INVALID_PRODUCER_EPOCH if code is E.PRODUCER_FENCED else code)
+        elif self._simulation.chance(0.15):
+            self._simulation.late.append(self)
+        else:
+            self.arrive()
+
+    def arrive(self):
+        builder = RecordBatchBuilder(
+            producer_id=self._identity.producer_id,
+            producer_epoch=self._identity.producer_epoch,
+            base_sequence=self._sequence,
+            is_transactional=True,
+        )
+        builder.append(0, None, b"v")
+        log = self._simulation.logs[self._partition]
+        if not log.producers.is_verification_valid(*self._identity, self._number):
+            self._on_done(E.INVALID_TXN_STATE)
+            return
+        try:
+            log.append(builder.build(), (self._tag, self._sequence))
+        except BrokerError as error:
+            self._on_done(error.code)
+        else:
+            self._on_done(E.NONE)
+
+
+class Simulation:
+    """A run of one seed."""
+
+    def __init__(self, seed, names=2, partitions=3):
+        self.random = random.Random(seed)
+        self.world = TransactionWorld(version=2)
+        self.logs = {
+            each: SimulatedLog(str(each))
+            for each in (TopicPartition("t", index) for index in range(partitions))
+        }
+        self.calm = False
+        self.late = []
+        self.transactions = []
+        self._births = Counter()
+        self.world.leaders = SimulatedLeaders(self)
+        self.world.restart()
+        self.producers = [self._born(f"id-{index}") for index in range(names)]
+
+    def chance(self, probability):
+        return not self.calm and self.random.random() < probability
+
+    def _born(self, name):
+        self._births[name] += 1
+        return SimulatedProducer(self, name, self._births[name])
+
+    def run(self, steps):
+        for _ in range(steps):
+            self._step()
+        self._settle()
+
+    def _step(self):
+        roll = self.random.random()
+        if roll < 0.76:
+            self._let_one_act()
+        elif roll < 0.82 and self.late:
+            self.late.pop(self.random.randrange(len(self.late))).arrive()
+        elif roll < 0.87:
+            self.world.log.holds = not self.world.log.holds
+            if not self.world.log.holds:
+                self.world.log.commit()
+        elif roll < 0.91:
+            self.world.leaders.holds = not self.world.leaders.holds
+            if not self.world.leaders.holds:
+                self.world.leaders.release()
+        elif roll < 0.96:
+            self.world.advance(self.random.choice((1, 100, 3_000, 8_000)))
+            self.world.coordinator.abort_timed_out()
+        elif roll < 0.98:
+            self._replace_a_producer()
+        else:
+            self._kill_the_broker()
+
+    def _let_one_act(self):
+        alive = [each for each in self.producers if not each.is_dead]
+        if alive:
+            self.random.choice(alive).step()
+
+    def _replace_a_producer(self):
+        """A new instance takes an id over; the old one is dead, or a zombie that goes on."""
+        old = self.random.choice(self.producers)
+        if self.chance(0.6):
+            old.die()
+        self.producers.append(self._born(old.name))
+        self.producers = [each for each in self.producers if not each.is_dead]
+
+    def _kill_the_broker(self):
+        self.late.clear()
+        if self.chance(0.5):
+            self.world.log.cut()
+        self.world.log.held.clear()
+        self.world.log.holds = False
+        self.world.leaders.held.clear()
+        self.world.leaders.holds = False
+        for log in self.logs.values():
+            log.kill()
+        self.world.restart()
+
+    def _settle(self):
+        """All producers are gone; what is on its way arrives, and time-outs are over."""
+        self.calm = True
+        for each in self.producers:
+            each.die()
+        self.world.log.holds = self.world.leaders.holds = False
+        self.world.log.commit()
+        self.world.leaders.release()
+        for _ in range(3):
+            for each in self.late:
+                each.arrive()
+            self.late.clear()
+            self.world.advance(TIMEOUT_MS + 1)
+            self.world.coordinator.abort_timed_out()
+            self.world.advance(1_000)
+
+    def check(self):
+        """Raises AssertionError where something that must hold does not."""
+        seen = Counter()
+        for partition, log in self.logs.items():
+            committed, pending = log.committed()
+            assert log.producers.first_unstable_offset < 0, f"{partition} holds its readers up"
+            assert not any(pending.values()), f"{partition} has undecided records: {pending}"
+            for (tag, sequence), times in committed.items():
+                assert times == 1, f"{tag}, sequence {sequence} is {times} times in {partition}"
+                seen[tag, partition] += 1
+        assert not self.world.markers.waiting(), "somebody waits for markers"
+        for transaction in self.transactions:
+            self._check_transaction(transaction, seen)
+
+    def _check_transaction(self, transaction, seen):
+        read = {
+            partition: seen[transaction.tag, partition]
+            for partition in self.logs
+            if seen[transaction.tag, partition]
+        }
+        wanted = dict(transaction.written)
+        known = transaction.outcome
+        if known is TransactionResult.COMMIT:
+            assert read == wanted, f"{transaction.tag} was committed: {wanted}, read: {read}"
+        elif known is TransactionResult.ABORT or not transaction.asked_commit:
+            assert not read, f"{transaction.tag} was never committed, read: {read}"
+        else:
+            assert read in ({}, wanted), f"{transaction.tag}: {wanted}, read: {read}"
