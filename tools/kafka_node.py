@@ -43,12 +43,16 @@ class KafkaNode:
 
 @contextlib.contextmanager
 def kafka_node(
-    heap: str = "1g", data_dir: Path | None = None, settings: dict[str, str] | None = None
+    heap: str = "1g",
+    data_dir: Path | None = None,
+    settings: dict[str, str] | None = None,
+    features: dict[str, int] | None = None,
 ) -> Iterator[KafkaNode]:
     """A Kafka node for the length of a `with` block.
 
-    `data_dir` is kept when given (formatted unless it already is one), else it is temporary.
-    Raises `peers.PeerUnavailable` when its jars cannot be had or it does not start.
+    `data_dir` is kept when given (formatted unless it already is one), else it is temporary;
+    `features` are levels other than the newest. Raises `peers.PeerUnavailable` when its jars
+    cannot be had or it does not start.
     """
     with _temporary_folder() as home:
         data = data_dir or home / "data"
@@ -57,9 +61,10 @@ def kafka_node(
         properties = _write_properties(home / "server.properties", lines)
         jars = peers.kafka_jars()
         storage = ["kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", CLUSTER_ID]
+        levels = [f"--feature={name}={level}" for name, level in (features or {}).items()]
         with (home / "log").open("wb") as log:
             subprocess.run(
-                [*_java(jars), *storage, "-c", properties],
+                [*_java(jars), *storage, *levels, "-c", properties],
                 stdout=log,
                 stderr=log,
                 timeout=START_TIMEOUT_S,

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from tests.wire.differential import Peer, Scenario, differences
+from tests.wire.differential import KAFKA_PAUSE_S, Peer, Scenario, differences
 from tools import peers
 from tools.kafka_node import kafka_node
 
@@ -41,10 +41,15 @@ DIFFERENTIAL_SETTINGS = {
     "transaction.state.log.num.partitions": "4",
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
+    "log.retention.hours": "100",
+    "log.roll.ms": "700000000",
+    "no.such.setting": "secret",
     "group.initial.rebalance.delay.ms": "0",
     "group.consumer.heartbeat.interval.ms": "5000",
     "group.consumer.assignment.interval.ms": "0",
 }
+# What nobody has with ours: Kafka's quorum would set `min.insync.replicas` for all brokers.
+DIFFERENTIAL_FEATURES = {"eligible.leader.replicas.version": 0}
 BROKER_LOG = pytest.StashKey[Path]()
 SHOWN_LOG_LINES = 120
 
@@ -241,7 +246,11 @@ def two_brokers() -> Iterator[tuple[str, str]]:
     """The addresses of an Apache Kafka and of ours, started with the same settings."""
     with contextlib.ExitStack() as stack:
         node = _peer(
-            lambda: stack.enter_context(kafka_node(heap="384m", settings=DIFFERENTIAL_SETTINGS))
+            lambda: stack.enter_context(
+                kafka_node(
+                    heap="384m", settings=DIFFERENTIAL_SETTINGS, features=DIFFERENTIAL_FEATURES
+                )
+            )
         )
         broker = stack.enter_context(Broker(config=DIFFERENTIAL_SETTINGS))
         yield node.bootstrap_servers, broker.bootstrap_servers
@@ -252,7 +261,8 @@ def same_answers(two_brokers: tuple[str, str]) -> Callable[[Scenario], None]:
     """Runs a scenario against Apache Kafka and against ours; both must answer the same."""
 
     def check(scenario: Scenario) -> None:
-        kafka, ours = (Peer(address) for address in two_brokers)
+        kafka = Peer(two_brokers[0], pause_s=KAFKA_PAUSE_S)
+        ours = Peer(two_brokers[1])
         for peer in (kafka, ours):
             try:
                 scenario(peer)

@@ -9,6 +9,7 @@ differ stands in `ALLOWED`, with its reason.
 """
 
 import re
+import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
@@ -19,15 +20,21 @@ from uuid import UUID
 
 from kio.schema.index import api_key_map
 
-from odradek.client.apis import ClientApi
-from odradek.client.blocking.connection import BlockingConnection
-from odradek.errors import BrokerError
 from odradek.protocol import messages
+from odradek.protocol.framing import SIZE_BYTES, encode_size
+from odradek.protocol.header import (
+    NEVER_FLEXIBLE,
+    decode_response_header,
+    encode_request_header,
+    request_header_version,
+    response_header_version,
+)
 from odradek.protocol.primitives import ProtocolError
 
 TIMEOUT_S: Final = 30
 SETTLING_S: Final = 20
 RETRY_S: Final = 0.05
+KAFKA_PAUSE_S: Final = 0.1
 CLOSED: Final = "the connection was closed"
 ABSENT: Final = "nothing"
 API_KEYS: Final = {name: key for key, name in api_key_map.items()}
@@ -73,11 +80,13 @@ class Allowed(NamedTuple):
 ALLOWED: Final = (
     Allowed(r"api_versions\.finalized_features_epoch", "the offset of Kafka's metadata log"),
     Allowed(r"api_versions\.api_keys\.[012]\.min_version", "old clients are served for longer"),
-    Allowed(
-        r".*\.configs\.min\.insync\.replicas\..*(source|value|synonyms.*)",
-        "eligible leader replicas: Kafka's quorum sets this for all brokers when it is formatted",
-    ),
     Allowed(r".*\.configs\.message\.format\.version", "for clients of before 0.11"),
+    Allowed(
+        r"describe_configs\.results\.4/0?1\.configs\.(log\.dirs|(advertised\.)?listeners"
+        r"|listener\.security\.protocol\.map|controller\..*|process\.roles|log\.segment\.bytes)"
+        r"(\..*)?",
+        "what a node is started with, and its quorum",
+    ),
     Allowed(
         r"produce\.responses\.unreadable-\w+\..*\.(error_message|log_start_offset)",
         "of records that no codec can unpack Kafka says no more than UNKNOWN_SERVER_ERROR",
@@ -104,11 +113,14 @@ class Answer(NamedTuple):
 class Peer:
     """One of the two brokers, on a connection of its own that is renewed when it was closed."""
 
-    def __init__(self, bootstrap: str, client_id: str = "differential") -> None:
+    def __init__(
+        self, bootstrap: str, client_id: str = "differential", pause_s: float = 0.0
+    ) -> None:
         host, port = bootstrap.rsplit(":", 1)
         self._address = host, int(port)
         self._client_id = client_id
-        self._connection: BlockingConnection | None = None
+        self._pause_s = pause_s
+        self._socket: socket.socket | None = None
         self.answers: list[Answer] = []
 
     def ask(self, api: str, version: int, **values: object) -> Any:
@@ -135,11 +147,15 @@ class Peer:
         """Asks for what the scenario needs to go on; the answer is not compared."""
         return self._send(api, version, values)
 
+    def pause(self) -> None:
+        """Waits for what Kafka's broker takes over from its controller later than it answers."""
+        time.sleep(self._pause_s)
+
     def close(self) -> None:
         """Closes the connection; the next request opens another one."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
 
     def _keep(self, api: str, version: int, answer: Any, asked: str) -> Any:
         shown = CLOSED if answer is None else plain(answer)
@@ -151,20 +167,41 @@ class Peer:
 
     def _exchange(self, api: str, version: int, body: bytes) -> Any:
         key = API_KEYS[api]
-        if self._connection is None:
-            self._connection = BlockingConnection(
-                self._address, client_id=self._client_id, timeout_s=TIMEOUT_S
-            )
-        try:
-            answer = self._connection.request(
-                ClientApi(key, api, version, version), version, [body]
-            )
-            return messages.decode_response(key, version, answer.frame, answer.position)
-        except BrokerError:
-            self.close()
+        flexible_from = 0 if messages.is_flexible(key, version) else NEVER_FLEXIBLE
+        header = encode_request_header(
+            key, version, 1, self._client_id, request_header_version(key, version, flexible_from)
+        )
+        frame = self._call(header + body)
+        if frame is None:
             return None
+        header_version = response_header_version(key, version, flexible_from)
+        try:
+            position = decode_response_header(frame, header_version)[1]
+            return messages.decode_response(key, version, frame, position)
         except ProtocolError as error:
             raise AssertionError(f"{api} v{version} answered what cannot be read") from error
+
+    def _call(self, request: bytes) -> memoryview | None:
+        """The answer to a request; None when the broker closed the connection instead."""
+        if self._socket is None:
+            self._socket = socket.create_connection(self._address, TIMEOUT_S)
+        try:
+            self._socket.sendall(encode_size(len(request)) + request)
+            size = int.from_bytes(self._receive(SIZE_BYTES), "big")
+            return memoryview(self._receive(size))
+        except ConnectionError:
+            self.close()
+            return None
+
+    def _receive(self, count: int) -> bytes:
+        assert self._socket is not None
+        received = bytearray()
+        while len(received) < count:
+            arrived = self._socket.recv(count - len(received))
+            if not arrived:
+                raise ConnectionResetError
+            received += arrived
+        return bytes(received)
 
 
 Scenario = Callable[[Peer], None]

@@ -2,29 +2,27 @@
 
 Four layers lie over one another: what was set for this broker at run time, what was set for
 all brokers at run time, the properties the broker was started with, and the table's
-defaults. The first layer that knows a setting decides. Only settings whose row says so may
-be in the upper two. Unknown names in the properties are kept in `unknown` and named once by
-the server; they are no error, since people share one file between versions.
+defaults. The first layer that knows a setting decides. What may be in the upper two is said in
+`dynamic`. Unknown names are no error in any of them, since people share one file between
+versions; those in the properties are kept in `unknown` and named once by the server.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from odradek.config.definition import (
-    ConfigError,
-    ConfigSource,
-    DynamicMode,
-    Setting,
-    Value,
-    table,
-)
+from odradek.config.definition import ConfigError, ConfigSource, Value, table
+from odradek.config.dynamic import check_names, check_values
 from odradek.config.endpoints import parse_endpoints, parse_protocol_map
+from odradek.config.layers import Layered, base_name, layers_of
 from odradek.config.tables.cluster import CLUSTER_SETTINGS
 from odradek.config.tables.coordinators import COORDINATOR_SETTINGS
+from odradek.config.tables.identities import IDENTITY_SETTINGS
 from odradek.config.tables.log import LOG_SETTINGS
 from odradek.config.tables.network import NETWORK_SETTINGS
 from odradek.config.tables.security import SECURITY_SETTINGS
+from odradek.config.tables.share_and_streams import SHARE_AND_STREAMS_SETTINGS
+from odradek.config.tables.tiering import TIERING_SETTINGS
 from odradek.config.topic import (
     BROKER_SYNONYMS,
     TOPIC_SETTINGS,
@@ -41,18 +39,11 @@ BROKER_SETTINGS: Final = table(
         *LOG_SETTINGS,
         *COORDINATOR_SETTINGS,
         *SECURITY_SETTINGS,
+        *IDENTITY_SETTINGS,
+        *SHARE_AND_STREAMS_SETTINGS,
+        *TIERING_SETTINGS,
     ]
 )
-
-_LISTENER_PREFIX: Final = "listener.name."
-
-
-class Layered(NamedTuple):
-    """A setting's value in one layer, as text; `name` may be a synonym of what was asked for."""
-
-    name: str
-    text: str | None
-    source: ConfigSource
 
 
 class BrokerConfig:
@@ -85,9 +76,7 @@ class BrokerConfig:
     def __init__(self, properties: Mapping[str, str] | None = None) -> None:
         self.originals: Final[Mapping[str, str]] = dict(properties or {})
         self.unknown: Final = sorted(name for name in self.originals if not _is_known(name))
-        self._static: Final = {
-            name: text for name, text in self.originals.items() if name in BROKER_SETTINGS
-        }
+        self._static: Final = _with_both_ids(self.originals)
         self._cluster: dict[str, str] = {}
         self._broker: dict[str, str] = {}
         self._listeners: list[Callable[[frozenset[str]], None]] = []
@@ -104,8 +93,7 @@ class BrokerConfig:
     def broker_id(self) -> int:
         """`broker.id`, else `node.id`; -1 when neither is set."""
         broker_id: int = self._values["broker.id"]
-        node_id: int = self._values["node.id"]
-        return broker_id if broker_id >= 0 else node_id
+        return broker_id
 
     @property
     def log_dirs(self) -> tuple[str, ...]:
@@ -137,32 +125,26 @@ class BrokerConfig:
 
     def layers(self, name: str) -> list[Layered]:
         """Where a broker setting has a value, the deciding place first, the default last."""
-        found = []
-        for synonym in _broker_synonyms(name):
-            found += self._set_layers(synonym)
-        for synonym in _broker_synonyms(name):
-            found += _default_layer(synonym)
-        return found
+        return layers_of(name, BROKER_SETTINGS, self._sources())
 
     def topic_layers(self, name: str) -> list[Layered]:
         """Where the broker has a value for a topic setting, the deciding place first."""
-        synonyms = [synonym.name for synonym in BROKER_SYNONYMS.get(name, ())]
-        found = [layer for synonym in synonyms for layer in self._set_layers(synonym)]
-        return found + [layer for synonym in synonyms for layer in _default_layer(synonym)]
+        synonyms = BROKER_SYNONYMS.get(name)
+        return self.layers(synonyms[0].name) if synonyms else []
+
+    def set_names(self) -> set[str]:
+        """Every name that has been set in any layer, known or not."""
+        return {*self._static, *self._cluster, *self._broker}
 
     def check_dynamic(self, settings: Mapping[str, str], *, per_broker: bool) -> None:
         """Refuses what `update_dynamic` could not take.
 
         Raises:
-            ConfigError: a name is unknown, may not change in this scope, or a value is illegal.
+            ConfigError: a name may not change in this scope, or a value is illegal.
         """
-        for name, text in settings.items():
-            row = BROKER_SETTINGS.get(name)
-            if row is None:
-                raise ConfigError(name, text, "Unknown broker config name")
-            _check_scope(row, text, per_broker=per_broker)
+        check_names(BROKER_SETTINGS, settings, per_broker=per_broker)
         scope = {"broker": settings} if per_broker else {"cluster": settings}
-        _parse(self._merged(**scope))
+        check_values(self._values, _parse(self._merged(**scope)))
 
     def update_dynamic(self, *, cluster: Mapping[str, str], broker: Mapping[str, str]) -> None:
         """Takes what was set at run time for all brokers and for this one, and tells listeners.
@@ -216,27 +198,33 @@ class BrokerConfig:
         protocols = parse_protocol_map(self._values["listener.security.protocol.map"])
         return parse_endpoints(name, self._values[name], protocols)
 
-    def _set_layers(self, name: str) -> list[Layered]:
-        sources = (
+    def _sources(self) -> tuple[tuple[Mapping[str, str], ConfigSource], ...]:
+        return (
             (self._broker, ConfigSource.DYNAMIC_BROKER_CONFIG),
             (self._cluster, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
             (self._static, ConfigSource.STATIC_BROKER_CONFIG),
         )
-        return [
-            Layered(name, settings[name], source)
-            for settings, source in sources
-            if name in settings
-        ]
 
 
 def _is_known(name: str) -> bool:
     """Whether a property means something: a setting, or one for a single listener."""
-    return name in BROKER_SETTINGS or name.startswith(_LISTENER_PREFIX)
+    return name in BROKER_SETTINGS or base_name(name) is not None
+
+
+def _with_both_ids(properties: Mapping[str, str]) -> dict[str, str]:
+    """The properties with the broker's number under both of its names."""
+    both = dict(properties)
+    for name, other in (("broker.id", "node.id"), ("node.id", "broker.id")):
+        if name in both and other not in both:
+            both[other] = both[name]
+    return both
 
 
 def _parse(texts: Mapping[str, str]) -> dict[str, Any]:
     values: dict[str, Any] = {name: row.default for name, row in BROKER_SETTINGS.items()}
-    values.update((name, BROKER_SETTINGS[name].parse(text)) for name, text in texts.items())
+    for name, text in texts.items():
+        if name in BROKER_SETTINGS:
+            values[name] = BROKER_SETTINGS[name].parse(text)
     _check_together(values)
     check_topic_settings(_topic_defaults(values, texts))
     _parse_overrides(values)
@@ -262,17 +250,9 @@ def _check_order(values: Mapping[str, Any], smaller: str, larger: str) -> None:
         raise ConfigError(smaller, str(values[smaller]), reason)
 
 
-def _check_ids(broker_id: int, node_id: int) -> None:
-    if broker_id >= 0 and node_id >= 0 and broker_id != node_id:
+def _check_ids(broker_id: int, node_id: int | None) -> None:
+    if broker_id >= 0 and node_id is not None and broker_id != node_id:
         raise ConfigError("broker.id", str(broker_id), f"it contradicts node.id ({node_id})")
-
-
-def _check_scope(row: Setting, text: str, *, per_broker: bool) -> None:
-    if row.dynamic is DynamicMode.READ_ONLY:
-        raise ConfigError(row.name, text, "it cannot be changed while the broker runs")
-    if row.dynamic is DynamicMode.PER_BROKER and not per_broker:
-        raise ConfigError(row.name, text, "it can only be set for one broker, not for all")
-    row.parse(text)
 
 
 def _topic_defaults(values: Mapping[str, Any], texts: Mapping[str, str]) -> dict[str, Value]:
@@ -309,27 +289,3 @@ def _parse_overrides(values: Mapping[str, Any]) -> dict[str, int]:
             raise ConfigError(name, text, "Value must be address:count, separated by commas")
         limits[address] = int(count)
     return limits
-
-
-_FAMILIES: Final = (
-    ("log.dirs", "log.dir"),
-    ("log.roll.ms", "log.roll.hours"),
-    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
-    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
-    ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
-)
-"""Broker settings that mean the same, the finest first."""
-
-
-def _broker_synonyms(name: str) -> tuple[str, ...]:
-    for family in _FAMILIES:
-        if name == family[0]:
-            return family
-    return (name,)
-
-
-def _default_layer(name: str) -> list[Layered]:
-    row = BROKER_SETTINGS[name]
-    if row.default is None:
-        return []
-    return [Layered(name, row.render(row.default), ConfigSource.DEFAULT_CONFIG)]

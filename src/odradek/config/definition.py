@@ -19,6 +19,7 @@ Value: TypeAlias = bool | int | float | str | tuple[str, ...] | None
 class SettingType(IntEnum):
     """The types of settings; the numbers are those of DescribeConfigs' `config_type`."""
 
+    UNKNOWN = 0
     BOOLEAN = 1
     STRING = 2
     INT = 3
@@ -51,6 +52,8 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER_CONFIG = 3
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    DYNAMIC_CLIENT_METRICS_CONFIG = 7
     GROUP_CONFIG = 8
 
 
@@ -90,11 +93,12 @@ class Setting:
     ignore_case: bool = False
     pattern: str | None = None
     dynamic: DynamicMode = DynamicMode.READ_ONLY
+    is_hidden: bool = False
 
     @property
     def is_sensitive(self) -> bool:
-        """Whether the value must never be shown."""
-        return self.type is SettingType.PASSWORD
+        """Whether the value must never be shown: it is a secret, or nobody knows what it is."""
+        return self.type in (SettingType.PASSWORD, SettingType.UNKNOWN)
 
     def parse(self, text: str) -> Value:
         """The value that `text` stands for.
@@ -124,6 +128,8 @@ class Setting:
             return "true" if value else "false"
         if isinstance(value, tuple):
             return ",".join(value)
+        if isinstance(value, float):
+            return repr(value).upper().replace("E+", "E")
         return str(value)
 
     @property
@@ -169,7 +175,7 @@ class Setting:
         elements = tuple(_COMMA.split(text)) if text else ()
         for element in elements:
             self._check_string(element)
-        return elements
+        return tuple(dict.fromkeys(elements))
 
     def _check_string(self, text: str) -> None:
         if self.choices and not self._is_choice(text):

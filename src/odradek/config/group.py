@@ -1,9 +1,9 @@
 """The settings of groups (ConfigResource GROUP), with the broker settings that stand for them."""
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
-from odradek.config.definition import Setting, SettingType, table
+from odradek.config.definition import ConfigError, Setting, SettingType, table
 
 _INT: Final = SettingType.INT
 _STRING: Final = SettingType.STRING
@@ -142,3 +142,63 @@ GROUP_SYNONYMS: Final[Mapping[str, str]] = {
     name: f"group.{name}" for name in GROUP_SETTINGS if name not in _WITHOUT_SYNONYM
 }
 """The broker setting that a group's own setting stands before."""
+
+_BOUNDED: Final = {
+    "consumer.session.timeout.ms": "group.consumer.{}.session.timeout.ms",
+    "consumer.heartbeat.interval.ms": "group.consumer.{}.heartbeat.interval.ms",
+    "consumer.assignment.interval.ms": "group.consumer.{}.assignment.interval.ms",
+    "share.session.timeout.ms": "group.share.{}.session.timeout.ms",
+    "share.heartbeat.interval.ms": "group.share.{}.heartbeat.interval.ms",
+    "share.assignment.interval.ms": "group.share.{}.assignment.interval.ms",
+    "share.record.lock.duration.ms": "group.share.{}.record.lock.duration.ms",
+    "share.delivery.count.limit": "group.share.{}.delivery.count.limit",
+    "share.partition.max.record.locks": "group.share.{}.partition.max.record.locks",
+    "streams.session.timeout.ms": "group.streams.{}.session.timeout.ms",
+    "streams.heartbeat.interval.ms": "group.streams.{}.heartbeat.interval.ms",
+    "streams.assignment.interval.ms": "group.streams.{}.assignment.interval.ms",
+    "streams.num.standby.replicas": "group.streams.{}.standby.replicas",
+}
+"""The broker's bounds of a group's setting, by the words `min` and `max`."""
+
+
+def check_group_settings(settings: Mapping[str, str], broker_value: Callable[[str], Any]) -> None:
+    """Checks a group's own settings against their types and the broker's bounds.
+
+    Raises:
+        ConfigError: a name is unknown, or a value is illegal.
+    """
+    values: dict[str, Any] = {}
+    for name, text in settings.items():
+        row = GROUP_SETTINGS.get(name)
+        if row is None:
+            raise ConfigError(name, text, "Unknown group config name")
+        values[name] = row.parse(text)
+        _check_bounds(name, values[name], broker_value)
+    for kind in ("consumer", "share", "streams"):
+        _check_session(kind, values, broker_value)
+
+
+def _check_bounds(name: str, value: Any, broker_value: Callable[[str], Any]) -> None:
+    pattern = _BOUNDED.get(name)
+    if pattern is None:
+        return
+    least, most = broker_value(pattern.format("min")), broker_value(pattern.format("max"))
+    if least is not None and value < least:
+        raise ConfigError(
+            name, str(value), f"it must not be below {pattern.format('min')}, {least}"
+        )
+    if most is not None and value > most:
+        raise ConfigError(name, str(value), f"it must not exceed {pattern.format('max')}, {most}")
+
+
+def _check_session(
+    kind: str, values: Mapping[str, Any], broker_value: Callable[[str], Any]
+) -> None:
+    """A member must be able to send a heartbeat before its session ends."""
+    session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
+    if session not in values and heartbeat not in values:
+        return
+    session_ms = values.get(session, broker_value(f"group.{session}"))
+    heartbeat_ms = values.get(heartbeat, broker_value(f"group.{heartbeat}"))
+    if session_ms <= heartbeat_ms:
+        raise ConfigError(session, str(session_ms), f"it must exceed {heartbeat}, {heartbeat_ms}")

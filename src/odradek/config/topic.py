@@ -6,12 +6,9 @@ it (its synonyms, the first that is set), else from the table. Kafka 4 refuses s
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from odradek.config.definition import ConfigError, Setting, SettingType, Value, table
-
-if TYPE_CHECKING:
-    from odradek.config.broker import BrokerConfig
 
 _LONG_MAX: Final = (1 << 63) - 1
 _MINUTE_MS: Final = 60_000
@@ -161,6 +158,7 @@ TOPIC_SETTINGS: Final = table(
             "The Kafka version whose message format is written: below 0.10.0 magic 0, below "
             "0.11.0 magic 1, else magic 2, which is also what an unset value means.",
             pattern=FORMAT_VERSION_PATTERN,
+            is_hidden=True,
         ),
         Setting(
             "message.timestamp.after.max.ms",
@@ -378,13 +376,15 @@ class LogConfig:
         ]
 
     @classmethod
-    def from_settings(cls, overrides: Mapping[str, str], broker: "BrokerConfig") -> "LogConfig":
-        """The topic's own settings over the broker's defaults.
+    def from_settings(
+        cls, overrides: Mapping[str, str], defaults: Mapping[str, Value]
+    ) -> "LogConfig":
+        """The topic's own settings over the `topic_defaults` of a broker.
 
         Raises:
             ConfigError: an override is unknown or has an illegal value.
         """
-        values = dict(broker.topic_defaults())
+        values = dict(defaults)
         values.update(parse_topic_settings(overrides))
         check_topic_settings(values)
         return cls(values)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from odradek.config import (
     BROKER_SETTINGS,
+    CLIENT_METRICS_SETTINGS,
     GROUP_SETTINGS,
     TOPIC_SETTINGS,
     BrokerConfig,
@@ -18,8 +19,11 @@ from odradek.config import (
     Setting,
     SettingType,
 )
+from odradek.config.client_metrics import IllegalSubscription, check_client_metrics
+from odradek.config.group import check_group_settings
 from odradek.controller.config_entries import check_broker
 from odradek.controller.results import AlterOperation, ConfigAlteration
+from odradek.controller.topic_names import check_topic_name
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.image import ConfigResource, MetadataImage, ResourceType
 
@@ -27,6 +31,7 @@ _TABLES: Mapping[ResourceType, Mapping[str, Setting]] = {
     ResourceType.TOPIC: TOPIC_SETTINGS,
     ResourceType.BROKER: BROKER_SETTINGS,
     ResourceType.GROUP: GROUP_SETTINGS,
+    ResourceType.CLIENT_METRICS: CLIENT_METRICS_SETTINGS,
 }
 
 
@@ -38,19 +43,23 @@ class ConfigPlanner:
     broker_id: int
 
     def plan_replacement(
-        self, image: MetadataImage, resource: ConfigResource, settings: Mapping[str, str | None]
+        self,
+        image: MetadataImage,
+        resource: ConfigResource,
+        settings: Sequence[tuple[str, str | None]],
     ) -> dict[str, str | None]:
         """The change after which the resource has exactly these settings.
 
         Raises:
             BrokerError: the resource or a setting is not acceptable.
         """
-        self._check_resource(image, resource)
+        _check_once([name for name, _ in settings])
         wanted: dict[str, str] = {}
-        for name, value in settings.items():
+        for name, value in settings:
             if value is None:
                 raise _null_value(name)
             wanted[name] = value
+        self._check_resource(image, resource)
         self._check_settings(resource, wanted)
         dropped = {name: None for name in image.config(resource) if name not in wanted}
         return {**wanted, **dropped}
@@ -63,12 +72,10 @@ class ConfigPlanner:
         Raises:
             BrokerError: the resource, a step or a setting is not acceptable.
         """
+        check_steps(steps)
         self._check_resource(image, resource)
-        if len({step.name for step in steps}) != len(steps):
-            message = "Error due to duplicate config keys"
-            raise BrokerError(ErrorCode.INVALID_REQUEST, message)
         before = image.config(resource)
-        change = {step.name: self._outcome(resource, before, step) for step in steps}
+        change = {step.name: _outcome(resource, before, step) for step in steps}
         merged = {**before, **change}
         after = {name: value for name, value in merged.items() if value is not None}
         self._check_settings(resource, after)
@@ -78,79 +85,83 @@ class ConfigPlanner:
         if resource.type not in _TABLES:
             message = f"Unsupported resource type: {resource.type.name}"
             raise BrokerError(ErrorCode.INVALID_REQUEST, message)
-        if resource.type is ResourceType.TOPIC and image.topic(resource.name) is None:
+        if resource.type is ResourceType.BROKER:
+            if resource.name:
+                check_broker(resource, self.broker_id)
+        elif not resource.name:
+            message = f"A {resource.type.name} needs a name: there are no settings for all of them"
+            raise BrokerError(ErrorCode.INVALID_REQUEST, message)
+        elif resource.type is ResourceType.TOPIC and image.topic(resource.name) is None:
+            check_topic_name(resource.name)
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if resource.type is ResourceType.BROKER and resource.name:
-            check_broker(resource, self.broker_id)
 
     def _check_settings(self, resource: ConfigResource, settings: Mapping[str, str]) -> None:
+        """What a broker takes over it checks itself, and Kafka's says INVALID_REQUEST."""
         try:
             if resource.type is ResourceType.TOPIC:
-                LogConfig.from_settings(settings, self.config)
+                LogConfig.from_settings(settings, self.config.topic_defaults())
             elif resource.type is ResourceType.BROKER:
                 self.config.check_dynamic(settings, per_broker=bool(resource.name))
+            elif resource.type is ResourceType.GROUP:
+                check_group_settings(settings, self.config.get)
             else:
-                for name, value in settings.items():
-                    _row(resource, name).parse(value)
+                check_client_metrics(settings)
         except ConfigError as error:
-            raise BrokerError(ErrorCode.INVALID_CONFIG, str(error)) from error
+            of_request = resource.type is ResourceType.BROKER or isinstance(
+                error, IllegalSubscription
+            )
+            code = ErrorCode.INVALID_REQUEST if of_request else ErrorCode.INVALID_CONFIG
+            raise BrokerError(code, str(error)) from error
 
-    def _outcome(
-        self, resource: ConfigResource, before: Mapping[str, str], step: ConfigAlteration
-    ) -> str | None:
-        """The setting's text after the step; None when it goes back to its default."""
-        row = _row(resource, step.name)
-        if step.operation == AlterOperation.DELETE:
-            return None
+
+def check_steps(steps: Sequence[ConfigAlteration]) -> None:
+    """Refuses steps that are none, whatever the resource is.
+
+    Raises:
+        BrokerError: INVALID_REQUEST.
+    """
+    _check_once([step.name for step in steps])
+    for step in steps:
         if step.operation not in list(AlterOperation):
             message = f"Unknown operation type {step.operation}"
             raise BrokerError(ErrorCode.INVALID_REQUEST, message)
-        if step.value is None:
+        if step.value is None and step.operation != AlterOperation.DELETE:
             raise _null_value(step.name)
-        if step.operation == AlterOperation.SET:
-            return step.value
-        return self._edited_list(resource, before, row, step.operation, step.value)
-
-    def _edited_list(
-        self,
-        resource: ConfigResource,
-        before: Mapping[str, str],
-        row: Setting,
-        operation: int,
-        value: str,
-    ) -> str:
-        if row.type is not SettingType.LIST:
-            message = (
-                f"Can't {AlterOperation(operation).name} to key {row.name} because its type "
-                "is not LIST."
-            )
-            raise BrokerError(ErrorCode.INVALID_CONFIG, message)
-        current = before.get(row.name)
-        elements = _split(self._default(resource, row) if current is None else current)
-        named = _split(value)
-        if operation == AlterOperation.APPEND:
-            return ",".join(elements + [each for each in named if each not in elements])
-        return ",".join(each for each in elements if each not in named)
-
-    def _default(self, resource: ConfigResource, row: Setting) -> str:
-        """What a list that the resource does not set itself begins from."""
-        if resource.type is ResourceType.TOPIC:
-            return row.render(self.config.topic_defaults()[row.name]) or ""
-        if resource.type is ResourceType.BROKER:
-            return row.render(self.config[row.name]) or ""
-        return row.render(row.default) or ""
 
 
-def _row(resource: ConfigResource, name: str) -> Setting:
-    row = _TABLES[resource.type].get(name)
-    if row is None:
-        kind = resource.type.name.lower()
-        raise BrokerError(ErrorCode.INVALID_CONFIG, f"Unknown {kind} config name: {name}")
-    return row
+def _check_once(names: Sequence[str]) -> None:
+    if len(set(names)) != len(names):
+        raise BrokerError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
 
 
-def _split(text: str) -> list[str]:
-    return [part for part in (part.strip() for part in text.split(",")) if part]
+def _outcome(
+    resource: ConfigResource, before: Mapping[str, str], step: ConfigAlteration
+) -> str | None:
+    """The setting's text after the step; None when it goes back to its default."""
+    if step.operation == AlterOperation.DELETE:
+        return None
+    assert step.value is not None, f"{step.name} is to become null"
+    if step.operation == AlterOperation.SET:
+        return step.value
+    row = _TABLES[resource.type].get(step.name)
+    # Kafka knows of lists of client metrics only where they are set whole.
+    is_whole = resource.type is ResourceType.CLIENT_METRICS
+    if row is None or row.type is not SettingType.LIST or is_whole:
+        operation = AlterOperation(step.operation).name
+        message = f"Can't {operation} to key {step.name} because its type is not LIST."
+        raise BrokerError(ErrorCode.INVALID_CONFIG, message)
+    return _edited_list(before.get(row.name), row, step.operation, step.value)
+
+
+def _edited_list(current: str | None, row: Setting, operation: int, value: str) -> str:
+    """A list that the resource does not set itself begins as the table's. An empty element is
+    one, as in Kafka, and then refused like any other that is not legal."""
+    text = row.render(row.default) if current is None else current
+    elements = [each for each in (text or "").split(",") if each]
+    named = value.rstrip(",").split(",")
+    if operation == AlterOperation.APPEND:
+        return ",".join(elements + [each for each in named if each not in elements])
+    return ",".join(each for each in elements if each not in named)
 
 
 def _null_value(name: str) -> BrokerError:

@@ -1,10 +1,16 @@
-"""Describes settings: the value in force, every place that has one, and what it means."""
+"""Describes settings: the value in force, every place that has one, and what it means.
+
+As Kafka does: a broker's setting that no table knows is shown as one that nobody may see or
+change, and what is no setting of Kafka's own is shown only where somebody has set it.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from odradek.config import (
     BROKER_SETTINGS,
+    CLIENT_METRICS_SETTINGS,
     GROUP_SETTINGS,
     TOPIC_SETTINGS,
     BrokerConfig,
@@ -12,10 +18,14 @@ from odradek.config import (
     DynamicMode,
     Layered,
     Setting,
+    SettingType,
     Value,
 )
 from odradek.config.group import GROUP_SYNONYMS
+from odradek.config.layers import base_name
+from odradek.controller.broker_loggers import logger_entries
 from odradek.controller.results import ConfigEntry, ConfigSynonym
+from odradek.controller.topic_names import check_topic_name
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.image import ConfigResource, MetadataImage, ResourceType
 
@@ -41,6 +51,7 @@ class ConfigDescriber:
         wanted = None if names is None else set(names)
         match resource.type:
             case ResourceType.TOPIC:
+                check_topic_name(resource.name)
                 if image.topic(resource.name) is None:
                     raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 return self.topic_entries(image.config(resource), wanted)
@@ -49,8 +60,15 @@ class ConfigDescriber:
             case ResourceType.BROKER:
                 check_broker(resource, self._broker_id)
                 return _broker_entries(self._config, wanted)
+            case ResourceType.BROKER_LOGGER:
+                check_broker(resource, self._broker_id)
+                return logger_entries(wanted)
+            case ResourceType.GROUP | ResourceType.CLIENT_METRICS if not resource.name:
+                raise BrokerError(ErrorCode.INVALID_REQUEST, "The name must not be empty")
             case ResourceType.GROUP:
                 return _group_entries(self._config, image.config(resource), wanted)
+            case ResourceType.CLIENT_METRICS:
+                return _client_metrics_entries(image.config(resource), wanted)
             case _:
                 message = f"Unsupported resource type: {resource.type.name}"
                 raise BrokerError(ErrorCode.INVALID_REQUEST, message)
@@ -70,12 +88,13 @@ class ConfigDescriber:
         return [
             _overridden(entry, overrides[entry.name]) if entry.name in overrides else entry
             for entry in self._topic_defaults
-            if wanted is None or entry.name in wanted
+            if (wanted is None or entry.name in wanted)
+            and (entry.name in overrides or not TOPIC_SETTINGS[entry.name].is_hidden)
         ]
 
     def _inherited(self, row: Setting) -> ConfigEntry:
         """The layer that decides may be in hours; the value is what the topic is run with."""
-        entry = _entry(row, self._config.topic_layers(row.name) or _table_default(row), False)
+        entry = _entry(row, self._config.topic_layers(row.name), False)
         return entry._replace(value=row.render(self._config.topic_defaults()[row.name]))
 
 
@@ -85,44 +104,78 @@ def check_broker(resource: ConfigResource, broker_id: int) -> None:
     Raises:
         BrokerError: INVALID_REQUEST.
     """
-    if resource.name != str(broker_id):
-        message = (
-            f"Unexpected broker id, expected {broker_id} or empty string, "
-            f"but received {resource.name}"
-        )
+    try:
+        named = int(resource.name)
+    except ValueError:
+        message = f"Broker id must be an integer, but it is: {resource.name}"
+        raise BrokerError(ErrorCode.INVALID_REQUEST, message) from None
+    if named != broker_id:
+        message = f"Unexpected broker id, expected {broker_id}, but received {resource.name}"
         raise BrokerError(ErrorCode.INVALID_REQUEST, message)
 
 
 def _overridden(entry: ConfigEntry, text: str) -> ConfigEntry:
     source = ConfigSource.DYNAMIC_TOPIC_CONFIG
-    own = ConfigSynonym(entry.name, text, source)
-    return entry._replace(value=text, source=source, synonyms=(own, *entry.synonyms))
+    row = TOPIC_SETTINGS[entry.name]
+    value = row.render(row.parse(text))
+    own = ConfigSynonym(entry.name, value, source)
+    return entry._replace(value=value, source=source, synonyms=(own, *entry.synonyms))
 
 
 def _broker_entries(config: BrokerConfig, wanted: set[str] | None) -> list[ConfigEntry]:
-    entries = _entries(
-        BROKER_SETTINGS,
-        wanted,
-        lambda row: config.layers(row.name),
-        read_only=lambda row: row.dynamic is DynamicMode.READ_ONLY,
-    )
+    named = config.set_names()
+    rows = {
+        name: row for name, row in BROKER_SETTINGS.items() if name in named or not row.is_hidden
+    }
+    rows.update((name, _row_of(name)) for name in named if name not in BROKER_SETTINGS)
+    entries = _entries(rows, wanted, lambda row: config.layers(row.name), read_only=_is_read_only)
     return [_own_value(config, entry) for entry in entries]
+
+
+def _row_of(name: str) -> Setting:
+    """The row of a name that is none of ours: of one listener, by its base, or unknown."""
+    base = BROKER_SETTINGS.get(base_name(name) or "")
+    if base is None:
+        return Setting(name, SettingType.UNKNOWN, None, "")
+    return replace(base, name=name, default=None, text="", dynamic=DynamicMode.READ_ONLY)
+
+
+def _is_read_only(row: Setting) -> bool:
+    return row.dynamic is DynamicMode.READ_ONLY
 
 
 def _own_value(config: BrokerConfig, entry: ConfigEntry) -> ConfigEntry:
     """A coarser synonym (hours for ms) is listed, but its number is not this setting's."""
-    if entry.is_sensitive:
+    if entry.is_sensitive or entry.name not in BROKER_SETTINGS:
         return entry
     return entry._replace(value=BROKER_SETTINGS[entry.name].render(config[entry.name]))
 
 
 def _all_brokers_entries(settings: Mapping[str, str], wanted: set[str] | None) -> list[ConfigEntry]:
-    rows = {name: row for name, row in BROKER_SETTINGS.items() if name in settings}
+    rows = {name: BROKER_SETTINGS.get(name) or _row_of(name) for name in settings}
 
     def layers(row: Setting) -> list[Layered]:
         return _layer(row.name, settings, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
 
-    return _entries(rows, wanted, layers, read_only=lambda _: False)
+    return _entries(rows, wanted, layers, read_only=_is_read_only)
+
+
+def _client_metrics_entries(
+    settings: Mapping[str, str], wanted: set[str] | None
+) -> list[ConfigEntry]:
+    source = ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG
+
+    def layers(row: Setting) -> list[Layered]:
+        return _layer(row.name, settings, source)
+
+    entries = _entries(CLIENT_METRICS_SETTINGS, wanted, layers, read_only=lambda _: False)
+    return [entry if entry.synonyms else _with_default(entry) for entry in entries]
+
+
+def _with_default(entry: ConfigEntry) -> ConfigEntry:
+    """Of client metrics the default is shown, but as no place that has a value."""
+    row = CLIENT_METRICS_SETTINGS[entry.name]
+    return entry._replace(value=row.render(row.default))
 
 
 def _group_entries(
@@ -167,7 +220,7 @@ def _entry(row: Setting, layers: list[Layered], is_read_only: bool) -> ConfigEnt
         is_read_only=is_read_only,
         is_sensitive=hidden,
         synonyms=synonyms,
-        documentation=row.text,
+        documentation=None if row.is_hidden else row.text or None,
     )
 
 

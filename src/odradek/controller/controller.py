@@ -7,6 +7,7 @@ exactly once, with results in the order of the request.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final, TypeAlias
 
 from odradek.config import BrokerConfig
@@ -24,8 +25,10 @@ from odradek.controller.answers import (
     resource_result,
     was_needed,
 )
-from odradek.controller.config_changes import ConfigPlanner
-from odradek.controller.config_entries import ConfigDescriber
+from odradek.controller.broker_loggers import alter_loggers
+from odradek.controller.change_queue import ChangeQueue, Release
+from odradek.controller.config_changes import ConfigPlanner, check_steps
+from odradek.controller.config_entries import ConfigDescriber, check_broker
 from odradek.controller.delayed_operations import (
     DelayedCreateTopics,
     DelayedElectLeader,
@@ -57,6 +60,7 @@ from odradek.metadata.image import (
     MetadataDelta,
     MetadataImage,
     PartitionImage,
+    ResourceType,
     TopicImage,
 )
 from odradek.metadata.store import (
@@ -70,6 +74,7 @@ from odradek.metadata.store import (
 from odradek.model import TopicPartition
 from odradek.purgatory import DelayedOperationPurgatory
 
+ConfigChange: TypeAlias = dict[str, str | None]
 CreateTopicPolicy: TypeAlias = Callable[[CreatableTopic], None]
 """May refuse a topic by raising BrokerError(POLICY_VIOLATION)."""
 
@@ -99,6 +104,7 @@ class Controller:
         self._topics: Final = TopicPlanner(config, random_below)
         self._configs: Final = ConfigPlanner(config, broker_id)
         self._create_topic_policy: Final = create_topic_policy
+        self._changes: Final = ChangeQueue()
         self._collisions: dict[str, str] = {}
         store.subscribe(ListenerStage.SETTINGS, DynamicBrokerConfig(config, broker_id).apply_delta)
         LeaderElection(store, broker_id, self._may_elect_unclean)
@@ -114,11 +120,26 @@ class Controller:
         validate_only: bool = False,
     ) -> None:
         """Creates topics, and answers when their partitions have leaders or time is over."""
-        plans = self._plan_topics(topics)
+
+        def begin(release: Release) -> None:
+            plans = self._plan_topics(topics)
+            if validate_only or not any(isinstance(plan, NewTopic) for plan in plans):
+                on_done([self._planned(*pair) for pair in zip(topics, plans, strict=True)])
+                release()
+            else:
+                self._create_planned(topics, plans, timeout_ms, on_done, release)
+
+        self._changes.submit(begin)
+
+    def _create_planned(
+        self,
+        topics: Sequence[CreatableTopic],
+        plans: Sequence[NewTopic | BrokerError],
+        timeout_ms: int,
+        on_done: Callable[[list[CreateTopicResult]], None],
+        release: Release,
+    ) -> None:
         accepted = [plan for plan in plans if isinstance(plan, NewTopic)]
-        if validate_only or not accepted:
-            on_done([self._planned(wish, plan) for wish, plan in zip(topics, plans, strict=True)])
-            return
 
         def on_created(outcome: list[TopicImage | BrokerError] | BrokerError) -> None:
             outcomes = iter(one_each(outcome, len(accepted)))
@@ -126,7 +147,10 @@ class Controller:
                 self._created(wish, plan, next(outcomes) if isinstance(plan, NewTopic) else plan)
                 for wish, plan in zip(topics, plans, strict=True)
             ]
-            self._await_leaders(results, timeout_ms, on_done)
+            try:
+                self._await_leaders(results, timeout_ms, on_done)
+            finally:
+                release()
 
         self._store.create_topics(accepted, on_created)
 
@@ -204,19 +228,23 @@ class Controller:
 
     def alter_configs(
         self,
-        resources: Sequence[tuple[ConfigResource, Mapping[str, str | None]]],
+        resources: Sequence[tuple[ConfigResource, Sequence[tuple[str, str | None]]]],
         on_done: Callable[[list[ResourceResult]], None],
         *,
         validate_only: bool = False,
     ) -> None:
         """Replaces all settings of resources; what is left out goes back to its default."""
-        image = self._cache.image
-        plans = plan_each(
-            resources,
-            lambda item: self._configs.plan_replacement(image, *item),
-            lambda item: item[0],
-        )
-        self._store_configs([item[0] for item in resources], plans, on_done, validate_only)
+        named = [resource for resource, _ in resources]
+
+        def plan() -> list[ConfigChange | BrokerError]:
+            image = self._cache.image
+            return plan_each(
+                resources,
+                lambda item: self._configs.plan_replacement(image, *item),
+                lambda item: item[0],
+            )
+
+        self._changes.submit(partial(self._store_configs, named, plan, on_done, validate_only))
 
     def incremental_alter_configs(
         self,
@@ -226,13 +254,33 @@ class Controller:
         validate_only: bool = False,
     ) -> None:
         """Sets, deletes, and edits the lists of single settings."""
-        image = self._cache.image
-        plans = plan_each(
-            resources,
-            lambda item: self._configs.plan_alterations(image, *item),
-            lambda item: item[0],
-        )
-        self._store_configs([item[0] for item in resources], plans, on_done, validate_only)
+        named = [resource for resource, _ in resources]
+
+        def plan() -> list[ConfigChange | BrokerError]:
+            image = self._cache.image
+            return plan_each(
+                resources,
+                lambda item: self._plan_alterations(image, *item, validate_only=validate_only),
+                lambda item: item[0],
+            )
+
+        self._changes.submit(partial(self._store_configs, named, plan, on_done, validate_only))
+
+    def _plan_alterations(
+        self,
+        image: MetadataImage,
+        resource: ConfigResource,
+        steps: Sequence[ConfigAlteration],
+        *,
+        validate_only: bool,
+    ) -> ConfigChange:
+        """Levels of loggers are changed on the way: they live in the process, nowhere else."""
+        if resource.type is not ResourceType.BROKER_LOGGER:
+            return self._configs.plan_alterations(image, resource, steps)
+        check_steps(steps)
+        check_broker(resource, self._broker_id)
+        alter_loggers(steps, validate_only=validate_only)
+        return {}
 
     def elect_leaders(
         self,
@@ -272,7 +320,7 @@ class Controller:
             on_done(None)
 
     def _may_elect_unclean(self, image: MetadataImage, topic: str) -> bool:
-        config = LogConfig.from_settings(image.topic_config(topic), self._config)
+        config = LogConfig.from_settings(image.topic_config(topic), self._config.topic_defaults())
         return config.unclean_leader_election_enable
 
     def _plan_topics(self, topics: Sequence[CreatableTopic]) -> list[NewTopic | BrokerError]:
@@ -401,23 +449,27 @@ class Controller:
     def _store_configs(
         self,
         resources: Sequence[ConfigResource],
-        plans: Sequence[dict[str, str | None] | BrokerError],
+        plan: Callable[[], Sequence[ConfigChange | BrokerError]],
         on_done: Callable[[list[ResourceResult]], None],
         validate_only: bool,
+        release: Release,
     ) -> None:
+        plans = plan()
         changes = {
-            resource: plan
-            for resource, plan in zip(resources, plans, strict=True)
-            if not isinstance(plan, BrokerError)
+            resource: planned
+            for resource, planned in zip(resources, plans, strict=True)
+            if not isinstance(planned, BrokerError) and planned
         }
 
         def on_stored(outcome: BrokerError | None) -> None:
-            on_done(
-                [
-                    resource_result(resource, outcome if resource in changes else plan)
-                    for resource, plan in zip(resources, plans, strict=True)
-                ]
-            )
+            results = [
+                resource_result(resource, outcome if resource in changes else planned)
+                for resource, planned in zip(resources, plans, strict=True)
+            ]
+            try:
+                on_done(results)
+            finally:
+                release()
 
         if validate_only or not changes:
             on_stored(None)

@@ -36,7 +36,7 @@ class ConfigEntry(NamedTuple):
     is_read_only: bool
     is_sensitive: bool
     synonyms: tuple[ConfigSynonym, ...]
-    documentation: str
+    documentation: str | None
 
     @property
     def is_default(self) -> bool:

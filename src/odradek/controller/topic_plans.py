@@ -71,7 +71,7 @@ class TopicPlanner:
             settings[name] = value
         if settings:
             try:
-                LogConfig.from_settings(settings, self.config)
+                LogConfig.from_settings(settings, self.config.topic_defaults())
             except ConfigError as error:
                 raise BrokerError(ErrorCode.INVALID_CONFIG, str(error)) from error
         return settings

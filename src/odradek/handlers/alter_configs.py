@@ -14,7 +14,7 @@ def handle(context: HandlerContext, request: Request) -> None:
     """Answers when the settings are in force."""
     body = request.body()
     changes = [
-        (config_resource(resource), {config.name: config.value for config in resource.configs})
+        (config_resource(resource), [(config.name, config.value) for config in resource.configs])
         for resource in body.resources
     ]
     context.controller.alter_configs(

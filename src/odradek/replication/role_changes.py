@@ -139,7 +139,7 @@ class RoleChanges:
                 partition.log.update_config(config)
 
     def _log_config(self, image: MetadataImage, topic: str) -> LogConfig:
-        return LogConfig.from_settings(image.topic_config(topic), self._config)
+        return LogConfig.from_settings(image.topic_config(topic), self._config.topic_defaults())
 
 
 def _is_new(topic_partition: TopicPartition, previous: MetadataImage) -> bool:

@@ -12,11 +12,38 @@ from odradek.controller import Controller, CreatableTopic
 from odradek.controller.controller import CreateTopicPolicy
 from odradek.metadata import MetadataCache
 from odradek.metadata.embedded import EmbeddedMetadataStore, SharedMetadata
+from odradek.metadata.embedded.journal import StoredMetadata
 from odradek.model import EndPoint
 from odradek.purgatory import DelayedOperationPurgatory
 from odradek.timer import MockTimer
 
 ENDPOINTS = (EndPoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 9092),)
+
+
+class HeldBackground(InlineBackground):
+    """Does work at once, or, while it is held, when it is told to."""
+
+    def __init__(self) -> None:
+        self.held: list[Callable[[], None]] | None = None
+
+    def submit(self, work: Any, on_done: Any, on_error: Any) -> None:
+        if self.held is None:
+            super().submit(work, on_done, on_error)
+        else:
+            self.held.append(lambda: InlineBackground.submit(self, work, on_done, on_error))
+
+
+class NoJournal:
+    """Has every change written by the background, and keeps nothing."""
+
+    def read(self) -> StoredMetadata:
+        return StoredMetadata("cluster", 0, 0, (), {})
+
+    def write(self, statements: object) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
 
 
 class ControllerKit:
@@ -29,8 +56,9 @@ class ControllerKit:
     ) -> None:
         numbers = itertools.count(1)
         self.cache = MetadataCache()
+        self._background = HeldBackground()
         shared = SharedMetadata(
-            InlineBackground(), lambda size: next(numbers).to_bytes(size, "big")
+            self._background, lambda size: next(numbers).to_bytes(size, "big"), NoJournal()
         )
         self.store = EmbeddedMetadataStore(self.cache, shared)
         self.config = BrokerConfig(properties)
@@ -47,6 +75,13 @@ class ControllerKit:
         operation(*args, on_done=answers.append, **kwargs)
         assert len(answers) == 1, f"{len(answers)} answers"
         return answers[0]
+
+    def hold_commits(self) -> None:
+        self._background.held = []
+
+    def commit_all(self) -> None:
+        while self._background.held:
+            self._background.held.pop(0)()
 
     def create(self, *topics: CreatableTopic, **kwargs: Any) -> Any:
         return self.ask(self.controller.create_topics, topics, 1000, **kwargs)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from odradek.config import ConfigSource, SettingType
-from odradek.controller import AlterOperation, ConfigAlteration
+from odradek.controller import AlterOperation, ConfigAlteration, CreatableTopic
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata import ConfigResource, ResourceType
 
@@ -37,7 +37,7 @@ def _incremental(kit: Any, resource: ConfigResource, *steps: Any, **kwargs: Any)
 
 def test_a_topics_settings_name_their_sources(kit_with: Any) -> None:
     """Topic over this broker over all brokers over the file over the default."""
-    kit = kit_with({"log.retention.hours": "1"})
+    kit = kit_with({"log.retention.ms": "3600000", "log.retention.hours": "2"})
     kit.must_create("a")
     assert _entry(kit, TOPIC, "retention.ms").value == "3600000"
     assert _entry(kit, TOPIC, "retention.ms").source is ConfigSource.STATIC_BROKER_CONFIG
@@ -50,7 +50,8 @@ def test_a_topics_settings_name_their_sources(kit_with: Any) -> None:
         ("retention.ms", "10", "DYNAMIC_TOPIC_CONFIG"),
         ("log.retention.ms", "20", "DYNAMIC_BROKER_CONFIG"),
         ("log.retention.ms", "30", "DYNAMIC_DEFAULT_BROKER_CONFIG"),
-        ("log.retention.hours", "1", "STATIC_BROKER_CONFIG"),
+        ("log.retention.ms", "3600000", "STATIC_BROKER_CONFIG"),
+        ("log.retention.hours", "2", "STATIC_BROKER_CONFIG"),
         ("log.retention.hours", "168", "DEFAULT_CONFIG"),
     ]
     _incremental(kit, TOPIC, ("retention.ms", DELETE, None))
@@ -94,7 +95,7 @@ def test_describing_what_is_not_there(kit: Any) -> None:
 def test_alter_configs_replaces_everything(kit: Any) -> None:
     """What is left out goes back to its default: the old API's trap, kept as it is."""
     kit.must_create("a", retention_ms="5")
-    change = [(TOPIC, {"segment.bytes": "1024"})]
+    change = [(TOPIC, [("segment.bytes", "1024")])]
     kit.ask(kit.controller.alter_configs, change, validate_only=True)
     assert kit.cache.image.topic_config("a") == {"retention.ms": "5"}
     (result,) = kit.ask(kit.controller.alter_configs, change)
@@ -116,7 +117,7 @@ def test_lists_are_edited_from_what_is_in_force(kit: Any) -> None:
     [
         (TOPIC, [("retention.ms", SET, "x")], ErrorCode.INVALID_CONFIG),
         (TOPIC, [("no.such", SET, "1")], ErrorCode.INVALID_CONFIG),
-        (TOPIC, [("no.such", DELETE, None)], ErrorCode.INVALID_CONFIG),
+        (TOPIC, [("no.such", APPEND, "1")], ErrorCode.INVALID_CONFIG),
         (TOPIC, [("retention.ms", SET, None)], ErrorCode.INVALID_REQUEST),
         (TOPIC, [("retention.ms", APPEND, "1")], ErrorCode.INVALID_CONFIG),
         (TOPIC, [("retention.ms", 9, "1")], ErrorCode.INVALID_REQUEST),
@@ -127,8 +128,8 @@ def test_lists_are_edited_from_what_is_in_force(kit: Any) -> None:
             [("retention.ms", SET, "1")],
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ),
-        (BROKER, [("num.partitions", SET, "3")], ErrorCode.INVALID_CONFIG),
-        (ALL_BROKERS, [("listeners", SET, "PLAINTEXT://:1")], ErrorCode.INVALID_CONFIG),
+        (BROKER, [("num.partitions", SET, "3")], ErrorCode.INVALID_REQUEST),
+        (ALL_BROKERS, [("listeners", SET, "PLAINTEXT://:1")], ErrorCode.INVALID_REQUEST),
         (
             ConfigResource(ResourceType.BROKER, "2"),
             [("max.connections", SET, "1")],
@@ -163,3 +164,49 @@ def test_a_resource_named_twice_is_refused(kit: Any) -> None:
     change = [(TOPIC, {"retention.ms": "1"}), (TOPIC, {"retention.ms": "2"})]
     results = kit.ask(kit.controller.alter_configs, change)
     assert {result.error_code for result in results} == {ErrorCode.INVALID_REQUEST}
+
+
+def test_a_name_that_nobody_knows_is_kept_and_shown_to_nobody(kit: Any) -> None:
+    """A plug-in's setting may be a secret: it is taken, and described without its value."""
+    assert not _incremental(kit, BROKER, ("no.such", SET, "hunter2"))
+    entry = _entry(kit, BROKER, "no.such")
+    assert (entry.value, entry.is_sensitive, entry.is_read_only) == (None, True, True)
+    assert entry.source is ConfigSource.DYNAMIC_BROKER_CONFIG
+
+
+@pytest.fixture
+def slow_kit(kit_with: Any) -> Any:
+    """A controller whose store has written a change only when it is told so."""
+    kit = kit_with()
+    kit.must_create("a")
+    kit.hold_commits()
+    return kit
+
+
+def test_two_changes_at_once_are_both_made(slow_kit: Any) -> None:
+    """The second is planned on what the first has left; else it would undo it."""
+    answers: list[Any] = []
+    for value in ("0:1", "1:1"):
+        step = ConfigAlteration("leader.replication.throttled.replicas", APPEND, value)
+        slow_kit.controller.incremental_alter_configs([(TOPIC, [step])], answers.append)
+    slow_kit.commit_all()
+    assert [result.error_code for (result,) in answers] == [ErrorCode.NONE] * 2
+    settings = slow_kit.cache.image.topic_config("a")
+    assert settings == {"leader.replication.throttled.replicas": "0:1,1:1"}
+
+
+def test_two_topics_at_once_do_not_collide(slow_kit: Any) -> None:
+    """`b.c` and `b_c` would be one in metrics, also when both are asked for at once."""
+    answers: list[Any] = []
+    for name in ("b.c", "b_c"):
+        slow_kit.controller.create_topics([CreatableTopic(name, 1, 1)], 1000, answers.append)
+    slow_kit.commit_all()
+    codes = [result.error_code for (result,) in answers]
+    assert codes == [ErrorCode.NONE, ErrorCode.INVALID_TOPIC_EXCEPTION]
+
+
+def test_a_change_that_raises_holds_up_no_other(kit: Any) -> None:
+    """Else one mistake in a plan would be the end of all administration."""
+    with pytest.raises(AttributeError):
+        kit.controller.incremental_alter_configs([(TOPIC, [None])], lambda _: None)
+    kit.must_create("a")

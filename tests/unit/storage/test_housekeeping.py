@@ -195,7 +195,7 @@ def test_high_watermarks_are_written_down_while_the_broker_runs(world, batches):
 def test_the_brokers_flush_interval_is_the_topics_default(world, batches):
     """A broker's setting would do nothing."""
     manager = world.start(properties={"log.flush.scheduler.interval.ms": "2000"})
-    config = LogConfig.from_settings({}, manager._config)
+    config = LogConfig.from_settings({}, manager._config.topic_defaults())
     log = manager.get_or_create(world.orders, UUID(int=7), config)
     log.append_as_leader([batches(b"a")], 0)
     world.advance(1999)

@@ -52,7 +52,7 @@ def test_a_compacted_log_rolls_within_its_lag():
 )
 def test_the_brokers_settings_are_the_topics_defaults(properties, expected):
     """`log.roll.*` would do nothing."""
-    config = LogConfig.from_settings({}, BrokerConfig(properties))
+    config = LogConfig.from_settings({}, BrokerConfig(properties).topic_defaults())
     assert segment_ms(TopicPartition("orders", 0), config) == expected
 
 
@@ -60,10 +60,11 @@ def test_the_brokers_jitter_is_the_topics_default():
     """`log.roll.jitter.*` would do nothing, or the broker's win over the topic's."""
     broker = BrokerConfig({"log.roll.jitter.hours": "3"})
     tp = TopicPartition("orders", 0)
-    assert LogConfig.from_settings({}, broker).segment_jitter_ms == 3 * HOUR_MS
+    assert LogConfig.from_settings({}, broker.topic_defaults()).segment_jitter_ms == 3 * HOUR_MS
     times = {
-        segment_ms(tp._replace(partition=n), LogConfig.from_settings({}, broker)) for n in range(9)
+        segment_ms(tp._replace(partition=n), LogConfig.from_settings({}, broker.topic_defaults()))
+        for n in range(9)
     }
     assert len(times) == 9
-    own = LogConfig.from_settings({"segment.jitter.ms": "0"}, broker)
+    own = LogConfig.from_settings({"segment.jitter.ms": "0"}, broker.topic_defaults())
     assert segment_ms(tp, own) == 168 * HOUR_MS

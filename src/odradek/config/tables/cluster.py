@@ -26,7 +26,7 @@ CLUSTER_SETTINGS: Final = [
         -1,
         "This broker's number, unique in the cluster; `node.id` when it is -1.",
     ),
-    Setting("node.id", INT, -1, "The newer name of `broker.id`.", at_least=-1),
+    Setting("node.id", INT, None, "The newer name of `broker.id`.", at_least=0),
     Setting(
         "broker.rack",
         STRING,
@@ -99,6 +99,7 @@ CLUSTER_SETTINGS: Final = [
         10,
         "How many of a broker's partitions may be led by others before leadership is "
         "moved, in per cent.",
+        is_hidden=True,
     ),
     Setting(
         "controlled.shutdown.enable",
@@ -107,13 +108,18 @@ CLUSTER_SETTINGS: Final = [
         "Whether a stopping broker hands its leaderships over first.",
     ),
     Setting(
-        "controlled.shutdown.max.retries", INT, 3, "How often a failed hand-over is tried again."
+        "controlled.shutdown.max.retries",
+        INT,
+        3,
+        "How often a failed hand-over is tried again.",
+        is_hidden=True,
     ),
     Setting(
         "controlled.shutdown.retry.backoff.ms",
         LONG,
         5_000,
         "How long to wait before a hand-over is tried again.",
+        is_hidden=True,
     ),
     Setting(
         "controller.socket.timeout.ms",
@@ -230,6 +236,7 @@ CLUSTER_SETTINGS: Final = [
         "How many bytes a second a leader sends to throttled replicas.",
         at_least=0,
         dynamic=CLUSTER_WIDE,
+        is_hidden=True,
     ),
     Setting(
         "follower.replication.throttled.rate",
@@ -238,6 +245,7 @@ CLUSTER_SETTINGS: Final = [
         "How many bytes a second a follower fetches for throttled replicas.",
         at_least=0,
         dynamic=CLUSTER_WIDE,
+        is_hidden=True,
     ),
     Setting(
         "replica.alter.log.dirs.io.max.bytes.per.second",
@@ -246,6 +254,7 @@ CLUSTER_SETTINGS: Final = [
         "How many bytes a second a move between directories copies.",
         at_least=0,
         dynamic=CLUSTER_WIDE,
+        is_hidden=True,
     ),
     Setting(
         "zookeeper.connect",
@@ -253,18 +262,21 @@ CLUSTER_SETTINGS: Final = [
         None,
         "The ZooKeeper ensemble of a cluster: `host:port`, separated by commas, with an "
         "optional chroot; the embedded store when unset.",
+        is_hidden=True,
     ),
     Setting(
         "zookeeper.session.timeout.ms",
         INT,
         18_000,
         "How long ZooKeeper takes a silent broker to live.",
+        is_hidden=True,
     ),
     Setting(
         "zookeeper.connection.timeout.ms",
         INT,
         None,
         "How long the first connection may take; the session's time-out when unset.",
+        is_hidden=True,
     ),
     Setting(
         "zookeeper.max.in.flight.requests",
@@ -272,12 +284,14 @@ CLUSTER_SETTINGS: Final = [
         10,
         "How many requests may be on their way to ZooKeeper.",
         at_least=1,
+        is_hidden=True,
     ),
     Setting(
         "zookeeper.set.acl",
         BOOLEAN,
         False,
         "Whether the broker's nodes in ZooKeeper are protected.",
+        is_hidden=True,
     ),
     Setting("controller.listener.names", LIST, (), _NO_RAFT),
     Setting("controller.quorum.voters", LIST, (), _NO_RAFT),
@@ -302,6 +316,7 @@ CLUSTER_SETTINGS: Final = [
         STRING,
         None,
         _INERT + "brokers of one version make a cluster.",
+        is_hidden=True,
     ),
     Setting(
         "config.providers",
@@ -315,5 +330,25 @@ CLUSTER_SETTINGS: Final = [
         BOOLEAN,
         False,
         "Whether old segments are tiered. Not available here: `true` is refused.",
+    ),
+    Setting(
+        "controller.quorum.auto.join.enable",
+        BOOLEAN,
+        False,
+        "Whether a controller joins its quorum by itself.",
+    ),
+    Setting(
+        "controller.quorum.fetch.max.bytes",
+        INT,
+        1_048_576,
+        "How much of the metadata's log one fetch of the quorum may carry.",
+        at_least=1,
+    ),
+    Setting(
+        "controller.quorum.fetch.snapshot.max.bytes",
+        INT,
+        1_048_576,
+        "How much of a snapshot of the metadata one fetch may carry.",
+        at_least=1,
     ),
 ]

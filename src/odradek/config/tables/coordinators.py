@@ -53,6 +53,13 @@ COORDINATOR_SETTINGS: Final = [
         at_least=1,
     ),
     Setting(
+        "group.coordinator.background.threads",
+        INT,
+        2,
+        "How many threads do the group coordinator's longer work, such as matching patterns.",
+        at_least=1,
+    ),
+    Setting(
         "group.coordinator.append.linger.ms",
         INT,
         -1,
@@ -153,183 +160,6 @@ COORDINATOR_SETTINGS: Final = [
         "Whether groups may change between the classic and the newer protocol.",
         choices=("disabled", "downgrade", "upgrade", "bidirectional"),
         ignore_case=True,
-    ),
-    Setting(
-        "group.share.session.timeout.ms",
-        INT,
-        45_000,
-        "The session time-out of share groups; without effect until share groups are served.",
-        at_least=1,
-    ),
-    Setting(
-        "group.share.min.session.timeout.ms",
-        INT,
-        45_000,
-        "The shortest session time-out that a share group may set; "
-        "without effect until share groups are served.",
-        at_least=1,
-    ),
-    Setting(
-        "group.share.max.session.timeout.ms",
-        INT,
-        60_000,
-        "The longest session time-out that a share group may set; "
-        "without effect until share groups are served.",
-        at_least=1,
-    ),
-    Setting(
-        "group.share.heartbeat.interval.ms",
-        INT,
-        5_000,
-        "The heartbeat interval of share groups; without effect until share groups are served.",
-        at_least=1,
-    ),
-    Setting(
-        "group.share.min.heartbeat.interval.ms",
-        INT,
-        5_000,
-        "The shortest heartbeat interval that a share group may set; "
-        "without effect until share groups are served.",
-        at_least=1,
-    ),
-    Setting(
-        "group.share.max.heartbeat.interval.ms",
-        INT,
-        15_000,
-        "The longest heartbeat interval that a share group may set; "
-        "without effect until share groups are served.",
-        at_least=1,
-    ),
-    Setting(
-        "group.share.max.size",
-        INT,
-        200,
-        "How many members a share group may have; without effect until share groups are served.",
-        at_least=1,
-        at_most=1_000,
-    ),
-    Setting(
-        "group.share.assignment.interval.ms",
-        INT,
-        1_000,
-        "How long a share group rests between two assignments; "
-        "without effect until share groups are served.",
-        at_least=0,
-        dynamic=CLUSTER_WIDE,
-    ),
-    Setting(
-        "group.share.delivery.count.limit",
-        INT,
-        5,
-        "How often a record is delivered to a share group at most; "
-        "without effect until share groups are served.",
-        at_least=2,
-        at_most=10,
-    ),
-    Setting(
-        "group.share.record.lock.duration.ms",
-        INT,
-        30_000,
-        "How long a record is locked for one member of a share group; "
-        "without effect until share groups are served.",
-        at_least=1_000,
-        at_most=3_600_000,
-    ),
-    Setting(
-        "group.share.partition.max.record.locks",
-        INT,
-        2_000,
-        "How many records of a partition may be locked at a time; "
-        "without effect until share groups are served.",
-        at_least=100,
-        at_most=10_000,
-    ),
-    Setting(
-        "group.streams.session.timeout.ms",
-        INT,
-        45_000,
-        "The session time-out of streams groups; without effect until streams groups are served.",
-        at_least=1,
-    ),
-    Setting(
-        "group.streams.min.session.timeout.ms",
-        INT,
-        45_000,
-        "The shortest session time-out that a streams group may set; "
-        "without effect until streams groups are served.",
-        at_least=1,
-    ),
-    Setting(
-        "group.streams.max.session.timeout.ms",
-        INT,
-        60_000,
-        "The longest session time-out that a streams group may set; "
-        "without effect until streams groups are served.",
-        at_least=1,
-    ),
-    Setting(
-        "group.streams.heartbeat.interval.ms",
-        INT,
-        5_000,
-        "The heartbeat interval of streams groups; without effect until streams groups are served.",
-        at_least=1,
-    ),
-    Setting(
-        "group.streams.min.heartbeat.interval.ms",
-        INT,
-        5_000,
-        "The shortest heartbeat interval that a streams group may set; "
-        "without effect until streams groups are served.",
-        at_least=1,
-    ),
-    Setting(
-        "group.streams.max.heartbeat.interval.ms",
-        INT,
-        15_000,
-        "The longest heartbeat interval that a streams group may set; "
-        "without effect until streams groups are served.",
-        at_least=1,
-    ),
-    Setting(
-        "group.streams.assignment.interval.ms",
-        INT,
-        1_000,
-        "How long a streams group rests between two assignments; "
-        "without effect until streams groups are served.",
-        at_least=0,
-        dynamic=CLUSTER_WIDE,
-    ),
-    Setting(
-        "group.streams.initial.rebalance.delay.ms",
-        INT,
-        3_000,
-        "How long the first rebalance of a streams group waits for more members; "
-        "without effect until streams groups are served.",
-        at_least=0,
-    ),
-    Setting(
-        "group.streams.num.standby.replicas",
-        INT,
-        0,
-        "How many standby tasks a streams group keeps per task; "
-        "without effect until streams groups are served.",
-        at_least=0,
-    ),
-    Setting(
-        "group.streams.max.standby.replicas",
-        INT,
-        2,
-        "The most standby tasks that a streams group may set; "
-        "without effect until streams groups are served.",
-        at_least=0,
-    ),
-    Setting(
-        "group.streams.max.size",
-        INT,
-        _INT_MAX,
-        "How many members a streams group may have; "
-        "without effect until streams groups are served.",
-        at_least=1,
     ),
     Setting(
         "offset.metadata.max.bytes",

@@ -209,6 +209,7 @@ LOG_SETTINGS: Final = [
         None,
         "The default of `message.format.version`.",
         pattern=r"[0-9]+(\.[0-9]+){1,3}(-IV[0-9]+)?",
+        is_hidden=True,
     ),
     Setting(
         "log.message.timestamp.type",

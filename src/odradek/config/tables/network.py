@@ -60,6 +60,7 @@ NETWORK_SETTINGS: Final = [
         STRING,
         None,
         "The listener for the controller's own requests, when it has one.",
+        is_hidden=True,
     ),
     Setting("early.start.listeners", LIST, None, _INERT + "all listeners open together."),
     Setting(
@@ -293,7 +294,9 @@ NETWORK_SETTINGS: Final = [
         _INERT + "metrics go to Prometheus.",
         at_least=1,
     ),
-    Setting("auto.include.jmx.reporter", BOOLEAN, True, _INERT + "there is no JMX."),
+    Setting(
+        "auto.include.jmx.reporter", BOOLEAN, True, _INERT + "there is no JMX.", is_hidden=True
+    ),
     Setting(
         "telemetry.max.bytes",
         INT,

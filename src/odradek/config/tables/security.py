@@ -25,12 +25,14 @@ SECURITY_SETTINGS: Final = [
         STRING,
         "",
         "Principals that may do everything: `User:name`, separated by semicolons.",
+        is_hidden=True,
     ),
     Setting(
         "allow.everyone.if.no.acl.found",
         BOOLEAN,
         False,
         "Whether a resource without ACLs is open to everybody.",
+        is_hidden=True,
     ),
     Setting(
         "principal.builder.class",
