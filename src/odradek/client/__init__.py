@@ -1,6 +1,6 @@
 """The wire as a client sees it: any Kafka broker, ours or another.
 
-`Producer` and `Admin` are for asyncio; `blocking` is for code that has no event loop
+`Producer`, `Consumer` and `Admin` are for asyncio; `blocking` is for code that has no event loop
 and wants none: Spark's workers, tools, scripts. Both are shells around one `core`, which decides
 what is sent, when to try again and what an answer means, and has no socket, thread, clock or
 dice of its own. Nothing here knows how a broker works inside.
@@ -10,11 +10,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from odradek.client.aio.admin import Admin
+    from odradek.client.aio.consumer import Consumer
     from odradek.client.aio.producer import Producer
 
-__all__ = ["Admin", "Producer"]
+__all__ = ["Admin", "Consumer", "Producer"]
 
-_HOMES = {"Admin": "odradek.client.aio.admin", "Producer": "odradek.client.aio.producer"}
+_HOMES = {
+    "Admin": "odradek.client.aio.admin",
+    "Consumer": "odradek.client.aio.consumer",
+    "Producer": "odradek.client.aio.producer",
+}
 
 
 def __getattr__(name: str) -> object:

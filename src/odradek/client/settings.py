@@ -151,6 +151,96 @@ PRODUCER_SETTINGS: Final = table(
     ]
 )
 
+CONSUMER_SETTINGS: Final = table(
+    [
+        *_COMMON,
+        _API_TIMEOUT,
+        Setting("group.id", _STRING, None, "The group that the consumer is a member of."),
+        Setting(
+            "group.instance.id",
+            _STRING,
+            None,
+            "Makes the member a static one: it may restart without a rebalance.",
+        ),
+        Setting(
+            "group.protocol",
+            _STRING,
+            "classic",
+            "Who assigns: a member (classic), or the coordinator (consumer).",
+            choices=("classic", "consumer"),
+            ignore_case=True,
+        ),
+        Setting(
+            "group.remote.assignor",
+            _STRING,
+            None,
+            "Which of the coordinator's assignors, with the consumer protocol.",
+        ),
+        Setting(
+            "partition.assignment.strategy",
+            _LIST,
+            ("range", "cooperative-sticky"),
+            "The assignors that this member knows, the best first.",
+            choices=("range", "roundrobin", "sticky", "cooperative-sticky"),
+        ),
+        Setting(
+            "session.timeout.ms",
+            _INT,
+            45_000,
+            "After how long without a heartbeat a member is out.",
+        ),
+        Setting("heartbeat.interval.ms", _INT, 3_000, "How often heartbeats are sent.", at_least=1),
+        Setting(
+            "max.poll.interval.ms",
+            _INT,
+            300_000,
+            "How long may pass between two reads before the member leaves its group.",
+            at_least=1,
+        ),
+        Setting("max.poll.records", _INT, 500, "How many records one read gives.", at_least=1),
+        Setting("enable.auto.commit", _BOOLEAN, True, "Commits what was read, on its own."),
+        Setting("auto.commit.interval.ms", _INT, 5_000, "How often it does so.", at_least=0),
+        Setting(
+            "auto.offset.reset",
+            _STRING,
+            "latest",
+            "Where to begin without a committed offset, or outside the log.",
+            pattern=r"(?i)latest|earliest|none|by_duration:P.+",
+        ),
+        Setting(
+            "isolation.level",
+            _STRING,
+            "read_uncommitted",
+            "Whether records of open and aborted transactions are read.",
+            choices=("read_uncommitted", "read_committed"),
+            ignore_case=True,
+        ),
+        Setting("fetch.min.bytes", _INT, 1, "What a broker waits for.", at_least=0),
+        Setting("fetch.max.bytes", _INT, 52_428_800, "The most that a broker answers.", at_least=0),
+        Setting("fetch.max.wait.ms", _INT, 500, "How long a broker waits.", at_least=0),
+        Setting(
+            "max.partition.fetch.bytes",
+            _INT,
+            1_048_576,
+            "The most that comes of a partition at once.",
+            at_least=0,
+        ),
+        Setting("check.crcs", _BOOLEAN, True, "Checks the checksums of batches."),
+        Setting(
+            "exclude.internal.topics",
+            _BOOLEAN,
+            True,
+            "Whether a pattern passes over internal topics.",
+        ),
+        Setting(
+            "allow.auto.create.topics",
+            _BOOLEAN,
+            True,
+            "Whether subscribing creates a topic, where the broker lets it.",
+        ),
+    ]
+)
+
 
 class ClientSettings:
     """The values of one client's settings; `number`, `text`, `flag`, `items` read them by name."""

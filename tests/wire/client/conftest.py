@@ -53,6 +53,17 @@ def modern_servers(request: pytest.FixtureRequest) -> str:
     return request.getfixturevalue(request.param)
 
 
+@pytest.fixture(
+    params=[
+        pytest.param("apache_kafka", marks=pytest.mark.slow),
+        pytest.param("apache_kafka_3", marks=pytest.mark.slow),
+    ]
+)
+def transactional_servers(request: pytest.FixtureRequest) -> str:
+    """Brokers that have transactions."""
+    return request.getfixturevalue(request.param)
+
+
 @pytest.fixture
 def run() -> Callable[[Coroutine[Any, Any, T]], T]:
     """Runs a coroutine to its end, which must come in time."""

@@ -280,17 +280,6 @@ def test_lost_answers_neither_double_nor_reorder(topic: str, run: Run, idempoten
 # --- transactions -------------------------------------------------------------------------------
 
 
-@pytest.fixture(
-    params=[
-        pytest.param("apache_kafka", marks=pytest.mark.slow),
-        pytest.param("apache_kafka_3", marks=pytest.mark.slow),
-    ]
-)
-def transactional_servers(request: pytest.FixtureRequest) -> str:
-    """Brokers that have transactions."""
-    return request.getfixturevalue(request.param)
-
-
 def told(records: list[Record]) -> list[str]:
     """The values of a log, and its markers."""
     kinds = {b"\0\0\0\0": "ABORT", b"\0\0\0\1": "COMMIT"}

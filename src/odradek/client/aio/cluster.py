@@ -7,6 +7,7 @@ error is raised.
 """
 
 import asyncio
+import itertools
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -39,6 +40,7 @@ Message = Any
 Encode = Callable[[int], Sequence[Buffer]]
 Decode = Callable[[memoryview, int, int], T]
 
+_NUMBERS: Final = itertools.count(1)
 GROUP: Final = 0
 TRANSACTION: Final = 1
 # Answers come in the order of the requests, so what may wait long at the broker gets a connection
@@ -52,7 +54,12 @@ class ClusterClient:
     """Asks brokers. Made on the loop it is used on; `close` it."""
 
     def __init__(
-        self, settings: ClientSettings, *, clock: Clock | None = None, dice: Dice | None = None
+        self,
+        settings: ClientSettings,
+        *,
+        kind: str = "adminclient",
+        clock: Clock | None = None,
+        dice: Dice | None = None,
     ) -> None:
         """Connects to nobody yet.
 
@@ -65,7 +72,8 @@ class ClusterClient:
         self.metadata = ClusterMetadata()
         self.metadata_updated_ms: int | None = None
         self._bootstrap = parse_bootstrap_servers(",".join(settings.items("bootstrap.servers")))
-        self._client_id = settings.text("client.id")
+        # As Kafka's own clients call themselves.
+        self._client_id = settings.text("client.id") or f"{kind}-{next(_NUMBERS)}"
         self.request_timeout_ms = settings.number("request.timeout.ms")
         self._backoff = ExponentialBackoff(
             settings.number("retry.backoff.ms"), settings.number("retry.backoff.max.ms"), self.dice

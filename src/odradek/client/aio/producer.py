@@ -110,7 +110,7 @@ class Producer:
         self._settings = ClientSettings(PRODUCER_SETTINGS, config, settings)
         _check_consistent(self._settings)
         self._dice = dice if dice is not None else random.Random()
-        self._cluster = ClusterClient(self._settings, clock=clock, dice=self._dice)
+        self._cluster = ClusterClient(self._settings, kind="producer", clock=clock, dice=self._dice)
         self._transactions = TransactionManager(self._cluster)
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer

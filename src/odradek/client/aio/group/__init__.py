@@ -1,0 +1,17 @@
+"""Membership of a consumer in its group, by either protocol.
+
+A membership keeps itself alive in the background (heartbeats), but takes partitions from the
+consumer and gives them to it only while the consumer reads: then all that was read before has been
+dealt with, and can be committed.
+"""
+
+from odradek.client.aio.group.classic import ClassicMembership
+from odradek.client.aio.group.membership import Membership, RebalanceListener
+from odradek.client.aio.group.modern import ConsumerProtocolMembership
+
+__all__ = [
+    "ClassicMembership",
+    "ConsumerProtocolMembership",
+    "Membership",
+    "RebalanceListener",
+]

@@ -1,0 +1,363 @@
+"""The classic protocol: members meet at the coordinator, and one of them shares out (KIP-429 too).
+
+A rebalance is a task of its own: JoinGroup, the leader's sharing out, SyncGroup. `poll` gives up
+partitions before it (all of them, unless the group is cooperative), waits for it, and takes what
+it brought. A heartbeat that says REBALANCE_IN_PROGRESS, or changed topics, make `poll` begin anew.
+"""
+
+import asyncio
+import logging
+from typing import Final
+
+from odradek.client.aio.cluster import GROUP_CHANNEL, Message
+from odradek.client.aio.group.membership import Membership, is_lost
+from odradek.client.apis import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
+from odradek.client.core.assignors import ASSIGNORS, Assignor
+from odradek.client.core.consumer_protocol import (
+    NO_GENERATION,
+    Assignment,
+    Subscription,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
+from odradek.client.core.group_metadata import GroupMetadata
+from odradek.client.core.member_state import MemberEvent, MemberState, moved
+from odradek.client.errors import FencedInstance, KafkaError, NetworkError, raise_for
+from odradek.errors import ErrorCode
+from odradek.model import TopicPartition
+
+_LOGGER: Final = logging.getLogger(__name__)
+_JOIN_SLACK_MS: Final = 5_000
+
+
+class ClassicMembership(Membership):
+    """A member of a classic group."""
+
+    def __init__(self, *arguments: object, **keywords: object) -> None:
+        super().__init__(*arguments, **keywords)  # type: ignore[arg-type]
+        settings = self._cluster.settings
+        names = settings.items("partition.assignment.strategy")
+        self._assignors: list[Assignor] = [ASSIGNORS[name] for name in names]
+        # All members must be cooperative for the group to be: as in Kafka's own consumer.
+        self._is_cooperative = all(each.is_cooperative for each in self._assignors)
+        self._session_timeout_ms = settings.number("session.timeout.ms")
+        self._heartbeat_interval_ms = settings.number("heartbeat.interval.ms")
+        self.state = MemberState.UNJOINED
+        self._member_id = ""
+        self._generation_id = NO_GENERATION
+        self._needs_rejoin = True
+        self._was_lost = False
+        self._error: KafkaError | None = None
+        self._rebalance: asyncio.Task[tuple[TopicPartition, ...]] | None = None
+        self._heartbeats: asyncio.Task[None] | None = None
+        self._joined_topics: frozenset[str] = frozenset()
+        self._led_counts: dict[str, int] | None = None
+
+    @property
+    def needs_poll(self) -> bool:
+        """See `Membership`."""
+        if self._rebalance is not None:
+            return self._rebalance.done()
+        return self._needs_rejoin or self._error is not None
+
+    @property
+    def metadata(self) -> GroupMetadata:
+        """See `Membership`."""
+        return GroupMetadata(self.group_id, self._generation_id, self._member_id, self.instance_id)
+
+    def subscription_changed(self) -> None:
+        """See `Membership`."""
+        self._needs_rejoin = True
+        self._wakes()
+
+    async def poll(self) -> None:
+        """See `Membership`."""
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        if self._rebalance is None and self._needs_rejoin:
+            await self._prepare()
+            self._needs_rejoin = False
+            self.state = moved(self.state, MemberEvent.JOIN_SENT)
+            # Reading goes on meanwhile, of what a cooperative member keeps.
+            self._rebalance = asyncio.create_task(self._join_until_it_works())
+            self._rebalance.add_done_callback(lambda _: self._wakes())
+        elif self._rebalance is not None and self._rebalance.done():
+            rebalance, self._rebalance = self._rebalance, None
+            try:
+                assigned = rebalance.result()
+            except KafkaError:
+                self.state = moved(self.state, MemberEvent.LOST)
+                self._needs_rejoin = True
+                raise
+            self.state = moved(self.state, MemberEvent.ASSIGNED)
+            await self._complete(assigned)
+
+    async def leave(self) -> None:
+        """See `Membership`."""
+        await self._end(self._rebalance)
+        await self._end(self._heartbeats)
+        self._rebalance = self._heartbeats = None
+        if self.state is MemberState.STABLE:
+            await self._revoke(sorted(self._positions.assigned))
+        await self._leave_group("the consumer is being closed")
+
+    async def _leave_group(self, reason: str) -> None:
+        if self._member_id and self.instance_id is None:
+            values = {
+                "group_id": self.group_id,
+                "member_id": self._member_id,
+                "members": [
+                    {"member_id": self._member_id, "group_instance_id": None, "reason": reason}
+                ],
+            }
+            try:
+                await self.ask_coordinator(LEAVE_GROUP, values)
+            except KafkaError as error:
+                _LOGGER.debug("leaving group %s failed: %s", self.group_id, error)
+        self._forget(keep_member_id=False)
+
+    async def _end(self, task: "asyncio.Task[object] | asyncio.Task[None] | None") -> None:
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    # --- a rebalance ------------------------------------------------------------------------
+
+    async def _prepare(self) -> None:
+        """Gives up what has to be given up before joining."""
+        if self._was_lost:
+            self._was_lost = False
+            await self._lose()
+        elif not self._is_cooperative:
+            await self._revoke(sorted(self._positions.assigned))
+        else:
+            topics = await self._topics()
+            await self._revoke(
+                [each for each in sorted(self._positions.assigned) if each.topic not in topics]
+            )
+
+    async def _complete(self, assigned: tuple[TopicPartition, ...]) -> None:
+        """Takes what a rebalance brought; a cooperative member gives up first, and joins again."""
+        owned = self._positions.assigned
+        gone = sorted(owned - set(assigned))
+        if gone:
+            await self._revoke(gone)
+            if self._is_cooperative:
+                self._needs_rejoin = True
+        await self._take(sorted(set(assigned) - owned))
+        if self._heartbeats is None:
+            self._heartbeats = asyncio.create_task(self._send_heartbeats())
+            self._heartbeats.add_done_callback(self._heartbeats_ended)
+
+    async def _join_until_it_works(self) -> tuple[TopicPartition, ...]:
+        failures = 0
+        while True:
+            try:
+                return await self._join()
+            except KafkaError as error:
+                _LOGGER.debug("joining group %s: %s", self.group_id, error)
+                if error.code == ErrorCode.MEMBER_ID_REQUIRED:
+                    continue
+                if is_lost(error):
+                    keep = error.code == ErrorCode.REBALANCE_IN_PROGRESS
+                    self._forget(keep_member_id=keep)
+                elif not error.retriable:
+                    raise
+                await self._wait(failures)
+                failures += 1
+
+    async def _join(self) -> tuple[TopicPartition, ...]:
+        topics = await self._topics()
+        owned = tuple(sorted(self._positions.assigned))
+        values = {
+            "group_id": self.group_id,
+            "session_timeout_ms": self._session_timeout_ms,
+            "rebalance_timeout_ms": self._max_poll_interval_ms,
+            "member_id": self._member_id,
+            "group_instance_id": self.instance_id,
+            "protocol_type": "consumer",
+            "protocols": [
+                {"name": each.name, "metadata": self._subscription(each, topics, owned)}
+                for each in self._assignors
+            ],
+        }
+        answer = await self.ask_coordinator(
+            JOIN_GROUP,
+            values,
+            channel=GROUP_CHANNEL,
+            timeout_ms=self._max_poll_interval_ms + _JOIN_SLACK_MS,
+        )
+        if answer.error_code and answer.member_id and not self._member_id:
+            self._member_id = answer.member_id  # KIP-394: the id to join with
+        raise_for(int(answer.error_code), f"group {self.group_id}")
+        self._member_id, self._generation_id = answer.member_id, answer.generation_id
+        self._joined_topics = topics
+        shared_out = []
+        self._led_counts = None
+        if answer.leader == self._member_id and not getattr(answer, "skip_assignment", False):
+            shared_out = await self._share_out(answer)
+        return await self._sync(answer, shared_out)
+
+    def _subscription(
+        self, assignor: Assignor, topics: frozenset[str], owned: tuple[TopicPartition, ...]
+    ) -> bytes:
+        return encode_subscription(
+            Subscription(
+                tuple(topics),
+                owned,
+                assignor.user_data(owned, self._generation_id),
+                self._generation_id,
+                self._cluster.settings.text("client.rack") or None,
+            )
+        )
+
+    async def _share_out(self, joined: Message) -> list[dict[str, object]]:
+        """The leader's part: who gets what."""
+        members: dict[str, Subscription] = {}
+        for each in joined.members:
+            told = decode_subscription(each.metadata)
+            members[each.member_id] = Subscription(
+                told.topics,
+                told.owned,
+                told.user_data,
+                told.generation_id,
+                told.rack_id,
+                getattr(each, "group_instance_id", None),
+            )
+        counts = await self._partition_counts(members)
+        assignments = ASSIGNORS[joined.protocol_name].assign(members, counts)
+        return [
+            {"member_id": member_id, "assignment": encode_assignment(Assignment(partitions))}
+            for member_id, partitions in assignments.items()
+        ]
+
+    async def _partition_counts(self, members: dict[str, Subscription]) -> dict[str, int]:
+        topics = sorted({topic for each in members.values() for topic in each.topics})
+        answer = await self._cluster.refresh(topics)
+        counts = {
+            name: len(topic.partition_metadata)
+            for name, topic in answer.topics.items()
+            if not topic.error_code
+        }
+        # The leader alone sees to it that new partitions find a reader.
+        self._led_counts = {topic: counts.get(topic, 0) for topic in topics}
+        return counts
+
+    async def _sync(
+        self, joined: Message, shared_out: list[dict[str, object]]
+    ) -> tuple[TopicPartition, ...]:
+        values = {
+            "group_id": self.group_id,
+            "generation_id": self._generation_id,
+            "member_id": self._member_id,
+            "group_instance_id": self.instance_id,
+            "protocol_type": "consumer",
+            "protocol_name": joined.protocol_name,
+            "assignments": shared_out,
+        }
+        answer = await self.ask_coordinator(
+            SYNC_GROUP,
+            values,
+            channel=GROUP_CHANNEL,
+            timeout_ms=self._max_poll_interval_ms + _JOIN_SLACK_MS,
+        )
+        raise_for(int(answer.error_code), f"group {self.group_id}")
+        return decode_assignment(answer.assignment).partitions
+
+    # --- heartbeats -------------------------------------------------------------------------
+
+    async def _send_heartbeats(self) -> None:
+        """One every `heartbeat.interval.ms`, until this member is thrown out."""
+        failed_ms = 0
+        while True:
+            await asyncio.sleep(self._heartbeat_interval_ms / 1000)
+            if self.reader_is_late:
+                _LOGGER.warning(
+                    "nobody has read for max.poll.interval.ms: leaving group %s", self.group_id
+                )
+                await self._leave_group("max.poll.interval.ms has passed between two reads")
+                self._lost()
+                return
+            if self.state is not MemberState.STABLE:
+                continue  # a member that joins is known to be alive
+            try:
+                await self._heartbeat()
+                failed_ms = 0
+            except KafkaError as error:
+                failed_ms += self._heartbeat_interval_ms
+                if error.code == ErrorCode.REBALANCE_IN_PROGRESS:
+                    self._needs_rejoin = True
+                    self._wakes()
+                elif is_lost(error):
+                    self._forget(keep_member_id=False)
+                    self._lost()
+                    return
+                elif not error.retriable:
+                    self._fail(error)
+                    return
+            await self._look_for_new_partitions()
+
+    async def _heartbeat(self) -> None:
+        values = {
+            "group_id": self.group_id,
+            "generation_id": self._generation_id,
+            "member_id": self._member_id,
+            "group_instance_id": self.instance_id,
+        }
+        timeout_ms = min(self._session_timeout_ms, self._cluster.request_timeout_ms)
+        answer = await self.ask_coordinator(
+            HEARTBEAT, values, channel=GROUP_CHANNEL, timeout_ms=timeout_ms
+        )
+        raise_for(int(answer.error_code), f"group {self.group_id}")
+
+    async def _look_for_new_partitions(self) -> None:
+        """A member whose pattern matches more, and the leader of grown topics, rejoin."""
+        if self.state is not MemberState.STABLE or not self._cluster.is_metadata_old:
+            return
+        try:
+            topics = await self._topics()
+            if self._led_counts is not None:
+                answer = await self._cluster.refresh(self._led_counts)
+                now = {
+                    name: len(topic.partition_metadata) if not topic.error_code else 0
+                    for name, topic in answer.topics.items()
+                }
+                if now != self._led_counts:
+                    self._needs_rejoin = True
+        except NetworkError:
+            return
+        if topics != self._joined_topics:
+            self._needs_rejoin = True
+        if self._needs_rejoin:
+            self._wakes()
+
+    def _heartbeats_ended(self, task: asyncio.Task[None]) -> None:
+        if self._heartbeats is task:
+            self._heartbeats = None
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            _LOGGER.error("heartbeats of group %s ended", self.group_id, exc_info=fault)
+            self._fail(KafkaError(f"the consumer failed: {fault!r}"))
+
+    # --- ends -------------------------------------------------------------------------------
+
+    def _lost(self) -> None:
+        self._was_lost = True
+        self._needs_rejoin = True
+        self._wakes()
+
+    def _forget(self, *, keep_member_id: bool) -> None:
+        self._generation_id = NO_GENERATION
+        if not keep_member_id:
+            self._member_id = ""
+        if self._rebalance is None:
+            self.state = moved(self.state, MemberEvent.LOST)
+
+    def _fail(self, error: KafkaError) -> None:
+        """This member cannot go on: the reader is told."""
+        if isinstance(error, FencedInstance):
+            self._member_id = ""
+        self._error = error
+        self._wakes()

@@ -1,0 +1,288 @@
+"""What both protocols share: the group's offsets, the listener, the time that a reader may take."""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Final, Protocol
+
+from odradek.client.aio.admin.base import by_topic
+from odradek.client.aio.cluster import GROUP, MAIN_CHANNEL, ClusterClient, Message
+from odradek.client.apis import OFFSET_COMMIT, OFFSET_FETCH, ClientApi
+from odradek.client.core.admin_types import CommittedOffset
+from odradek.client.core.group_metadata import GroupMetadata
+from odradek.client.core.positions import Positions
+from odradek.client.core.retries import ExponentialBackoff
+from odradek.client.errors import (
+    CommitFailed,
+    CoordinatorError,
+    GroupError,
+    KafkaError,
+    NetworkError,
+    raise_for,
+)
+from odradek.errors import ErrorCode
+from odradek.model import TopicPartition
+
+_LOGGER: Final = logging.getLogger(__name__)
+_LOST_MEMBER: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.FENCED_MEMBER_EPOCH,
+    }
+)
+Partitions = Collection[TopicPartition]
+
+
+class RebalanceListener(Protocol):
+    """Told when partitions come and go, while the consumer reads; may be plain or `async`."""
+
+    def on_partitions_assigned(self, partitions: Partitions) -> Awaitable[None] | None:
+        """These have come."""
+        ...
+
+    def on_partitions_revoked(self, partitions: Partitions) -> Awaitable[None] | None:
+        """These go; offsets can still be committed."""
+        ...
+
+    def on_partitions_lost(self, partitions: Partitions) -> Awaitable[None] | None:
+        """These are somebody else's already: nothing can be committed."""
+        ...
+
+
+class Membership:
+    """A member of a group. `wakes` is called when `poll` has something to do."""
+
+    def __init__(
+        self,
+        cluster: ClusterClient,
+        positions: Positions,
+        topics: Callable[[], Awaitable[frozenset[str]]],
+        listener: RebalanceListener | None,
+        before_revoking: Callable[[], Awaitable[None]],
+        wakes: Callable[[], None],
+    ) -> None:
+        settings = cluster.settings
+        self._cluster = cluster
+        self._positions = positions
+        self._topics = topics
+        self._listener = listener
+        self._before_revoking = before_revoking
+        self._wakes = wakes
+        self.has_joined = False
+        self.group_id = settings.text("group.id")
+        self.instance_id = settings.text("group.instance.id") or None
+        self._max_poll_interval_ms = settings.number("max.poll.interval.ms")
+        self._polled_ms = cluster.clock.monotonic_ms()
+        self._backoff = ExponentialBackoff(
+            settings.number("retry.backoff.ms"),
+            settings.number("retry.backoff.max.ms"),
+            cluster.dice,
+        )
+
+    # --- what a protocol fills in -----------------------------------------------------------
+
+    @property
+    def needs_poll(self) -> bool:
+        """Whether `poll` would do anything."""
+        raise NotImplementedError
+
+    async def poll(self) -> None:
+        """Joins, gives up and takes partitions. Cancelling it loses nothing.
+
+        Raises:
+            KafkaError: this member cannot be one.
+        """
+        raise NotImplementedError
+
+    async def leave(self) -> None:
+        """Leaves the group (a static member only goes silent), and ends the background."""
+        raise NotImplementedError
+
+    @property
+    def metadata(self) -> GroupMetadata:
+        """Who this member is at present."""
+        raise NotImplementedError
+
+    def subscription_changed(self) -> None:
+        """Other topics are to be read from now on."""
+        raise NotImplementedError
+
+    # --- offsets ----------------------------------------------------------------------------
+
+    async def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Commits as this member; retried while that may help.
+
+        Raises:
+            CommitFailed: the group went on without this member.
+            KafkaError: anything else.
+        """
+        if self.has_joined and self.metadata.generation_id < 0:
+            # Without a generation it would count as the commit of somebody outside of the group.
+            raise CommitFailed(
+                f"this consumer is not a member of group {self.group_id} at present",
+                ErrorCode.UNKNOWN_MEMBER_ID,
+            )
+        await self._cluster.retrying(lambda: self._commit_once(offsets))
+
+    async def _commit_once(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        identity = self.metadata
+        values = {
+            "group_id": self.group_id,
+            "generation_id_or_member_epoch": identity.generation_id,
+            "member_id": identity.member_id,
+            "group_instance_id": identity.instance_id,
+            "topics": _commits(offsets),
+        }
+        answer = await self.ask_coordinator(OFFSET_COMMIT, values)
+        for topic in answer.topics:
+            for each in topic.partitions:
+                code = int(each.error_code)
+                if code in _LOST_MEMBER:
+                    raise CommitFailed(
+                        f"group {self.group_id} went on without this member "
+                        f"({ErrorCode(code).name}): read again to rejoin",
+                        ErrorCode(code),
+                    )
+                raise_for(code, f"{topic.name}-{each.partition_index}")
+
+    async def committed(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """What the group has committed; nothing for partitions where it has not.
+
+        Raises:
+            KafkaError: it cannot be had.
+        """
+        return await self._cluster.retrying(lambda: self._committed_once(partitions))
+
+    async def _committed_once(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, CommittedOffset]:
+        topics = [
+            {"name": name, "partition_indexes": indexes}
+            for name, indexes in by_topic(partitions).items()
+        ]
+        group: dict[str, object] = {"group_id": self.group_id, "topics": topics}
+        values = {**group, "groups": [group], "require_stable": True}
+        answer = await self.ask_coordinator(OFFSET_FETCH, values)
+        found = answer.groups[0] if hasattr(answer, "groups") else answer
+        raise_for(int(getattr(found, "error_code", 0)))
+        committed = {}
+        for topic in found.topics:
+            for each in topic.partitions:
+                raise_for(int(each.error_code), f"{topic.name}-{each.partition_index}")
+                if each.committed_offset >= 0:
+                    committed[TopicPartition(topic.name, each.partition_index)] = CommittedOffset(
+                        each.committed_offset,
+                        each.metadata or "",
+                        getattr(each, "committed_leader_epoch", -1),
+                    )
+        return committed
+
+    # --- for the protocols ------------------------------------------------------------------
+
+    async def ask_coordinator(
+        self,
+        api: ClientApi,
+        values: Mapping[str, object],
+        *,
+        channel: str = MAIN_CHANNEL,
+        timeout_ms: int | None = None,
+    ) -> Message:
+        """Asks the group's coordinator; one that is not it any more is forgotten.
+
+        Raises:
+            KafkaError: no answer came.
+        """
+        node_id = await self._cluster.coordinator_id(self.group_id, GROUP)
+        try:
+            answer = await self._cluster.call(
+                node_id, api, values, channel=channel, timeout_ms=timeout_ms
+            )
+        except NetworkError:
+            self.forget_coordinator()
+            raise
+        code = int(getattr(answer, "error_code", 0))
+        if code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
+            self.forget_coordinator()
+            raise CoordinatorError(None, ErrorCode(code))
+        return answer
+
+    def forget_coordinator(self) -> None:
+        """It moved, or is gone."""
+        self._cluster.forget_coordinator(self.group_id, GROUP)
+
+    def polled(self) -> None:
+        """The reader is alive, and this member really one."""
+        self.has_joined = True
+        self._polled_ms = self._cluster.clock.monotonic_ms()
+
+    @property
+    def reader_is_late(self) -> bool:
+        """Whether nobody has read for `max.poll.interval.ms`."""
+        silent_ms = self._cluster.clock.monotonic_ms() - self._polled_ms
+        return silent_ms >= self._max_poll_interval_ms
+
+    async def _revoke(self, partitions: Partitions) -> None:
+        """Gives partitions up, committing first."""
+        if not partitions:
+            return
+        for partition in partitions:
+            state = self._positions.get(partition)
+            if state is not None:
+                state.is_revoking = True
+        await self._before_revoking()
+        await self._tell("on_partitions_revoked", partitions)
+        self._positions.assign(self._positions.assigned - set(partitions))
+
+    async def _lose(self) -> None:
+        """All partitions are somebody else's."""
+        lost = sorted(self._positions.assigned)
+        if lost:
+            name = "on_partitions_lost"
+            if not hasattr(self._listener, name):
+                name = "on_partitions_revoked"
+            await self._tell(name, lost)
+            self._positions.assign(())
+
+    async def _take(self, partitions: Partitions) -> None:
+        """Has partitions from now on, beside those that it has."""
+        self._positions.assign(sorted(self._positions.assigned | set(partitions)))
+        await self._tell("on_partitions_assigned", partitions)
+
+    async def _tell(self, name: str, partitions: Partitions) -> None:
+        callback = getattr(self._listener, name, None)
+        if callback is None:
+            return
+        result = callback(sorted(partitions))
+        if inspect.isawaitable(result):
+            await result
+
+    async def _wait(self, failures: int) -> None:
+        await asyncio.sleep(self._backoff.wait_ms(failures) / 1000)
+
+
+def _commits(offsets: Mapping[TopicPartition, CommittedOffset]) -> list[dict[str, object]]:
+    return [
+        {
+            "name": name,
+            "partitions": [
+                {
+                    "partition_index": index,
+                    "committed_offset": offsets[TopicPartition(name, index)].offset,
+                    "committed_leader_epoch": offsets[TopicPartition(name, index)].leader_epoch,
+                    "committed_metadata": offsets[TopicPartition(name, index)].metadata,
+                }
+                for index in indexes
+            ],
+        }
+        for name, indexes in by_topic(offsets).items()
+    ]
+
+
+def is_lost(error: KafkaError) -> bool:
+    """Whether the coordinator does not know the member any more, or not in this generation."""
+    return isinstance(error, GroupError) and error.code in _LOST_MEMBER

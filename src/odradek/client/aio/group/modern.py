@@ -1,0 +1,227 @@
+"""The consumer protocol (KIP-848): one request, and the coordinator shares out.
+
+Heartbeats carry what this member reads and has, their answers what it is to have. A partition that
+is to go is given up while the consumer reads, then told; one that is to come is taken once
+the answer names it, which it does when nobody has it any more. Epochs fence: 0 joins, -1 leaves,
+-2 is a static member that will be back.
+"""
+
+import asyncio
+import base64
+import logging
+import uuid
+from typing import Final
+from uuid import UUID
+
+from odradek.client.aio.cluster import GROUP_CHANNEL, Message
+from odradek.client.aio.group.membership import Membership
+from odradek.client.apis import CONSUMER_GROUP_HEARTBEAT
+from odradek.client.core.group_metadata import GroupMetadata
+from odradek.client.errors import KafkaError, raise_for
+from odradek.errors import ErrorCode
+from odradek.model import TopicPartition
+
+_LOGGER: Final = logging.getLogger(__name__)
+_JOIN_EPOCH: Final = 0
+_LEAVE_EPOCH: Final = -1
+_LEAVE_STATIC_EPOCH: Final = -2
+_FENCED: Final = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
+
+
+class ConsumerProtocolMembership(Membership):
+    """A member of a consumer group of the newer protocol."""
+
+    def __init__(self, *arguments: object, **keywords: object) -> None:
+        super().__init__(*arguments, **keywords)  # type: ignore[arg-type]
+        self._member_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        self._epoch = _JOIN_EPOCH
+        self._interval_ms = 0
+        self._target: frozenset[TopicPartition] | None = None
+        self._was_lost = False
+        self._error: KafkaError | None = None
+        self._must_tell = asyncio.Event()
+        self._told: tuple[object, ...] = ()
+        self._heartbeats: asyncio.Task[None] | None = None
+
+    @property
+    def needs_poll(self) -> bool:
+        """See `Membership`."""
+        return (
+            self._heartbeats is None
+            or self._error is not None
+            or self._was_lost
+            or (self._target is not None and self._target != self._positions.assigned)
+        )
+
+    @property
+    def metadata(self) -> GroupMetadata:
+        """See `Membership`."""
+        epoch = self._epoch if self._epoch > 0 else -1
+        return GroupMetadata(
+            self.group_id, epoch, self._member_id if epoch > 0 else "", self.instance_id
+        )
+
+    def subscription_changed(self) -> None:
+        """See `Membership`."""
+        self._must_tell.set()
+
+    async def poll(self) -> None:
+        """See `Membership`."""
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        if self._was_lost:
+            self._was_lost = False
+            await self._lose()
+        if self._heartbeats is None:
+            self._heartbeats = asyncio.create_task(self._send_heartbeats())
+            self._heartbeats.add_done_callback(self._heartbeats_ended)
+        target = self._target
+        if target is None:
+            return
+        owned = self._positions.assigned
+        if gone := sorted(owned - target):
+            await self._revoke(gone)
+        if come := sorted(target - owned):
+            await self._take(come)
+        if gone or come:
+            self._must_tell.set()
+
+    async def leave(self) -> None:
+        """See `Membership`."""
+        if self._heartbeats is not None:
+            self._heartbeats.cancel()
+            await asyncio.gather(self._heartbeats, return_exceptions=True)
+            self._heartbeats = None
+        if self._epoch > 0:
+            await self._revoke(sorted(self._positions.assigned))
+            await self._say_goodbye()
+
+    async def _say_goodbye(self) -> None:
+        is_static = self.instance_id is not None
+        try:
+            await self._ask({"member_epoch": _LEAVE_STATIC_EPOCH if is_static else _LEAVE_EPOCH})
+        except KafkaError as error:
+            _LOGGER.debug("leaving group %s failed: %s", self.group_id, error)
+        self._epoch, self._target, self._told = _JOIN_EPOCH, None, ()
+
+    # --- heartbeats -------------------------------------------------------------------------
+
+    async def _send_heartbeats(self) -> None:
+        failures = 0
+        while True:
+            if self.reader_is_late and self._epoch > 0:
+                _LOGGER.warning(
+                    "nobody has read for max.poll.interval.ms: leaving group %s", self.group_id
+                )
+                await self._say_goodbye()
+                self._lost()
+                return
+            try:
+                await self._heartbeat()
+                failures = 0
+            except KafkaError as error:
+                if error.code in _FENCED:
+                    self._epoch, self._target, self._told = _JOIN_EPOCH, None, ()
+                    self._lost()
+                elif not error.retriable:
+                    raise
+                self._told = ()
+                await self._wait(failures)
+                failures += 1
+                continue
+            await self._pause()
+
+    async def _pause(self) -> None:
+        """Until the next heartbeat is due, or there is something to tell."""
+        try:
+            async with asyncio.timeout(self._interval_ms / 1000):
+                await self._must_tell.wait()
+        except TimeoutError:
+            pass
+
+    async def _heartbeat(self) -> None:
+        self._must_tell.clear()
+        topics = tuple(sorted(await self._topics()))
+        owned = self._owned()
+        told: tuple[object, ...] = (topics, owned)
+        values: dict[str, object] = {"member_epoch": self._epoch}
+        # What has not changed since it was told is left out.
+        if told != self._told:
+            settings = self._cluster.settings
+            values |= {
+                "rack_id": settings.text("client.rack") or None,
+                "rebalance_timeout_ms": self._max_poll_interval_ms,
+                "subscribed_topic_names": topics,
+                "server_assignor": settings.text("group.remote.assignor") or None,
+                "topic_partitions": [
+                    {"topic_id": topic_id, "partitions": indexes} for topic_id, indexes in owned
+                ],
+            }
+        answer = await self._ask(values)
+        self._told = told
+        self._member_id = answer.member_id or self._member_id
+        self._epoch = answer.member_epoch
+        self._interval_ms = max(1, _milliseconds(answer))
+        if answer.assignment is not None:
+            self._target = await self._names(answer.assignment)
+        if self.needs_poll:
+            self._wakes()
+
+    async def _ask(self, values: dict[str, object]) -> Message:
+        defaults: dict[str, object] = {
+            "group_id": self.group_id,
+            "member_id": self._member_id,
+            "instance_id": self.instance_id,
+            "rebalance_timeout_ms": -1,
+            "topic_partitions": None,
+            "subscribed_topic_names": None,
+        }
+        answer = await self.ask_coordinator(
+            CONSUMER_GROUP_HEARTBEAT, defaults | values, channel=GROUP_CHANNEL
+        )
+        raise_for(int(answer.error_code), answer.error_message)
+        return answer
+
+    def _owned(self) -> tuple[tuple[UUID, tuple[int, ...]], ...]:
+        """What this member has, by topic id; a joining member has nothing."""
+        by_id: dict[UUID, list[int]] = {}
+        if self._epoch != _JOIN_EPOCH:
+            topics = self._cluster.metadata.topics
+            for name, index in sorted(self._positions.assigned):
+                topic_id = topics[name].topic_id if name in topics else None
+                if topic_id is not None:
+                    by_id.setdefault(topic_id, []).append(index)
+        return tuple((topic_id, tuple(indexes)) for topic_id, indexes in by_id.items())
+
+    async def _names(self, assignment: Message) -> frozenset[TopicPartition]:
+        """An assignment by the names of its topics; those that are gone are left out."""
+        wanted = {each.topic_id: each.partitions for each in assignment.topic_partitions}
+        if not wanted.keys() <= self._cluster.metadata.topics_by_id.keys():
+            await self._cluster.refresh(None)
+        known = self._cluster.metadata.topics_by_id
+        return frozenset(
+            TopicPartition(known[topic_id].name, index)
+            for topic_id, indexes in wanted.items()
+            if topic_id in known
+            for index in indexes
+        )
+
+    def _heartbeats_ended(self, task: asyncio.Task[None]) -> None:
+        if self._heartbeats is task:
+            self._heartbeats = None
+        if task.cancelled() or (fault := task.exception()) is None:
+            return
+        if not isinstance(fault, KafkaError):
+            _LOGGER.error("heartbeats of group %s ended", self.group_id, exc_info=fault)
+            fault = KafkaError(f"the consumer failed: {fault!r}")
+        self._error = fault
+        self._wakes()
+
+    def _lost(self) -> None:
+        self._was_lost = True
+        self._wakes()
+
+
+def _milliseconds(answer: Message) -> int:
+    return int(answer.heartbeat_interval.total_seconds() * 1000)

@@ -1,0 +1,453 @@
+"""The consumer against brokers. If these fail, records are missed, repeated or given twice."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+import odradek
+from odradek.client import Admin, Consumer, Producer
+from odradek.client.aio.consumer import Records
+from odradek.client.core.admin_types import CommittedOffset, NewTopic
+from odradek.client.core.fetched import BadRecord, ConsumerRecord
+from odradek.client.errors import (
+    CommitFailed,
+    NoOffsetForPartition,
+    OffsetOutOfRange,
+    UsageError,
+)
+from odradek.model import TopicPartition
+
+Run = Callable[[Any], Any]
+# Members of the newer protocol send a heartbeat every five seconds.
+SLOW = pytest.mark.slow
+ASSIGNORS = ["range", "roundrobin", "sticky", "cooperative-sticky"]
+
+
+async def fill(servers: str, topic: str, counts: Iterable[int], **settings: object) -> None:
+    """Makes a topic with so many records in each partition; values are their numbers."""
+    sizes = list(counts)
+    async with Admin(servers) as admin:
+        await admin.create_topics([NewTopic(topic, len(sizes), 1)])
+    async with Producer(servers, **settings) as producer:
+        for partition, size in enumerate(sizes):
+            for number in range(size):
+                await producer.send(
+                    topic, b"%d" % number, partition=partition, timestamp_ms=1_000_000 + number
+                )
+
+
+async def read(consumer: Consumer, count: int) -> list[ConsumerRecord]:
+    """So many records, however they come."""
+    found: list[ConsumerRecord] = []
+    while len(found) < count:
+        for records in (await consumer.getmany(timeout_ms=1000)).values():
+            found += records
+    assert len(found) == count
+    return found
+
+
+def test_assigned_partitions_are_read_from_where_one_says(
+    servers: str, topic: str, run: Run
+) -> None:
+    one, two = TopicPartition(topic, 0), TopicPartition(topic, 1)
+
+    async def scenario() -> None:
+        await fill(servers, topic, [700, 40], compression_type="zstd", batch_size=2000)
+        async with Consumer(servers, auto_offset_reset="earliest") as consumer:
+            consumer.assign([one, two])
+            records = await read(consumer, 740)
+            for partition, size in ((0, 700), (1, 40)):
+                mine = [each for each in records if each.partition == partition]
+                assert [each.value for each in mine] == [b"%d" % n for n in range(size)]
+                assert [each.offset for each in mine] == list(range(size))
+            assert await consumer.position(one) == 700
+            assert consumer.lag(one) == 0
+            consumer.seek(one, 690)
+            assert [each.offset for each in await read(consumer, 10)] == list(range(690, 700))
+            await consumer.seek_to_beginning(two)
+            consumer.pause(one)
+            assert len((await consumer.getmany(two, timeout_ms=5000, max_records=3))[two]) == 3
+            assert await consumer.position(two) == 3
+            await consumer.seek_to_end()
+            assert await consumer.position(two) == 40
+            assert await consumer.getmany(timeout_ms=0) == {}
+            assert await consumer.beginning_offsets([one, two]) == {one: 0, two: 0}
+            assert await consumer.end_offsets([one, two]) == {one: 700, two: 40}
+            times = await consumer.offsets_for_times({one: 1_000_007, two: 2_000_000})
+            assert times[one] is not None
+            assert times[one].offset == 7
+            assert times[two] is None
+
+    run(scenario())
+
+
+def test_columns_hold_the_same_records(servers: str, topic: str, run: Run) -> None:
+    one = TopicPartition(topic, 0)
+
+    async def scenario() -> None:
+        await fill(servers, topic, [50], batch_size=300)
+        async with Consumer(servers, auto_offset_reset="earliest") as consumer:
+            consumer.assign([one])
+            consumer.seek(one, 7)
+            rows, data = 0, b""
+            while rows < 43:
+                columns = (await consumer.getcolumns(timeout_ms=5000))[one]
+                assert columns.value is not None
+                rows += columns.row_count
+                data += columns.value.data
+            assert data == b"".join(b"%d" % number for number in range(7, 50))
+            assert await consumer.position(one) == 50
+
+    run(scenario())
+
+
+def test_where_to_begin_is_a_policy(servers: str, topic: str, run: Run) -> None:
+    one = TopicPartition(topic, 0)
+
+    async def scenario() -> None:
+        await fill(servers, topic, [5])
+        for policy, expected in (("latest", 5), ("earliest", 0), ("by_duration:PT1H", 5)):
+            async with Consumer(servers, auto_offset_reset=policy) as consumer:
+                consumer.assign([one])
+                assert await consumer.position(one) == expected
+                consumer.seek(one, 99)
+                while await consumer.position(one) == 99:
+                    await asyncio.sleep(0.02)
+                assert await consumer.position(one) == expected
+        async with Consumer(servers, auto_offset_reset="none") as consumer:
+            consumer.assign([one])
+            with pytest.raises(NoOffsetForPartition):
+                await consumer.getmany(timeout_ms=5000)
+            consumer.seek(one, 99)
+            with pytest.raises(OffsetOutOfRange):
+                await consumer.getmany(timeout_ms=5000)
+            consumer.seek(one, 4)
+            assert [each.offset for each in await read(consumer, 1)] == [4]
+
+    run(scenario())
+
+
+def test_a_record_that_cannot_be_read_is_told_and_can_be_passed(
+    bootstrap: str, topic: str, run: Run
+) -> None:
+    one = TopicPartition(topic, 0)
+
+    def only_even(data: bytes) -> int:
+        if int(data) == 3:
+            raise ValueError("three")
+        return int(data)
+
+    async def scenario() -> None:
+        await fill(bootstrap, topic, [6])
+        settings = {"auto_offset_reset": "earliest"}
+        async with Consumer(bootstrap, value_deserializer=only_even, **settings) as consumer:
+            consumer.assign([one])
+            assert [each.value for each in await read(consumer, 3)] == [0, 1, 2]
+            for _ in range(2):
+                with pytest.raises(BadRecord, match="three") as caught:
+                    await consumer.getmany(timeout_ms=5000)
+            assert (caught.value.partition, caught.value.offset) == (one, 3)
+            consumer.seek(one, 4)
+            assert [each.value for each in await read(consumer, 2)] == [4, 5]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("protocol", ["classic", pytest.param("consumer", marks=SLOW)])
+def test_a_group_goes_on_where_it_was(
+    modern_servers: str, topic: str, names: Callable[[str], str], run: Run, protocol: str
+) -> None:
+    group = names("group")
+    settings = {
+        "group_id": group,
+        "group_protocol": protocol,
+        "auto_offset_reset": "earliest",
+        "client_id": "reader",
+    }
+
+    async def scenario() -> None:
+        await fill(modern_servers, topic, [10, 10])
+        async with Consumer(modern_servers, **settings) as consumer:
+            consumer.subscribe([topic])
+            first = [await consumer.getone() for _ in range(7)]
+            await consumer.commit()
+            committed = await consumer.committed(
+                [TopicPartition(topic, 0), TopicPartition(topic, 1)]
+            )
+            total = sum(each.offset for each in committed.values() if each is not None)
+            assert total == 7
+            assert consumer.group_metadata().generation_id > 0
+            async with Admin(modern_servers) as admin:
+                found = (await admin.describe_groups([group]))[group]
+                assert (found.state, found.type.lower()) == ("Stable", protocol)
+                [member] = found.members
+                assert member.client_id == "reader"
+                assert set(member.partitions) == consumer.assignment()
+        async with Consumer(modern_servers, **settings) as consumer:
+            consumer.subscribe(pattern=f"{topic}.*")
+            rest = await read(consumer, 13)
+            seen: list[object] = []
+            consumer.commit_async(callback=lambda offsets, error: seen.append((offsets, error)))
+            while not seen:
+                await consumer.getmany(timeout_ms=50)
+            expected = {TopicPartition(topic, each): CommittedOffset(10) for each in (0, 1)}
+            assert seen == [(expected, None)]
+        places = [(each.partition, each.offset) for each in (*first, *rest)]
+        assert sorted(places) == [(p, o) for p in (0, 1) for o in range(10)]
+        async with Admin(modern_servers) as admin:
+            assert (await admin.describe_groups([group]))[group].members == ()
+
+    run(scenario())
+
+
+class Listener:
+    """Writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, int]] = []
+
+    def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
+        self.told.append(("assigned", len(partitions)))
+
+    async def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
+        await asyncio.sleep(0)
+        self.told.append(("revoked", len(partitions)))
+
+
+async def keep_reading(consumer: Consumer, into: list[ConsumerRecord]) -> None:
+    while True:
+        for records in (await consumer.getmany(timeout_ms=100)).values():
+            into += records
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("assignor", [*ASSIGNORS, pytest.param("consumer", marks=SLOW)])
+def test_members_share_and_hand_over(
+    modern_servers: str, topic: str, names: Callable[[str], str], run: Run, assignor: str
+) -> None:
+    """Nothing is owned twice, nothing is lost, and each record is read once when all commit."""
+    settings: dict[str, object] = {
+        "group_id": names("group"),
+        "auto_offset_reset": "earliest",
+        "heartbeat_interval_ms": 100,
+        "auto_commit_interval_ms": 100,
+    }
+    if assignor == "consumer":
+        settings["group_protocol"] = "consumer"
+    else:
+        settings["partition_assignment_strategy"] = assignor
+    listener = Listener()
+
+    async def scenario() -> None:
+        await fill(modern_servers, topic, [20] * 4)
+        everything: list[ConsumerRecord] = []
+        one, two = Consumer(modern_servers, **settings), Consumer(modern_servers, **settings)
+        one.subscribe([topic], listener=listener)
+        two.subscribe([topic])
+        first = asyncio.create_task(keep_reading(one, everything))
+        await until(lambda: len(one.assignment()) == 4)
+        await until(lambda: len(everything) == 80)
+        second = asyncio.create_task(keep_reading(two, everything))
+        await until(lambda: len(one.assignment()) == 2 and len(two.assignment()) == 2)
+        assert not one.assignment() & two.assignment()
+        async with Producer(modern_servers) as producer:
+            for partition in range(4):
+                await producer.send(topic, b"20", partition=partition)
+        await until(lambda: len(everything) >= 84)
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        await one.close()
+        await until(lambda: len(two.assignment()) == 4)
+        second.cancel()
+        await asyncio.gather(second, return_exceptions=True)
+        await two.close()
+        places = sorted((each.partition, each.offset) for each in everything)
+        assert places == [(p, o) for p in range(4) for o in range(21)]
+
+    run(scenario())
+    eager = assignor in ("range", "roundrobin", "sticky")
+    begin = [("assigned", 4), ("revoked", 4), ("assigned", 2)] if eager else [("assigned", 4)]
+    assert listener.told[: len(begin)] == begin
+    assert listener.told[-1] == ("revoked", 2)
+
+
+def test_a_group_of_the_newer_protocol_hands_over(topic: str, run: Run) -> None:
+    """As above, on a broker whose members need not wait for their heartbeats."""
+
+    async def scenario() -> None:
+        async with odradek.Broker() as broker:
+            servers = broker.bootstrap_servers
+            await fill(servers, topic, [3] * 4)
+            settings = {
+                "group_id": "g",
+                "group_protocol": "consumer",
+                "auto_offset_reset": "earliest",
+            }
+            found: list[ConsumerRecord] = []
+            async with Consumer(servers, **settings) as one:
+                one.subscribe([topic])
+                first = asyncio.create_task(keep_reading(one, found))
+                await until(lambda: len(found) == 12)
+                async with Consumer(servers, **settings) as two:
+                    two.subscribe([topic])
+                    second = asyncio.create_task(keep_reading(two, found))
+                    await until(lambda: len(one.assignment()) == len(two.assignment()) == 2)
+                    assert not one.assignment() & two.assignment()
+                    second.cancel()
+                    await asyncio.gather(second, return_exceptions=True)
+                await until(lambda: len(one.assignment()) == 4)
+                first.cancel()
+                await asyncio.gather(first, return_exceptions=True)
+            assert len(found) == 12, "what the one had read, it had committed"
+
+    run(scenario())
+
+
+def test_members_of_other_clients_are_in_the_same_group(
+    bootstrap: str, topic: str, names: Callable[[str], str], run: Run
+) -> None:
+    """librdkafka and we share out to each other, whoever leads."""
+    from confluent_kafka import Consumer as Theirs
+
+    group = names("group")
+
+    async def scenario() -> None:
+        await fill(bootstrap, topic, [0] * 4)
+        for assignor in ("range", "roundrobin", "cooperative-sticky"):
+            settings = {
+                "group_id": f"{group}-{assignor}",
+                "partition_assignment_strategy": assignor,
+                "heartbeat_interval_ms": 100,
+            }
+            theirs = Theirs(
+                {
+                    "bootstrap.servers": bootstrap,
+                    "group.id": f"{group}-{assignor}",
+                    "partition.assignment.strategy": assignor,
+                    "heartbeat.interval.ms": 100,
+                }
+            )
+            async with Consumer(bootstrap, **settings) as ours:
+                ours.subscribe([topic])
+                await asyncio.to_thread(theirs.subscribe, [topic])
+                while not len(ours.assignment()) == len(theirs.assignment()) == 2:
+                    await ours.getmany(timeout_ms=20)
+                    await asyncio.to_thread(theirs.poll, 0.02)
+                their_partitions = {each.partition for each in theirs.assignment()}
+                assert {0, 1, 2, 3} == their_partitions | {
+                    each.partition for each in ours.assignment()
+                }
+                await asyncio.to_thread(theirs.close)
+                while len(ours.assignment()) < 4:
+                    await ours.getmany(timeout_ms=20)
+
+    run(scenario())
+
+
+def test_aborted_records_are_not_read_by_readers_of_committed_ones(
+    transactional_servers: str, topic: str, names: Callable[[str], str], run: Run
+) -> None:
+    one = TopicPartition(topic, 0)
+
+    async def scenario() -> None:
+        servers = transactional_servers
+        await fill(servers, topic, [0])
+        async with Producer(servers, transactional_id=names("id"), linger_ms=0) as producer:
+            await producer.init_transactions()
+            for number in range(6):
+                producer.begin_transaction()
+                await producer.send_and_wait(topic, b"%d" % number)
+                if number % 2:
+                    await producer.abort_transaction()
+                else:
+                    await producer.commit_transaction()
+            producer.begin_transaction()
+            await producer.send_and_wait(topic, b"open")
+            settings = {"auto_offset_reset": "earliest", "isolation_level": "read_committed"}
+            async with Consumer(servers, **settings) as consumer:
+                consumer.assign([one])
+                assert [each.value for each in await read(consumer, 3)] == [b"0", b"2", b"4"]
+                assert await consumer.getmany(timeout_ms=300) == {}
+                assert consumer.lag(one) == 0
+            async with Consumer(servers, auto_offset_reset="earliest") as consumer:
+                consumer.assign([one])
+                values = [each.value for each in await read(consumer, 7)]
+                assert values == [b"0", b"1", b"2", b"3", b"4", b"5", b"open"]
+
+    run(scenario())
+
+
+def test_a_reader_that_is_late_leaves_and_comes_back(
+    bootstrap: str, topic: str, names: Callable[[str], str], run: Run
+) -> None:
+    async def scenario() -> None:
+        await fill(bootstrap, topic, [3])
+        settings = {
+            "group_id": names("group"),
+            "max_poll_interval_ms": 300,
+            "heartbeat_interval_ms": 50,
+            "enable_auto_commit": False,
+            "auto_offset_reset": "earliest",
+        }
+        async with Consumer(bootstrap, **settings) as consumer:
+            consumer.subscribe([topic])
+            await read(consumer, 3)
+            await asyncio.sleep(0.8)
+            with pytest.raises(CommitFailed):
+                await consumer.commit()
+            assert len(await read(consumer, 3)) == 3, "nothing was committed"
+            await consumer.commit()
+
+    run(scenario())
+
+
+def test_a_topic_made_anew_is_read_from_its_beginning(bootstrap: str, topic: str, run: Run) -> None:
+    async def scenario() -> None:
+        await fill(bootstrap, topic, [5])
+        settings = {"auto_offset_reset": "earliest", "metadata_max_age_ms": 100}
+        async with Admin(bootstrap) as admin, Consumer(bootstrap, **settings) as consumer:
+            consumer.assign([TopicPartition(topic, 0)])
+            await read(consumer, 5)
+            await admin.delete_topics([topic])
+            await fill(bootstrap, topic, [3])
+            assert [each.offset for each in await read(consumer, 3)] == [0, 1, 2]
+
+    run(scenario())
+
+
+def test_interceptors_and_wrong_use(bootstrap: str, topic: str, run: Run) -> None:
+    seen: list[object] = []
+
+    class Interceptor:
+        def on_consume(self, records: Records) -> Records:
+            return {each: found[:1] for each, found in records.items()}
+
+        def on_commit(self, offsets: object) -> None:
+            seen.append(offsets)
+            raise RuntimeError("does not matter")
+
+    async def scenario() -> None:
+        await fill(bootstrap, topic, [3])
+        one = TopicPartition(topic, 0)
+        settings = {"group_id": topic, "auto_offset_reset": "earliest"}
+        async with Consumer(bootstrap, interceptors=[Interceptor()], **settings) as consumer:
+            consumer.assign([one])
+            with pytest.raises(UsageError, match="by hand"):
+                consumer.subscribe([topic])
+            records = await consumer.getmany(timeout_ms=5000)
+            assert len(records[one]) == 1
+            await consumer.commit({one: 2})
+            with pytest.raises(UsageError, match="not assigned"):
+                consumer.seek(TopicPartition(topic, 1), 0)
+        async with Consumer(bootstrap) as consumer:
+            with pytest.raises(UsageError, match="group"):
+                consumer.subscribe([topic])
+
+    run(scenario())
+    assert seen[0] == {TopicPartition(topic, 0): CommittedOffset(2)}
