@@ -67,6 +67,7 @@ _IDENTITIES: Final = (
     ("resource_type", "resource_name"),
     ("partition_index",),
     ("partition",),
+    ("partition_id",),
 )
 
 
@@ -92,9 +93,19 @@ ALLOWED: Final = (
         "of records that no codec can unpack Kafka says no more than UNKNOWN_SERVER_ERROR",
     ),
     Allowed(r"(produce|describe_producers)\..*\.error_message", "we say why where Kafka does not"),
+    Allowed(
+        r"describe_quorum\.(topics|nodes)\..*\.(leader_epoch|high_watermark|log_end_offset|listeners"
+        r"|last_.*_timestamp)(\..*)?",
+        "there is no Raft quorum: the controller stands for it",
+    ),
+    Allowed(r"api_versions\.api_keys\.64", "a broker that is alone is not to be unregistered"),
     # Not served yet; each goes from here with the work that serves it.
-    Allowed(r"api_versions\.api_keys\.(34|35|45|46|48|49|55|57|64|74)(\..*)?", "administration"),
-    Allowed(r"api_versions\..*_features\..*", "features"),
+    Allowed(r"api_versions\.api_keys\.49", "setting quotas"),
+    Allowed(r"api_versions\..*_features\.(share|streams)\.version(\..*)?", "such groups"),
+    Allowed(
+        r"api_versions\.supported_features\.eligible\.leader\.replicas\.version(\..*)?",
+        "eligible leader replicas",
+    ),
     Allowed(r"api_versions\.api_keys\.(17|36)", "SASL"),
     Allowed(r"api_versions\.api_keys\.(29|30|31|38|39|4[01]|5[01])", "security"),
     Allowed(r"api_versions\.api_keys\.8[01]", "voters of a Raft quorum, which is not ours"),

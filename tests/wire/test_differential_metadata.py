@@ -54,5 +54,13 @@ def test_metadata(same_answers: Check) -> None:
     same_answers(scenario)
 
 
+def test_text_that_is_not_utf_8(same_answers: Check) -> None:
+    def scenario(peer: Peer) -> None:
+        peer.ask_raw("metadata", 1, b"\0\0\0\1\0\2\xff\xfe")
+        peer.ask_raw("delete_topics", 1, b"\0\0\0\1\0\2\xc3\x28\0\0\0\x64")
+
+    same_answers(scenario)
+
+
 def _has_leaders(answer: object) -> bool:
     return all(not topic.error_code and topic.partitions for topic in answer.topics)

@@ -132,6 +132,13 @@ class BrokerConfig:
         synonyms = BROKER_SYNONYMS.get(name)
         return self.layers(synonyms[0].name) if synonyms else []
 
+    def topic_source(self, name: str) -> ConfigSource:
+        """The first layer in which any setting stands for a topic's, coarser ones included."""
+        for settings, source in self._sources():
+            if any(synonym.name in settings for synonym in BROKER_SYNONYMS.get(name, ())):
+                return source
+        return ConfigSource.DEFAULT_CONFIG
+
     def set_names(self) -> set[str]:
         """Every name that has been set in any layer, known or not."""
         return {*self._static, *self._cluster, *self._broker}

@@ -8,11 +8,15 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+GROUP_VERSION: Final = "group.version"
+KRAFT_VERSION: Final = "kraft.version"
+METADATA_VERSION: Final = "metadata.version"
 TRANSACTION_VERSION: Final = "transaction.version"
 
 
 class FeatureRange(NamedTuple):
-    """The versions of a feature that this broker supports; `default` is a new cluster's."""
+    """The versions of a feature that this broker supports; `default` is a new cluster's, and 0
+    that the feature is not in use."""
 
     min_version: int
     max_version: int
@@ -20,5 +24,10 @@ class FeatureRange(NamedTuple):
 
 
 SUPPORTED_FEATURES: Final[Mapping[str, FeatureRange]] = MappingProxyType(
-    {TRANSACTION_VERSION: FeatureRange(0, 2, 2)}
+    {
+        GROUP_VERSION: FeatureRange(0, 1, 1),
+        KRAFT_VERSION: FeatureRange(0, 1, 0),
+        METADATA_VERSION: FeatureRange(7, 30, 30),
+        TRANSACTION_VERSION: FeatureRange(0, 2, 2),
+    }
 )

@@ -92,6 +92,16 @@ class ConfigDescriber:
             and (entry.name in overrides or not TOPIC_SETTINGS[entry.name].is_hidden)
         ]
 
+    def created_entries(self, overrides: Mapping[str, str]) -> list[ConfigEntry]:
+        """`topic_entries` as a created topic is answered with: there Kafka counts the coarser
+        settings of the broker (hours for milliseconds) as sources as well."""
+        return [
+            entry
+            if entry.name in overrides
+            else entry._replace(source=self._config.topic_source(entry.name))
+            for entry in self.topic_entries(overrides)
+        ]
+
     def _inherited(self, row: Setting) -> ConfigEntry:
         """The layer that decides may be in hours; the value is what the topic is run with."""
         entry = _entry(row, self._config.topic_layers(row.name), False)

@@ -357,7 +357,7 @@ class Controller:
             wish.name,
             num_partitions=len(plan.assignment),
             replication_factor=len(plan.assignment[0]),
-            configs=self._describer.topic_entries(plan.configs),
+            configs=self._describer.created_entries(plan.configs),
         )
 
     def _created(
@@ -374,7 +374,7 @@ class Controller:
             topic_id=outcome.topic_id,
             num_partitions=len(outcome.partitions),
             replication_factor=len(outcome.partitions[0].replicas),
-            configs=self._describer.topic_entries(plan.configs),
+            configs=self._describer.created_entries(plan.configs),
         )
 
     def _await_leaders(

@@ -46,13 +46,13 @@ class ConfigEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CreatableTopic:
-    """A topic that somebody wants. -1 takes the broker's default; `assignments` (partition to
-    replicas) goes with both counts being -1."""
+    """A topic that somebody wants. -1 takes the broker's default; `assignments` (of partitions,
+    with their replicas) go with both counts being -1."""
 
     name: str
     num_partitions: int = -1
     replication_factor: int = -1
-    assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    assignments: Sequence[tuple[int, Sequence[int]]] = ()
     configs: Mapping[str, str | None] = field(default_factory=dict)
 
 

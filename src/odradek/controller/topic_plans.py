@@ -14,6 +14,7 @@ from odradek.controller.topic_names import check_topic_name
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.image import MetadataImage, TopicImage
 from odradek.metadata.store import Assignment, NewPartitions, NewTopic
+from odradek.model import CLUSTER_METADATA_TOPIC
 
 MAX_PARTITIONS: Final = 100_000
 """The most partitions that one topic is given: a typing error must not exhaust the disk."""
@@ -33,6 +34,9 @@ class TopicPlanner:
             BrokerError: the name, a count, the assignment or a setting is not acceptable.
         """
         check_topic_name(wish.name)
+        if wish.name == CLUSTER_METADATA_TOPIC:
+            message = f"Creation of internal topic {wish.name} is prohibited."
+            raise BrokerError(ErrorCode.INVALID_REQUEST, message)
         if wish.assignments:
             assignment = _manual_assignment(image, wish)
         else:
@@ -115,11 +119,11 @@ def _manual_assignment(image: MetadataImage, wish: CreatableTopic) -> Assignment
             "when replicas are assigned by hand."
         )
         raise BrokerError(ErrorCode.INVALID_REQUEST, message)
-    indexes = sorted(wish.assignments)
-    if indexes != list(range(len(indexes))):
+    ordered = sorted(wish.assignments, key=lambda each: each[0])
+    if [index for index, _ in ordered] != list(range(len(ordered))):
         message = "partitions should be a consecutive 0-based integer sequence"
         raise BrokerError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
-    assignment = tuple(tuple(wish.assignments[index]) for index in indexes)
+    assignment = tuple(tuple(replicas) for _, replicas in ordered)
     _check_replicas(image, assignment, len(assignment[0]))
     return assignment
 

@@ -4,18 +4,27 @@ Behaviour: a version that is not served is answered in version 0 with UNSUPPORTE
 the versions of ApiVersions itself (KIP-511), so that the client can ask again. From version 3
 on clients introduce themselves; a name or version that is empty or has other characters than
 letters, digits, dots and dashes is INVALID_REQUEST (it would end up in metric names).
-Features: none are supported or finalised; that is said by empty lists and epoch -1.
+Features: clients below version 4 take a lowest version of 0 for a mistake, so that such features
+are not shown to them as supported; what is finalized is told to all.
 """
 
 import re
 from typing import Final
 
+from odradek.config.features import SUPPORTED_FEATURES
 from odradek.errors import ErrorCode
 from odradek.handlers.api import Api
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
 
 CLIENT_SOFTWARE_VERSION: Final = 3
+ZERO_VERSIONS: Final = 4
+FEATURES_EPOCH: Final = 0
+FINALIZED: Final = [
+    {"name": name, "max_version_level": each.default, "min_version_level": each.default}
+    for name, each in SUPPORTED_FEATURES.items()
+    if each.default
+]
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.\-]*[a-zA-Z0-9])?")
 
 
@@ -28,7 +37,12 @@ def handle(context: HandlerContext, request: Request) -> None:
         fail(request, ErrorCode.INVALID_REQUEST)
     else:
         apis = sorted(context.apis.values(), key=lambda api: api.key)
-        request.answer(api_keys=[_row(api) for api in apis])
+        request.answer(
+            api_keys=[_row(api) for api in apis],
+            supported_features=_supported(request.api_version),
+            finalized_features=FINALIZED,
+            finalized_features_epoch=FEATURES_EPOCH,
+        )
 
 
 def fail(request: Request, code: ErrorCode) -> None:
@@ -46,3 +60,11 @@ def _introduces_itself(request: Request) -> bool:
 
 def _row(api: Api) -> dict[str, object]:
     return {"api_key": api.key, "min_version": api.min_version, "max_version": api.max_version}
+
+
+def _supported(version: int) -> list[dict[str, object]]:
+    return [
+        {"name": name, "min_version": each.min_version, "max_version": each.max_version}
+        for name, each in SUPPORTED_FEATURES.items()
+        if each.min_version or version >= ZERO_VERSIONS
+    ]

@@ -20,7 +20,7 @@ def handle(context: HandlerContext, request: Request) -> None:
     body = request.body()
 
     def on_created(results: Sequence[NamedResult]) -> None:
-        _answer(request, results)
+        _answer(request, list(dict.fromkeys(results)))
 
     context.controller.create_partitions(
         [_wish(topic) for topic in body.topics],

@@ -23,7 +23,9 @@ def handle(context: HandlerContext, request: Request) -> None:
     body = request.body()
 
     def on_created(results: Sequence[CreateTopicResult]) -> None:
-        request.answer(topics=[_result_fields(result) for result in results])
+        # What is refused for being named twice is answered once.
+        once = {result.name: result for result in results}
+        request.answer(topics=[_result_fields(result) for result in once.values()])
 
     context.controller.create_topics(
         [_wish(topic) for topic in body.topics],
@@ -45,13 +47,12 @@ def _wish(topic: Any) -> CreatableTopic:
         topic.name,
         topic.num_partitions,
         topic.replication_factor,
-        {each.partition_index: each.broker_ids for each in topic.assignments},
+        [(each.partition_index, each.broker_ids) for each in topic.assignments],
         {config.name: config.value for config in topic.configs},
     )
 
 
 def _result_fields(result: CreateTopicResult) -> dict[str, object]:
-    failed = result.error_code is not ErrorCode.NONE
     return {
         "name": result.name,
         "topic_id": result.topic_id,
@@ -59,5 +60,5 @@ def _result_fields(result: CreateTopicResult) -> dict[str, object]:
         "error_message": result.message,
         "num_partitions": result.num_partitions,
         "replication_factor": result.replication_factor,
-        "configs": None if failed else [entry_fields(entry) for entry in result.configs],
+        "configs": [entry_fields(entry) for entry in result.configs],
     }

@@ -22,12 +22,12 @@ DELETION_DISABLED_VERSION: Final = 3
 def handle(context: HandlerContext, request: Request) -> None:
     """Answers when the topics are gone."""
     references = _references(request)
-    if any(reference.name is not None and reference.topic_id.int for reference in references):
+    if any((reference.name is None) == (reference.topic_id.int == 0) for reference in references):
         fail(request, ErrorCode.INVALID_REQUEST)
         return
 
     def on_deleted(results: Sequence[DeleteTopicResult]) -> None:
-        _answer(request, results)
+        _answer(request, list(dict.fromkeys(results)))
 
     context.controller.delete_topics(references, request.guard(on_deleted))
 

@@ -1,10 +1,11 @@
-"""DescribeLogDirs (35), versions 1 to 4: what lies in the data directories, and how large.
+"""DescribeLogDirs (35), versions 1 to 5: what lies in the data directories, and how large.
 
 Behaviour: a null list of topics asks for everything. A directory that has failed is
 KAFKA_STORAGE_ERROR and shows nothing more. The offset lag is what a replica is behind its
 high watermark, so it is zero for a leader; there are no future replicas.
 
-Version notes: 3 adds a top-level error, 4 the size of the volume and what is free of it.
+Version notes: 3 adds a top-level error, 4 the size of the volume and what is free of it, 5
+whether a directory is closed to new replicas, which none is.
 """
 
 from itertools import groupby

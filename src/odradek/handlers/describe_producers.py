@@ -4,6 +4,7 @@ What operators look at for a transaction that hangs: per producer its epoch, its
 sequence and time, and where its open transaction began, -1 when it has none.
 """
 
+from odradek.controller.topic_names import check_topic_name
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
@@ -40,6 +41,7 @@ def fail(request: Request, code: ErrorCode) -> None:
 
 def _describe(context: HandlerContext, topic_partition: TopicPartition) -> dict[str, object]:
     try:
+        check_topic_name(topic_partition.topic)
         producers = context.replicas.describe_producers(topic_partition)
     except BrokerError as error:
         return _refusal(topic_partition.partition, error)

@@ -5,11 +5,13 @@ for none means all. The answer holds at most `response_partition_limit` partitio
 than `max.request.partition.size.limit`, and a cursor that says where to go on: a topic and
 the first partition that is missing. A cursor may name a topic that is gone by now; the
 answer goes on behind it. A topic that does not exist is answered with an error.
+What may be done with a topic is always told.
 """
 
 from typing import Any
 
 from odradek.errors import ErrorCode
+from odradek.handlers.authorized_operations import TOPIC_OPERATIONS
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.partition_state import partition_fields
 from odradek.handlers.request import Request
@@ -18,6 +20,8 @@ from odradek.metadata.image import MetadataImage, TopicImage
 
 # Kafka 4.2's Java admin client fails on null lists here, though the schema allows them.
 NO_ELIGIBLE_REPLICAS: dict[str, object] = {"eligible_leader_replicas": (), "last_known_elr": ()}
+
+TOLD_OPERATIONS: dict[str, object] = {"topic_authorized_operations": TOPIC_OPERATIONS}
 
 
 def handle(context: HandlerContext, request: Request) -> None:
@@ -34,7 +38,8 @@ def handle(context: HandlerContext, request: Request) -> None:
     for name, first in _wanted(image, body):
         topic = image.topic(name)
         if topic is None:
-            topics.append({"error_code": unknown_name_error(name), "name": name})
+            unknown = {"error_code": unknown_name_error(name), "name": name}
+            topics.append(unknown | TOLD_OPERATIONS)
             continue
         if room > 0:
             shown = _topic_fields(image, topic, first, room, request.exchange.listener_name)
@@ -70,6 +75,7 @@ def _topic_fields(
         "name": topic.name,
         "topic_id": topic.topic_id,
         "is_internal": topic.is_internal,
+        **TOLD_OPERATIONS,
         "partitions": [
             partition_fields(image, partition, listener_name, ErrorCode.LISTENER_NOT_FOUND)
             | NO_ELIGIBLE_REPLICAS

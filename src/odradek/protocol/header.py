@@ -54,7 +54,7 @@ def decode_request_header(frame: memoryview, flexible_from: dict[int, int]) -> R
     header has no client id, and its body position means nothing.
 
     Raises:
-        ProtocolError: the header is truncated, or its client id is not text.
+        ProtocolError: the header is truncated.
     """
     if len(frame) < _MINIMUM_BYTES:
         raise ProtocolError(f"a request of {len(frame)} bytes", 0)

@@ -179,16 +179,13 @@ class Reader:
         return uuid_from_bytes(self._window[at : at + 16])
 
     def nullable_string(self, flexible: bool) -> str | None:
-        """UTF-8 text or null."""
+        """UTF-8 text or null; bytes that are none become U+FFFD, as with every client in Java."""
         length: i64 = self.uvarint() - 1 if flexible else self.int16()
         if length < 0:
             self._check_null(length)
             return None
         at = self._take(length)
-        try:
-            return self._window[at : at + length].decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise ProtocolError("text is not UTF-8", self.position) from error
+        return self._window[at : at + length].decode("utf-8", "replace")
 
     def _check_null(self, length: i64) -> None:
         if length < -1:

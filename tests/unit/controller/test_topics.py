@@ -54,12 +54,12 @@ def test_minus_one_takes_the_brokers_defaults(kit_with: Any) -> None:
         (CreatableTopic("a", 2_000_000_000), ErrorCode.INVALID_PARTITIONS),
         (CreatableTopic("a", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR),
         (CreatableTopic("a", 1, 2), ErrorCode.INVALID_REPLICATION_FACTOR),
-        (CreatableTopic("a", 1, -1, {0: [1]}), ErrorCode.INVALID_REQUEST),
-        (CreatableTopic("a", -1, -1, {1: [1]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        (CreatableTopic("a", -1, -1, {0: []}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        (CreatableTopic("a", -1, -1, {0: [1, 1]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        (CreatableTopic("a", -1, -1, {0: [9]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        (CreatableTopic("a", -1, -1, {0: [1], 1: []}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (CreatableTopic("a", 1, -1, [(0, [1])]), ErrorCode.INVALID_REQUEST),
+        (CreatableTopic("a", -1, -1, [(1, [1])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (CreatableTopic("a", -1, -1, [(0, [])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (CreatableTopic("a", -1, -1, [(0, [1, 1])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (CreatableTopic("a", -1, -1, [(0, [9])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (CreatableTopic("a", -1, -1, [(0, [1]), (1, [])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (CreatableTopic("a", configs={"no.such": "1"}), ErrorCode.INVALID_CONFIG),
         (CreatableTopic("a", configs={"segment.bytes": "x"}), ErrorCode.INVALID_CONFIG),
         (CreatableTopic("a", configs={"segment.bytes": None}), ErrorCode.INVALID_CONFIG),
@@ -110,7 +110,7 @@ def test_validate_only_changes_nothing(kit: Any) -> None:
 
 def test_a_manual_assignment_is_kept(kit: Any) -> None:
     """The operator's word, partition by partition."""
-    (result,) = kit.create(CreatableTopic("a", -1, -1, {1: [1], 0: [1]}))
+    (result,) = kit.create(CreatableTopic("a", -1, -1, [(1, [1]), (0, [1])]))
     assert (result.num_partitions, result.replication_factor) == (2, 1)
 
 

@@ -112,7 +112,7 @@ def test_create_topics_refuses_one_and_creates_the_others(cluster, change, expec
     answer = cluster.ask(CREATE_TOPICS, 7, topics=[{**good, "name": "bad", **change}, good])
     assert [topic.error_code for topic in answer.topics] == [expected, ErrorCode.none]
     assert answer.topics[0].error_message
-    assert answer.topics[0].configs is None
+    assert answer.topics[0].configs == ()
 
 
 @pytest.mark.parametrize("version", range(1, 7))

@@ -69,7 +69,6 @@ def test_of_an_unknown_api_only_the_beginning_is_read():
         bytes(7),
         bytes(8),
         b"\0\0\0\x09" + bytes(4) + b"\0\x01a",
-        bytes(8) + b"\x00\x02\xff\xff",
     ],
 )
 def test_a_malformed_request_header(data):

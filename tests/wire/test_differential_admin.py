@@ -1,0 +1,302 @@
+"""Topics, partitions, directories, features, quotas and the quorum, beside an Apache Kafka."""
+
+from collections.abc import Callable
+
+import pytest
+from tests.wire.differential import Peer, Scenario
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jvm")]
+
+Check = Callable[[Scenario], None]
+TIMEOUT_MS = 9000
+ODD_NAMES = ("", ".", "..", "a b", "x" * 250, "ä", "__cluster_metadata")
+
+
+def create(peer: Peer, version: int = 7, **topic: object) -> None:
+    wish = {"num_partitions": 1, "replication_factor": 1} | topic
+    peer.ask("create_topics", version, topics=[wish], timeout_ms=TIMEOUT_MS)
+
+
+def by_hand(*replicas: list[int]) -> dict[str, object]:
+    assignments = [
+        {"partition_index": index, "broker_ids": each} for index, each in enumerate(replicas)
+    ]
+    return {"num_partitions": -1, "replication_factor": -1, "assignments": assignments}
+
+
+def test_topics_are_made(same_answers: Check) -> None:
+    def scenario(peer: Peer) -> None:
+        for version in range(2, 8):
+            create(peer, version, name=f"made-{version}", num_partitions=2)
+            create(peer, version, name=f"made-{version}")
+        for name in ODD_NAMES:
+            create(peer, name=name)
+        for name in ("a.b", "a_b", "__consumer_offsets", "__transaction_state"):
+            create(peer, name=f"made-{name}")
+        for counts in ((0, 1), (-1, 1), (-2, 1), (1, 0), (1, -1), (1, 2), (1, -2), (-1, -1)):
+            name = f"made{counts[0]}and{counts[1]}"
+            create(peer, name=name, num_partitions=counts[0], replication_factor=counts[1])
+        for index, replicas in enumerate(([[1]], [[1], [1]], [[]], [[1, 1]], [[2]], [[1], []])):
+            create(peer, name=f"made-by-hand-{index}", **by_hand(*replicas))
+        twice = [{"partition_index": 0, "broker_ids": [1]}] * 2
+        gap = [{"partition_index": index, "broker_ids": [1]} for index in (0, 2)]
+        unset = {"num_partitions": -1, "replication_factor": -1}
+        create(peer, name="made-twice", assignments=twice, **unset)
+        create(peer, name="made-with-a-gap", assignments=gap, **unset)
+        create(peer, name="made-both", assignments=twice[:1])
+        for configs in TOPIC_CONFIGS:
+            create(peer, name="made-of", configs=[{"name": n, "value": v} for n, v in configs])
+        same = {"name": "made-two", "num_partitions": 1, "replication_factor": 1}
+        peer.ask("create_topics", 7, topics=[same, same], timeout_ms=TIMEOUT_MS)
+        other = same | {"name": "made-three"}
+        peer.ask(
+            "create_topics", 6, topics=[same, other], timeout_ms=TIMEOUT_MS, validate_only=True
+        )
+        peer.ask("create_topics", 7, topics=[], timeout_ms=TIMEOUT_MS)
+
+    same_answers(scenario)
+
+
+TOPIC_CONFIGS = (
+    [("no.such", "1")],
+    [("retention.ms", None)],
+    [("retention.ms", "x")],
+    [("retention.ms", "1"), ("retention.ms", "2")],
+    [("min.compaction.lag.ms", "9"), ("max.compaction.lag.ms", "1")],
+    [("cleanup.policy", "compact"), ("min.insync.replicas", "2")],
+)
+
+
+def test_topics_are_deleted(same_answers: Check) -> None:
+    def scenario(peer: Peer) -> None:
+        for version in range(1, 6):
+            create(peer, name=f"deleted-{version}")
+            names = [f"deleted-{version}", "deleted-none", "", "a b"]
+            peer.ask("delete_topics", version, topic_names=names, timeout_ms=TIMEOUT_MS)
+            twice = ["deleted-none"] * 2
+            peer.ask("delete_topics", version, topic_names=twice, timeout_ms=TIMEOUT_MS)
+        create(peer, name="deleted-6")
+        for topics in (
+            [{"name": "deleted-6"}, {"name": "deleted-none"}],
+            [{"name": "deleted-none"}] * 2,
+            [{"name": None, "topic_id": None}],
+            [],
+        ):
+            peer.ask("delete_topics", 6, topics=topics, timeout_ms=TIMEOUT_MS)
+
+    same_answers(scenario)
+
+
+def test_topics_grow(same_answers: Check) -> None:
+    def scenario(peer: Peer) -> None:
+        create(peer, name="grown")
+        peer.ask_until(_has_leaders, "metadata", 12, topics=[{"name": "grown"}])
+        for version in range(4):
+            grow = {"timeout_ms": TIMEOUT_MS, "validate_only": False}
+            for count, assignments in (
+                (version + 2, None),
+                (version + 2, None),
+                (1, None),
+                (0, None),
+                (-1, None),
+                (20, [[1]]),
+                (version + 3, [[1, 1]]),
+                (version + 3, [[2]]),
+                (version + 3, [[]]),
+                (version + 3, []),
+            ):
+                hand = None if assignments is None else [{"broker_ids": a} for a in assignments]
+                topic = {"name": "grown", "count": count, "assignments": hand}
+                peer.ask("create_partitions", version, topics=[topic], **grow)
+            for name in ("grown-none", "", "a b"):
+                topic = {"name": name, "count": 3, "assignments": None}
+                peer.ask("create_partitions", version, topics=[topic], **grow)
+            topic = {"name": "grown", "count": 30, "assignments": None}
+            peer.ask("create_partitions", version, topics=[topic, topic], **grow)
+            grow["validate_only"] = True
+            peer.ask("create_partitions", version, topics=[topic], **grow)
+
+    same_answers(scenario)
+
+
+def test_log_directories(same_answers: Check) -> None:
+    def scenario(peer: Peer) -> None:
+        create(peer, name="in-a-directory", num_partitions=2)
+        peer.ask_until(_has_leaders, "metadata", 12, topics=[{"name": "in-a-directory"}])
+        wanted = {"topic": "in-a-directory", "partitions": [0, 7]}
+        for version in range(1, 6):
+            peer.ask("describe_log_dirs", version, topics=[wanted])
+            peer.ask("describe_log_dirs", version, topics=[{"topic": "none", "partitions": [0]}])
+            peer.ask("describe_log_dirs", version, topics=[])
+        own = peer.quietly("describe_log_dirs", 4, topics=[wanted]).results[0].log_dir
+        for version in (1, 2):
+            for path in (own, "/no/such/directory", "relative", ""):
+                for topic in ("in-a-directory", "none", "a b"):
+                    moved = {"path": path, "topics": [{"name": topic, "partitions": [0, 9]}]}
+                    peer.ask("alter_replica_log_dirs", version, dirs=[moved])
+            peer.ask("alter_replica_log_dirs", version, dirs=[])
+
+    same_answers(scenario)
+
+
+def test_reassignments(same_answers: Check) -> None:
+    def scenario(peer: Peer) -> None:
+        create(peer, name="reassigned", num_partitions=2)
+        peer.ask_until(_has_leaders, "metadata", 12, topics=[{"name": "reassigned"}])
+        for version in (0, 1):
+            for topic in ("reassigned", "none", "", "a b"):
+                for index in (0, 9, -1):
+                    for replicas in ([1], [], [2], [1, 1], [1, 2], [-1], None):
+                        part = {"partition_index": index, "replicas": replicas}
+                        topics = [{"name": topic, "partitions": [part]}]
+                        peer.ask(
+                            "alter_partition_reassignments",
+                            version,
+                            topics=topics,
+                            timeout_ms=TIMEOUT_MS,
+                        )
+            peer.ask("alter_partition_reassignments", version, topics=[], timeout_ms=TIMEOUT_MS)
+        for topics in (
+            None,
+            [],
+            [{"name": "reassigned", "partition_indexes": [0, 9]}],
+            [{"name": "none", "partition_indexes": [0]}],
+        ):
+            peer.ask("list_partition_reassignments", 0, topics=topics, timeout_ms=TIMEOUT_MS)
+
+    same_answers(scenario)
+
+
+def test_the_quorum(same_answers: Check) -> None:
+    def scenario(peer: Peer) -> None:
+        for version in range(3):
+            for topic, index in (("__cluster_metadata", 0), ("__cluster_metadata", 1), ("x", 0)):
+                part = {"topic_name": topic, "partitions": [{"partition_index": index}]}
+                peer.ask("describe_quorum", version, topics=[part])
+            peer.ask("describe_quorum", version, topics=[])
+
+    same_answers(scenario)
+
+
+def test_features(same_answers: Check) -> None:
+    def scenario(peer: Peer) -> None:
+        for version in range(3):
+            for name, level, kind in FEATURE_UPDATES:
+                update = {"feature": name, "max_version_level": level}
+                update |= {"allow_downgrade": kind != 1} if version == 0 else {"upgrade_type": kind}
+                dry = {} if version == 0 else {"validate_only": True}
+                wish = {"feature_updates": [update], "timeout_ms": TIMEOUT_MS}
+                peer.ask("update_features", version, **wish, **dry)
+            peer.ask("update_features", version, feature_updates=[], timeout_ms=TIMEOUT_MS)
+
+    same_answers(scenario)
+
+
+FEATURE_UPDATES = (
+    ("metadata.version", 30, 1),
+    ("metadata.version", 31, 1),
+    ("metadata.version", 6, 2),
+    ("metadata.version", 29, 1),
+    ("group.version", 1, 1),
+    ("group.version", 2, 1),
+    ("group.version", 0, 1),
+    ("transaction.version", 2, 1),
+    ("transaction.version", 3, 1),
+    ("no.such.feature", 1, 1),
+    ("no.such.feature", 0, 2),
+    ("", 1, 1),
+    ("group.version", 1, 0),
+    ("group.version", 1, 9),
+)
+
+
+def test_quotas_that_nobody_set(same_answers: Check) -> None:
+    def scenario(peer: Peer) -> None:
+        for version in (0, 1):
+            for filters in QUOTA_FILTERS:
+                for strict in (False, True):
+                    components = [
+                        {"entity_type": kind, "match_type": match, "match": name}
+                        for kind, match, name in filters
+                    ]
+                    peer.ask(
+                        "describe_client_quotas", version, components=components, strict=strict
+                    )
+
+    same_answers(scenario)
+
+
+EXACT, DEFAULT, ANY = range(3)
+QUOTA_FILTERS = (
+    [],
+    [("user", EXACT, "alice")],
+    [("user", DEFAULT, None)],
+    [("user", ANY, None)],
+    [("client-id", EXACT, "app")],
+    [("client-id", ANY, None)],
+    [("client-id", DEFAULT, None)],
+    [("user", EXACT, "alice"), ("client-id", EXACT, "app")],
+    [("user", ANY, None), ("client-id", ANY, None)],
+    [("ip", ANY, None)],
+    [("ip", EXACT, "127.0.0.9")],
+    [("ip", ANY, None), ("user", ANY, None)],
+    [("no-such", ANY, None)],
+    [("", ANY, None)],
+    [("user", ANY, None), ("user", ANY, None)],
+    [("user", 3, None)],
+    [("user", EXACT, None)],
+    [("user", ANY, "alice")],
+)
+
+
+def test_resources_with_settings_are_listed(same_answers: Check) -> None:
+    def scenario(peer: Peer) -> None:
+        step = {"name": "metrics", "config_operation": 0, "value": "*"}
+        subscription = {"resource_type": 16, "resource_name": "listed", "configs": [step]}
+        peer.ask("incremental_alter_configs", 1, resources=[subscription], validate_only=False)
+        step = {"name": "consumer.session.timeout.ms", "config_operation": 0, "value": "50000"}
+        group = {"resource_type": 32, "resource_name": "listed", "configs": [step]}
+        peer.ask("incremental_alter_configs", 1, resources=[group], validate_only=False)
+        peer.pause()
+        peer.ask("list_config_resources", 0)
+        for kinds in ([16], [32], [4], [8], [1], [3], [99], [16, 32], [16, 16]):
+            peer.ask("list_config_resources", 1, resource_types=kinds)
+
+    same_answers(scenario)
+
+
+def test_names_of_topics_that_are_none(same_answers: Check) -> None:
+    def scenario(peer: Peer) -> None:
+        create(peer, name="described-producers")
+        peer.ask_until(_has_leaders, "metadata", 12, topics=[{"name": "described-producers"}])
+        for name in ("described-producers", "none", *ODD_NAMES):
+            topic = {"name": name, "partition_indexes": [0, 3, -1]}
+            peer.ask("describe_producers", 0, topics=[topic])
+            for version in range(3):
+                parts = [{"partition_index": index, "offset": 0} for index in (0, 3, -1)]
+                deleted = {"name": name, "partitions": parts}
+                peer.ask("delete_records", version, topics=[deleted], timeout_ms=TIMEOUT_MS)
+                elected = {"topic": name, "partitions": [0, 3, -1]}
+                kind = {"election_type": 0} if version else {}
+                peer.ask(
+                    "elect_leaders",
+                    version,
+                    topic_partitions=[elected],
+                    timeout_ms=TIMEOUT_MS,
+                    **kind,
+                )
+            if not name:
+                continue  # Kafka's own exception
+            peer.ask(
+                "describe_topic_partitions",
+                0,
+                topics=[{"name": name}],
+                response_partition_limit=10,
+                cursor=None,
+            )
+
+    same_answers(scenario)
+
+
+def _has_leaders(answer: object) -> bool:
+    return all(not topic.error_code and topic.partitions for topic in answer.topics)
