@@ -82,6 +82,7 @@ NATIVE_MODULES = [
     "src/odradek/handlers/request.py",
     "src/odradek/handlers/sync_group.py",
     "src/odradek/handlers/topic_names.py",
+    "src/odradek/handlers/unpacking.py",
     "src/odradek/network/connection.py",
     "src/odradek/network/receive_buffers.py",
     "src/odradek/network/request_memory.py",

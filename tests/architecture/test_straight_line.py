@@ -32,9 +32,10 @@ STEPS = {
         "replication/append.py",
         "handlers/context.py",
     ],
-    "nothing has to come before the append: it is in no transaction": [
+    "nothing has to come before the append: it is in no transaction, and not heavy": [
         "handlers/before_append.py",
         "handlers/transaction_verification.py",
+        "handlers/unpacking.py",
     ],
     "the socket read has ended: all of it goes to its partitions": [
         "replication/replica_manager.py",

@@ -36,6 +36,7 @@ from mypy_extensions import mypyc_attr
 
 from odradek.errors import BrokerError
 from odradek.model import TopicPartition
+from odradek.records.validate import Batches
 
 if TYPE_CHECKING:
     from odradek.handlers.request import Request
@@ -46,7 +47,8 @@ Refusals = Mapping[TopicPartition, BrokerError]
 class PendingAppend:
     """A produce request that could be appended now.
 
-    `entries` are the batches of the partitions that nothing has refused yet.
+    `entries` are the batches of the partitions that nothing has refused yet: as they came, or
+    prepared by a step.
     """
 
     def __init__(
@@ -54,7 +56,7 @@ class PendingAppend:
         request: "Request",
         required_acks: int,
         transactional_id: str | None,
-        entries: list[tuple[TopicPartition, memoryview]],
+        entries: list[tuple[TopicPartition, Batches]],
     ) -> None:
         self.request = request
         self.required_acks = required_acks

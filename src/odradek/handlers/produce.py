@@ -35,6 +35,7 @@ from odradek.protocol.produce import (
     encode_produce_response,
 )
 from odradek.records.compression import Compression
+from odradek.records.validate import Batches
 from odradek.replication.append import ACKS_ALL, ACKS_NONE, AppendRequest, AppendResult
 
 STORAGE_ERROR_VERSION: Final = 4
@@ -91,7 +92,7 @@ class _ProduceReply:
     """
 
     def __init__(self, context: HandlerContext, request: Request, body: ProduceRequest) -> None:
-        self.entries: list[tuple[TopicPartition, memoryview]] = []
+        self.entries: list[tuple[TopicPartition, Batches]] = []
         self.is_transactional = False
         self._context = context
         self._request = request

@@ -170,6 +170,7 @@ def _writers(append: PendingAppend) -> dict[TopicPartition, ProducerIdAndEpoch]:
     """Who writes the transactional batches of a request."""
     writers: dict[TopicPartition, ProducerIdAndEpoch] = {}
     for topic_partition, records in append.entries:
+        assert isinstance(records, memoryview), "it is verified before anything is prepared"
         magic, attributes, producer_id, epoch = _PRODUCER.unpack_from(records)
         if magic == 2 and attributes & _TRANSACTIONAL_MASK:
             writers[topic_partition] = ProducerIdAndEpoch(producer_id, epoch)

@@ -12,6 +12,8 @@ clients and read in both; lz4 in magic 0 carries a header checksum that covers t
 
 import zlib
 from enum import IntEnum
+from io import BytesIO
+from mmap import mmap
 from typing import Final
 
 import cramjam
@@ -58,6 +60,7 @@ class Compression(IntEnum):
 
 
 # What a batch may grow to when nobody says otherwise.
+_PIECE_BYTES: Final = 1024 * 1024
 DEFAULT_LIMIT_BYTES: Final = 256 * 1024 * 1024
 
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
@@ -313,20 +316,36 @@ def _rotate_left(value: int, bits: int) -> int:
 
 
 def _decompress_zstd(data: Buffer, limit_bytes: int) -> bytes:
-    bound = _zstd_bound(memoryview(data))
-    room = bytearray(min(bound, limit_bytes))
+    bound = zstd_bound(memoryview(data))
     try:
-        size_bytes = cramjam.zstd.decompress_into(data, room)
+        if min(bound, limit_bytes) > _PIECE_BYTES:
+            return _decompress_large_zstd(data, min(bound, limit_bytes))
+        room = bytearray(min(bound, limit_bytes))
+        return bytes(memoryview(room)[: cramjam.zstd.decompress_into(data, room)])
     except cramjam.DecompressionError:
         # A full buffer looks like any other failure. Where the bound says that all of it
         # must have fitted, the data is at fault, else the size is.
         if bound > limit_bytes:
             raise _too_large(limit_bytes) from None
         raise
-    return bytes(memoryview(room)[:size_bytes])
 
 
-def _zstd_bound(data: memoryview) -> int:
+def _decompress_large_zstd(data: Buffer, room_bytes: int) -> bytes:
+    """On a helper thread: never keeps the others from running for long.
+
+    Clearing and copying hundreds of megabytes would, each for a tenth of a second. Mapped memory is
+    clear, and a copy in pieces lets the others in between.
+    """
+    with mmap(-1, room_bytes) as room, memoryview(room) as view:
+        size_bytes = cramjam.zstd.decompress_into(data, view)
+        copy = BytesIO()
+        for position in range(0, size_bytes, _PIECE_BYTES):
+            with view[position : min(position + _PIECE_BYTES, size_bytes)] as piece:
+                copy.write(piece)
+        return copy.getvalue()
+
+
+def zstd_bound(data: memoryview) -> int:
     """At most how many bytes the frames of `data` decode to, from their headers alone.
 
     Raises:

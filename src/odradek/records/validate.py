@@ -193,6 +193,30 @@ class ValidMessages(ValidRecords):
         self.batches = split_batches(self.data)
 
 
+class PreparedRecords:
+    """Records that were validated before their append, by the rules of that time.
+
+    `source` is what came, unchanged, for a log whose rules are others by now.
+    """
+
+    def __init__(self, source: memoryview, rules: BatchRules, valid: ValidRecords) -> None:
+        self.source = source
+        self.rules = rules
+        self.valid = valid
+
+
+Batches = memoryview | PreparedRecords
+
+
+def prepare_produced(source: memoryview, rules: BatchRules, now_ms: int) -> PreparedRecords:
+    """`validate_produced` for a client's records, without touching them; for helper threads.
+
+    Raises:
+        BrokerError: as there.
+    """
+    return PreparedRecords(source, rules, validate_produced(bytes(source), rules, now_ms))
+
+
 def validate_produced(
     buffer: Buffer, rules: BatchRules, now_ms: int, origin: AppendOrigin = _CLIENT
 ) -> ValidRecords:

@@ -11,6 +11,7 @@ from typing import Final
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import NO_TIMESTAMP, UNKNOWN_OFFSET, AppendOrigin, TopicPartition
 from odradek.records.errors import InvalidRecords
+from odradek.records.validate import Batches
 from odradek.storage.log.offset_metadata import LogAppendInfo
 
 ACKS_ALL: Final = -1
@@ -72,7 +73,7 @@ class AppendRequest:
         required_acks: int,
         timeout_ms: int,
         origin: AppendOrigin,
-        entries: Sequence[tuple[TopicPartition, memoryview]],
+        entries: Sequence[tuple[TopicPartition, Batches]],
         on_done: OnAppended,
         transaction_version: int = 0,
     ) -> None:

@@ -14,6 +14,7 @@ from typing import Final
 
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import INTERNAL_TOPICS, AppendOrigin, TopicPartition
+from odradek.records.validate import Batches
 from odradek.replication.append import (
     ACKS_ALL,
     ACKS_LEADER,
@@ -32,7 +33,7 @@ _CLIENT: Final = AppendOrigin.CLIENT
 class _Entry:
     """One partition's share of one request, on its way to the log."""
 
-    def __init__(self, result: AppendResult, batches: memoryview, required_acks: int) -> None:
+    def __init__(self, result: AppendResult, batches: Batches, required_acks: int) -> None:
         self.result = result
         self.batches = batches
         self.required_acks = required_acks

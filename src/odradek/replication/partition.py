@@ -30,6 +30,7 @@ from odradek.model import (
     AppendOrigin,
     TopicPartition,
 )
+from odradek.records.validate import Batches
 from odradek.replication.fetch import (
     ISOLATION_LOG_END,
     ISOLATION_TXN_COMMITTED,
@@ -178,7 +179,7 @@ class Partition:
     # Appending
 
     def append_to_leader(
-        self, batches: Sequence[memoryview], origin: AppendOrigin, transaction_version: int
+        self, batches: Sequence[Batches], origin: AppendOrigin, transaction_version: int
     ) -> list[LogAppendInfo | BrokerError]:
         """Appends several requests' batches at once; each gets its own outcome.
 

@@ -30,6 +30,7 @@ from odradek.handlers.dispatcher import Dispatcher
 from odradek.handlers.fetch_sessions import FetchSessionCache
 from odradek.handlers.table import API_TABLE
 from odradek.handlers.transaction_verification import TransactionVerification
+from odradek.handlers.unpacking import Unpacking
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata.embedded import EmbeddedMetadataStore, SharedMetadata
 from odradek.metadata.embedded.journal import Journal
@@ -259,6 +260,7 @@ class BrokerServer:
             markers=self.transactions.markers,
             before_append=(
                 TransactionVerification(self.transactions.coordinator, self.replicas, self.config),
+                Unpacking(self.replicas, self.background, self._clock),
             ),
             producer_ids=self.producer_ids,
             fetch_sessions=FetchSessionCache(

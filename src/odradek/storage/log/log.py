@@ -27,7 +27,13 @@ from odradek.errors import BrokerError, ErrorCode
 from odradek.model import AppendOrigin, TopicPartition
 from odradek.records.batch import BatchHeader, Buffer, split_batches
 from odradek.records.errors import CorruptRecords
-from odradek.records.validate import BatchRules, ValidRecords, validate_produced
+from odradek.records.validate import (
+    Batches,
+    BatchRules,
+    PreparedRecords,
+    ValidRecords,
+    validate_produced,
+)
 from odradek.storage import names
 from odradek.storage.index.transaction_index import AbortedEntry
 from odradek.storage.log.leader_epochs import LeaderEpochCache
@@ -146,7 +152,7 @@ class Log(LocalLog):
 
     def append_as_leader(
         self,
-        batches: Sequence[memoryview],
+        batches: Sequence[Batches],
         leader_epoch: int,
         origin: AppendOrigin = _CLIENT,
         transaction_version: int = 0,
@@ -166,7 +172,7 @@ class Log(LocalLog):
         staged = Staged(self.log_end_offset)
         for records in batches:
             try:
-                valid = validate_produced(records, self._rules, now_ms, origin)
+                valid = self._validate(records, now_ms, origin)
                 duplicate = self._check_producer(valid, origin, transaction_version)
                 if duplicate is None and self._make_room(staged, valid, now_ms, results):
                     # The disk may have refused the batch that this one follows.
@@ -179,6 +185,18 @@ class Log(LocalLog):
                 results.append(error)
         self._settle(staged, now_ms, results)
         return results
+
+    @property
+    def rules(self) -> BatchRules:
+        """What is demanded of records now; another object after a change of the settings."""
+        return self._rules
+
+    def _validate(self, records: Batches, now_ms: int, origin: AppendOrigin) -> ValidRecords:
+        if isinstance(records, PreparedRecords):
+            if records.rules is self._rules:
+                return records.valid
+            records = records.source
+        return validate_produced(records, self._rules, now_ms, origin)
 
     def append_as_follower(self, records: memoryview) -> LogAppendInfo:
         """Appends what the leader's log holds, offsets and epochs as they are.
