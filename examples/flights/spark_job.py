@@ -1,12 +1,13 @@
 """The Spark part: both topics to Parquet, departures joined with their weather, and the tables.
 
 The archive is the pipeline that `odradek pipeline archive` runs; it reads segments where they
-lie. The join is a stream of its own through the broker: departures and weather of the same
-hour and airport meet in Spark's state, whichever comes first.
+lie. It is audited, and that of the weather restored to a topic, which is audited too. The join
+is a stream of its own through the broker: departures and weather of the same hour and airport
+meet in Spark's state, whichever comes first.
 """
 
 import csv
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pyspark_odradek.pipelines import PipelineSettings, archive
+from pyspark_odradek.pipelines import PipelineSettings, archive, audit, restore
 from pyspark_odradek.pipelines.batches import BatchDirectory
 
 # Partitions of a topic are read at the same pace, but one may be days ahead of another.
@@ -70,14 +71,41 @@ def archive_topics(
     """
     rows, seconds = 0, 0.0
     for topic in (FLIGHTS, WEATHER):
-        settings = PipelineSettings(
-            bootstrap_servers, topic, to=str(target / topic), path=str(data_dir)
-        )
-        query = archive.start(spark, settings)
+        settings = _archive_settings(bootstrap_servers, topic, target)
+        query = archive.start(spark, replace(settings, path=str(data_dir)))
         query.awaitTermination()
         topic_rows, topic_seconds = _throughput(query)
         rows, seconds = rows + topic_rows, seconds + topic_seconds
     return Archived(archived_positions(target), rows / seconds if seconds else 0.0)
+
+
+def audit_archives(spark: SparkSession, bootstrap_servers: str, target: Path) -> list[str]:
+    """What the archives have that the topics do not, or the other way round; nothing is good."""
+    return [
+        finding
+        for topic in (FLIGHTS, WEATHER)
+        for finding in audit.run(spark, _archive_settings(bootstrap_servers, topic, target))
+    ]
+
+
+def restore_weather(spark: SparkSession, bootstrap_servers: str, target: Path) -> list[str]:
+    """Writes an archive to a new topic; what this one has that the archive does not.
+
+    Raises:
+        PipelineError: the archive is damaged.
+    """
+    settings = _archive_settings(bootstrap_servers, WEATHER, target)
+    again = replace(settings, topic=f"{WEATHER}-restored")
+    restore.run(spark, again)
+    return audit.run(spark, again)
+
+
+def _archive_settings(bootstrap_servers: str, topic: str, target: Path) -> PipelineSettings:
+    """The archive of a topic; a year of hours would be nine thousand small files."""
+    directory = str(target / topic)
+    return PipelineSettings(
+        bootstrap_servers, topic, to=directory, source=directory, partition_by="none"
+    )
 
 
 def archived_positions(target: Path) -> list[Position]:

@@ -15,6 +15,13 @@ from odradek.client.blocking import Cluster
 from odradek.client.core.partitioner import partition_for_key
 from odradek.client.errors import KafkaError
 from odradek.clock import SystemClock
+from odradek.model import TopicPartition as Place
+from odradek.tables.arrow import arrow_schema
+from odradek.tables.identity import Identity
+from odradek.tables.options import ClientOptions, ReadOptions, TopicSelection
+from odradek.tables.ranges import OffsetRange
+from odradek.tables.reading import read_ranges
+from odradek.tables.transaction import BatchTransaction, WriterName
 from odradek.tables.writing import TopicWriter, WriteOptions
 
 
@@ -107,6 +114,96 @@ def test_what_the_broker_refuses_is_told(broker, cluster) -> None:
         writer.flush()
     with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
         TopicWriter(cluster, WriteOptions(), SystemClock()).append("nowhere", None, b"k", b"v")
+
+
+# --- exactly once -------------------------------------------------------------------------------
+
+
+class Died(Exception):
+    """The task is gone, at a step that a test has chosen."""
+
+
+def write_batch(broker, topic: str, batch: int, *, die_at: str = "", task: int = 0) -> bool:
+    """An attempt at a batch of ten records; whether it wrote them."""
+    name, marker = WriterName(f"query-{topic}", task), Place(topic, 0)
+
+    def maybe_die(step: str) -> None:
+        if step == die_at:
+            raise Died
+
+    with (
+        Cluster(broker.bootstrap_servers, request_timeout_ms=10_000) as cluster,
+        BatchTransaction(broker.bootstrap_servers, name, marker, timeout_ms=60_000) as attempt,
+    ):
+        if not attempt.begin(batch):
+            return False
+        maybe_die("begun")
+        writer = TopicWriter(cluster, WriteOptions(batch_bytes=200), SystemClock(), attempt)
+        for number in range(10):
+            writer.append(topic, number % 2, None, b"%d-%d-%d" % (task, batch, number))
+            if number == 5:
+                maybe_die("half")
+        writer.flush()
+        maybe_die("flushed")
+        attempt.commit(batch)
+        maybe_die("committed")
+    return True
+
+
+def committed(broker, topic: str) -> list[bytes]:
+    """What readers of committed records see, in both partitions."""
+    found = []
+    with Cluster(broker.bootstrap_servers) as cluster:
+        for partition in (Place(topic, 0), Place(topic, 1)):
+            end = cluster.list_offsets({partition: -1}, read_committed=True)[partition] or 0
+            for piece in read_ranges(
+                ReadOptions(
+                    TopicSelection(names=(topic,)),
+                    ClientOptions(broker.bootstrap_servers),
+                    read_committed=True,
+                ),
+                Identity(),
+                arrow_schema(("value",)),
+                [OffsetRange(partition, 0, end)],
+            ):
+                found += piece.column(0).to_pylist()
+    return found
+
+
+def test_a_batch_is_written_once_wherever_its_task_dies(broker) -> None:
+    """Before the records, among them, before the commit, and after it, when nobody knows."""
+    broker.create_topic("once", partitions=2, config={})
+    expected = []
+    for batch, die_at in enumerate(["", "begun", "half", "flushed", "committed", ""]):
+        if die_at:
+            with pytest.raises(Died):
+                write_batch(broker, "once", batch, die_at=die_at)
+        wrote = write_batch(broker, "once", batch)
+        assert wrote is (die_at != "committed")
+        assert not write_batch(broker, "once", batch)
+        expected += [b"0-%d-%d" % (batch, number) for number in range(10)]
+    assert sorted(committed(broker, "once")) == sorted(expected)
+
+
+def test_an_attempt_that_still_runs_is_shut_out_by_the_next(broker) -> None:
+    """A task that was given up but lives on would write the batch a second time."""
+    broker.create_topic("fenced", partitions=2, config={})
+    name, marker = WriterName("query-fenced", 0), Place("fenced", 0)
+    with (
+        Cluster(broker.bootstrap_servers, request_timeout_ms=5_000) as cluster,
+        BatchTransaction(broker.bootstrap_servers, name, marker, timeout_ms=60_000) as older,
+    ):
+        assert older.begin(0)
+        writer = TopicWriter(cluster, WriteOptions(), SystemClock(), older)
+        writer.append("fenced", 0, None, b"older")
+        writer.flush()
+        assert write_batch(broker, "fenced", 0)
+        writer.append("fenced", 0, None, b"older again")
+        with pytest.raises(KafkaError, match=r"FENCED|INVALID_PRODUCER_EPOCH"):
+            writer.flush()
+        with pytest.raises(KafkaError, match=r"FENCED|INVALID_PRODUCER_EPOCH"):
+            older.commit(0)
+    assert sorted(committed(broker, "fenced")) == [b"0-0-%d" % number for number in range(10)]
 
 
 class Cut:

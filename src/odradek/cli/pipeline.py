@@ -1,7 +1,8 @@
 """`odradek pipeline NAME`: the Spark pipelines; they come with the extra `spark`.
 
-Exit status 1 when the pipeline or Spark failed; Ctrl-C and SIGTERM end a continuous one in
-order, with 0. The flags are read here, the pipelines are `pyspark_odradek.pipelines`.
+Exit status 1 when the pipeline or Spark failed, or an audit found something; Ctrl-C and
+SIGTERM end a continuous one in order, with 0. The flags are read here, the pipelines are
+`pyspark_odradek.pipelines`.
 """
 
 import argparse
@@ -20,8 +21,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--bootstrap-server", metavar="HOST:PORT[,...]", required=True, help="the brokers to ask"
     )
-    parser.add_argument("--topic", metavar="T", required=True, help="the topic to read")
+    parser.add_argument(
+        "--topic", metavar="T", required=True, help="the topic (query: several, by commas)"
+    )
     parser.add_argument("--to", metavar="DIR", help="the directory to write to")
+    parser.add_argument(
+        "--from", metavar="DIR", dest="source", help="the archive to restore or to audit"
+    )
+    parser.add_argument("--sql", metavar="SELECT", help="what query asks; topics are tables")
+    parser.add_argument(
+        "--partition-by",
+        choices=("hour", "day", "none"),
+        default="hour",
+        help="which directories archive makes of the records' times (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--allow-loss",
+        action="store_true",
+        help="go on, with a warning, when records were deleted before they were read",
+    )
     parser.add_argument(
         "--master", metavar="M", default="local[*]", help="Spark's master (default: %(default)s)"
     )
@@ -85,12 +103,18 @@ def run(arguments: argparse.Namespace) -> int:
         every=arguments.every,
         path=arguments.data_dir,
         max_offsets_per_trigger=arguments.max_records,
+        partition_by=arguments.partition_by,
+        allow_loss=arguments.allow_loss,
+        source=arguments.source,
+        sql=arguments.sql,
     )
     try:
-        run_pipeline(arguments.name, settings, master=arguments.master)
+        findings = run_pipeline(arguments.name, settings, master=arguments.master)
     except (PipelineError, GatewayError) as error:
         return _refuse(str(error), 1)
-    return 0
+    for finding in findings:
+        print(finding)
+    return 1 if findings else 0
 
 
 def _missing() -> str:

@@ -7,9 +7,9 @@ leaders at once. Who ends before `flush` has returned does not know what arrived
 """
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 from uuid import UUID
 
 from odradek.client.addresses import Address
@@ -34,6 +34,7 @@ from odradek.protocol.produce import (
 from odradek.records.builder import RecordBatchBuilder
 
 _ALL_REPLICAS: Final = -1
+_LAST_WITH_ADDED_PARTITIONS: Final = 11
 _ARRIVED: Final = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 
 RecordHeaders = Sequence[tuple[str, bytes | None]]
@@ -50,6 +51,23 @@ class WriteOptions:
     request_timeout_ms: int = 30_000
 
 
+class Transaction(Protocol):
+    """What records are written in, if anything: `transaction.BatchTransaction`."""
+
+    @property
+    def transactional_id(self) -> str:
+        """Named in every request."""
+        ...
+
+    def producer(self) -> tuple[int, int]:
+        """Whose records they are: id and epoch."""
+        ...
+
+    def add_partitions(self, partitions: Iterable[TopicPartition]) -> None:
+        """Told before the first records of a partition are sent."""
+        ...
+
+
 class _Open:
     """A partition's batch in the making, and the sequence that its next one begins with."""
 
@@ -64,11 +82,18 @@ class TopicWriter:
     After an error it is to be given up, and what was appended may have arrived or not.
     """
 
-    def __init__(self, cluster: Cluster, options: WriteOptions, clock: Clock) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        options: WriteOptions,
+        clock: Clock,
+        transaction: Transaction | None = None,
+    ) -> None:
         self._cluster = cluster
         self._options = options
         self._clock = clock
-        self._producer: tuple[int, int] | None = None
+        self._transaction = transaction
+        self._producer = None if transaction is None else transaction.producer()
         self._open: dict[TopicPartition, _Open] = {}
         self._buffered_bytes = 0
         self._dice = random.Random()
@@ -146,6 +171,7 @@ class TopicWriter:
             producer_id=producer_id,
             producer_epoch=epoch,
             base_sequence=sequence,
+            is_transactional=self._transaction is not None,
         )
 
     def _producer_id(self) -> tuple[int, int]:
@@ -175,6 +201,8 @@ class TopicWriter:
             opened.sequence = (opened.sequence + opened.builder.record_count) & 0x7FFFFFFF
             waiting[part] = opened.builder.build()
             opened.builder = None
+        if waiting and self._transaction is not None:
+            self._transaction.add_partitions(waiting)
         if waiting:
             self._cluster.retrying(lambda: self._attempt(waiting))
         assert not waiting, f"{len(waiting)} batches were given up without an error"
@@ -201,7 +229,7 @@ class TopicWriter:
     def _ask(
         self, connection: BlockingConnection, batches: Mapping[TopicPartition, bytes]
     ) -> BlockingConnection:
-        version = connection.agree(PRODUCE)
+        version = self._version(connection)
         by_topic: dict[str, list[ProducePartition]] = {}
         for part, batch in batches.items():
             by_topic.setdefault(part.topic, []).append(ProducePartition(part.partition, batch))
@@ -212,16 +240,27 @@ class TopicWriter:
             )
             for name, each in by_topic.items()
         ]
-        request = ProduceRequest(None, _ALL_REPLICAS, self._options.request_timeout_ms, topics)
+        transaction = self._transaction
+        request = ProduceRequest(
+            transaction.transactional_id if transaction is not None else None,
+            _ALL_REPLICAS,
+            self._options.request_timeout_ms,
+            topics,
+        )
         connection.send(PRODUCE, version, encode_produce_request(request, version))
         return connection
+
+    def _version(self, connection: BlockingConnection) -> int:
+        """From version 12 on partitions add themselves to a transaction; ours are added before."""
+        version = connection.agree(PRODUCE)
+        return version if self._transaction is None else min(version, _LAST_WITH_ADDED_PARTITIONS)
 
     def _answers(
         self, connection: BlockingConnection, batches: Mapping[TopicPartition, bytes]
     ) -> list[tuple[TopicPartition, int, str | None]]:
         answer = connection.receive()
         try:
-            version = connection.agree(PRODUCE)
+            version = self._version(connection)
             response = decode_produce_response(answer.frame, version, answer.position)
         except ProtocolError as error:
             raise NetworkError(str(error)) from error

@@ -14,11 +14,12 @@ That rests on both being there: numbers start again at 0 without the checkpoint,
 without one are refused rather than taken for those of the new query.
 """
 
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
-from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
 
+from pyspark_odradek.pipelines.files import FileSystem
 from pyspark_odradek.pipelines.settings import PipelineError
 
 CHECKPOINT: Final = "_checkpoint"
@@ -34,9 +35,9 @@ class BatchDirectory:
         Raises:
             PipelineError: it holds batches, but not the checkpoint that they belong to.
         """
-        self._spark = spark
+        self._files = FileSystem(spark)
         self._directory = directory.rstrip("/")
-        if not self._exists(self.checkpoint) and self.batch_ids():
+        if not self._files.exists(self.checkpoint) and self.batch_ids():
             raise PipelineError(
                 f"{directory} holds batches of a query whose checkpoint is gone; "
                 "choose another directory, or remove it"
@@ -51,37 +52,20 @@ class BatchDirectory:
         """Where a batch lies."""
         return f"{self._directory}/batch={batch_id}"
 
-    def write(self, batch: DataFrame, batch_id: int) -> None:
+    def write(self, batch: DataFrame, batch_id: int, partition_by: Sequence[str] = ()) -> None:
         """Writes a batch unless it is there; what `foreachBatch` is given."""
-        if not self._exists(f"{self.path_of(batch_id)}/{_COMPLETE}"):
-            batch.write.mode("overwrite").parquet(self.path_of(batch_id))
+        if not self._files.exists(f"{self.path_of(batch_id)}/{_COMPLETE}"):
+            writer = batch.write.mode("overwrite").partitionBy(*partition_by)
+            writer.parquet(self.path_of(batch_id))
 
     def write_snapshot(self, batch: DataFrame, batch_id: int) -> None:
         """Writes a batch that replaces all before it."""
         self.write(batch, batch_id)
         for old in self.batch_ids():
             if old < batch_id:
-                path = self._hadoop_path(self.path_of(old))
-                self._file_system(path).delete(path, True)
+                self._files.remove(self.path_of(old))
 
     def batch_ids(self) -> list[int]:
         """The batches that are there, in order."""
-        root = self._hadoop_path(self._directory)
-        file_system = self._file_system(root)
-        if not file_system.exists(root):
-            return []
-        names = [status.getPath().getName() for status in file_system.listStatus(root)]
+        names = self._files.names(self._directory)
         return sorted(int(name[6:]) for name in names if name.startswith("batch="))
-
-    def _exists(self, path: str) -> bool:
-        hadoop_path = self._hadoop_path(path)
-        return bool(self._file_system(hadoop_path).exists(hadoop_path))
-
-    def _hadoop_path(self, path: str) -> JavaObject:
-        # Spark's own Python interface has no files; its JVM knows every kind of them.
-        jvm: Any = self._spark._jvm
-        return jvm.org.apache.hadoop.fs.Path(path)
-
-    def _file_system(self, path: JavaObject) -> Any:
-        context: Any = self._spark._jsc
-        return path.getFileSystem(context.hadoopConfiguration())

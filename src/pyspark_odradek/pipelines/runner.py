@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Final
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pyspark_odradek.errors import sentence_in
+from pyspark_odradek.errors import SourceError, sentence_in
 from pyspark_odradek.pipelines.settings import PIPELINES, PipelineError, PipelineSettings
 from pyspark_odradek.session import session
 
@@ -20,21 +21,28 @@ _STEP_S: Final = 1
 
 def run_pipeline(
     name: str, settings: PipelineSettings, *, master: str = "local[*]", memory: str = "1g"
-) -> None:
+) -> list[str]:
     """Runs a pipeline to its end; SIGINT and SIGTERM end it after the batch under way.
+
+    Gives what an `audit` found, a line each.
 
     Raises:
         PipelineError: there is no such pipeline, it cannot run with these settings, or its
             query failed.
         GatewayError: Spark could not be started.
     """
-    module = next((row.module for row in PIPELINES if row.name == name), None)
-    if module is None:
+    pipeline = next((row for row in PIPELINES if row.name == name), None)
+    if pipeline is None:
         raise PipelineError(f"there is no pipeline {name!r}")
     with session(f"odradek-{name}", master=master, memory=memory) as spark:
         try:
-            _await(import_module(module).start(spark, settings))
-        except PySparkException as error:
+            module = import_module(pipeline.module)
+            if not pipeline.is_stream:
+                findings: list[str] = module.run(spark, settings)
+                return findings
+            _await(module.start(spark, settings))
+            return []
+        except (PySparkException, Py4JError, SourceError) as error:
             raise PipelineError(sentence_in(str(error)) or _first_lines(str(error))) from error
 
 

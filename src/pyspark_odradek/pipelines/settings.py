@@ -23,27 +23,39 @@ class PipelineSettings:
     every: str | None = None
     path: str | None = None
     max_offsets_per_trigger: int | None = None
+    # Of `archive`: a directory for each hour, each day, or one for all.
+    partition_by: str = "hour"
+    records_per_file: int = 1_000_000
+    # Whether records that are gone before they were read are left out, with a warning.
+    allow_loss: bool = False
+    # Of `restore` and `audit`: the archive; of `query`: what to ask.
+    source: str | None = None
+    sql: str | None = None
+
+    def where(self) -> dict[str, str]:
+        """The options that say where records are read."""
+        options = {"kafka.bootstrap.servers": self.bootstrap_servers}
+        if self.path is not None:
+            options["path"] = self.path
+        return options
 
     def source_options(self) -> dict[str, str]:
         """The options of the topic as a stream, from its beginning."""
-        options = {
-            "kafka.bootstrap.servers": self.bootstrap_servers,
-            "subscribe": self.topic,
-            "startingOffsets": "earliest",
-        }
-        if self.path is not None:
-            options["path"] = self.path
+        options = {**self.where(), "subscribe": self.topic, "startingOffsets": "earliest"}
+        if self.allow_loss:
+            options["failOnDataLoss"] = "false"
         if self.max_offsets_per_trigger is not None:
             options["maxOffsetsPerTrigger"] = str(self.max_offsets_per_trigger)
         return options
 
 
 class Pipeline(NamedTuple):
-    """A row of the table; `module` has the function `start`."""
+    """A row of the table; `module` has the function `start`, or `run` where it is no stream."""
 
     name: str
     module: str
     help: str
+    is_stream: bool = True
 
 
 PIPELINES: Final = (
@@ -51,6 +63,30 @@ PIPELINES: Final = (
         "archive",
         "pyspark_odradek.pipelines.archive",
         "keep every record of the topic in Parquet files, each exactly once",
+    ),
+    Pipeline(
+        "restore",
+        "pyspark_odradek.pipelines.restore",
+        "write an archive back to a topic that is empty or new",
+        is_stream=False,
+    ),
+    Pipeline(
+        "audit",
+        "pyspark_odradek.pipelines.audit",
+        "compare an archive with its checksums and with the topic",
+        is_stream=False,
+    ),
+    Pipeline(
+        "latest",
+        "pyspark_odradek.pipelines.latest",
+        "keep the newest record of every key",
+        is_stream=False,
+    ),
+    Pipeline(
+        "query",
+        "pyspark_odradek.pipelines.query",
+        "ask topics in SQL, all at one moment",
+        is_stream=False,
     ),
     Pipeline(
         "volume",

@@ -1,0 +1,36 @@
+"""`latest`: the newest record of every key, as a table; a key whose newest record has no value
+is deleted, and not in it. What compaction would leave, without waiting for it.
+
+One pass over the topic as it is now. The result takes the place of what was in the directory.
+"""
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from pyspark_odradek.pipelines.settings import PipelineError, PipelineSettings
+from pyspark_odradek.pipelines.snapshots import read_spans, topic_spans
+
+
+def run(spark: SparkSession, settings: PipelineSettings) -> list[str]:
+    """Writes the table.
+
+    Raises:
+        PipelineError: no directory is given, or there is no such topic.
+    """
+    if settings.to is None:
+        raise PipelineError("latest needs a directory to write to (--to DIR)")
+    spans = topic_spans(settings)
+    if not spans:
+        raise PipelineError(f"there is no topic {settings.topic}")
+    found = latest(read_spans(spark, settings, spans))
+    found.write.mode("overwrite").parquet(settings.to)
+    return []
+
+
+def latest(records: DataFrame) -> DataFrame:
+    """The newest record of every key, for a batch of records of one topic."""
+    row = f.struct(*records.columns)
+    newest = records.where("key IS NOT NULL").groupBy("partition", "key")
+    return (
+        newest.agg(f.max_by(row, "offset").alias("row")).select("row.*").where("value IS NOT NULL")
+    )

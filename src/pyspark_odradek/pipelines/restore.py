@@ -1,0 +1,123 @@
+"""`restore`: an archive becomes a topic again, its records in their partitions and in their order.
+
+Keys, values, headers and timestamps are kept. Offsets are too when the archive begins where
+the topic does and compaction left no holes; otherwise the archive gets a map from old offsets
+to new ones, as stretches that moved together:
+
+    _restored/orders-again.json   [{"partition": 0, "start": 120, "to": 0, "records": 500}, ...]
+
+The topic is created when it is not there, and has to be empty when it is: who restores over
+records would have both. A restore that failed half way is begun again with a new topic.
+"""
+
+import asyncio
+import json
+from collections.abc import Iterable
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as f
+
+from odradek.client import Admin
+from odradek.client.core.admin_types import NewTopic
+from odradek.client.errors import KafkaError
+from pyspark_odradek.pipelines.audit import compare_files, spans_of
+from pyspark_odradek.pipelines.files import FileSystem
+from pyspark_odradek.pipelines.manifest import Manifest
+from pyspark_odradek.pipelines.settings import PipelineError, PipelineSettings
+from pyspark_odradek.pipelines.snapshots import topic_spans
+
+RESTORED: Final = "_restored"
+_KEPT: Final = ("key", "value", "headers", "timestamp", "partition")
+
+
+def run(spark: SparkSession, settings: PipelineSettings) -> list[str]:
+    """Writes the archive to the topic; there are no findings, only errors.
+
+    Raises:
+        PipelineError: there is no archive, it is damaged, or the topic cannot take it.
+    """
+    if settings.source is None:
+        raise PipelineError("restore needs the directory of an archive (--from DIR)")
+    manifest = Manifest(spark, settings.source)
+    files = manifest.files()
+    if not files:
+        raise PipelineError(f"{settings.source} is no archive: it has no manifest")
+    for finding in compare_files(files, manifest.checksums(settings.source)):
+        raise PipelineError(f"the archive is damaged: {finding}")
+    spans = spans_of(files)
+    topics = {part.topic for part in spans}
+    if len(topics) != 1:
+        raise PipelineError(f"the archive is of several topics: {', '.join(sorted(topics))}")
+    prepare_topic(settings, 1 + max(part.partition for part in spans))
+    records = manifest.frame(files)
+    write(records, settings, len(spans))
+    document = json.dumps([row.asDict() for row in moved(records).collect()])
+    FileSystem(spark).replace(
+        f"{settings.source.rstrip('/')}/{RESTORED}/{settings.topic}.json", document
+    )
+    return []
+
+
+def prepare_topic(settings: PipelineSettings, partitions: int) -> None:
+    """Makes sure that the topic is there and empty.
+
+    Raises:
+        PipelineError: it has records, or too few partitions, or cannot be created.
+    """
+    there = topic_spans(settings)
+    if not there:
+        asyncio.run(_create(settings.bootstrap_servers, settings.topic, partitions))
+        return
+    filled = [part for part, span in there.items() if span.end > 0]
+    if filled:
+        raise PipelineError(f"{filled[0]} has, or had, records: restore to a new topic")
+    if len(there) < partitions:
+        raise PipelineError(
+            f"{settings.topic} has {len(there)} partitions, the archive {partitions}"
+        )
+
+
+def write(records: DataFrame, settings: PipelineSettings, partitions: int) -> None:
+    """Writes records so that those of a partition come from one task, in their order."""
+    ordered = records.repartition(partitions, "partition").sortWithinPartitions(
+        "partition", "offset"
+    )
+    writer = ordered.select(*_KEPT).write.format("odradek").mode("append")
+    writer = writer.option("kafka.bootstrap.servers", settings.bootstrap_servers)
+    writer.option("topic", settings.topic).option("keepTimestamps", "true").save()
+
+
+def moved(records: DataFrame) -> DataFrame:
+    """Stretches of offsets that moved together: where they begin, and where they are now."""
+    place = f.row_number().over(Window.partitionBy("partition").orderBy("offset")) - 1
+    placed = records.select("partition", "offset").withColumn("place", place)
+    return (
+        placed.groupBy("partition", (f.col("offset") - f.col("place")).alias("shift"))
+        .agg(
+            f.min("offset").alias("start"),
+            f.min("place").alias("to"),
+            f.count("*").alias("records"),
+        )
+        .drop("shift")
+        .orderBy("partition", "start")
+    )
+
+
+def new_offset(stretches: Iterable[dict[str, Any]], partition: int, offset: int) -> int:
+    """Where a reader that was at `offset` goes on in the restored topic."""
+    found = 0
+    for stretch in stretches:
+        if stretch["partition"] == partition and stretch["start"] <= offset:
+            found = stretch["to"] + min(offset - stretch["start"], stretch["records"])
+    return found
+
+
+async def _create(bootstrap_servers: str, topic: str, partitions: int) -> None:
+    # Records keep their old times, which must not make them too old at once.
+    config = {"retention.ms": "-1", "message.timestamp.type": "CreateTime"}
+    async with Admin(bootstrap_servers) as admin:
+        created = await admin.create_topics([NewTopic(topic, partitions, config=config)])
+    outcome = created[topic]
+    if isinstance(outcome, KafkaError):
+        raise PipelineError(f"{topic} could not be created: {outcome}")

@@ -1,0 +1,77 @@
+"""A topic as it is at one moment: offsets that are asked once, and read as a table.
+
+Two reads of a growing topic see different ends. A job that reads a topic more than once, or
+several topics, asks for the ends first and gives them to every read.
+"""
+
+import json
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+
+from odradek.errors import BrokerError, ErrorCode
+from odradek.model import TopicPartition
+from odradek.tables.bounds import Bounds, open_bounds
+from odradek.tables.offsets import offsets_to_json
+from odradek.tables.options import TopicSelection
+from pyspark_odradek.errors import telling_in_one_sentence
+from pyspark_odradek.options import parse_options
+from pyspark_odradek.pipelines.settings import PipelineSettings
+
+
+@dataclass(frozen=True)
+class Span:
+    """Offsets from `start` up to, and without, `end`."""
+
+    start: int
+    end: int
+
+    def __and__(self, other: "Span | None") -> "Span | None":
+        """What both have; None where that is nothing."""
+        if other is None:
+            return None
+        both = Span(max(self.start, other.start), min(self.end, other.end))
+        return both if both.start < both.end else None
+
+
+def topic_spans(settings: PipelineSettings) -> dict[TopicPartition, Span]:
+    """Where the partitions of the settings' topic begin and end now; none if it is not there.
+
+    Raises:
+        SourceError: the broker could not be asked.
+    """
+    where = {"kafka.bootstrap.servers": settings.bootstrap_servers, "subscribe": settings.topic}
+    with telling_in_one_sentence():
+        options = parse_options(where, streaming=False)
+        with closing(open_bounds(options)) as bounds:
+            return _spans(bounds, options.selection)
+
+
+def read_spans(
+    spark: SparkSession, settings: PipelineSettings, spans: Mapping[TopicPartition, Span]
+) -> DataFrame:
+    """Exactly these offsets, with headers."""
+    partitions: dict[str, list[int]] = {}
+    for part in spans:
+        partitions.setdefault(part.topic, []).append(part.partition)
+    ends = {
+        "assign": partitions,
+        "startingOffsets": offsets_to_json({part: span.start for part, span in spans.items()}),
+        "endingOffsets": offsets_to_json({part: span.end for part, span in spans.items()}),
+    }
+    reader = spark.read.format("odradek").options(**settings.where())
+    reader = reader.options(**{name: json.dumps(value) for name, value in ends.items()})
+    return reader.option("includeHeaders", "true").load()
+
+
+def _spans(bounds: Bounds, selection: TopicSelection) -> dict[TopicPartition, Span]:
+    try:
+        partitions = bounds.partitions(selection)
+    except BrokerError as error:
+        if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        return {}
+    starts, ends = bounds.earliest(partitions), bounds.latest(partitions)
+    return {part: Span(starts[part], ends[part]) for part in partitions}
