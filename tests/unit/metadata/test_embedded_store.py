@@ -302,6 +302,7 @@ def test_stale_and_illegal_partition_changes_are_refused() -> None:
         PartitionChange(tp, 0, 1, (1, 3)),
         PartitionChange(TopicPartition("b", 0), 0, 1, (1,)),
         PartitionChange(tp, 0, 2, (1, 2)),
+        PartitionChange(tp, 0, -1, (1,)),
     ]
     store.change_partitions(changes, outcomes.extend)
     assert [getattr(outcome, "code", None) for outcome in outcomes] == [
@@ -309,10 +310,11 @@ def test_stale_and_illegal_partition_changes_are_refused() -> None:
         ErrorCode.INVALID_REQUEST,
         ErrorCode.INVALID_REQUEST,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.INELIGIBLE_REPLICA,
         None,
     ]
     done = outcomes[-1]
-    assert (done.leader, done.leader_epoch, done.partition_epoch) == (2, 1, 1)
+    assert (done.leader, done.leader_epoch, done.partition_epoch) == (-1, 1, 1)
 
 
 def test_two_brokers_on_one_directory_find_out(database: Database, tmp_path: Path) -> None:

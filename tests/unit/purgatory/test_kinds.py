@@ -16,6 +16,7 @@ KINDS = {
     "DelayedFetch",
     "DelayedHeartbeat",
     "DelayedJoin",
+    "DelayedMarkers",
     "DelayedProduce",
     "DelayedRevocation",
     "DelayedSession",
