@@ -12,6 +12,8 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaProducer
 
+from odradek import Cluster
+
 TIMEOUT_S = 60
 ROUNDS = 6
 
@@ -223,3 +225,25 @@ def test_kafka_python_commits_and_aborts(bootstrap: str, names: Callable[[str], 
     producer.close(TIMEOUT_S)
     wanted = {f"{number}-{index}" for number in range(0, ROUNDS, 2) for index in range(4)}
     assert sorted(read_all(bootstrap, topic, "read_committed")) == sorted(wanted)
+
+
+@pytest.mark.slow
+def test_transactions_go_on_when_a_broker_dies() -> None:
+    """Fails when markers do not reach other brokers, or those of a dead coordinator are lost."""
+    with Cluster(3) as cluster:
+        cluster.create_topic("t", partitions=6)
+        producer = transactional(cluster.bootstrap_servers, "t")
+        for number in range(ROUNDS):
+            producer.begin_transaction()
+            for index in range(6):
+                producer.produce("t", f"{number}-{index}".encode(), partition=index)
+            producer.flush(TIMEOUT_S)
+            if number == 2:
+                cluster.kill(cluster.leader("__transaction_state", 0).id)
+            if number % 2:
+                producer.abort_transaction(TIMEOUT_S)
+            else:
+                producer.commit_transaction(TIMEOUT_S)
+        values = read_all(cluster.bootstrap_servers, "t", "read_committed", partitions=6)
+        wanted = {f"{number}-{index}" for number in range(0, ROUNDS, 2) for index in range(6)}
+        assert sorted(values) == sorted(wanted)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from odradek.coordinator.group_coordinator import GroupCoordinator
     from odradek.coordinator.transactions.markers import MarkerWriter
     from odradek.coordinator.transactions.transaction_coordinator import TransactionCoordinator
+    from odradek.coordinator.transactions.writes import TransactionWrites
     from odradek.handlers.before_append import BeforeAppend
     from odradek.handlers.fetch_sessions import FetchSessionCache
     from odradek.metadata.cache import MetadataCache
@@ -37,6 +38,8 @@ class HandlerContext:
     replicas: "ReplicaManager"
     groups: "GroupCoordinator"
     transactions: "TransactionCoordinator"
+    # Asks whichever broker coordinates a transactional id; writes into partitions led here.
+    transaction_writes: "TransactionWrites"
     markers: "MarkerWriter"
     producer_ids: "ProducerIdManager"
     fetch_sessions: "FetchSessionCache"

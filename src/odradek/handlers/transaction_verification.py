@@ -13,7 +13,7 @@ from typing import Final
 
 from odradek.config.broker import BrokerConfig
 from odradek.coordinator.transactions.requests import AddPartitionsRequest, ProducerIdAndEpoch
-from odradek.coordinator.transactions.transaction_coordinator import TransactionCoordinator
+from odradek.coordinator.transactions.writes import OnCodes, TransactionWrites
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.before_append import BeforeAppend, PendingAppend, Refusals
 from odradek.model import TopicPartition
@@ -39,9 +39,6 @@ class ClientAbility(IntEnum):
     IMPLICIT_ADD = 2
 
 
-_OnCodes = Callable[[list[ErrorCode]], None]
-
-
 def ability(version: int, abortable_version: int, implicit_version: int) -> ClientAbility:
     """What a client can that sends a request in this version."""
     if version >= implicit_version:
@@ -52,21 +49,20 @@ def ability(version: int, abortable_version: int, implicit_version: int) -> Clie
 
 
 def add_or_verify(
-    coordinator: TransactionCoordinator,
+    writes: TransactionWrites,
     transactional_id: str,
     producer: ProducerIdAndEpoch,
     partitions: Sequence[TopicPartition],
     client: ClientAbility,
-    on_done: _OnCodes,
+    on_done: OnCodes,
 ) -> None:
     """Asks the coordinator; `on_done` gets a code for each partition, as the client knows it."""
-    if client is not ClientAbility.IMPLICIT_ADD:
-        verified = coordinator.verify_partitions(transactional_id, producer, partitions)
-        on_done([_told(code, client) for code in verified])
-        return
-    coordinator.add_partitions(
-        AddPartitionsRequest(transactional_id, producer, partitions, TRANSACTION_V2),
-        lambda code: on_done([_told(code, client)] * len(partitions)),
+    adds = client is ClientAbility.IMPLICIT_ADD
+    version = TRANSACTION_V2 if adds else 0
+    writes.add_or_verify(
+        AddPartitionsRequest(transactional_id, producer, partitions, version),
+        not adds,
+        lambda codes: on_done([_told(code, client) for code in codes]),
     )
 
 
@@ -82,9 +78,9 @@ class TransactionVerification(BeforeAppend):
     """The step before the append of a produce request that is part of a transaction."""
 
     def __init__(
-        self, coordinator: TransactionCoordinator, replicas: ReplicaManager, config: BrokerConfig
+        self, writes: TransactionWrites, replicas: ReplicaManager, config: BrokerConfig
     ) -> None:
-        self._coordinator = coordinator
+        self._writes = writes
         self._replicas = replicas
         self._config = config
 
@@ -118,9 +114,7 @@ class TransactionVerification(BeforeAppend):
             on_done(_refusals(firsts, codes, client))
 
         partitions = [first.topic_partition for first in firsts]
-        add_or_verify(
-            self._coordinator, transactional_id, producers.pop(), partitions, client, on_codes
-        )
+        add_or_verify(self._writes, transactional_id, producers.pop(), partitions, client, on_codes)
 
     def _asks(self, client: ClientAbility) -> bool:
         is_wanted = bool(self._config["transaction.partition.verification.enable"])

@@ -60,7 +60,7 @@ def handle(context: HandlerContext, request: Request) -> None:
             _refuse(request, body, known, code)
 
     add_or_verify(
-        context.transactions,
+        context.transaction_writes,
         body.transactional_id,
         producer,
         [partition],

@@ -39,14 +39,13 @@ from odradek.metadata.store import ListenerStage, MetadataStoreError, OnDone
 from odradek.network import ListenerError, SocketServer, format_host_port
 from odradek.purgatory import DelayedOperationPurgatory, WaitingOperation
 from odradek.replication.follower.fetcher_manager import ReplicaFetcherManager
-from odradek.replication.follower.leader_channel import LeaderChannel
 from odradek.replication.replica_manager import ReplicaManager
 from odradek.server.background import ThreadPoolBackground, ThreadWorkers
 from odradek.server.errors import StartError
 from odradek.server.group_coordination import GroupCoordination
 from odradek.server.leader_channel import SocketLeaderChannel
 from odradek.server.lifecycle import BrokerEvent, BrokerState, Lifecycle
-from odradek.server.links import Links
+from odradek.server.links import Links, WatchedChannel
 from odradek.server.loading_report import LoadingReport
 from odradek.server.network_settings import (
     advertised_endpoints,
@@ -242,6 +241,7 @@ class BrokerServer:
             self.metadata,
             self.groups.coordinator,
             self.producer_ids.next_id,
+            self._open_channel,
             lambda: SUPPORTED_FEATURES[TRANSACTION_VERSION].default,
         )
         self.store.subscribe(ListenerStage.COORDINATORS, self.transactions.apply_delta)
@@ -257,10 +257,12 @@ class BrokerServer:
             replicas=self.replicas,
             groups=self.groups.coordinator,
             transactions=self.transactions.coordinator,
+            transaction_writes=self.transactions.writes,
             markers=self.transactions.markers,
             before_append=(
-                TransactionVerification(self.transactions.coordinator, self.replicas, self.config),
                 Unpacking(self.replicas, self.background, self._clock),
+                # Last: what it finds holds only if the append follows at once.
+                TransactionVerification(self.transactions.writes, self.replicas, self.config),
             ),
             producer_ids=self.producer_ids,
             fetch_sessions=FetchSessionCache(
@@ -309,7 +311,7 @@ class BrokerServer:
         self._broker_epoch = registration.epoch
         await outcome(self.store.sync)
 
-    def _open_channel(self, leader: BrokerRegistration) -> LeaderChannel:
+    def _open_channel(self, leader: BrokerRegistration) -> SocketLeaderChannel | WatchedChannel:
         """A way to another broker, over the listener that brokers use among themselves."""
         endpoint = leader.endpoint(inter_broker_listener(self.config)) or leader.endpoints[0]
         channel = SocketLeaderChannel(
@@ -317,7 +319,7 @@ class BrokerServer:
             self.config.broker_id,
             self.timer,
             self.config["replica.socket.timeout.ms"],
-            lambda error: self.halt(f"following broker {leader.id}: {error!r}"),
+            lambda error: self.halt(f"asking broker {leader.id}: {error!r}"),
         )
         if self._links is None:
             return channel

@@ -5,7 +5,7 @@ take is measured on the broker's timer, so that a clock that is moved by hand mo
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -16,6 +16,7 @@ from odradek.client.core.connection import Answer
 from odradek.client.errors import KafkaError, NetworkError
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TopicPartition
+from odradek.protocol import messages
 from odradek.protocol.fetch import (
     FetchRequest,
     decode_fetch_response,
@@ -31,6 +32,7 @@ from odradek.protocol.list_offsets import (
 )
 from odradek.protocol.primitives import Buffer, ProtocolError
 from odradek.replication.follower.leader_channel import LeaderChannel, OnFetched, OnOffset
+from odradek.server.broker_channel import OnAnswered
 from odradek.timer import Timer, TimerTask
 
 T = TypeVar("T")
@@ -83,6 +85,17 @@ class SocketLeaderChannel(LeaderChannel):
             partial(encode_list_offsets_request, request),
             decode_list_offsets_response,
             on_listed,
+        )
+
+    def ask(self, api: ClientApi, values: Mapping[str, object], on_done: OnAnswered) -> None:
+        """See `LeaderChannel`."""
+        self._begin(
+            api,
+            lambda version: [messages.encode_request(api.key, version, values)],
+            lambda frame, version, position: messages.decode_response(
+                api.key, version, frame, position
+            ),
+            on_done,
         )
 
     def close(self) -> None:

@@ -5,13 +5,16 @@ does not arrive. The other direction of a link, and clients, are not touched by 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
+from odradek.client.apis import ClientApi
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.protocol.fetch import FetchRequest
 from odradek.replication.follower.leader_channel import LeaderChannel, OnFetched, OnOffset
+from odradek.server.broker_channel import OnAnswered
+from odradek.server.leader_channel import SocketLeaderChannel
 
 T = TypeVar("T")
 
@@ -23,7 +26,9 @@ class Links:
         self._cut: set[frozenset[int]] = set()
         self._channels: Final[set[WatchedChannel]] = set()
 
-    def watch(self, channel: LeaderChannel, broker_id: int, leader_id: int) -> LeaderChannel:
+    def watch(
+        self, channel: SocketLeaderChannel, broker_id: int, leader_id: int
+    ) -> "WatchedChannel":
         """The same channel, which fails while the two are apart."""
         watched = WatchedChannel(channel, frozenset((broker_id, leader_id)), self)
         self._channels.add(watched)
@@ -53,7 +58,7 @@ class Links:
 class WatchedChannel(LeaderChannel):
     """A channel between two brokers that may be taken apart."""
 
-    def __init__(self, channel: LeaderChannel, link: frozenset[int], links: Links) -> None:
+    def __init__(self, channel: SocketLeaderChannel, link: frozenset[int], links: Links) -> None:
         self.link: Final = link
         self._channel: Final = channel
         self._links: Final = links
@@ -74,6 +79,10 @@ class WatchedChannel(LeaderChannel):
         """See `LeaderChannel`."""
         where = (topic_partition, timestamp, current_leader_epoch)
         self._ask(lambda answered: self._channel.find_offset(*where, answered), on_done)
+
+    def ask(self, api: ClientApi, values: Mapping[str, object], on_done: OnAnswered) -> None:
+        """See `BrokerChannel`."""
+        self._ask(lambda answered: self._channel.ask(api, values, answered), on_done)
 
     def close(self) -> None:
         """See `LeaderChannel`."""

@@ -100,6 +100,7 @@ class Cluster:
             replicas=SimpleNamespace(),
             groups=SimpleNamespace(flush=self.flush),
             transactions=SimpleNamespace(),
+            transaction_writes=SimpleNamespace(),
             markers=SimpleNamespace(),
             producer_ids=ProducerIdManager(self.store),
             fetch_sessions=SimpleNamespace(),

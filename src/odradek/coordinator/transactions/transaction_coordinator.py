@@ -24,6 +24,7 @@ from odradek.coordinator.transactions.requests import (
     TransactionFilter,
 )
 from odradek.coordinator.transactions.shard import TransactionShard
+from odradek.coordinator.transactions.writes import OnCodes, TransactionWrites
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TopicPartition
 
@@ -34,7 +35,7 @@ OnAnswer = Callable[[ProducerAnswer], None]
 OnCode = Callable[[ErrorCode], None]
 
 
-class TransactionCoordinator:
+class TransactionCoordinator(TransactionWrites):
     """The transactional ids that this broker coordinates. Called on the broker's loop only.
 
     `transaction_version` is the cluster's version of transactions.
@@ -108,6 +109,17 @@ class TransactionCoordinator:
             return commands.verify_partitions(transactional_id, producer, partitions)
         except BrokerError as error:
             return [error.code] * len(partitions)
+
+    def add_or_verify(
+        self, request: AddPartitionsRequest, verify_only: bool, on_done: OnCodes
+    ) -> None:
+        """See `TransactionWrites`; of ids that this broker coordinates."""
+        if verify_only:
+            who = (request.transactional_id, request.producer)
+            on_done(self.verify_partitions(*who, request.partitions))
+        else:
+            count = len(request.partitions)
+            self.add_partitions(request, lambda code: on_done([code] * count))
 
     def _run_with_id(
         self,

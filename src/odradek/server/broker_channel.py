@@ -1,0 +1,87 @@
+"""Asking other brokers: one connection to each, opened when something is to be asked."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+from odradek.client.apis import ClientApi
+from odradek.errors import BrokerError, ErrorCode
+from odradek.metadata.cache import MetadataCache
+from odradek.metadata.image import BrokerRegistration
+
+OnAnswered = Callable[[Any], None]
+"""Hears a decoded message, or a BrokerError with NETWORK_EXCEPTION when there is no answer."""
+
+
+class BrokerChannel(Protocol):
+    """A way to one broker. After `close` nothing is answered any more."""
+
+    def ask(self, api: ClientApi, values: Mapping[str, object], on_done: OnAnswered, /) -> None:
+        """Sends a request of plain values; answered once, never before this has returned."""
+        ...
+
+    def close(self) -> None:
+        """Lets go of the connection."""
+        ...
+
+
+class _Way:
+    """The channel to one registration of a broker, and who waits for its answers."""
+
+    def __init__(self, epoch: int, channel: BrokerChannel) -> None:
+        self.epoch = epoch
+        self._channel = channel
+        self._waiting: dict[int, OnAnswered] = {}
+        self._asked = 0
+
+    def ask(self, api: ClientApi, values: Mapping[str, object], on_done: OnAnswered) -> None:
+        number = self._asked = self._asked + 1
+        self._waiting[number] = on_done
+
+        def on_answered(outcome: Any) -> None:
+            if self._waiting.pop(number, None) is not None:
+                on_done(outcome)
+
+        self._channel.ask(api, values, on_answered)
+
+    def close(self) -> None:
+        """Nobody is left without an answer."""
+        self._channel.close()
+        waiting, self._waiting = list(self._waiting.values()), {}
+        for on_done in waiting:
+            on_done(BrokerError(ErrorCode.NETWORK_EXCEPTION))
+
+
+class BrokerChannels:
+    """The channels to all other brokers; one that comes back elsewhere gets a new one.
+
+    Whoever asks is answered exactly once.
+    """
+
+    def __init__(
+        self, metadata: MetadataCache, open_channel: Callable[[BrokerRegistration], BrokerChannel]
+    ) -> None:
+        self._metadata: Final = metadata
+        self._open_channel: Final = open_channel
+        self._ways: dict[int, _Way] = {}
+
+    def ask(
+        self, broker_id: int, api: ClientApi, values: Mapping[str, object], on_done: OnAnswered
+    ) -> None:
+        """Asks a broker; one that is not there is answered for at once."""
+        broker = self._metadata.image.brokers.get(broker_id)
+        if broker is None:
+            on_done(BrokerError(ErrorCode.BROKER_NOT_AVAILABLE))
+            return
+        way = self._ways.get(broker_id)
+        if way is None or way.epoch != broker.epoch:
+            self._ways[broker_id] = fresh = _Way(broker.epoch, self._open_channel(broker))
+            if way is not None:
+                way.close()
+            way = fresh
+        way.ask(api, values, on_done)
+
+    def close(self) -> None:
+        """Lets go of all connections."""
+        ways, self._ways = list(self._ways.values()), {}
+        for way in ways:
+            way.close()
