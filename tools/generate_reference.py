@@ -22,6 +22,7 @@ from odradek.config import (  # noqa: E402 - the sources are found by the line a
 )
 from odradek.config.group import GROUP_SYNONYMS  # noqa: E402
 from odradek.config.topic import BROKER_SYNONYMS  # noqa: E402
+from odradek.config.unserved import why_unserved  # noqa: E402
 from odradek.coordinator.classic.states import STATE_TEXTS, TRANSITIONS  # noqa: E402
 from odradek.coordinator.transactions import states as transaction_states_table  # noqa: E402
 from odradek.errors import ErrorCode  # noqa: E402
@@ -44,7 +45,8 @@ def broker_settings() -> str:
     return _page(
         "Broker settings",
         "Given in a properties file (`odradek start --config`), with `--set`, or to "
-        "`odradek.Broker(config=...)`. Names, types, defaults and bounds are Apache Kafka's.",
+        "`odradek.Broker(config=...)`. Names, types, defaults and bounds are Apache Kafka's. "
+        "The last column says which ones do nothing, and why.",
         *sections,
     )
 
@@ -160,10 +162,11 @@ def outdated(directory: Path) -> list[str]:
 
 
 def _settings(rows: Iterable[Setting], synonyms: Mapping[str, str] | None = None) -> str:
-    head = ["name", "type", "default", "legal values", "meaning"]
+    head = ["name", "type", "default", "legal values", "meaning", "without effect"]
     lines = []
     for row in sorted(rows, key=lambda row: row.name):
         cells = [f"`{row.name}`", row.type.name.lower(), _default(row), row.valid_values, row.text]
+        cells.append(why_unserved(row.name) or "")
         if synonyms is not None:
             cells.append(synonyms[row.name])
         lines.append(_cells(cells))

@@ -21,6 +21,7 @@ from odradek.cli.arguments import natural_number
 from odradek.clock import SystemClock
 from odradek.config import BROKER_SETTINGS, BrokerConfig, ConfigError, Setting, parse_properties
 from odradek.config.single_node import SINGLE_NODE_DEFAULTS
+from odradek.config.unserved import unserved
 from odradek.server.errors import StartError
 
 if TYPE_CHECKING:
@@ -87,13 +88,16 @@ def run(arguments: argparse.Namespace) -> int:
     from odradek.server.event_loop import new_event_loop
 
     try:
-        config = BrokerConfig({**SINGLE_NODE_DEFAULTS, **collect_settings(arguments)})
+        given = collect_settings(arguments)
+        config = BrokerConfig({**SINGLE_NODE_DEFAULTS, **given})
         if config["zookeeper.connect"]:
             raise StartError("Clusters on ZooKeeper are not available yet; start without it")
         if config.broker_id < 0:
             raise StartError("A broker needs a broker.id of its own, a number of at least 0")
         if config.unknown:
             logger.warning("Unknown settings are ignored: %s", ", ".join(config.unknown))
+        if idle := unserved(given):
+            logger.warning("Settings without effect: %s", ", ".join(idle))
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(serve(BrokerServer(config, SystemClock(), on_halt=end_process), started_ns))
     except (StartError, ConfigError) as error:

@@ -219,10 +219,10 @@ def _is_known(name: str) -> bool:
 
 
 def _with_both_ids(properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties with the broker's number under both of its names."""
+    """The properties with the broker's number under both of its names; -1 is none."""
     both = dict(properties)
     for name, other in (("broker.id", "node.id"), ("node.id", "broker.id")):
-        if name in both and other not in both:
+        if name in both and other not in both and both[name].strip() != "-1":
             both[other] = both[name]
     return both
 

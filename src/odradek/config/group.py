@@ -178,17 +178,17 @@ def check_group_settings(settings: Mapping[str, str], broker_value: Callable[[st
         _check_session(kind, values, broker_value)
 
 
-def _check_bounds(name: str, value: Any, broker_value: Callable[[str], Any]) -> None:
+def bounds_of(name: str) -> tuple[str, ...]:
+    """The broker's settings that bound a group's, the lower one first; empty if none do."""
     pattern = _BOUNDED.get(name)
-    if pattern is None:
-        return
-    least, most = broker_value(pattern.format("min")), broker_value(pattern.format("max"))
-    if least is not None and value < least:
-        raise ConfigError(
-            name, str(value), f"it must not be below {pattern.format('min')}, {least}"
-        )
-    if most is not None and value > most:
-        raise ConfigError(name, str(value), f"it must not exceed {pattern.format('max')}, {most}")
+    return () if pattern is None else (pattern.format("min"), pattern.format("max"))
+
+
+def _check_bounds(name: str, value: Any, broker_value: Callable[[str], Any]) -> None:
+    for bound, is_broken in zip(bounds_of(name), (int.__lt__, int.__gt__), strict=False):
+        limit = broker_value(bound)
+        if limit is not None and is_broken(value, limit):
+            raise ConfigError(name, str(value), f"it is outside of what {bound} allows, {limit}")
 
 
 def _check_session(

@@ -1,0 +1,105 @@
+"""Settings that do nothing: which, and why. The one place that says so.
+
+They are accepted, described and may be changed like all others, since files and tools that name
+them must go on working. Whoever sets one is told once, at the start; the reference pages have it
+in a column. A name ends in `*` where all names that begin so are meant.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+_NOT_SERVED: Final = "not served yet"
+_NO_MEANING: Final = "has no meaning here"
+
+_TABLE: Final = (
+    (
+        _NOT_SERVED,
+        "security",
+        "sasl.* ssl.* delegation.token.* authorizer.class.name super.users "
+        "allow.everyone.if.no.acl.found principal.builder.class connections.max.reauth.ms "
+        "connection.failed.authentication.delay.ms",
+    ),
+    (
+        _NOT_SERVED,
+        "tiered storage",
+        "remote.* local.retention.bytes local.retention.ms log.local.retention.bytes "
+        "log.local.retention.ms follower.fetch.last.tiered.offset.enable",
+    ),
+    (_NOT_SERVED, "share groups", "share.* group.share.*"),
+    (_NOT_SERVED, "streams groups", "streams.* group.streams.*"),
+    (
+        _NOT_SERVED,
+        "quotas",
+        "quota.window.* controller.quota.window.* replication.quota.window.* "
+        "leader.replication.throttled.* follower.replication.throttled.* "
+        "client.quota.callback.class max.connection.creation.rate",
+    ),
+    (
+        _NOT_SERVED,
+        "moving replicas between directories",
+        "alter.log.dirs.replication.quota.* num.replica.alter.log.dirs.threads "
+        "replica.alter.log.dirs.io.max.bytes.per.second cordoned.log.dirs",
+    ),
+    (
+        _NOT_SERVED,
+        "preferred leaders lead again only when they are elected by hand",
+        "auto.leader.rebalance.enable leader.imbalance.*",
+    ),
+    (_NOT_SERVED, "consumers are not sent to the nearest replica", "replica.selector.class"),
+    (_NOT_SERVED, "two-phase commit of other systems", "transaction.two.phase.commit.enable"),
+    (_NOT_SERVED, "clients push no metrics", "telemetry.max.bytes"),
+    (
+        _NOT_SERVED,
+        "clusters on ZooKeeper",
+        "zookeeper.* broker.heartbeat.interval.ms broker.session.timeout.ms "
+        "controller.socket.timeout.ms replica.socket.receive.buffer.bytes",
+    ),
+    (
+        _NO_MEANING,
+        "there is no Raft quorum",
+        "controller.quorum.* controller.listener.names metadata.log.* metadata.max.* process.roles "
+        "initial.broker.registration.timeout.ms early.start.listeners log.dir.failure.timeout.ms",
+    ),
+    (
+        _NO_MEANING,
+        "requests are handled on one event loop, without threads and queues of their own",
+        "num.io.threads num.network.threads background.threads queued.max.requests "
+        "group.coordinator.threads group.coordinator.background.threads "
+        "group.coordinator.append.linger.ms group.coordinator.cached.buffer.max.bytes "
+        "add.partitions.to.txn.retry.backoff.*",
+    ),
+    (
+        _NO_MEANING,
+        "it is about classes or metrics of a Java machine",
+        "metric.reporters metrics.* kafka.metrics.* auto.include.jmx.reporter config.providers "
+        "security.providers alter.config.policy.class.name create.topic.policy.class.name",
+    ),
+    (
+        _NO_MEANING,
+        "brokers of Kafka 4 do not know it",
+        "control.plane.listener.name controlled.shutdown.* inter.broker.protocol.version",
+    ),
+)
+
+_EXACT: Final[dict[str, str]] = {}
+_BEGINNINGS: Final[dict[str, str]] = {}
+for _mark, _why, _names in _TABLE:
+    for _name in _names.split():
+        if _name.endswith("*"):
+            _BEGINNINGS[_name[:-1]] = f"{_mark}: {_why}"
+        else:
+            _EXACT[_name] = f"{_mark}: {_why}"
+
+
+def why_unserved(name: str) -> str | None:
+    """Why a setting does nothing; None of one that does something, or that nobody knows."""
+    exact = _EXACT.get(name)
+    if exact is not None:
+        return exact
+    return next((why for begin, why in _BEGINNINGS.items() if name.startswith(begin)), None)
+
+
+def unserved(names: Iterable[str]) -> list[str]:
+    """Those of the names that do nothing, each with the reason, for a person to read."""
+    marked = ((name, why_unserved(name)) for name in sorted(names))
+    return [f"{name} ({why})" for name, why in marked if why is not None]

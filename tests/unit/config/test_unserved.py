@@ -1,0 +1,75 @@
+"""Every setting has an effect, or a mark that says why it has none."""
+
+import ast
+from pathlib import Path
+
+import odradek
+from odradek.config import BROKER_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
+from odradek.config.group import bounds_of
+from odradek.config.topic import BROKER_SYNONYMS, LogConfig
+from odradek.config.unserved import unserved, why_unserved
+
+SOURCES = Path(odradek.__file__).parent
+# What names settings without reading their values.
+NAMING_ONLY = ("config/tables/", "config/dynamic.py", "config/layers.py", "config/unserved.py")
+# Read by names that are put together.
+COMPOSED = {"group.consumer.session.timeout.ms"}
+
+
+def _modules() -> list[Path]:
+    return [
+        path
+        for path in SOURCES.rglob("*.py")
+        if not path.relative_to(SOURCES).as_posix().startswith(NAMING_ONLY)
+    ]
+
+
+def _read_names() -> set[str]:
+    """Every string in the code that reads settings; a setting is read by its name."""
+    names = {bound for name in GROUP_SETTINGS for bound in bounds_of(name)} | COMPOSED
+    for path in _modules():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                names.add(node.value)
+    return names
+
+
+def test_a_broker_setting_that_is_never_read_is_marked() -> None:
+    """Else somebody sets it, believes in it, and nothing happens."""
+    read = _read_names()
+    silent = [name for name in BROKER_SETTINGS if name not in read and not why_unserved(name)]
+    assert not silent, "read them, or say in config/unserved.py why not"
+
+
+def test_a_topic_setting_that_no_log_reads_is_marked() -> None:
+    """As for brokers: a topic's settings are read as attributes of `LogConfig`."""
+    texts = [path.read_text(encoding="utf-8") for path in _modules() if path.name != "topic.py"]
+    silent = [
+        name
+        for name in TOPIC_SETTINGS
+        if not why_unserved(name)
+        and not any(f".{attribute}" in text for text in texts for attribute in _attributes(name))
+    ]
+    assert not silent, "read them, or say in config/unserved.py why not"
+
+
+def _attributes(name: str) -> list[str]:
+    """The attributes of `LogConfig` that stand for a setting."""
+    attribute = name.replace(".", "_")
+    assert hasattr(LogConfig(), attribute), f"LogConfig has no {attribute}"
+    derived = {"cleanup.policy": ["compact", "delete"], "preallocate": ["initial_file_bytes"]}
+    return [attribute, *derived.get(name, [])]
+
+
+def test_what_stands_for_a_marked_topic_setting_is_marked_too() -> None:
+    """A broker's default of a setting that does nothing does nothing either."""
+    for name, synonyms in BROKER_SYNONYMS.items():
+        for synonym in synonyms:
+            assert bool(why_unserved(name)) == bool(why_unserved(synonym.name)), synonym.name
+
+
+def test_whoever_sets_one_is_told_why() -> None:
+    """One line at the start names them all."""
+    told = unserved(["num.partitions", "num.io.threads", "remote.log.reader.threads", "no.such"])
+    assert [line.split(" ")[0] for line in told] == ["num.io.threads", "remote.log.reader.threads"]
+    assert "not served yet: tiered storage" in told[1]
