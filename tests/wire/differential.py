@@ -162,6 +162,11 @@ class Peer:
         """Waits for what Kafka's broker takes over from its controller later than it answers."""
         time.sleep(self._pause_s)
 
+    def another(self, client_id: str) -> "Peer":
+        """The same broker as another client; its answers are not compared."""
+        host, port = self._address
+        return Peer(f"{host}:{port}", client_id)
+
     def close(self) -> None:
         """Closes the connection; the next request opens another one."""
         if self._socket is not None:

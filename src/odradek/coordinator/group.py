@@ -6,12 +6,17 @@ through this class.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
+from uuid import UUID
 
 from odradek.coordinator.records.record import CoordinatorRecord
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
+
+
+CheckPartition = Callable[[UUID | None, int], None]
+"""Whether somebody may commit an offset of one partition, by the id of its topic."""
 
 
 class GroupType(StrEnum):
@@ -55,8 +60,9 @@ class Group(ABC):
         generation_or_epoch: int,
         api_version: int,
         is_transactional: bool = False,
-    ) -> None:
-        """Checks that the sender may commit offsets.
+    ) -> CheckPartition | None:
+        """Checks that the sender may commit offsets: all it asks for, or only partitions that
+        pass a check of their own, which raises a BrokerError for the others.
 
         Raises:
             BrokerError: it may not.

@@ -177,7 +177,7 @@ class GroupCoordinator:
         Raises:
             BrokerError: there is none, or this broker cannot answer for it.
         """
-        return self.runtime.shard(group_id).consumer.describe(group_id)
+        return self._named_shard(group_id).consumer.describe(group_id)
 
     # Offsets
 
@@ -249,6 +249,9 @@ class GroupCoordinator:
         on_done: Callable[[TopicErrors | BrokerError], None],
     ) -> None:
         """OffsetDelete."""
+        if not group_id:
+            on_done(BrokerError(ErrorCode.INVALID_GROUP_ID))
+            return
         self._execute(group_id, lambda shard: shard.offsets.delete(group_id, topics), on_done)
 
     def expire_offsets(self) -> None:
@@ -313,7 +316,7 @@ class GroupCoordinator:
         )
 
     def _named_shard(self, group_id: str) -> GroupShard:
-        """The shard of a group that has members, and therefore a name."""
+        """The shard of a group that must have a name."""
         if not group_id:
             raise BrokerError(ErrorCode.INVALID_GROUP_ID)
         return self.runtime.shard(group_id)

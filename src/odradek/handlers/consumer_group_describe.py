@@ -42,11 +42,12 @@ def _group(context: HandlerContext, group_id: str, operations: int) -> _Fields:
         check_consumer_protocol(context)
         group = context.groups.describe_consumer_group(group_id)
     except BrokerError as error:
-        return _error(group_id, error.code, error.message)
+        message = None if error.code is ErrorCode.INVALID_GROUP_ID else error.message
+        return _error(group_id, error.code, message)
     return _fields(context.metadata.image, group) | {"authorized_operations": operations}
 
 
-def _error(group_id: str, code: ErrorCode, message: str) -> _Fields:
+def _error(group_id: str, code: ErrorCode, message: str | None) -> _Fields:
     return {
         "error_code": code,
         "error_message": message,

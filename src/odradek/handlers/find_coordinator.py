@@ -86,6 +86,6 @@ def _answer(request: Request, coordinators: list[dict[str, object]]) -> None:
     if request.api_version >= BATCH_VERSION:
         request.answer(coordinators=coordinators)
     else:
-        only = coordinators[0]
+        only = {"error_message": ErrorCode.NONE.name, **coordinators[0]}
         del only["key"]
         request.answer(**only)

@@ -38,6 +38,9 @@ def handle(context: HandlerContext, request: Request) -> None:
     message = _decode(request)
     request.handled_by = message
     commit = _Commit(request, message, context.metadata.image)
+    if not commit.has_partitions:
+        commit.on_committed([])
+        return
     request.exchange.batched = True
     context.groups.commit_offsets(
         commit.to_request(), request.guard(commit.on_committed), linger=True
@@ -109,6 +112,11 @@ class _Commit:
         )
         return code
 
+    @property
+    def has_partitions(self) -> bool:
+        """Whether there is anything to ask the coordinator for."""
+        return bool(self._places)
+
     def to_request(self) -> OffsetCommitRequest:
         """What the coordinator is asked."""
         message = self._message
@@ -126,9 +134,9 @@ class _Commit:
         """Answers, in the order of the request. The frame may be gone by now."""
         request = self._request
         if isinstance(outcome, BrokerError):
-            _answer_all(request, self._message, _known_code(request, outcome.code))
-            return
-        outcomes = [code for _, partitions in outcome for _, code in partitions]
+            outcomes = [_known_code(request, outcome.code)] * len(self._places)
+        else:
+            outcomes = [code for _, partitions in outcome for _, code in partitions]
         for (codes, place), code in zip(self._places, outcomes, strict=True):
             codes[place] = code
         _answer(request, self._message, self._codes)

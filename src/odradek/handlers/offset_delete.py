@@ -54,5 +54,6 @@ def _answer(
                 ],
             }
             for name, partitions in asked
+            if partitions
         ]
     )

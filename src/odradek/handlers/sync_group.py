@@ -6,15 +6,22 @@ Behaviour: the answer leaves when the leader's assignment has been committed to
 Version notes: 3 adds static members, 4 is flexible, 5 has both sides name the protocol.
 """
 
+from typing import Final
+
 from odradek.coordinator.classic.requests import SyncRequest, SyncResult
 from odradek.errors import ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
 
+PROTOCOL_VERSION: Final = 5
+
 
 def handle(context: HandlerContext, request: Request) -> None:
     """Answers when the group is stable."""
     body = request.body()
+    if request.api_version >= PROTOCOL_VERSION and None in (body.protocol_type, body.protocol_name):
+        fail(request, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        return
     sync = SyncRequest(
         group_id=body.group_id,
         generation_id=body.generation_id,

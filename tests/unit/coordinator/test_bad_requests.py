@@ -135,6 +135,8 @@ def test_who_speaks_something_else_does_not_join(
         )
         alone.join()
         assert alone.joined[-1].error_code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        assert world.groups.describe_group("h").state == "Empty"
+        world.groups.expire_offsets()
         assert [each.group_id for each in world.groups.list_groups([], [])] == ["g"]
 
 

@@ -1,10 +1,17 @@
 """Consumer groups by heartbeats: epochs, reconciliation, static members, expressions, errors."""
 
+from uuid import UUID
+
 import pytest
 from tests.unit.coordinator.consumers import Consumer, ConsumerWorld, settle
 from tests.unit.coordinator.fakes import Member
 
+from odradek.coordinator.consumer.member import ConsumerMember
 from odradek.coordinator.consumer.requests import HeartbeatResult
+from odradek.coordinator.records.consumer_group_records import (
+    ConsumerGroupCurrentMemberAssignmentValue,
+    TopicPartitions,
+)
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.image import ConfigResource, ResourceType
 
@@ -408,7 +415,7 @@ def test_commits_are_checked_by_epoch(world: ConsumerWorld) -> None:
     group = world.group()
     group.check_offset_commit("a", None, 1, 9)
     for args, code in [
-        (("a", None, 0, 9), ErrorCode.STALE_MEMBER_EPOCH),
+        (("a", None, 2, 9), ErrorCode.STALE_MEMBER_EPOCH),
         (("a", None, 1, 8), ErrorCode.UNSUPPORTED_VERSION),
         (("b", None, 1, 9), ErrorCode.UNKNOWN_MEMBER_ID),
         (("", None, -1, 9), ErrorCode.UNKNOWN_MEMBER_ID),
@@ -422,6 +429,54 @@ def test_commits_are_checked_by_epoch(world: ConsumerWorld) -> None:
         group.check_offset_fetch("a", 3)
     a.leave()
     group.check_offset_commit("", None, -1, 9)
+
+
+def test_what_was_kept_may_be_committed_in_an_earlier_epoch(world: ConsumerWorld) -> None:
+    """Fails when a rebalance that leaves a partition where it is costs its reader a commit, or
+    one commits what is somebody else's now (KIP-1251)."""
+    a, b = Consumer(world, "a"), Consumer(world, "b")
+    a.join()
+    first = a.epoch
+    b.join()
+    settle(a, b)
+    for _ in range(2):
+        check = world.group().check_offset_commit("a", None, first, 9)
+        assert check is not None
+        for index in (0, 1):
+            check(world.topic_id("t"), index)
+        for topic_id, index in ((world.topic_id("t"), 2), (world.topic_id("t"), 9), (None, 0)):
+            with pytest.raises(BrokerError, match="STALE_MEMBER_EPOCH"):
+                check(topic_id, index)
+        got = world.group().check_offset_commit("b", None, first, 9)
+        assert got is not None
+        with pytest.raises(BrokerError, match="STALE_MEMBER_EPOCH"):
+            got(world.topic_id("t"), 2)
+        assert world.group().check_offset_commit("a", None, a.epoch, 9) is None
+        world.restart()
+
+
+def test_old_records_give_partitions_their_members_epoch() -> None:
+    """Fails when a group that an older broker wrote cannot be read, or lets anybody commit."""
+    topic_id = UUID(int=7)
+    value = ConsumerGroupCurrentMemberAssignmentValue(
+        5, 4, 0, (TopicPartitions(topic_id, (0, 1)),), (TopicPartitions(topic_id, (2,)),)
+    )
+    member = ConsumerMember("a").with_assignment(value)
+    assert member.assignment_epochs == {topic_id: {0: 5, 1: 5, 2: 5}}
+    later = member.at_epoch(6, member.state, {topic_id: frozenset({0, 3})}, {})
+    assert later.assignment_epochs == {topic_id: {0: 5, 3: 6}}
+    assert later.released().assignment_epochs == {topic_id: {0: 0, 3: 0}}
+
+
+def test_what_has_yet_to_be_given_back_is_described(world: ConsumerWorld) -> None:
+    """Fails when a tool takes a partition for unread that its old owner is still reading."""
+    a, b = Consumer(world, "a"), Consumer(world, "b")
+    a.join()
+    a.clings = True
+    b.join()
+    a.beat()
+    described = world.groups.describe_consumer_group("g")
+    assert world.named(described.members[0].assignment) == {"t": [0, 1, 2, 3]}
 
 
 def test_listing_and_deleting_treat_both_kinds_alike(world: ConsumerWorld) -> None:

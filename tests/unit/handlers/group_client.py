@@ -88,6 +88,8 @@ class Groups:
             "generation_id": joined.generation_id,
             "member_id": joined.member_id,
             "assignments": ({"member_id": joined.member_id, "assignment": assignment},),
+            "protocol_type": "consumer",
+            "protocol_name": "range",
         }
         return self.ask(SYNC, version, **{**fields, **more})
 

@@ -408,8 +408,12 @@ APIS = sorted(key for key in RANGES if key not in (FIND, CONSUMER_HEARTBEAT, 69)
 )
 def test_a_failing_handler_is_answered_in_shape(cluster, api_key, version):
     """Fails when a mistake of ours costs a client its connection. Here is no coordinator."""
+    world = ConsumerWorld({"t": 1})
+    cluster.replace(metadata=world.metadata)
     name = {} if api_key == FETCH and version >= 10 else {"name": "t"}
-    committed = {"name": "t", "partitions": ({"partition_index": 0},)}
+    identity = {"name": "t", "topic_id": world.topic_id("t")}
+    committed = {**identity, "partitions": ({"partition_index": 0},)}
+    protocol = {"protocol_type": "consumer", "protocol_name": "range"}
     one = {"group_id": "g", "topics": ({**name, "partition_indexes": (0,)},)}
     fields = {
         COMMIT: {"group_id": "g", "topics": (committed,)},
@@ -418,6 +422,7 @@ def test_a_failing_handler_is_answered_in_shape(cluster, api_key, version):
         DELETE: {"groups_names": ("g",)},
         LIST: {},
         OFFSET_DELETE: {"group_id": "g"},
+        SYNC: {"group_id": "g", **protocol},
     }.get(api_key, {"group_id": "g"})
     answer = cluster.ask(api_key, version, **fields)
     assert ErrorCode.UNKNOWN_SERVER_ERROR in set(found_codes(answer))

@@ -24,7 +24,7 @@ from odradek.coordinator.classic.requests import (
 )
 from odradek.coordinator.classic.states import GroupEvent, GroupState, transition
 from odradek.coordinator.consumer_protocol import subscribed_topics
-from odradek.coordinator.group import CONSUMER_PROTOCOL_TYPE, Group, GroupType
+from odradek.coordinator.group import CONSUMER_PROTOCOL_TYPE, CheckPartition, Group, GroupType
 from odradek.coordinator.records.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -122,10 +122,10 @@ class ClassicGroup(Group):
         generation_or_epoch: int,
         api_version: int,  # noqa: ARG002 - all versions speak of generations
         is_transactional: bool = False,
-    ) -> None:
+    ) -> CheckPartition | None:
         """See `Group`. Without a generation one may commit only while there are no members."""
         if generation_or_epoch < 0 and self.state is GroupState.EMPTY:
-            return
+            return None
         if generation_or_epoch >= 0 or member_id or group_instance_id is not None:
             self.check_member(member_id, group_instance_id)
             self.check_generation(generation_or_epoch)
@@ -135,6 +135,7 @@ class ClassicGroup(Group):
         # generation has begun, what they had is no longer theirs.
         if self.state is GroupState.COMPLETING_REBALANCE and not is_transactional:
             raise BrokerError(ErrorCode.REBALANCE_IN_PROGRESS)
+        return None
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
         """See `Group`: a classic group shows its offsets to everybody."""
@@ -145,8 +146,8 @@ class ClassicGroup(Group):
             raise BrokerError(ErrorCode.NON_EMPTY_GROUP)
 
     def check_delete(self) -> None:
-        """See `Group`."""
-        if not self.is_empty:
+        """See `Group`; an id that was given away is not a member yet."""
+        if self.state is not GroupState.EMPTY:
             raise BrokerError(ErrorCode.NON_EMPTY_GROUP)
 
     def is_subscribed_to(self, topic: str) -> bool:
@@ -435,7 +436,8 @@ class ClassicGroup(Group):
         )
 
     def describe(self) -> GroupDescription:
-        """The group for DescribeGroups; the protocol and what goes with it once it is stable."""
+        """The group for DescribeGroups; the protocol, and what members say for it, once the
+        group is stable. Until then they have the assignments of the generation before."""
         stable = self.state is GroupState.STABLE
         name = (self.protocol_name or "") if stable else ""
         members = tuple(
@@ -445,7 +447,7 @@ class ClassicGroup(Group):
                 each.client_id,
                 each.client_host,
                 each.metadata(name) if stable else b"",
-                each.assignment if stable else b"",
+                each.assignment,
             )
             for each in self.members.values()
         )

@@ -40,7 +40,8 @@ class ClassicGroups:
     # Requests
 
     def join(self, request: JoinRequest, on_joined: OnJoined) -> None:
-        """See `joining`; a group is made for its first member.
+        """See `joining`; a group is made for its first member, and is listed even when that may
+        not join, until expiry finds nobody in it.
 
         Raises:
             BrokerError: the member may not join.
@@ -53,17 +54,8 @@ class ClassicGroups:
         if self._registry.get(request.group_id) is None:
             if request.member_id != NO_MEMBER_ID:
                 raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
-            self._join_first(request, on_joined)
-        else:
-            join(self._classic(request.group_id), request, on_joined)
-
-    def _join_first(self, request: JoinRequest, on_joined: OnJoined) -> None:
-        group = self._new_group(request.group_id)
-        try:
-            join(group, request, on_joined)
-        except BrokerError:
-            self._registry.remove(request.group_id)
-            raise
+            self._new_group(request.group_id)
+        join(self._classic(request.group_id), request, on_joined)
 
     def _maybe_drop_empty_consumer_group(self, group_id: str) -> None:
         """A group without members may change its kind; its offsets stay."""
@@ -156,9 +148,7 @@ class ClassicGroups:
         group = self._registry.get(group_id)
         if isinstance(group, RebalancingGroup):
             return group
-        if group is None:
-            raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
-        raise BrokerError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "the group is not a classic one")
+        raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
 
     def _new_group(self, group_id: str) -> RebalancingGroup:
         group = RebalancingGroup(group_id, self._services.clock.wall_ms()).attach(self._services)

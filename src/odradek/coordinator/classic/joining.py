@@ -67,7 +67,8 @@ def _check_size(group: RebalancingGroup, member_id: str) -> None:
 
 def _join_new(group: RebalancingGroup, request: JoinRequest, on_joined: OnJoined) -> None:
     instance_id = request.group_instance_id
-    member_id = f"{instance_id or request.client_id}-{group.services.new_uuid()}"
+    name = request.client_id if instance_id is None else instance_id
+    member_id = f"{name}-{group.services.new_uuid()}"
     if instance_id is not None:
         if instance_id in group.static_members:
             _replace_static(group, instance_id, member_id, request, on_joined)

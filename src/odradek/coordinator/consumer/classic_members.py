@@ -50,7 +50,8 @@ class ClassicMembers:
         group = self._groups.group_with_members(request.group_id)
         member_id, is_new = request.member_id, request.member_id == NO_MEMBER_ID
         if is_new:
-            name = request.group_instance_id or request.client_id
+            instance_id = request.group_instance_id
+            name = request.client_id if instance_id is None else instance_id
             member_id = f"{name}-{self._groups.services.new_uuid()}"
         self._groups.check_size(group, member_id)
         _check_protocols(group, member_id, request)
@@ -135,7 +136,7 @@ class ClassicMembers:
             self._call_back(group, member)
 
     def leave(self, group_id: str, members: Sequence[LeavingMember]) -> list[ErrorCode]:
-        """LeaveGroup; administrators may name members of both protocols."""
+        """LeaveGroup; administrators may name instances of both protocols."""
         group = self._groups.group_with_members(group_id)
         return [self._leave(group, leaving) for leaving in members]
 
@@ -147,7 +148,7 @@ class ClassicMembers:
             if leaving.member_id not in (NO_MEMBER_ID, holder.member_id):
                 return ErrorCode.FENCED_INSTANCE_ID
         member = holder or group.members.get(leaving.member_id)
-        if member is None:
+        if member is None or not (member.is_classic or holder):
             return ErrorCode.UNKNOWN_MEMBER_ID
         reason = f"it left ({leaving.reason or 'no reason given'})"
         self._groups.expel(group.group_id, member.member_id, None, reason)

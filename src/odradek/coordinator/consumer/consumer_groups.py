@@ -28,7 +28,6 @@ from odradek.coordinator.consumer.group_change import GroupChange
 from odradek.coordinator.consumer.member import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
-    NO_PARTITIONS,
     STATIC_LEAVE_EPOCH,
     ConsumerMember,
     MemberState,
@@ -193,15 +192,15 @@ class ConsumerGroups:
             if not joins:
                 raise _fenced(holder, instance_id)
             return self._replace_static(change, holder, member_id)
-        member = holder or group.members.get(member_id)
-        if member is None:
+        member = group.members.get(member_id)
+        if member is None or (instance_id is not None and holder is None):
             if not joins:
                 raise BrokerError(
                     ErrorCode.UNKNOWN_MEMBER_ID,
                     f"Member {member_id} is not a member of group {group.group_id}.",
                 )
             logger.info("group %s: member %s joins", group.group_id, member_id)
-            return ConsumerMember(member_id)
+            return member or ConsumerMember(member_id)
         if not joins:
             _check_epoch(member, request)
         return member
@@ -291,9 +290,7 @@ class ConsumerGroups:
         """A static member goes and says that it will be back: it keeps its place for the rest
         of its session."""
         self._revocations.met(RevocationKey(change.group.group_id, member.member_id))
-        change.set_assignment(
-            member.at_epoch(STATIC_LEAVE_EPOCH, member.state, member.assigned, NO_PARTITIONS)
-        )
+        change.set_assignment(member.released())
 
     def _drop(self, change: GroupChange, member: ConsumerMember) -> None:
         self.end_deadlines(change.group.group_id, member.member_id)

@@ -18,7 +18,12 @@ from odradek.coordinator.consumer.client_protocol import (
 )
 from odradek.coordinator.consumer.group import ConsumerGroup
 from odradek.coordinator.consumer.group_change import topics_hash
-from odradek.coordinator.consumer.member import ConsumerMember, to_topic_partitions
+from odradek.coordinator.consumer.member import (
+    NO_PARTITIONS,
+    ConsumerMember,
+    MemberState,
+    to_topic_partitions,
+)
 from odradek.coordinator.group import CONSUMER_PROTOCOL_TYPE
 from odradek.coordinator.records.consumer_group_records import (
     ClassicMemberMetadata,
@@ -102,7 +107,8 @@ def _consumer_member(
             f"The assignor {protocol_name} of group {group.group_id} keeps data of its own in "
             "assignments, which a consumer group would lose; use one that does not, then upgrade.",
         )
-    return ConsumerMember(
+    assigned = by_topic_id(assignment.partitions, image)
+    upgraded = ConsumerMember(
         member.member_id,
         member.group_instance_id,
         subscription.rack_id,
@@ -115,8 +121,8 @@ def _consumer_member(
         ClassicMemberMetadata(member.session_timeout_ms, member.protocols),
         group.generation_id,
         group.generation_id,
-        assigned=by_topic_id(assignment.partitions, image),
     )
+    return upgraded.at_epoch(group.generation_id, MemberState.STABLE, assigned, NO_PARTITIONS)
 
 
 def downgrade_records(

@@ -20,7 +20,7 @@ from odradek.coordinator.consumer.member import (
 )
 from odradek.coordinator.consumer.requests import DescribedGroup, DescribedMember
 from odradek.coordinator.consumer.subscriptions import Subscriptions
-from odradek.coordinator.group import CONSUMER_PROTOCOL_TYPE, Group, GroupType
+from odradek.coordinator.group import CONSUMER_PROTOCOL_TYPE, CheckPartition, Group, GroupType
 from odradek.coordinator.records.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -115,10 +115,11 @@ class ConsumerGroup(Group):
         generation_or_epoch: int,
         api_version: int,
         is_transactional: bool = False,
-    ) -> None:
-        """See `Group`. Without an epoch one may commit only while there are no members."""
+    ) -> CheckPartition | None:
+        """See `Group`. Without an epoch one may commit only while there are no members; in an
+        earlier epoch of its own a member may commit what it has kept since (KIP-1251)."""
         if generation_or_epoch < 0 and not self.members:
-            return
+            return None
         member = self._known(member_id)
         is_old = api_version < MEMBER_EPOCH_COMMIT_VERSION and not is_transactional
         if is_old and not member.is_classic:
@@ -127,7 +128,12 @@ class ConsumerGroup(Group):
                 f"OffsetCommit version {MEMBER_EPOCH_COMMIT_VERSION} or above must be used by "
                 "members of the consumer protocol.",
             )
-        _check_epoch(member, generation_or_epoch)
+        if generation_or_epoch >= member.member_epoch:
+            _check_epoch(member, generation_or_epoch)
+            return None
+        return lambda topic_id, partition: _check_kept(
+            member, generation_or_epoch, topic_id, partition
+        )
 
     def on_offset_commit(self, member_id: str) -> None:
         """See `Group`: only heartbeats count as a sign of life in this protocol."""
@@ -213,7 +219,7 @@ class ConsumerGroup(Group):
                 member.client_host,
                 tuple(sorted(member.subscribed_topic_names)),
                 member.subscribed_topic_regex,
-                member.assigned,
+                member.owned,
                 self.target(member.member_id),
                 member.is_classic,
             )
@@ -316,6 +322,16 @@ def member_tombstones(group_id: str, member_id: str) -> list[CoordinatorRecord]:
         CoordinatorRecord(ConsumerGroupTargetAssignmentMemberKey(group_id, member_id), None),
         CoordinatorRecord(ConsumerGroupMemberMetadataKey(group_id, member_id), None),
     ]
+
+
+def _check_kept(
+    member: ConsumerMember, received: int, topic_id: UUID | None, partition: int
+) -> None:
+    """Checks that the member had the partition in that epoch already, and has it still."""
+    epochs = member.assignment_epochs.get(topic_id, {}) if topic_id is not None else {}
+    assigned_at = epochs.get(partition)
+    if assigned_at is None or received < assigned_at:
+        _check_epoch(member, received)
 
 
 def _check_epoch(member: ConsumerMember, received: int) -> None:

@@ -3,9 +3,11 @@
 Two records tell of it: what it subscribes to (key 5), and what it has (key 8).
 """
 
+from collections.abc import Mapping
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from odradek.coordinator.assignors import Partitions
 from odradek.coordinator.consumer.requests import HeartbeatRequest
@@ -16,7 +18,11 @@ from odradek.coordinator.records.consumer_group_records import (
     TopicPartitions,
 )
 
+AssignmentEpochs = Mapping[UUID, Mapping[int, int]]
+"""By topic and partition."""
+
 NO_PARTITIONS: Final[Partitions] = MappingProxyType({})
+NO_EPOCHS: Final[AssignmentEpochs] = MappingProxyType({})
 JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1
 STATIC_LEAVE_EPOCH: Final = -2
@@ -36,7 +42,8 @@ class MemberState(IntEnum):
 
 class ConsumerMember(NamedTuple):
     """A member. It owns what is `assigned`, and until it says otherwise what is
-    `pending_revocation`; the two have nothing in common."""
+    `pending_revocation`; the two have nothing in common. `assignment_epochs` says for each of
+    those partitions since which epoch it has it without a break."""
 
     member_id: str
     instance_id: str | None = None
@@ -53,6 +60,12 @@ class ConsumerMember(NamedTuple):
     state: MemberState = MemberState.STABLE
     assigned: Partitions = NO_PARTITIONS
     pending_revocation: Partitions = NO_PARTITIONS
+    assignment_epochs: AssignmentEpochs = NO_EPOCHS
+
+    @property
+    def owned(self) -> Partitions:
+        """What the member may be reading: what it has, and what it has yet to give back."""
+        return union(self.assigned, self.pending_revocation)
 
     @property
     def is_classic(self) -> bool:
@@ -90,12 +103,27 @@ class ConsumerMember(NamedTuple):
     ) -> "ConsumerMember":
         """The member with another assignment; it remembers the epoch before."""
         moved = epoch != self.member_epoch
+        held = union(assigned, pending)
         return self._replace(
             member_epoch=epoch,
             previous_member_epoch=self.member_epoch if moved else self.previous_member_epoch,
             state=state,
             assigned=assigned,
             pending_revocation=pending,
+            assignment_epochs={
+                topic_id: _since(self.assignment_epochs.get(topic_id, {}), indexes, epoch)
+                for topic_id, indexes in held.items()
+            },
+        )
+
+    def released(self) -> "ConsumerMember":
+        """A static member that goes and will be back: nobody commits in its epochs, and who
+        takes its place has had the partitions since ever."""
+        released = self.at_epoch(STATIC_LEAVE_EPOCH, self.state, self.assigned, NO_PARTITIONS)
+        return released._replace(
+            assignment_epochs={
+                topic_id: dict.fromkeys(indexes, 0) for topic_id, indexes in self.assigned.items()
+            }
         )
 
     # Records
@@ -134,8 +162,8 @@ class ConsumerMember(NamedTuple):
             self.member_epoch,
             self.previous_member_epoch,
             self.state,
-            to_topic_partitions(self.assigned),
-            to_topic_partitions(self.pending_revocation),
+            to_topic_partitions(self.assigned, self.assignment_epochs),
+            to_topic_partitions(self.pending_revocation, self.assignment_epochs),
         )
 
     def with_assignment(
@@ -149,6 +177,7 @@ class ConsumerMember(NamedTuple):
                 state=MemberState.STABLE,
                 assigned=NO_PARTITIONS,
                 pending_revocation=NO_PARTITIONS,
+                assignment_epochs=NO_EPOCHS,
             )
         known = value.state in MemberState.__members__.values()
         return self._replace(
@@ -157,6 +186,7 @@ class ConsumerMember(NamedTuple):
             state=MemberState(value.state) if known else MemberState.UNKNOWN,
             assigned=to_partitions(value.assigned_partitions),
             pending_revocation=to_partitions(value.partitions_pending_revocation),
+            assignment_epochs=_to_epochs(value),
         )
 
 
@@ -164,12 +194,38 @@ def _or(said: str | None, known: str | None) -> str | None:
     return known if said is None else said
 
 
-def to_topic_partitions(partitions: Partitions) -> tuple[TopicPartitions, ...]:
+def union(one: Partitions, other: Partitions) -> Partitions:
+    """The partitions that are in one or the other."""
+    if not other:
+        return one
+    result = dict(one)
+    for topic_id, indexes in other.items():
+        result[topic_id] = result.get(topic_id, frozenset()) | indexes
+    return result
+
+
+def _since(known: Mapping[int, int], indexes: frozenset[int], epoch: int) -> dict[int, int]:
+    return {index: known.get(index, epoch) for index in indexes}
+
+
+def to_topic_partitions(
+    partitions: Partitions, epochs: AssignmentEpochs | None = None
+) -> tuple[TopicPartitions, ...]:
     """Partitions as records have them, in a fixed order."""
     return tuple(
-        TopicPartitions(topic_id, tuple(sorted(partitions[topic_id])))
+        TopicPartitions(topic_id, indexes, _epochs_of(epochs, topic_id, indexes))
         for topic_id in sorted(partitions)
+        for indexes in [tuple(sorted(partitions[topic_id]))]
     )
+
+
+def _epochs_of(
+    epochs: AssignmentEpochs | None, topic_id: UUID, indexes: tuple[int, ...]
+) -> tuple[int, ...] | None:
+    if epochs is None:
+        return None
+    known = epochs[topic_id]
+    return tuple(known[index] for index in indexes)
 
 
 def to_partitions(topics: tuple[TopicPartitions, ...]) -> Partitions:
@@ -179,3 +235,15 @@ def to_partitions(topics: tuple[TopicPartitions, ...]) -> Partitions:
         for topic in topics
         if topic.topic_id is not None and topic.partitions
     }
+
+
+def _to_epochs(value: ConsumerGroupCurrentMemberAssignmentValue) -> AssignmentEpochs:
+    """The epochs of a record; brokers before KIP-1251 wrote none, then it is the member's."""
+    found: dict[UUID, dict[int, int]] = {}
+    for topic in (*value.assigned_partitions, *value.partitions_pending_revocation):
+        epochs = topic.assignment_epochs
+        if epochs is None or len(epochs) != len(topic.partitions):
+            epochs = (value.member_epoch,) * len(topic.partitions)
+        if topic.topic_id is not None:
+            found.setdefault(topic.topic_id, {}).update(zip(topic.partitions, epochs, strict=True))
+    return found

@@ -15,7 +15,12 @@ from collections.abc import Callable, Collection
 from uuid import UUID
 
 from odradek.coordinator.assignors import Partitions
-from odradek.coordinator.consumer.member import NO_PARTITIONS, ConsumerMember, MemberState
+from odradek.coordinator.consumer.member import (
+    NO_PARTITIONS,
+    ConsumerMember,
+    MemberState,
+    union,
+)
 from odradek.errors import BrokerError, ErrorCode
 
 Owner = Callable[[UUID, int], str | None]
@@ -57,7 +62,7 @@ def _unsubscribed(member: ConsumerMember, subscribed: Collection[UUID]) -> Consu
     """A member that has partitions to give back, with those that it does not read any more
     among them."""
     kept = {topic_id: each for topic_id, each in member.assigned.items() if topic_id in subscribed}
-    pending = _union(member.pending_revocation, _difference(member.assigned, kept))
+    pending = union(member.pending_revocation, _difference(member.assigned, kept))
     return member.at_epoch(member.member_epoch, member.state, kept, pending)
 
 
@@ -84,7 +89,7 @@ def _step(
     }
     complete = sum(map(len, received.values())) == sum(map(len, wanted.values()))
     state = MemberState.STABLE if complete else MemberState.UNRELEASED_PARTITIONS
-    return member.at_epoch(target_epoch, state, _union(kept, received), NO_PARTITIONS)
+    return member.at_epoch(target_epoch, state, union(kept, received), NO_PARTITIONS)
 
 
 def is_subset(partitions: Partitions, of: Partitions) -> bool:
@@ -113,10 +118,3 @@ def _difference(one: Partitions, other: Partitions) -> Partitions:
         for topic_id, indexes in one.items()
         if (rest := indexes - other.get(topic_id, frozenset()))
     }
-
-
-def _union(one: Partitions, other: Partitions) -> Partitions:
-    result = dict(one)
-    for topic_id, indexes in other.items():
-        result[topic_id] = result.get(topic_id, frozenset()) | indexes
-    return result

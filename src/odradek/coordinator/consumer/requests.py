@@ -79,15 +79,14 @@ def check_heartbeat(
     Raises:
         BrokerError: INVALID_REQUEST or UNSUPPORTED_ASSIGNOR.
     """
-    if not request.member_id and (
-        request.member_epoch > 0 or api_version >= CLIENT_MEMBER_ID_VERSION
-    ):
+    has_own_id = request.member_epoch != 0 or api_version >= CLIENT_MEMBER_ID_VERSION
+    if has_own_id and not request.member_id.strip():
         raise _invalid("MemberId can't be empty.")
     if not request.group_id.strip():
         raise _invalid("GroupId can't be empty.")
-    if request.instance_id == "":
+    if request.instance_id is not None and not request.instance_id.strip():
         raise _invalid("InstanceId can't be empty.")
-    if request.rack_id == "":
+    if request.rack_id is not None and not request.rack_id.strip():
         raise _invalid("RackId can't be empty.")
     if request.member_epoch == 0:
         _check_join(request)

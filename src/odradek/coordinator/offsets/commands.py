@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from odradek.config.broker import BrokerConfig
-from odradek.coordinator.group import GroupRegistry
+from odradek.coordinator.group import CheckPartition, GroupRegistry
 from odradek.coordinator.offsets.requests import OffsetCommitRequest, TopicErrors
 from odradek.coordinator.offsets.store import OffsetStore
 from odradek.coordinator.records.offset_records import (
@@ -45,7 +45,7 @@ class OffsetCommands:
         Raises:
             BrokerError: the sender may not commit for this group.
         """
-        self._check_sender(request)
+        check = self._check_sender(request)
         expire_ms = NO_EXPIRY
         if request.retention_ms != NO_RETENTION:
             expire_ms = now_ms + request.retention_ms
@@ -55,6 +55,8 @@ class OffsetCommands:
         for topic in request.topics:
             errors: list[tuple[int, ErrorCode]] = []
             for each in topic.partitions:
+                if check is not None:
+                    check(topic.topic_id, each.partition)
                 if len(each.metadata) > longest:
                     _log_metadata(request, topic.name, each.partition, len(each.metadata))
                     errors.append((each.partition, ErrorCode.OFFSET_METADATA_TOO_LARGE))
@@ -73,20 +75,23 @@ class OffsetCommands:
             answer.append((topic.name, errors))
         return CoordinatorResult(records, answer)
 
-    def _check_sender(self, request: OffsetCommitRequest) -> None:
+    def _check_sender(self, request: OffsetCommitRequest) -> CheckPartition | None:
         group = self._registry.get(request.group_id)
         if group is None:
             if request.generation_or_epoch >= 0:
                 raise BrokerError(_missing_group(request))
-        elif not request.is_transactional or _names_member(request):
-            group.check_offset_commit(
-                request.member_id,
-                request.group_instance_id,
-                request.generation_or_epoch,
-                request.api_version,
-                request.is_transactional,
-            )
-            group.on_offset_commit(request.member_id)
+            return None
+        if request.is_transactional and not _names_member(request):
+            return None
+        check = group.check_offset_commit(
+            request.member_id,
+            request.group_instance_id,
+            request.generation_or_epoch,
+            request.api_version,
+            request.is_transactional,
+        )
+        group.on_offset_commit(request.member_id)
+        return check
 
     # Deleting
 
