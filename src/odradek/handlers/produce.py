@@ -148,7 +148,7 @@ class _ProduceReply:
             step = steps[position]
             position += 1
             if step.concerns(pending):
-                step.begin(pending, self._request.guard(_AfterStep(self, pending, position).go_on))
+                step.begin(pending, self._request.guard(_AfterStep(self, pending, position).resume))
                 return
         if self._is_late:
             self._append_late()
@@ -239,7 +239,7 @@ class _AfterStep:
         self._pending = pending
         self._position = position
 
-    def go_on(self, refused: Refusals) -> None:
+    def resume(self, refused: Refusals) -> None:
         """Goes on with the next step, or with the append."""
         self._reply.after_step(self._pending, self._position, refused)
 

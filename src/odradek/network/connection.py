@@ -343,7 +343,15 @@ class Connection:
     def _resume(self) -> None:
         self._resume_scheduled = False
         self._stalls &= ~MEMORY_FULL
-        self._advance()
+        advanced = False
+        try:
+            self._advance()
+            advanced = True
+        finally:
+            if not advanced:
+                # A mistake of ours, which the loop logs. In a read the transport would end the
+                # connection for it; here its client would wait for ever.
+                self._transport.abort()
 
     def _advance(self) -> None:
         if self._stalls & CLOSED:

@@ -62,7 +62,7 @@ class Listener:
         self._idle_max_ms = idle_max_ms
         self._on_empty = on_empty
         self._refusals = LimitedLog(logger, context.clock)
-        self._connections: dict[Connection, _Tenant] = {}
+        self._connections: dict[Connection, _Accepted] = {}
         self._socket: socket.socket | None = None
         self._server: asyncio.AbstractServer | None = None
         self._accepted = 0
@@ -121,8 +121,8 @@ class Listener:
 
     def abort_connections(self) -> None:
         """Drops the connections that would not close: their clients do not read."""
-        for tenant in tuple(self._connections.values()):
-            tenant.transport.abort()
+        for accepted in tuple(self._connections.values()):
+            accepted.transport.abort()
 
     def _unavailable(self, error: OSError) -> ListenerError:
         name, _, host, port = self.endpoint
@@ -157,40 +157,40 @@ class Listener:
             local_host,
             local[1],
         )
-        self._connections[connection] = tenant = _Tenant(cast(Transport, transport))
+        self._connections[connection] = accepted = _Accepted(cast(Transport, transport))
         if self._idle_max_ms > 0:
-            self._watch_idle(connection, tenant)
+            self._watch_idle(connection, accepted)
         return connection
 
     def _on_lost(self, connection: Connection) -> None:
-        tenant = self._connections.pop(connection)
-        if tenant.idle_task is not None:
-            tenant.idle_task.cancel()
+        accepted = self._connections.pop(connection)
+        if accepted.idle_task is not None:
+            accepted.idle_task.cancel()
         self._quotas.leave(connection.client_host)
         if not self._connections:
             self._on_empty()
 
-    def _watch_idle(self, connection: Connection, tenant: "_Tenant") -> None:
+    def _watch_idle(self, connection: Connection, accepted: "_Accepted") -> None:
         """Reads do not touch the timer, which keeps them cheap: the task looks and waits again."""
         task = TimerTask(self._idle_max_ms, lambda: self._check_idle(connection))
-        tenant.idle_task = task
+        accepted.idle_task = task
         self._timer.add(task)
 
     def _check_idle(self, connection: Connection) -> None:
-        tenant = self._connections.get(connection)
-        if tenant is None or tenant.idle_task is None:
+        accepted = self._connections.get(connection)
+        if accepted is None or accepted.idle_task is None:
             return
         idle_ms = self._context.clock.monotonic_ms() - connection.received_ms
         if idle_ms < self._idle_max_ms or not connection.idle:
-            tenant.idle_task.delay_ms = max(1, self._idle_max_ms - idle_ms)
-            self._timer.add(tenant.idle_task)
+            accepted.idle_task.delay_ms = max(1, self._idle_max_ms - idle_ms)
+            self._timer.add(accepted.idle_task)
             return
         logger.info("Closing %s: idle for %d ms", connection.connection_id, idle_ms)
         # Not `close`: a client that has stopped reading would keep it open for ever.
-        tenant.transport.abort()
+        accepted.transport.abort()
 
 
-class _Tenant:
+class _Accepted:
     """What the listener keeps about a connection."""
 
     def __init__(self, transport: Transport) -> None:

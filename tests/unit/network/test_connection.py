@@ -318,6 +318,21 @@ def test_the_log_says_what_a_stranger_seems_to_speak(
     assert "looks like" not in caplog.text if remark is None else remark in caplog.text
 
 
+def test_a_mistake_while_going_on_ends_the_connection() -> None:
+    """Its client would wait for an answer for ever, and nobody would see why."""
+    harness = Harness()
+    harness.receive(framed(b"park", b"echo"))
+
+    def explode(exchange: object) -> None:
+        raise AssertionError("two and two")
+
+    harness.handler.handle_frame = explode  # type: ignore[method-assign,assignment]
+    harness.handler.parked[0].send([b"answer"])
+    with pytest.raises(AssertionError, match="two and two"):
+        harness.turn()
+    assert harness.transport.aborted
+
+
 def test_a_handler_can_drop_the_connection() -> None:
     """Goal: answers given before the violation leave, nothing after it is handled."""
     harness = Harness()
