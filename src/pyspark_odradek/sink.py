@@ -1,14 +1,19 @@
-"""`write.format("odradek")` and `writeStream`: rows become records, at least once.
+"""`write.format("odradek")` and `writeStream`: rows become records, at least or exactly once.
 
 Columns are the connector's: `value`, and where they are there `key`, `topic`, `headers` and
 `partition`; others are not looked at. With `keepTimestamps` the column `timestamp` is kept as
-well, which is what a restored topic needs. A task that is repeated writes its records again:
-a writer is idempotent for as long as it lives, not beyond.
+well, which is what a restored topic needs.
+
+At least once: a task that is repeated writes its records again; a writer is idempotent for as
+long as it lives, not beyond. Exactly once (`exactlyOnce`, streams only): task and batch number
+name what a task writes, the same rows whenever Spark repeats it, and the log knows which of
+them it has (`odradek.tables.transaction`). So `commit` and `abort` have nothing to do here.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import (
@@ -31,6 +36,14 @@ from pyspark_odradek.sink_options import SinkOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from odradek.client.blocking import Cluster
+    from odradek.tables.transaction import WriterName
+    from odradek.tables.writing import TopicWriter
+
+# What Spark tells the tasks of a micro-batch.
+_BATCH_ID: Final = "streaming.sql.batchId"
+_QUERY_ID: Final = "sql.streaming.queryId"
 
 _TEXT: Final = (BinaryType(), StringType())
 _ACCEPTED: Final[dict[str, tuple[DataType, ...]]] = {
@@ -78,6 +91,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
     @in_one_sentence
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> Written:  # type: ignore[override]
         """The records of a task, on a worker; all are acknowledged when it returns."""
+        if self._options.exactly_once:
+            return write_once(self._options, iterator)
         return write_batches(self._options, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -120,26 +135,82 @@ def write_batches(options: SinkOptions, batches: "Iterator[pa.RecordBatch]") -> 
         ValueError: a row names no topic.
         KafkaError: the broker refused records, or did not answer in time.
     """
-    from odradek.client.blocking import Cluster
     from odradek.clock import SystemClock
     from odradek.tables.writing import TopicWriter
 
-    count = 0
-    cluster = Cluster(
+    with closing(_cluster(options)) as cluster:
+        writer = TopicWriter(cluster, options.write, SystemClock())
+        return _write_all(options, writer, batches)
+
+
+def write_once(options: SinkOptions, batches: "Iterator[pa.RecordBatch]") -> Written:
+    """Writes the rows of a streaming task, unless an earlier attempt at it has.
+
+    Raises:
+        ValueError: Spark does not say which batch this is.
+        KafkaError: the broker refused records, or a newer attempt has taken over.
+    """
+    from odradek.clock import SystemClock
+    from odradek.model import TopicPartition
+    from odradek.tables.transaction import BatchTransaction
+    from odradek.tables.writing import TopicWriter
+
+    name, batch_id = _writer_name(options)
+    first = next(batches, None)
+    if first is None:
+        return Written(0)
+    assert options.topic is not None, "checked with the options"
+    transaction = BatchTransaction(
+        options.bootstrap_servers,
+        name,
+        TopicPartition(options.topic, 0),
+        timeout_ms=options.transaction_timeout_ms,
+    )
+    with closing(_cluster(options)) as cluster, transaction:
+        if not transaction.begin(batch_id):
+            return Written(0)
+        writer = TopicWriter(cluster, options.write, SystemClock(), transaction)
+        written = _write_all(options, writer, chain((first,), batches))
+        transaction.commit(batch_id)
+        return written
+
+
+def _writer_name(options: SinkOptions) -> "tuple[WriterName, int]":
+    """Who writes, and which batch: from what Spark tells its tasks."""
+    from pyspark import TaskContext
+
+    from odradek.tables.transaction import WriterName
+
+    context = TaskContext.get()
+    batch_id = None if context is None else context.getLocalProperty(_BATCH_ID)
+    query = options.query_name or (context and context.getLocalProperty(_QUERY_ID))
+    if context is None or batch_id is None or not query:
+        raise ValueError("exactlyOnce: Spark does not tell this task its batch and its query")
+    return WriterName(query, context.partitionId()), int(batch_id)
+
+
+def _cluster(options: SinkOptions) -> "Cluster":
+    from odradek.client.blocking import Cluster
+
+    return Cluster(
         options.bootstrap_servers,
         client_id=options.client_id,
         request_timeout_ms=options.delivery_timeout_ms,
     )
-    with closing(cluster):
-        writer = TopicWriter(cluster, options.write, SystemClock())
-        for batch in batches:
-            for topic, partition, key, value, headers, timestamp_ms in _rows(options, batch):
-                if topic is None:
-                    raise ValueError("a row has no topic, and there is no option topic")
-                pairs = [(pair["key"], pair["value"]) for pair in headers or ()]
-                writer.append(topic, partition, key, value, pairs, timestamp_ms)
-            count += batch.num_rows
-        writer.flush()
+
+
+def _write_all(
+    options: SinkOptions, writer: "TopicWriter", batches: "Iterable[pa.RecordBatch]"
+) -> Written:
+    count = 0
+    for batch in batches:
+        for topic, partition, key, value, headers, timestamp_ms in _rows(options, batch):
+            if topic is None:
+                raise ValueError("a row has no topic, and there is no option topic")
+            pairs = [(pair["key"], pair["value"]) for pair in headers or ()]
+            writer.append(topic, partition, key, value, pairs, timestamp_ms)
+        count += batch.num_rows
+    writer.flush()
     return Written(count)
 
 

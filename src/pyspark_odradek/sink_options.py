@@ -24,6 +24,7 @@ _CLIENT: Final = (
     "kafka.buffer.memory",
     "kafka.request.timeout.ms",
     "kafka.delivery.timeout.ms",
+    "kafka.transaction.timeout.ms",
     "kafka.acks",
     "kafka.enable.idempotence",
     "kafka.security.protocol",
@@ -63,9 +64,13 @@ class SinkOptions:
     client_id: str = "odradek-spark"
     delivery_timeout_ms: int = 120_000
     keep_timestamps: bool = False
+    exactly_once: bool = False
+    query_name: str | None = None
+    # As long as brokers allow by default: what a task writes is one transaction.
+    transaction_timeout_ms: int = 900_000
 
 
-def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
+def parse_sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     """Checks and reads the options of a write.
 
     Raises:
@@ -74,18 +79,24 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     options = {name.lower(): value for name, value in given.items()}
     _refuse_unknown(options)
     _refuse_less(options)
-    if _boolean(options, "exactlyOnce"):
-        raise ValueError(
-            "exactlyOnce: transactions are not part of this sink yet; without the option every "
-            "record is written at least once"
-        )
     servers = options.get("kafka.bootstrap.servers", "").strip()
     if not servers:
         raise ValueError("say where to write: kafka.bootstrap.servers")
     defaults = WriteOptions()
+    topic = options.get("topic", "").strip() or None
+    exactly_once = _boolean(options, "exactlyOnce")
+    if exactly_once and not streaming:
+        raise ValueError("exactlyOnce is for streams, whose batches have numbers")
+    if exactly_once and topic is None:
+        raise ValueError("exactlyOnce needs the option topic: its partition 0 names the marker")
     return SinkOptions(
         bootstrap_servers=servers,
-        topic=options.get("topic", "").strip() or None,
+        topic=topic,
+        exactly_once=exactly_once,
+        query_name=options.get("queryname") or None,
+        transaction_timeout_ms=_positive(
+            options, "kafka.transaction.timeout.ms", SinkOptions.transaction_timeout_ms
+        ),
         write=WriteOptions(
             codec=_codec(options.get("kafka.compression.type", "none")),
             batch_bytes=_positive(options, "kafka.batch.size", defaults.batch_bytes),

@@ -86,7 +86,7 @@ class DefaultSource(DataSource):
             raise ValueError("a topic cannot be overwritten; use the mode append")
         from pyspark_odradek.sink_options import parse_sink_options
 
-        return BatchWriter(parse_sink_options(self.options), schema)
+        return BatchWriter(parse_sink_options(self.options, streaming=False), schema)
 
     @in_one_sentence
     def streamWriter(  # noqa: N802
@@ -99,7 +99,7 @@ class DefaultSource(DataSource):
             raise ValueError("a topic has no output mode complete; use append or update")
         from pyspark_odradek.sink_options import parse_sink_options
 
-        return StreamWriter(parse_sink_options(self.options), schema)
+        return StreamWriter(parse_sink_options(self.options, streaming=True), schema)
 
 
 class RefusedStream(DataSourceStreamReader):

@@ -401,10 +401,45 @@ def test_a_stream_is_written_with_its_timestamps(spark, broker, fill, tmp_path: 
     assert copied == original
 
 
+def test_a_batch_that_is_repeated_is_in_the_topic_once(spark, broker, fill, tmp_path: Path) -> None:
+    """Spark died after the sink had committed, and before it wrote that down."""
+    topic = fill(count=300)
+    broker.create_topic("once", partitions=3, config={})
+    at_broker = {"kafka.bootstrap.servers": broker.bootstrap_servers}
+
+    def run() -> int:
+        reader = spark.readStream.format("odradek").option("startingOffsets", "earliest")
+        query = (
+            reader.options(**at_broker).option("subscribe", topic)
+            .option("maxOffsetsPerTrigger", "100").load().drop("topic")
+            .writeStream.format("odradek").options(**at_broker).option("topic", "once")
+            .option("exactlyOnce", "true").option("checkpointLocation", str(tmp_path))
+            .trigger(availableNow=True).start()
+        )  # fmt: skip
+        query.awaitTermination()
+        return len([batch for batch in query.recentProgress if batch["numInputRows"]])
+
+    committed = {**at_broker, "kafka.isolation.level": "read_committed", "subscribe": "once"}
+    once = spark.read.format("odradek").options(**committed)
+    batches = run()
+    assert once.load().count() == 300
+    last = tmp_path / f"commits/{batches - 1}"
+    for path in (last, last.with_name(f".{last.name}.crc")):
+        path.unlink()
+    assert run() >= 1, "the batch was repeated"
+    assert once.load().count() == 300
+    fill(count=30, name=topic)
+    run()
+    values = [repr(row) for row in once.load().select("key", "value").collect()]
+    original = spark.read.format("odradek").options(**at_broker).option("subscribe", topic).load()
+    expected = [repr(row) for row in original.select("key", "value").collect()]
+    assert sorted(values) == sorted(expected)
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"exactlyOnce": "true"}, "exactlyOnce: transactions are not part of this sink yet"),
+        ({"exactlyOnce": "true"}, "exactlyOnce is for streams"),
         ({"kafka.acks": "1"}, "kafka.acks: 1 could lose records"),
         ({"topic": "no-such-topic"}, "UNKNOWN_TOPIC_OR_PARTITION"),
         ({"kafka.compresion.type": "lz4"}, "did you mean kafka.compression.type"),

@@ -6,8 +6,10 @@ that was committed last, and the files are only read.
 """
 
 from collections.abc import Iterable, Mapping
+from uuid import UUID
 
 from odradek.client.blocking import Cluster
+from odradek.errors import BrokerError, ErrorCode
 from odradek.model import INTERNAL_TOPICS, TopicPartition
 from odradek.tables.directory import DataDirectory
 from odradek.tables.errors import MissingData
@@ -115,7 +117,7 @@ class BrokerBounds(Bounds):
 
     def identity(self, topics: Iterable[str]) -> Identity:
         """As the cluster's metadata has them; the directories have to be of this cluster."""
-        found = {name: self._cluster.topic(name).topic_id for name in topics}
+        found = {name: self._topic_id(name) for name in topics}
         log_dirs = describe_log_dirs(self._log_dirs)
         check_cluster(log_dirs, self._cluster.cluster_id)
         ids = {name: topic_id for name, topic_id in found.items() if topic_id is not None}
@@ -124,6 +126,15 @@ class BrokerBounds(Bounds):
     def close(self) -> None:
         """Closes the connections."""
         self._cluster.close()
+
+    def _topic_id(self, name: str) -> UUID | None:
+        """None for a topic that is gone: that is for who reads it to judge."""
+        try:
+            return self._cluster.retrying(lambda: self._cluster.topic(name)).topic_id
+        except BrokerError as error:
+            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            return None
 
     def _ends(self, partitions: Iterable[TopicPartition], end: int) -> PartitionOffsets:
         questions = dict.fromkeys(partitions, end)

@@ -107,8 +107,7 @@ class Manifest:
 
     def _relative(self, path: str) -> str:
         """Spark names files by URI; what follows the archive's own name is the same in both."""
-        plain = path.partition(":")[2] if "://" in path or path.startswith("file:") else path
-        return plain[plain.index("/batch=") + 1 :]
+        return path[path.rindex("/batch=") + 1 :]
 
     def _path(self, batch_id: int) -> str:
         return f"{self._directory}/{MANIFEST}/batch-{batch_id}.json"

@@ -23,7 +23,7 @@ from odradek.client.core.admin_types import NewTopic
 from odradek.client.errors import KafkaError
 from pyspark_odradek.pipelines.audit import compare_files, spans_of
 from pyspark_odradek.pipelines.files import FileSystem
-from pyspark_odradek.pipelines.manifest import Manifest
+from pyspark_odradek.pipelines.manifest import ArchivedFile, Manifest
 from pyspark_odradek.pipelines.settings import PipelineError, PipelineSettings
 from pyspark_odradek.pipelines.snapshots import topic_spans
 
@@ -52,6 +52,7 @@ def run(spark: SparkSession, settings: PipelineSettings) -> list[str]:
     prepare_topic(settings, 1 + max(part.partition for part in spans))
     records = manifest.frame(files)
     write(records, settings, len(spans))
+    check_written(settings, files)
     document = json.dumps([row.asDict() for row in moved(records).collect()])
     FileSystem(spark).replace(
         f"{settings.source.rstrip('/')}/{RESTORED}/{settings.topic}.json", document
@@ -86,6 +87,23 @@ def write(records: DataFrame, settings: PipelineSettings, partitions: int) -> No
     writer = ordered.select(*_KEPT).write.format("odradek").mode("append")
     writer = writer.option("kafka.bootstrap.servers", settings.bootstrap_servers)
     writer.option("topic", settings.topic).option("keepTimestamps", "true").save()
+
+
+def check_written(settings: PipelineSettings, files: Iterable[ArchivedFile]) -> None:
+    """Checks that every partition has as many records as its archive.
+
+    Raises:
+        PipelineError: it has more, since Spark repeated a task, or somebody else wrote to it.
+    """
+    wanted: dict[int, int] = {}
+    for piece in (piece for file in files for piece in file.ranges):
+        wanted[piece.partition] = wanted.get(piece.partition, 0) + piece.records
+    for part, span in topic_spans(settings).items():
+        if span.end != wanted.get(part.partition, 0):
+            raise PipelineError(
+                f"{part} has {span.end} records and its archive {wanted.get(part.partition, 0)}: "
+                "a task was repeated, or somebody else wrote to it; restore to a new topic"
+            )
 
 
 def moved(records: DataFrame) -> DataFrame:
