@@ -61,7 +61,7 @@ STEPS = {
         "storage/index/time_index.py",
         "storage/log/offset_metadata.py",
         "storage/files.py",
-        "storage/log/local_log.py",
+        "storage/log/segment_reader.py",
         "storage/log/leader_epochs.py",
     ],
     "waiting fetches are woken; with acks=all the replicas are waited for": [

@@ -52,6 +52,7 @@ class FakePartition:
         self.log_starts = {1: 0}
         self.in_sync = {1}
         self.min_insync_replicas = 1
+        self._high_watermark = 0
         self.last_stable_offset: int | None = None
         self.segment_base_offsets = [0]
         self.diverging: EpochEndOffset | None = None
@@ -63,7 +64,9 @@ class FakePartition:
 
     @property
     def high_watermark(self) -> int:
-        return min(self.log_ends[broker] for broker in self.in_sync)
+        if len(self.in_sync) >= self.min_insync_replicas:
+            self._high_watermark = min(self.log_ends[broker] for broker in self.in_sync)
+        return self._high_watermark
 
     def append(self, count: int) -> None:
         self.log_ends[1] += count

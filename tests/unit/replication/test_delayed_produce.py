@@ -126,9 +126,22 @@ def test_too_few_left_is_said(replicas, park):
     partition = with_follower(replicas, A, end=3, follower_end=0)
     partition.min_insync_replicas = 2
     waiting = park(appended(A, 2))
+    # The follower has them, and leaves before anybody looks.
+    partition.log_ends[2] = 3
+    assert partition.high_watermark == 3
     partition.in_sync = {1}
     waiting.purgatory.check_and_complete(A)
     assert waiting.answer == {A: ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND}
+
+
+def test_who_waits_below_the_minimum_waits_on(replicas, park):
+    """What only one replica has would be called committed (KIP-966)."""
+    partition = with_follower(replicas, A, end=3, follower_end=0)
+    partition.min_insync_replicas = 2
+    waiting = park(appended(A, 2))
+    partition.in_sync = {1}
+    waiting.purgatory.check_and_complete(A)
+    assert waiting.answers == []
 
 
 def test_a_leader_that_moves_away_settles_it(replicas, park):

@@ -235,6 +235,30 @@ def test_a_refused_proposal_leaves_everything_as_it_was(cluster):
     assert partition.in_sync_replicas.maximal == {1, 2}
 
 
+def test_an_outcome_of_an_earlier_leadership_settles_nothing(cluster):
+    """The ISR would be taken for decided while the store still thinks about it."""
+    cluster.create("orders", (1, 2))
+    cluster.produce(A, b"a")
+    cluster.wait(45_000)
+    cluster.change("orders", leader_epoch=1)
+    cluster.wait(45_000)
+    assert len(cluster.store.proposals) == 2
+    cluster.answer_proposal(BrokerError(ErrorCode.INVALID_UPDATE_VERSION))
+    assert cluster.replicas.partition(A).in_sync_replicas.proposed == {1}
+
+
+def test_the_high_watermark_does_not_go_back_for_a_new_member(cluster):
+    """Consumers would be told that what they have read is not there yet."""
+    cluster.create("orders", (1, 2), isr=(1,))
+    cluster.produce(A, b"a", b"b", b"c")
+    log = cluster.replicas.partition(A).log
+    assert log.high_watermark == 3
+    cluster.change("orders", isr=(1, 2))
+    assert log.high_watermark == 3
+    cluster.fetch(A, 1, replica_id=2)
+    assert log.high_watermark == 3
+
+
 def test_a_follower_that_catches_up_rejoins(cluster):
     cluster.create("orders", (1, 2), isr=(1,))
     cluster.produce(A, b"a", b"b")

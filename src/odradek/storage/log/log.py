@@ -39,6 +39,7 @@ from odradek.storage.index.transaction_index import AbortedEntry
 from odradek.storage.log.leader_epochs import LeaderEpochCache
 from odradek.storage.log.local_log import LocalLog
 from odradek.storage.log.offset_metadata import (
+    AbortedTransaction,
     LogAppendInfo,
     LogOffsetMetadata,
     LogReadInfo,
@@ -396,7 +397,7 @@ class Log(LocalLog):
         self.log_end_offset = staged.end_offset
         self.producers.map_end_offset = staged.end_offset
         self._is_new = False
-        self._remember(staged.headers, position)
+        self.reader.remember_positions(staged.headers, position)
         self._note_epochs(staged.headers)
         self._note_unflushed(staged.record_count, now_ms)
 
@@ -438,7 +439,19 @@ class Log(LocalLog):
         if fetch_offset >= upper_offset:
             place = self.convert_offset(fetch_offset)
             return LogReadInfo(place or LogOffsetMetadata(fetch_offset), [], 0)
-        return self.read_segments(fetch_offset, max_bytes, upper_offset, min_one_message)
+        return self.reader.read(
+            fetch_offset, max_bytes, upper_offset, self.log_end_offset, min_one_message
+        )
+
+    def aborted_transactions(
+        self, fetch_offset: int, upper_offset: int
+    ) -> list[AbortedTransaction]:
+        """The aborted transactions with records in [fetch offset, upper offset).
+
+        Raises:
+            BrokerError: KAFKA_STORAGE_ERROR.
+        """
+        return self.reader.aborted_transactions(fetch_offset, upper_offset)
 
     def convert_offset(self, offset: int) -> LogOffsetMetadata | None:
         """The place of an offset, None when the log does not hold it (any more).
@@ -450,7 +463,7 @@ class Log(LocalLog):
             return self.log_end_offset_metadata
         if offset > self.log_end_offset or offset < self.log_start_offset:
             return None
-        return self.place_in_segments(offset)
+        return self.reader.place_of(offset)
 
     def fetch_offset_by_timestamp(self, timestamp: int, upper: int) -> TimestampOffset | None:
         """The first record below `upper` whose timestamp is not older, None when there is none.
@@ -458,7 +471,7 @@ class Log(LocalLog):
         Raises:
             BrokerError: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
         """
-        found = self.find_timestamp(timestamp, self.log_start_offset)
+        found = self.reader.find_timestamp(timestamp, self.log_start_offset)
         return found if found is not None and found.offset < upper else None
 
     def max_timestamp_offset(self) -> TimestampOffset | None:
@@ -469,7 +482,7 @@ class Log(LocalLog):
         Raises:
             BrokerError: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
         """
-        return self.find_max_timestamp()
+        return self.reader.find_max_timestamp()
 
     # Watermarks and epochs.
 

@@ -44,7 +44,7 @@ OnFinding = Callable[[str], None]
 OnBytes = Callable[[int], None]
 
 
-class Opening:
+class LogLoadParameters:
     """What is known of a log before it is opened, and who wants to hear of the work."""
 
     def __init__(
@@ -88,7 +88,7 @@ def create_log(
     path = directory.file_path(names.partition_directory(topic_partition))
     directory.file_system.make_directory(path)
     write_topic_id(directory, path, topic_id)
-    return open_log(directory, topic_partition, topic_id, config, Opening())
+    return open_log(directory, topic_partition, topic_id, config, LogLoadParameters())
 
 
 def write_topic_id(directory: LogDirectory, path: str, topic_id: UUID) -> None:
@@ -113,7 +113,7 @@ def open_log(
     topic_partition: TopicPartition,
     topic_id: UUID,
     config: LogConfig,
-    opening: Opening,
+    parameters: LogLoadParameters,
 ) -> Log:
     """The log that lies in the partition's directory, recovered if it has to be.
 
@@ -122,11 +122,11 @@ def open_log(
         CorruptRecords: a log that was closed in order has a damaged end.
     """
     path = directory.file_path(names.partition_directory(topic_partition))
-    loader = _Loader(directory, path, config, opening)
+    loader = _Loader(directory, path, config, parameters)
     segments = loader.load_segments()
     log_end_offset = loader.find_log_end(segments)
     epochs = loader.load_epochs(segments, log_end_offset)
-    log_start_offset = max(opening.log_start_offset, segments.first.base_offset)
+    log_start_offset = max(parameters.log_start_offset, segments.first.base_offset)
     log_start_offset = min(log_start_offset, log_end_offset)
     # A crash may have come between the removal of segments and that of their epochs.
     epochs.truncate_from_start(log_start_offset)
@@ -141,7 +141,7 @@ def open_log(
     )
     loader.mend_transaction_indexes(segments, log_end_offset)
     loader.remove_stray_snapshots(segments, log_end_offset)
-    recovery_point = min(opening.recovery_point, log_end_offset)
+    recovery_point = min(parameters.recovery_point, log_end_offset)
     log = Log(
         directory,
         path,
@@ -150,15 +150,15 @@ def open_log(
         config,
         segments,
         log_start_offset,
-        log_end_offset if opening.was_clean else recovery_point,
+        log_end_offset if parameters.was_clean else recovery_point,
         log_end_offset,
         epochs,
         producers,
         snapshot_offset,
     )
     epochs.log_end_offset = log.current_end_offset
-    log.cleaned_offset = min(opening.cleaned_offset, log_end_offset)
-    log.update_high_watermark(opening.high_watermark)
+    log.cleaned_offset = min(parameters.cleaned_offset, log_end_offset)
+    log.update_high_watermark(parameters.high_watermark)
     return log
 
 
@@ -166,13 +166,13 @@ class _Loader:
     """One opening of one log."""
 
     def __init__(
-        self, directory: LogDirectory, path: str, config: LogConfig, opening: Opening
+        self, directory: LogDirectory, path: str, config: LogConfig, parameters: LogLoadParameters
     ) -> None:
         self._directory = directory
         self._file_system = directory.file_system
         self._path = path
         self._config = config
-        self._opening = opening
+        self._parameters = parameters
         # (epoch, start offset) as the recovered records say.
         self._seen_epochs: list[tuple[int, int]] = []
         # The base offset of the first segment that was recovered, -1 for none.
@@ -185,7 +185,7 @@ class _Loader:
         others: list[tuple[int, str]] = []
         present = self._file_system.list_directory(self._path)
         if finish_replacements(self._file_system, self._path, present):
-            self._opening.report(f"{self._path}: compaction was interrupted, mended")
+            self._parameters.report(f"{self._path}: compaction was interrupted, mended")
             present = self._file_system.list_directory(self._path)
         for name in present:
             if name.endswith(_LITTER):
@@ -200,7 +200,7 @@ class _Loader:
                 others.append(parsed)
         self._remove_orphans(offsets, others)
         if not offsets:
-            return LogSegments([self._segment(self._opening.log_start_offset, create=True)])
+            return LogSegments([self._segment(self._parameters.log_start_offset, create=True)])
         segments = LogSegments([self._segment(offset) for offset in sorted(offsets)])
         self._present = set(present)
         self._mend_missing_indexes(segments)
@@ -208,10 +208,10 @@ class _Loader:
 
     def find_log_end(self, segments: LogSegments) -> int:
         """The log end offset, after recovery where that is needed."""
-        if self._opening.was_clean:
+        if self._parameters.was_clean:
             active = segments.active
             if not active.indexes_are_sane():
-                self._opening.report(f"{active.file.path}: the indexes are damaged, rebuilding")
+                self._parameters.report(f"{active.file.path}: the indexes are damaged, rebuilding")
                 active.rebuild_indexes()
             log_end_offset = active.next_offset()
             self._check_log_end(active, log_end_offset)
@@ -224,9 +224,9 @@ class _Loader:
         Raises:
             CorruptRecords: the last batch has an offset that it cannot have.
         """
-        closed_at = self._opening.recovery_point
+        closed_at = self._parameters.recovery_point
         if log_end_offset < closed_at:
-            self._opening.report(
+            self._parameters.report(
                 f"{active.file.path}: it ends at offset {log_end_offset}, the log was closed "
                 f"at {closed_at}: records are missing"
             )
@@ -236,7 +236,7 @@ class _Loader:
             and f"{closed_at:020d}{names.SNAPSHOT_SUFFIX}" in self._present
             and f"{log_end_offset:020d}{names.SNAPSHOT_SUFFIX}" not in self._present
         ):
-            self._opening.closed_at = closed_at
+            self._parameters.closed_at = closed_at
             raise CorruptRecords(
                 f"{active.file.path}: it ends at offset {log_end_offset}, the log was closed "
                 f"at {closed_at}"
@@ -249,10 +249,10 @@ class _Loader:
         try:
             cache.restore(self._read_epochs(file, segments, log_end_offset))
         except CorruptCheckpoint as error:
-            self._opening.report(f"{file}: {error}, rebuilding it from the log")
+            self._parameters.report(f"{file}: {error}, rebuilding it from the log")
             self._collect_epochs(segments)
             cache.restore([])
-        if not self._opening.was_clean:
+        if not self._parameters.was_clean:
             cache.truncate_from_end(log_end_offset)
         for epoch, start_offset in self._seen_epochs:
             if start_offset < log_end_offset:
@@ -272,7 +272,7 @@ class _Loader:
             problem = find_damage(segment, end_offset)
             if problem is not None:
                 path = segment.transactions.path
-                self._opening.report(f"{path}: {problem}, rebuilding it from the log")
+                self._parameters.report(f"{path}: {problem}, rebuilding it from the log")
                 rebuild(self._file_system, segments, segment, end_offset)
 
     def remove_stray_snapshots(self, segments: LogSegments, log_end_offset: int) -> None:
@@ -310,8 +310,8 @@ class _Loader:
         Recovery makes its own.
         """
         old = segments.all()
-        if not self._opening.was_clean:
-            old = old[: max(segments.index_of(self._opening.recovery_point), 0)]
+        if not self._parameters.was_clean:
+            old = old[: max(segments.index_of(self._parameters.recovery_point), 0)]
         for segment in old:
             stem = f"{segment.base_offset:020d}"
             missing = [
@@ -320,7 +320,7 @@ class _Loader:
                 if stem + suffix not in self._present
             ]
             if missing:
-                self._opening.report(f"{segment.file.path}: {missing} missing, rebuilding")
+                self._parameters.report(f"{segment.file.path}: {missing} missing, rebuilding")
                 segment.rebuild_indexes()
                 if segment is not segments.active:
                     segment.seal()
@@ -332,13 +332,13 @@ class _Loader:
             # Compares the end of the time index with the records, and mends it.
             _ = segment.max_timestamp
             return
-        self._opening.report(f"{segment.file.path}: the indexes are damaged, rebuilding")
+        self._parameters.report(f"{segment.file.path}: the indexes are damaged, rebuilding")
         segment.rebuild_indexes()
         segment.seal()
 
     def _recover(self, segments: LogSegments) -> int:
         """Checks what may not have reached the disk; cuts the log where it stops being valid."""
-        first = max(segments.index_of(self._opening.recovery_point), 0)
+        first = max(segments.index_of(self._parameters.recovery_point), 0)
         if first > 0:
             self._check_last_closed(segments.at(first - 1))
         unchecked = segments.all()[first:]
@@ -348,15 +348,15 @@ class _Loader:
             size_bytes = segment.size_bytes
             following = segments.following(segment)
             end_offset = following.base_offset if following is not None else None
-            if following is None and self._opening.closed_at >= 0:
-                end_offset = self._opening.closed_at
+            if following is None and self._parameters.closed_at >= 0:
+                end_offset = self._parameters.closed_at
             end = recover_segment(segment, next_offset, end_offset, self._note_epoch)
             next_offset = end.next_offset
-            if self._opening.on_bytes is not None:
-                self._opening.on_bytes(size_bytes)
+            if self._parameters.on_bytes is not None:
+                self._parameters.on_bytes(size_bytes)
             if end.reason is not None:
                 dropped = size_bytes - segment.size_bytes
-                self._opening.report(
+                self._parameters.report(
                     f"{segment.file.path}: {end.reason}; cut there, {dropped} bytes dropped"
                 )
                 if following is None or next_offset < following.base_offset:
@@ -369,7 +369,7 @@ class _Loader:
 
     def _drop(self, segments: LogSegments, doomed: list[LogSegment]) -> None:
         for segment in doomed:
-            self._opening.report(f"{segment.file.path}: dropped, it lies behind a damaged one")
+            self._parameters.report(f"{segment.file.path}: dropped, it lies behind a damaged one")
             segments.remove(segment)
             segment.release()
             segment.rename_files(names.DELETED_SUFFIX)
@@ -395,7 +395,7 @@ class _Loader:
                 raise CorruptCheckpoint("it is missing")
             return []
         epochs = parse_epochs(self._file_system.read_bytes(file))
-        log_start_offset = max(self._opening.log_start_offset, segments.first.base_offset)
+        log_start_offset = max(self._parameters.log_start_offset, segments.first.base_offset)
         problem = contradiction(epochs, segments, log_start_offset, log_end_offset)
         if problem is not None:
             raise CorruptCheckpoint(problem)

@@ -26,7 +26,7 @@ from odradek.storage import names
 from odradek.storage.files import FileSystem, shared
 from odradek.storage.log.log import Log
 from odradek.storage.log_directory import LogDirectory
-from odradek.storage.manager.loading import Opening, open_log, read_topic_id
+from odradek.storage.manager.loading import LogLoadParameters, open_log, read_topic_id
 
 logger = logging.getLogger(__name__)
 
@@ -130,7 +130,7 @@ class LogsLoader:
             for offsets in (recovery_points, log_starts, high_watermarks, cleaned):
                 offsets.pop(topic_partition, None)
         for topic_partition in found.partitions:
-            opening = Opening(
+            parameters = LogLoadParameters(
                 log_start_offset=log_starts.get(topic_partition, 0),
                 recovery_point=recovery_points.get(topic_partition, 0),
                 high_watermark=high_watermarks.get(topic_partition, 0),
@@ -138,23 +138,23 @@ class LogsLoader:
                 was_clean=found.was_clean,
                 on_finding=logger.warning,
             )
-            row.append(partial(self._open, directory, topic_partition, opening))
+            row.append(partial(self._open, directory, topic_partition, parameters))
         return row
 
     def _open(
         self,
         directory: LogDirectory,
         topic_partition: TopicPartition,
-        opening: Opening,
+        parameters: LogLoadParameters,
         hand_over: Callable[[_Result], None],
     ) -> None:
         """Opens one log; runs on any thread."""
         if directory.failure is not None:
             return
-        opening.on_bytes = hand_over
+        parameters.on_bytes = hand_over
         path = directory.file_path(names.partition_directory(topic_partition))
         try:
-            log = self._open_or_recover(directory, path, topic_partition, opening)
+            log = self._open_or_recover(directory, path, topic_partition, parameters)
         except (OSError, CorruptRecords) as error:
             hand_over(UnreadableLog(topic_partition, directory, error))
             return
@@ -166,18 +166,18 @@ class LogsLoader:
         directory: LogDirectory,
         path: str,
         topic_partition: TopicPartition,
-        opening: Opening,
+        parameters: LogLoadParameters,
     ) -> Log:
         topic_id = read_topic_id(directory, path) or NO_TOPIC_ID
         config = self._config.log_defaults
         try:
-            return open_log(directory, topic_partition, topic_id, config, opening)
+            return open_log(directory, topic_partition, topic_id, config, parameters)
         except CorruptRecords as error:
             # Closed in order and damaged since: what a crash would have left is no worse.
             logger.warning("%s: %s; recovering", path, error)
-            opening.was_clean = False
-            opening.recovery_point = 0
-            return open_log(directory, topic_partition, topic_id, config, opening)
+            parameters.was_clean = False
+            parameters.recovery_point = 0
+            return open_log(directory, topic_partition, topic_id, config, parameters)
 
     def _take(self, result: _Result, progress: LoadingProgress) -> None:
         if isinstance(result, int):
