@@ -32,6 +32,23 @@ class Command(NamedTuple):
 
 COMMANDS: Final = (
     Command("start", "odradek.cli.start", "run a broker in the foreground"),
+    Command("topics", "odradek.cli.tools.topics", "list, describe, create, alter, delete topics"),
+    Command("configs", "odradek.cli.tools.configs", "describe and change settings"),
+    Command(
+        "consumer-groups",
+        "odradek.cli.tools.consumer_groups",
+        "list, describe, reset groups",
+    ),
+    Command("console-producer", "odradek.cli.tools.console_producer", "send lines as records"),
+    Command("console-consumer", "odradek.cli.tools.console_consumer", "print records"),
+    Command("get-offsets", "odradek.cli.tools.get_offsets", "offsets of partitions, by time"),
+    Command("delete-records", "odradek.cli.tools.delete_records", "delete records before offsets"),
+    Command("log-dirs", "odradek.cli.tools.log_dirs", "what lies in brokers' log directories"),
+    Command("leader-election", "odradek.cli.tools.leader_election", "elect leaders of partitions"),
+    Command("cluster", "odradek.cli.tools.cluster", "the cluster's id and its brokers"),
+    Command("producer-perf-test", "odradek.cli.tools.producer_perf_test", "how fast records go in"),
+    Command("consumer-perf-test", "odradek.cli.tools.consumer_perf_test", "how fast they come out"),
+    Command("kafka-bin", "odradek.cli.tools.kafka_bin", "write kafka-topics.sh and its like"),
     Command("pipeline", "odradek.cli.pipeline", "run a Spark pipeline over a topic"),
     Command("dump-log", "odradek.cli.dump_log", "print the files of a partition"),
     Command("fsck", "odradek.cli.fsck", "check a data directory without changing it"),

@@ -57,6 +57,7 @@ DESCRIBE_TRANSACTIONS: Final = ClientApi(65, "DescribeTransactions", 0, 0, 0)
 LIST_TRANSACTIONS: Final = ClientApi(66, "ListTransactions", 0, 2, 0)
 CONSUMER_GROUP_HEARTBEAT: Final = ClientApi(68, "ConsumerGroupHeartbeat", 0, 1, 0)
 CONSUMER_GROUP_DESCRIBE: Final = ClientApi(69, "ConsumerGroupDescribe", 0, 1, 0)
+DESCRIBE_TOPIC_PARTITIONS: Final = ClientApi(75, "DescribeTopicPartitions", 0, 0, 0)
 LIST_CONFIG_RESOURCES: Final = ClientApi(74, "ListConfigResources", 0, 1, 0)
 
 VersionRanges = Mapping[int, tuple[int, int]]

@@ -9,6 +9,7 @@ out of the log. Idempotence is on: a repeated batch is in the log once, and in o
 import asyncio
 import logging
 import random
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
@@ -336,14 +337,14 @@ class Producer:
 
     async def _settled(self) -> None:
         """Waits until nothing that is there now is left; nothing lingers meanwhile."""
-        waiting = {id(batch): batch for batch in self._accumulator.unfinished()}
+        waiting = deque(self._accumulator.unfinished())
         self._hurry(1)
         try:
             while waiting:
                 self._wake()
                 self._idle.clear()
-                left = {id(batch) for batch in self._accumulator.unfinished()}
-                waiting = {key: batch for key, batch in waiting.items() if key in left}
+                while waiting and waiting[0].is_done:
+                    waiting.popleft()
                 if waiting:
                     await self._idle.wait()
         finally:

@@ -381,8 +381,8 @@ class Sender:
             self._give_up([batch], RequestTimedOut(text))
 
     def _next_expiry_ms(self) -> int | None:
-        created = [batch.created_ms for batch in self._accumulator.pending()]
-        return min(created) + self._delivery_timeout_ms if created else None
+        oldest_ms = self._accumulator.oldest_pending_ms
+        return None if oldest_ms is None else oldest_ms + self._delivery_timeout_ms
 
     def _drop_pending(self) -> None:
         """The transaction is being aborted: what has not left will not leave."""

@@ -37,6 +37,7 @@ class ProducerBatch:
         self.base_sequence = NO_SEQUENCE
         self.serial = 0  # its place among those of its partition that have been sent
         self.is_full = False
+        self.is_done = False  # in the log, or given up
         self._encoded: bytes | None = None
         self._encoded_as: tuple[int, int, int] | None = None
 
@@ -190,6 +191,7 @@ class Accumulator:
                 batches.remove(batch)
         if batch in queue.waiting:
             queue.waiting.remove(batch)
+        batch.is_done = True
         self.used_bytes -= batch.size_bytes
 
     def retry(self, batch: ProducerBatch, not_before_ms: int) -> None:
@@ -237,7 +239,21 @@ class Accumulator:
 
     def expired(self, before_ms: int) -> list[ProducerBatch]:
         """Those that are not under way and were made before a moment."""
+        oldest_ms = self.oldest_pending_ms
+        if oldest_ms is None or oldest_ms > before_ms:
+            return []
         return [batch for batch in self.pending() if batch.created_ms <= before_ms]
+
+    @property
+    def oldest_pending_ms(self) -> int | None:
+        """When the oldest batch that is not under way was made."""
+        firsts = [
+            batches[0].created_ms
+            for queue in self._queues.values()
+            for batches in (queue.failed, queue.waiting)
+            if batches
+        ]
+        return min(firsts, default=None)
 
     def topics(self) -> set[str]:
         """The topics that have something to send."""

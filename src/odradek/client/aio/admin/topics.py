@@ -1,14 +1,21 @@
 """Topics: create, delete, grow, list, describe. Changes go to the controller."""
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 from odradek.client.aio.admin.base import AdminBase, outcome
 from odradek.client.aio.cluster import Message
-from odradek.client.apis import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
+from odradek.client.apis import (
+    CREATE_PARTITIONS,
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    DESCRIBE_TOPIC_PARTITIONS,
+)
 from odradek.client.core.admin_types import ConfigEntry, CreatedTopic, NewPartitions, NewTopic
 from odradek.client.core.metadata import TopicMetadata
 from odradek.client.errors import KafkaError, UnknownTopicOrPartition
 from odradek.errors import ErrorCode
+from odradek.model import TopicPartition
 
 _GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
@@ -96,6 +103,43 @@ class TopicCalls(AdminBase):
             }
 
         return await self._settle(names, attempt, final=_GONE)
+
+    async def eligible_leaders(
+        self, names: Iterable[str]
+    ) -> dict[TopicPartition, tuple[tuple[int, ...] | None, tuple[int, ...] | None]]:
+        """The eligible leader replicas of topics' partitions, and the last known ones.
+
+        Raises:
+            KafkaError: nobody answers, or the brokers do not tell (before 3.7).
+        """
+        wanted = sorted(set(names))
+        found = {}
+
+        async def ask(cursor: Message | None) -> Message:
+            values: dict[str, object] = {
+                "topics": [{"name": name} for name in wanted],
+                "response_partition_limit": 2000,
+                "cursor": None,
+            }
+            if cursor is not None:
+                values["cursor"] = {
+                    "topic_name": cursor.topic_name,
+                    "partition_index": cursor.partition_index,
+                }
+            return await self._cluster.call(None, DESCRIBE_TOPIC_PARTITIONS, values)
+
+        cursor: Message | None = None
+        while True:
+            answer = await self._cluster.retrying(partial(ask, cursor))
+            for topic in answer.topics:
+                for each in topic.partitions:
+                    found[TopicPartition(topic.name, each.partition_index)] = (
+                        each.eligible_leader_replicas,
+                        each.last_known_elr,
+                    )
+            cursor = answer.next_cursor
+            if cursor is None:
+                return found
 
     async def describe_topic(self, name: str) -> TopicMetadata:
         """One topic.

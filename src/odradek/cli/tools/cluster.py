@@ -1,0 +1,74 @@
+"""`odradek cluster`: the cluster's id, its brokers, forgetting one, as `kafka-cluster.sh` does."""
+
+import argparse
+
+from odradek.cli.tools.connection import (
+    add_connection,
+    add_format,
+    client_config,
+    print_json,
+    run_async,
+    text_of,
+)
+from odradek.cli.tools.java_names import java_text
+from odradek.client import Admin
+from odradek.client.core.admin_types import ClusterDescription
+from odradek.errors import BrokerError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
+    parser.add_argument("action", choices=("cluster-id", "list-endpoints", "unregister"))
+    add_connection(
+        parser,
+        config_flags=("--command-config", "--config"),
+        property_flags=("--command-property",),
+    )
+    add_format(parser)
+    parser.add_argument("--id", type=int, metavar="BROKER", help="the broker to unregister")
+    parser.add_argument("--include-fenced-brokers", action="store_true")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Does what is asked."""
+    if arguments.action == "unregister" and arguments.id is None:
+        arguments.parser.error("argument --id is required")
+
+    def say(error: Exception) -> None:
+        print(java_text(error) if isinstance(error, BrokerError) else text_of(error))
+
+    async def work() -> int:
+        async with Admin(config=client_config(arguments)) as admin:
+            if arguments.action == "unregister":
+                await admin.unregister_broker(arguments.id)
+                print(f"Broker {arguments.id} is no longer registered.")
+                return 0
+            fenced = arguments.include_fenced_brokers
+            _show(await admin.describe_cluster(include_fenced_brokers=fenced), arguments)
+        return 0
+
+    return run_async(work, say)
+
+
+def _show(cluster: ClusterDescription, arguments: argparse.Namespace) -> None:
+    if arguments.output == "json":
+        brokers = [
+            {"id": node.id, "host": node.host, "port": node.port, "rack": node.rack}
+            for node in cluster.nodes
+        ]
+        print_json({"cluster_id": cluster.cluster_id, "brokers": brokers})
+    elif arguments.action == "cluster-id":
+        print(f"Cluster ID: {cluster.cluster_id}")
+    else:
+        _print_endpoints(cluster)
+
+
+def _print_endpoints(cluster: ClusterDescription) -> None:
+    host = max((len(node.host) for node in cluster.nodes), default=0)
+    rack = max((len(str(node.rack or "null")) for node in cluster.nodes), default=0)
+    layout = f"{{:<10}} {{:<{max(host, 9)}}} {{:<10}} {{:<{max(rack, 10)}}} {{:<10}} {{:<15}}"
+    print(layout.format("ID", "HOST", "PORT", "RACK", "STATE", "ENDPOINT_TYPE"))
+    for node in cluster.nodes:
+        state = "fenced" if node.id in cluster.fenced else "unfenced"
+        rack_name = "null" if node.rack is None else node.rack
+        print(layout.format(node.id, node.host, node.port, rack_name, state, "broker"))

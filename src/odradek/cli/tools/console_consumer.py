@@ -1,0 +1,211 @@
+"""`odradek console-consumer`: prints records, as `kafka-console-consumer.sh` does.
+
+Keys and values are written as they are, bytes included. What went by is told on standard error.
+"""
+
+import argparse
+import random
+import sys
+from collections.abc import Callable
+from typing import Final
+
+from odradek.cli.arguments import natural_number
+from odradek.cli.tools.connection import add_connection, client_config, run_async, text_of
+from odradek.client import Consumer
+from odradek.client.core.fetched import BadRecord, ConsumerRecord
+from odradek.client.settings import CONSUMER_SETTINGS
+from odradek.config.properties import parse_properties
+from odradek.model import TopicPartition
+
+_TIMESTAMP_TYPES: Final = {0: "CreateTime", 1: "LogAppendTime"}
+_POLL_MS: Final = 500
+_ESCAPES: Final = {"\\t": "\t", "\\n": "\n", "\\r": "\r"}
+_NUMBERS: Final = {"Long": 8, "Integer": 4, "Short": 2}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
+    add_connection(
+        parser,
+        config_flags=("--command-config", "--consumer.config"),
+        property_flags=("--command-property", "--consumer-property"),
+    )
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--topic", metavar="NAME")
+    what.add_argument("--include", "--whitelist", metavar="PATTERN")
+    parser.add_argument("--partition", type=natural_number, metavar="N")
+    parser.add_argument("--offset", metavar="N|earliest|latest")
+    parser.add_argument("--from-beginning", action="store_true")
+    parser.add_argument("--max-messages", type=int, default=-1, metavar="N")
+    parser.add_argument("--timeout-ms", type=int, default=-1, metavar="MS")
+    parser.add_argument("--group", metavar="NAME")
+    parser.add_argument(
+        "--isolation-level", choices=("read_committed", "read_uncommitted"), default=None
+    )
+    parser.add_argument("--formatter", default="Default", metavar="CLASS")
+    parser.add_argument(
+        "--formatter-property", "--property", action="append", default=[], metavar="K=V"
+    )
+    parser.add_argument("--formatter-config", metavar="FILE")
+    parser.add_argument("--key-deserializer", default="", metavar="CLASS")
+    parser.add_argument("--value-deserializer", default="", metavar="CLASS")
+    parser.add_argument("--skip-message-on-error", action="store_true")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints until there is nothing more to print, or somebody stops it."""
+    if arguments.partition is None and arguments.offset is not None:
+        arguments.parser.error("The partition is required when offset is specified.")
+    if arguments.partition is not None and arguments.topic is None:
+        arguments.parser.error("The topic is required when partition is specified.")
+    if arguments.from_beginning and arguments.offset is not None:
+        arguments.parser.error("from-beginning and offset cannot be specified together.")
+    printed = 0
+
+    async def work() -> int:
+        nonlocal printed
+        write = _formatter(arguments)
+        async with Consumer(config=_config(arguments)) as consumer:
+            await _begin(consumer, arguments)
+            while printed != arguments.max_messages:
+                wait_ms = _POLL_MS if arguments.timeout_ms < 0 else max(1, arguments.timeout_ms)
+                left = arguments.max_messages - printed
+                limit = min(500, left) if arguments.max_messages >= 0 else None
+                try:
+                    found = await consumer.getmany(timeout_ms=wait_ms, max_records=limit)
+                except BadRecord as error:
+                    if not arguments.skip_message_on_error:
+                        raise
+                    print(text_of(error), file=sys.stderr)
+                    consumer.seek(error.partition, error.offset + 1)
+                    continue
+                for record in (each for records in found.values() for each in records):
+                    write(record)
+                    printed += 1
+                sys.stdout.flush()
+                if not found and arguments.timeout_ms >= 0:
+                    break
+        return 0
+
+    try:
+        return run_async(work, lambda error: print(text_of(error), file=sys.stderr))
+    finally:
+        print(f"Processed a total of {printed} messages", file=sys.stderr)
+
+
+def _config(arguments: argparse.Namespace) -> dict[str, object]:
+    config = client_config(arguments, CONSUMER_SETTINGS)
+    if arguments.group is not None:
+        config["group.id"] = arguments.group
+    if "group.id" not in config:
+        # Kafka's tool makes up a group; nothing is committed for it.
+        config["group.id"] = f"console-consumer-{random.randrange(100_000)}"
+        config.setdefault("enable.auto.commit", "false")
+    if arguments.isolation_level is not None:
+        config["isolation.level"] = arguments.isolation_level
+    beginning = "earliest" if arguments.from_beginning else "latest"
+    config.setdefault("auto.offset.reset", beginning)
+    config.setdefault("client.id", "console-consumer")
+    return config
+
+
+async def _begin(consumer: Consumer, arguments: argparse.Namespace) -> None:
+    if arguments.partition is None:
+        if arguments.topic is not None:
+            consumer.subscribe([arguments.topic])
+        else:
+            consumer.subscribe(pattern=arguments.include.replace(",", "|"))
+        return
+    partition = TopicPartition(arguments.topic, arguments.partition)
+    consumer.assign([partition])
+    offset = arguments.offset or ("earliest" if arguments.from_beginning else "latest")
+    if offset == "earliest":
+        await consumer.seek_to_beginning(partition)
+    elif offset == "latest":
+        await consumer.seek_to_end(partition)
+    else:
+        try:
+            consumer.seek(partition, int(offset))
+        except ValueError:
+            raise ValueError(
+                f"The provided offset value '{offset}' is incorrect. Valid values are "
+                "'earliest', 'latest', or a non-negative long."
+            ) from None
+
+
+# --- the shape of a record ----------------------------------------------------------------------
+
+
+def _formatter(arguments: argparse.Namespace) -> Callable[[ConsumerRecord], None]:
+    properties: dict[str, str] = {}
+    if arguments.formatter_config:
+        with open(arguments.formatter_config, encoding="utf-8") as file:
+            properties = parse_properties(file.read())
+    for each in arguments.formatter_property:
+        name, _, value = each.partition("=")
+        properties[name.strip()] = value
+    if "NoOp" in arguments.formatter:
+        return lambda _: None
+    return _Formatter(properties, arguments.key_deserializer, arguments.value_deserializer).write
+
+
+class _Formatter:
+    """Writes a record as Kafka's default formatter does."""
+
+    def __init__(self, properties: dict[str, str], key_class: str, value_class: str) -> None:
+        def flag(name: str, default: bool = False) -> bool:
+            return properties.get(name, str(default)).strip().lower() == "true"
+
+        def text(name: str, default: str) -> bytes:
+            value = properties.get(name, default)
+            for escape, character in _ESCAPES.items():
+                value = value.replace(escape, character)
+            return value.encode()
+
+        self._prints = {
+            part: flag(f"print.{part}", part == "value")
+            for part in ("timestamp", "partition", "offset", "epoch", "headers", "key", "value")
+        }
+        self._key_separator = text("key.separator", "\t")
+        self._line_separator = text("line.separator", "\n")
+        self._headers_separator = text("headers.separator", ",")
+        self._null = text("null.literal", "null")
+        self._key = _reader(properties.get("key.deserializer", key_class))
+        self._value = _reader(properties.get("value.deserializer", value_class))
+
+    def write(self, record: ConsumerRecord) -> None:
+        """Writes one record."""
+        parts: list[bytes] = []
+        if self._prints["timestamp"]:
+            kind = _TIMESTAMP_TYPES.get(record.timestamp_type)
+            shown = "NO_TIMESTAMP" if record.timestamp < 0 else f"{kind}:{record.timestamp}"
+            parts.append(shown.encode())
+        if self._prints["partition"]:
+            parts.append(b"Partition:%d" % record.partition)
+        if self._prints["offset"]:
+            parts.append(b"Offset:%d" % record.offset)
+        if self._prints["epoch"]:
+            parts.append(b"Epoch:%d" % record.leader_epoch)
+        if self._prints["headers"]:
+            parts.append(self._headers(record))
+        if self._prints["key"]:
+            parts.append(self._null if record.key is None else self._key(record.key))
+        if self._prints["value"]:
+            parts.append(self._null if record.value is None else self._value(record.value))
+        sys.stdout.buffer.write(self._key_separator.join(parts) + self._line_separator)
+
+    def _headers(self, record: ConsumerRecord) -> bytes:
+        if not record.headers:
+            return b"NO_HEADERS"
+        return self._headers_separator.join(
+            name.encode() + b":" + (self._null if value is None else value)
+            for name, value in record.headers
+        )
+
+
+def _reader(class_name: str) -> Callable[[bytes], bytes]:
+    """What a deserializer of Kafka's prints: numbers as numbers, all else as it is."""
+    kind = class_name.rpartition(".")[2].removesuffix("Deserializer")
+    if kind not in _NUMBERS:
+        return bytes
+    return lambda data: str(int.from_bytes(data, "big", signed=True)).encode()

@@ -1,0 +1,186 @@
+"""`odradek console-producer`: sends lines of input, as `kafka-console-producer.sh` does."""
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from typing import Final, NamedTuple
+
+from odradek.cli.tools.connection import add_connection, client_config, run_async, text_of
+from odradek.client import Producer
+from odradek.client.aio.producer import RecordMetadata
+from odradek.client.settings import PRODUCER_SETTINGS
+from odradek.config.properties import parse_properties
+
+_CHUNK_BYTES: Final = 1 << 16
+# Flags that stand for settings, each with the default of Kafka's tool.
+_SETTINGS: Final = (
+    ("--batch-size", "batch.size", "16384"),
+    ("--timeout", "linger.ms", "1000"),
+    ("--request-required-acks", "acks", "-1"),
+    ("--request-timeout-ms", "request.timeout.ms", "1500"),
+    ("--message-send-max-retries", "retries", "3"),
+    ("--retry-backoff-ms", "retry.backoff.ms", "100"),
+    ("--max-block-ms", "max.block.ms", "60000"),
+    ("--max-memory-bytes", "buffer.memory", "33554432"),
+    ("--metadata-expiry-ms", "metadata.max.age.ms", "300000"),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
+    add_connection(
+        parser,
+        config_flags=("--command-config", "--producer.config"),
+        property_flags=("--command-property", "--producer-property"),
+    )
+    parser.add_argument("--topic", required=True, metavar="NAME")
+    parser.add_argument("--sync", action="store_true", help="wait for each record")
+    parser.add_argument("--compression-codec", nargs="?", const="gzip", metavar="CODEC")
+    for flag, name, default in _SETTINGS:
+        parser.add_argument(flag, dest=name, default=None, help=f"{name} (default: {default})")
+    for flag in ("--max-partition-memory-bytes", "--socket-buffer-size", "--line-reader"):
+        parser.add_argument(flag, help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--reader-property", "--property", action="append", default=[], metavar="K=V"
+    )
+    parser.add_argument("--reader-config", metavar="FILE")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Sends every line; 1 if one was not delivered."""
+
+    async def work() -> int:
+        reader = _LineReader(_reader_properties(arguments))
+        deliveries: set[asyncio.Future[RecordMetadata]] = set()
+        failed = False
+
+        def delivered(delivery: asyncio.Future[RecordMetadata]) -> None:
+            nonlocal failed
+            deliveries.discard(delivery)
+            if not delivery.cancelled() and (error := delivery.exception()) is not None:
+                failed = True
+                print(f"odradek: not delivered: {error}", file=sys.stderr)
+
+        async with Producer(config=_config(arguments)) as producer:
+            async for number, line in _lines():
+                each = reader.read(number, line)
+                delivery = await producer.send(
+                    arguments.topic, each.value, key=each.key, headers=each.headers
+                )
+                deliveries.add(delivery)
+                delivery.add_done_callback(delivered)
+                if arguments.sync:
+                    await asyncio.wait([delivery])
+            await producer.flush()
+            await asyncio.sleep(0)  # the last callbacks
+        return 1 if failed else 0
+
+    return run_async(work, lambda error: print(text_of(error), file=sys.stderr))
+
+
+def _config(arguments: argparse.Namespace) -> dict[str, object]:
+    config = client_config(arguments, PRODUCER_SETTINGS)
+    for _, name, default in _SETTINGS:
+        given = getattr(arguments, name)
+        if given is not None:
+            config[name] = given
+        else:
+            config.setdefault(name, default)
+    if arguments.compression_codec is not None:
+        config["compression.type"] = arguments.compression_codec
+    config.setdefault("client.id", "console-producer")
+    return config
+
+
+def _reader_properties(arguments: argparse.Namespace) -> dict[str, str]:
+    properties: dict[str, str] = {}
+    if arguments.reader_config:
+        with open(arguments.reader_config, encoding="utf-8") as file:
+            properties = parse_properties(file.read())
+    for each in arguments.reader_property:
+        name, _, value = each.partition("=")
+        properties[name.strip()] = value.replace("\\t", "\t")
+    return properties
+
+
+async def _lines() -> AsyncIterator[tuple[int, bytes]]:
+    """The lines of standard input with their numbers; a prompt before each on a terminal."""
+    prompts = sys.stdin.isatty()
+    rest = b""
+    number = 0
+    while True:
+        if prompts:
+            print(">", end="", flush=True)
+        data = await asyncio.to_thread(os.read, sys.stdin.fileno(), _CHUNK_BYTES)
+        *lines, rest = (rest + data).split(b"\n")
+        if not data and rest:
+            lines, rest = [rest], b""
+        for line in lines:
+            number += 1
+            yield number, line.removesuffix(b"\r")
+        if not data:
+            return
+
+
+class _Line(NamedTuple):
+    """What a line says."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+
+
+class _LineReader:
+    """Takes lines apart as Kafka's `LineMessageReader` does."""
+
+    def __init__(self, properties: dict[str, str]) -> None:
+        def flag(name: str) -> bool:
+            return properties.get(name, "").strip().lower() == "true"
+
+        self._parses_key = flag("parse.key")
+        self._parses_headers = flag("parse.headers")
+        self._ignores_errors = flag("ignore.error")
+        self._key_separator = properties.get("key.separator", "\t").encode()
+        self._headers_delimiter = properties.get("headers.delimiter", "\t").encode()
+        self._headers_separator = properties.get("headers.separator", ",").encode()
+        self._headers_key_separator = properties.get("headers.key.separator", ":").encode()
+        marker = properties.get("null.marker")
+        self._null = None if marker is None else marker.encode()
+
+    def read(self, number: int, line: bytes) -> _Line:
+        """Takes a line apart.
+
+        Raises:
+            ValueError: a separator is missing.
+        """
+        headers: list[tuple[str, bytes | None]] = []
+        key: bytes | None = None
+        if self._parses_headers:
+            part, line = self._split(line, self._headers_delimiter, "headers delimiter", number)
+            if part is not None and part != self._null:
+                headers = [
+                    self._header(each, number) for each in part.split(self._headers_separator)
+                ]
+        if self._parses_key:
+            key, line = self._split(line, self._key_separator, "key separator", number)
+        return _Line(self._or_null(key), self._or_null(line), headers)
+
+    def _split(
+        self, line: bytes, separator: bytes, what: str, number: int
+    ) -> tuple[bytes | None, bytes]:
+        left, found, right = line.partition(separator)
+        if found:
+            return left, right
+        if self._ignores_errors:
+            return None, line
+        shown = line.decode("utf-8", "replace")
+        raise ValueError(f"No {what} found on line number {number}: '{shown}'")
+
+    def _header(self, part: bytes, number: int) -> tuple[str, bytes | None]:
+        name, value = self._split(part, self._headers_key_separator, "header key separator", number)
+        return (name or b"").decode("utf-8", "replace"), self._or_null(value)
+
+    def _or_null(self, data: bytes | None) -> bytes | None:
+        return None if data is not None and data == self._null else data

@@ -1,0 +1,136 @@
+"""`odradek get-offsets`: offsets for a time or an end, as `kafka-get-offsets.sh` prints them."""
+
+import argparse
+import re
+import sys
+from typing import Final
+
+from odradek.cli.tools.connection import (
+    add_connection,
+    add_format,
+    client_config,
+    print_json,
+    run_async,
+    text_of,
+)
+from odradek.client import Admin
+from odradek.client.core.list_offsets import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+)
+from odradek.client.errors import KafkaError
+from odradek.model import TopicPartition
+
+_WORDS: Final = {
+    "latest": LATEST,
+    "earliest": EARLIEST,
+    "max-timestamp": MAX_TIMESTAMP,
+    "earliest-local": EARLIEST_LOCAL,
+    "latest-tiered": LATEST_TIERED,
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
+    add_connection(parser)
+    add_format(parser)
+    parser.add_argument("--topic", metavar="PATTERN", help="the topics whose names match")
+    parser.add_argument("--partitions", metavar="P,P", help="only these partitions")
+    parser.add_argument(
+        "--topic-partitions", metavar="TOPIC:P-P,..", help="patterns with partitions or ranges"
+    )
+    parser.add_argument(
+        "--time", default="latest", metavar="MS", help="a timestamp, -1 to -5, or its word"
+    )
+    parser.add_argument("--exclude-internal-topics", "--exclude-internal", action="store_true")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the offsets."""
+    if arguments.topic_partitions and (arguments.topic or arguments.partitions):
+        arguments.parser.error("--topic-partitions cannot be used with --topic or --partitions")
+
+    async def work() -> int:
+        question = _time(arguments.time)
+        async with Admin(config=client_config(arguments)) as admin:
+            wanted = await _selected(admin, arguments)
+            if not wanted:
+                raise ValueError("Could not match any topic-partitions with the specified filters")
+            answers = await admin.list_offsets(dict.fromkeys(wanted, question))
+        rows = []
+        for (topic, index), answer in sorted(answers.items(), key=lambda each: str(each[0][0])):
+            if isinstance(answer, KafkaError):
+                raise answer
+            if answer.offset >= 0:
+                rows.append((topic, index, answer.offset))
+        if arguments.output == "json":
+            keys = ("topic", "partition", "offset")
+            print_json([dict(zip(keys, row, strict=True)) for row in rows])
+        else:
+            for row in rows:
+                print(":".join(map(str, row)))
+        return 0
+
+    def say(error: Exception) -> None:
+        print(f"Error occurred: {text_of(error)}", file=sys.stderr)
+
+    return run_async(work, say)
+
+
+def _time(text: str) -> int:
+    if text in _WORDS:
+        return _WORDS[text]
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(
+            f"Malformed time argument {text}. Please use -1 or latest / -2 or earliest / -3 or "
+            "max-timestamp / -4 or earliest-local / -5 or latest-tiered, or a specified long "
+            "format timestamp"
+        ) from None
+
+
+async def _selected(admin: Admin, arguments: argparse.Namespace) -> list[TopicPartition]:
+    filters = _filters(arguments)
+    return sorted(
+        (
+            partition
+            for topic in (await admin.list_topics()).values()
+            if not (topic.is_internal and arguments.exclude_internal_topics)
+            for partition in topic.partitions
+            if any(
+                pattern.fullmatch(topic.name) and low <= partition.partition < high
+                for pattern, ranges in filters
+                for low, high in ranges
+            )
+        ),
+        key=lambda each: (each.topic, each.partition),
+    )
+
+
+def _filters(
+    arguments: argparse.Namespace,
+) -> list[tuple[re.Pattern[str], list[tuple[int, int]]]]:
+    everything = [(0, 1 << 31)]
+    if arguments.topic_partitions:
+        found = []
+        for part in arguments.topic_partitions.split(","):
+            name, _, indexes = part.partition(":")
+            ranges = [_range(indexes)] if indexes else everything
+            found.append((re.compile(name or ".*"), ranges))
+        return found
+    ranges = everything
+    if arguments.partitions:
+        ranges = [_range(each) for each in arguments.partitions.split(",") if each]
+    return [(re.compile((arguments.topic or ".*").replace(",", "|")), ranges)]
+
+
+def _range(text: str) -> tuple[int, int]:
+    """`3`, `3-5` (without 5), `3-`, `-5`."""
+    low, hyphen, high = text.partition("-")
+    if not hyphen:
+        return int(low), int(low) + 1
+    return int(low or 0), int(high) if high else 1 << 31

@@ -1,0 +1,200 @@
+"""The tables of `odradek consumer-groups`, in the columns of `kafka-consumer-groups.sh`."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from odradek.client.core.admin_types import (
+    CommittedOffset,
+    GroupDescription,
+    GroupListing,
+    MemberDescription,
+)
+from odradek.model import NO_LEADER_EPOCH, TopicPartition
+
+MISSING: Final = "-"
+_WIDTH: Final = 15
+
+
+class OffsetRow(NamedTuple):
+    """A partition as a group stands in it; None is printed as a hyphen."""
+
+    group: str
+    partition: TopicPartition | None
+    leader_epoch: int | None
+    current_offset: int | None
+    log_end_offset: int | None
+    member: MemberDescription | None
+
+    @property
+    def lag(self) -> int | None:
+        """How many offsets are ahead."""
+        if self.current_offset is None or self.log_end_offset is None:
+            return None
+        return self.log_end_offset - self.current_offset
+
+
+def offset_rows(
+    group: GroupDescription,
+    committed: Mapping[TopicPartition, CommittedOffset],
+    ends: Mapping[TopicPartition, int],
+) -> list[OffsetRow]:
+    """What members have, then what is committed and nobody has, then members without anything."""
+    rows = []
+    assigned: set[TopicPartition] = set()
+    members = sorted(group.members, key=lambda each: -len(each.partitions))
+    for member in (each for each in members if each.partitions):
+        for partition in sorted(member.partitions):
+            assigned.add(partition)
+            rows.append(_offset_row(group.group_id, partition, committed, ends, member))
+    idle = [each for each in members if not each.partitions]
+    rows += [OffsetRow(group.group_id, None, None, None, None, member) for member in idle]
+    left = sorted(committed.keys() - assigned)
+    rows += [_offset_row(group.group_id, each, committed, ends, None) for each in left]
+    return rows
+
+
+def _offset_row(
+    group_id: str,
+    partition: TopicPartition,
+    committed: Mapping[TopicPartition, CommittedOffset],
+    ends: Mapping[TopicPartition, int],
+    member: MemberDescription | None,
+) -> OffsetRow:
+    found = committed.get(partition)
+    epoch = None if found is None or found.leader_epoch == NO_LEADER_EPOCH else found.leader_epoch
+    offset = None if found is None else found.offset
+    return OffsetRow(group_id, partition, epoch, offset, ends.get(partition), member)
+
+
+def print_offsets(rows: Iterable[OffsetRow], *, verbose: bool) -> None:
+    """GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG CONSUMER-ID HOST CLIENT-ID."""
+    rows = list(rows)
+    widths = [
+        _width(each.group for each in rows),
+        _width(each.partition.topic for each in rows if each.partition is not None),
+        10,
+        *([15] if verbose else []),
+        *(15, 15, 15),
+        _width(each.member.member_id for each in rows if each.member is not None),
+        _width(each.member.host for each in rows if each.member is not None),
+        0,
+    ]
+    epoch = ["LEADER-EPOCH"] if verbose else []
+    _row(
+        widths,
+        *("GROUP", "TOPIC", "PARTITION", *epoch, "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"),
+        *("CONSUMER-ID", "HOST", "CLIENT-ID"),
+    )
+    for each in rows:
+        topic, index = each.partition if each.partition is not None else (None, None)
+        member = each.member
+        _row(
+            widths,
+            each.group,
+            topic,
+            index,
+            *([each.leader_epoch] if verbose else []),
+            each.current_offset,
+            each.log_end_offset,
+            each.lag,
+            None if member is None else member.member_id,
+            None if member is None else member.host,
+            None if member is None else member.client_id,
+        )
+    print()
+
+
+def print_members(group: GroupDescription, *, verbose: bool) -> None:
+    """GROUP CONSUMER-ID [GROUP-INSTANCE-ID] HOST CLIENT-ID #PARTITIONS, and assignments."""
+    members = group.members
+    has_instances = any(each.instance_id for each in members)
+    widths = [
+        _width([group.group_id] if members else []),
+        _width(each.member_id for each in members),
+        *([_width(each.instance_id or "" for each in members) + 2] if has_instances else []),
+        _width(each.host for each in members),
+        _width(each.client_id for each in members),
+        15,
+    ]
+    titles = ["GROUP", "CONSUMER-ID", *(["GROUP-INSTANCE-ID"] if has_instances else [])]
+    titles += ["HOST", "CLIENT-ID", "#PARTITIONS"]
+    if verbose:
+        widths += [15, _width((_shown(e.partitions) for e in members), 20), 15]
+        widths += [_width((_shown(e.target or ()) for e in members), 20)]
+        titles += ["CURRENT-EPOCH", "CURRENT-ASSIGNMENT", "TARGET-EPOCH", "TARGET-ASSIGNMENT"]
+    _row(widths, *titles, padded=not verbose)
+    for each in members:
+        cells: list[object] = [group.group_id, each.member_id]
+        if has_instances:
+            cells.append(each.instance_id or "")
+        cells += [each.host, each.client_id, len(each.partitions)]
+        if verbose:
+            target_epoch = group.target_epoch if each.target is not None else None
+            cells += [each.member_epoch, _shown(each.partitions) or None, target_epoch]
+            cells += [_shown(each.target or ()) or None]
+        _row(widths, *cells, padded=not verbose)
+    print()
+
+
+def _shown(partitions: Iterable[TopicPartition]) -> str:
+    """As `topic:0,1;other:2`."""
+    by_topic: dict[str, list[int]] = {}
+    for topic, index in sorted(partitions):
+        by_topic.setdefault(topic, []).append(index)
+    return ";".join(f"{topic}:{','.join(map(str, indexes))}" for topic, indexes in by_topic.items())
+
+
+def print_state(group: GroupDescription, *, verbose: bool) -> None:
+    """GROUP COORDINATOR (ID) ASSIGNMENT-STRATEGY STATE [GROUP-EPOCH TARGET-ASSIGNMENT-EPOCH]."""
+    node = group.coordinator
+    coordinator = f"{node.host}:{node.port}  ({node.id})"
+    widths = [_width([group.group_id]), max(25, len(coordinator)), 20, 20]
+    titles = ["GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE"]
+    cells: list[object] = [group.group_id, coordinator, group.assignor or None, group.state]
+    if verbose:
+        widths += [15, 25]
+        titles += ["GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH"]
+        cells += [group.group_epoch, group.target_epoch]
+    _row([*widths, 0], *titles, "#MEMBERS")
+    _row([*widths, 0], *cells, len(group.members))
+    print()
+
+
+def print_listing(groups: Iterable[GroupListing], *, types: bool, states: bool) -> None:
+    """Names alone, or with TYPE and STATE."""
+    groups = list(groups)
+    if not types and not states:
+        for each in groups:
+            print(each.group_id)
+        return
+    widths = [_width((each.group_id for each in groups), 25)]
+    widths += [20] * (types + states)
+    table = [
+        ("GROUP", "TYPE", "STATE"),
+        *((e.group_id, e.type.capitalize(), e.state) for e in groups),
+    ]
+    for name, kind, state in table:
+        cells = [name, *([kind] if types else []), *([state] if states else [])]
+        pairs = zip(cells, widths, strict=True)
+        print(" ".join(f"{cell:<{width}}" for cell, width in pairs))
+
+
+def print_new_offsets(group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """GROUP TOPIC PARTITION NEW-OFFSET."""
+    topic_width = _width(partition.topic for partition in offsets)
+    widths = [_width([group_id]), topic_width, 10, 0]
+    _row(widths, "GROUP", "TOPIC", "PARTITION", "NEW-OFFSET")
+    for (topic, index), offset in offsets.items():
+        _row(widths, group_id, topic, index, offset)
+    print()
+
+
+def _width(texts: Iterable[str], least: int = _WIDTH) -> int:
+    return max([least, *(len(text) for text in texts)])
+
+
+def _row(widths: list[int], *cells: object, padded: bool = False) -> None:
+    """A row behind a line break, as these tables have them."""
+    texts = [MISSING if cell is None else str(cell) for cell in cells]
+    line = " ".join(f"{text:<{width}}" for text, width in zip(texts, widths, strict=True))
+    print("\n" + (line + " " if padded else line), end="")

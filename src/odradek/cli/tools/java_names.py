@@ -1,0 +1,77 @@
+"""What Apache Kafka's tools call errors: the class of the exception and its usual sentence.
+
+Its tools print exceptions of single items as they are, so a script may look for these words.
+"""
+
+from typing import Final
+
+from odradek.errors import BrokerError, ErrorCode
+
+_PACKAGE: Final = "org.apache.kafka.common.errors."
+_NAMES: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: (
+        "UnknownTopicOrPartitionException",
+        "This server does not host this topic-partition.",
+    ),
+    ErrorCode.GROUP_ID_NOT_FOUND: (
+        "GroupIdNotFoundException",
+        "The group id does not exist.",
+    ),
+    ErrorCode.NON_EMPTY_GROUP: ("GroupNotEmptyException", "The group is not empty."),
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: (
+        "GroupSubscribedToTopicException",
+        "Deleting offsets of a topic is forbidden while the consumer group is actively "
+        "subscribed to it.",
+    ),
+    ErrorCode.OFFSET_OUT_OF_RANGE: (
+        "OffsetOutOfRangeException",
+        "The requested offset is not within the range of offsets maintained by the server.",
+    ),
+    ErrorCode.UNKNOWN_MEMBER_ID: (
+        "UnknownMemberIdException",
+        "The coordinator is not aware of this member.",
+    ),
+    ErrorCode.POLICY_VIOLATION: (
+        "PolicyViolationException",
+        "Request parameters do not satisfy the configured policy.",
+    ),
+    ErrorCode.REQUEST_TIMED_OUT: ("TimeoutException", "The request timed out."),
+    ErrorCode.INVALID_GROUP_ID: ("InvalidGroupIdException", "The configured groupId is invalid."),
+    ErrorCode.ELECTION_NOT_NEEDED: (
+        "ElectionNotNeededException",
+        "Leader election not needed for topic partition.",
+    ),
+    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: (
+        "PreferredLeaderNotAvailableException",
+        "The preferred leader was not available.",
+    ),
+    ErrorCode.INVALID_CONFIG: ("InvalidConfigurationException", "Configuration is invalid."),
+    ErrorCode.BROKER_ID_NOT_REGISTERED: (
+        "BrokerIdNotRegisteredException",
+        "The given broker ID was not registered.",
+    ),
+    ErrorCode.UNSUPPORTED_VERSION: (
+        "UnsupportedVersionException",
+        "The version of API is not supported.",
+    ),
+}
+
+
+def java_sentence(error: BrokerError) -> str:
+    """The sentence of an error: the broker's where it gave one, else the usual one."""
+    known = _NAMES.get(error.code)
+    return known[1] if known is not None and error.message == error.code.text else error.message
+
+
+def java_name(error: BrokerError) -> str:
+    """The class of an error, as exceptions are printed."""
+    known = _NAMES.get(error.code)
+    if known is not None:
+        return _PACKAGE + known[0]
+    words = error.code.name.title().replace("_", "")
+    return f"{_PACKAGE}{words}Exception"
+
+
+def java_text(error: BrokerError) -> str:
+    """Class and sentence."""
+    return f"{java_name(error)}: {java_sentence(error)}"

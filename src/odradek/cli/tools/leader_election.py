@@ -1,0 +1,84 @@
+"""`odradek leader-election`: elects leaders, as `kafka-leader-election.sh` does."""
+
+import argparse
+import json
+
+from odradek.cli.tools.connection import (
+    add_connection,
+    client_config,
+    print_json,
+    run_async,
+    text_of,
+)
+from odradek.cli.tools.java_names import java_text
+from odradek.client import Admin
+from odradek.client.core.admin_types import ElectionType
+from odradek.client.errors import KafkaError
+from odradek.errors import ErrorCode
+from odradek.model import TopicPartition
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
+    add_connection(parser, config_flags=("--command-config", "--admin.config"))
+    parser.add_argument(
+        "--election-type", required=True, type=str.lower, choices=("preferred", "unclean")
+    )
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--all-topic-partitions", action="store_true")
+    what.add_argument("--topic", metavar="NAME")
+    what.add_argument("--path-to-json-file", metavar="FILE")
+    parser.add_argument("--partition", type=int, metavar="N")
+    parser.add_argument("--format", dest="output", choices=("text", "json"), default="text")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Elects, and says for which partitions."""
+    if (arguments.topic is None) != (arguments.partition is None):
+        arguments.parser.error("--topic and --partition go together")
+
+    async def work() -> int:
+        partitions = _partitions(arguments)
+        kind = ElectionType[arguments.election_type.upper()]
+        async with Admin(config=client_config(arguments)) as admin:
+            return _show(await admin.elect_leaders(kind, partitions), arguments)
+
+    return run_async(work, lambda error: print(text_of(error)))
+
+
+def _partitions(arguments: argparse.Namespace) -> list[TopicPartition] | None:
+    if arguments.topic is not None:
+        return [TopicPartition(arguments.topic, arguments.partition)]
+    if arguments.path_to_json_file is None:
+        return None
+    with open(arguments.path_to_json_file, encoding="utf-8") as file:
+        try:
+            listed = json.load(file)["partitions"]
+            return [TopicPartition(each["topic"], int(each["partition"])) for each in listed]
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"Replica election data is not well-formed: {error}") from error
+
+
+def _show(results: dict[TopicPartition, KafkaError | None], arguments: argparse.Namespace) -> int:
+    done = [each for each, error in results.items() if error is None]
+    failed = {each: error for each, error in results.items() if error is not None}
+    needless = [
+        each for each, error in failed.items() if error.code == ErrorCode.ELECTION_NOT_NEEDED
+    ]
+    errors = {each: error for each, error in failed.items() if each not in needless}
+    if arguments.output == "json":
+        print_json({str(each): None if e is None else e.code.name for each, e in results.items()})
+        return 1 if errors else 0
+    if done:
+        shown = ", ".join(map(str, done))
+        kind = arguments.election_type.upper()
+        print(f"Successfully completed leader election ({kind}) for partitions {shown}")
+    if needless:
+        print(f"Valid replica already elected for partitions {', '.join(map(str, needless))}")
+    for partition, error in errors.items():
+        kind = arguments.election_type.upper()
+        print(
+            f"Error completing leader election ({kind}) for partition: {partition}: "
+            f"{java_text(error)}"
+        )
+    return 1 if errors else 0

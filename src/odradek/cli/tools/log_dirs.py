@@ -1,0 +1,73 @@
+"""`odradek log-dirs`: what lies in brokers' log directories, as `kafka-log-dirs.sh` prints it."""
+
+import argparse
+
+from odradek.cli.tools.connection import (
+    add_connection,
+    client_config,
+    print_json,
+    run_async,
+    text_of,
+)
+from odradek.cli.tools.java_names import java_name
+from odradek.client import Admin
+from odradek.client.core.admin_types import LogDirDescription
+from odradek.client.errors import KafkaError, error_for
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
+    add_connection(parser)
+    parser.add_argument("--describe", action="store_true", required=True)
+    parser.add_argument("--topic-list", default="", metavar="T,T", help="only these topics")
+    parser.add_argument("--broker-ids", default="", metavar="N,N", help="only these brokers")
+    parser.add_argument("--format", dest="output", choices=("text", "json"), default="text")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints two lines and the description, which is JSON in Kafka too; with JSON, it alone."""
+    topics = {each for each in arguments.topic_list.split(",") if each}
+
+    async def work() -> int:
+        async with Admin(config=client_config(arguments)) as admin:
+            present = {node.id for node in (await admin.describe_cluster()).nodes}
+            wanted = {int(each) for each in arguments.broker_ids.split(",") if each} or present
+            if wanted - present:
+                missing = ",".join(map(str, sorted(wanted - present)))
+                raise ValueError(
+                    f"ERROR: The given brokers do not exist from --broker-list: {missing}. "
+                    f"Current existent brokers: {','.join(map(str, sorted(present)))}"
+                )
+            if arguments.output == "text":
+                print("Querying brokers for log directories information")
+            found = await admin.describe_log_dirs(sorted(wanted))
+        if arguments.output == "text":
+            shown = ",".join(map(str, sorted(found)))
+            print(f"Received log directory information from brokers {shown}")
+        brokers = [
+            {"broker": broker_id, "logDirs": [_shown(each, topics) for each in directories]}
+            for broker_id, directories in found.items()
+            if not isinstance(directories, KafkaError)
+        ]
+        print_json({"brokers": brokers, "version": 1})
+        return 0
+
+    return run_async(work, lambda error: print(text_of(error)))
+
+
+def _shown(directory: LogDirDescription, topics: set[str]) -> dict[str, object]:
+    error = directory.error_code
+    return {
+        "partitions": [
+            {
+                "partition": str(partition),
+                "size": replica.size_bytes,
+                "offsetLag": replica.offset_lag,
+                "isFuture": replica.is_future,
+            }
+            for partition, replica in directory.replicas.items()
+            if not topics or partition.topic in topics
+        ],
+        "error": java_name(error_for(error)) if error else None,
+        "logDir": directory.path,
+    }

@@ -1,0 +1,170 @@
+"""`odradek producer-perf-test`: how fast records go in, as `kafka-producer-perf-test.sh`."""
+
+import argparse
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+
+from odradek.cli.arguments import positive_number
+from odradek.cli.tools.connection import client_config, run_async, text_of
+from odradek.client import Producer
+from odradek.client.aio.producer import RecordMetadata
+from odradek.client.settings import PRODUCER_SETTINGS
+
+_WINDOW_S: Final = 5.0
+_LETTERS: Final = bytes(range(65, 91))
+_MIB: Final = 1024 * 1024
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
+    parser.add_argument("--topic", required=True, metavar="NAME")
+    parser.add_argument("--num-records", type=positive_number, required=True, metavar="N")
+    payload = parser.add_mutually_exclusive_group(required=True)
+    payload.add_argument("--record-size", type=positive_number, metavar="BYTES")
+    payload.add_argument("--payload-file", metavar="FILE")
+    payload.add_argument("--payload-monotonic", action="store_true")
+    parser.add_argument("--payload-delimiter", default="\\n", metavar="TEXT")
+    parser.add_argument(
+        "--throughput", type=float, required=True, metavar="N", help="records a second; -1: any"
+    )
+    parser.add_argument("--bootstrap-server", default="", metavar="HOST:PORT[,..]")
+    parser.add_argument(
+        "--producer-props", "--command-property", nargs="+", default=[], metavar="K=V"
+    )
+    parser.add_argument("--producer.config", "--command-config", dest="command_config")
+    parser.add_argument("--transactional-id", metavar="ID")
+    parser.add_argument("--transaction-duration-ms", type=positive_number, default=3000)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Sends, and tells every five seconds and at the end."""
+    arguments.command_property = arguments.producer_props
+
+    async def work() -> int:
+        config = client_config(arguments, PRODUCER_SETTINGS)
+        for pair in arguments.producer_props:
+            name, _, value = pair.partition("=")
+            if name == "bootstrap.servers" and not arguments.bootstrap_server:
+                config[name] = value
+        if arguments.transactional_id:
+            config["transactional.id"] = arguments.transactional_id
+        config.setdefault("client.id", "perf-producer-client")
+        async with Producer(config=config) as producer:
+            await _send(producer, arguments, "transactional.id" in config)
+        return 0
+
+    return run_async(work, lambda error: print(text_of(error)))
+
+
+async def _send(producer: Producer, arguments: argparse.Namespace, is_transactional: bool) -> None:
+    payload = _payloads(arguments)
+    stats = _Stats()
+    failures: list[BaseException] = []
+    if is_transactional:
+        await producer.init_transactions()
+    started_s = time.perf_counter()
+    async for number in _paced(arguments, producer, is_transactional):
+        value = payload(number)
+        sent_s = time.perf_counter()
+
+        def delivered(
+            delivery: asyncio.Future[RecordMetadata],
+            sent_s: float = sent_s,
+            size: int = len(value),
+        ) -> None:
+            error = delivery.exception()
+            if error is None:
+                stats.add((time.perf_counter() - sent_s) * 1000, size)
+            elif not failures:
+                failures.append(error)
+
+        (await producer.send(arguments.topic, value)).add_done_callback(delivered)
+    await producer.flush()
+    await asyncio.sleep(0)  # the last callbacks
+    if failures:
+        raise failures[0]
+    stats.print_total(time.perf_counter() - started_s)
+
+
+async def _paced(
+    arguments: argparse.Namespace, producer: Producer, is_transactional: bool
+) -> AsyncIterator[int]:
+    """The numbers of records, none before its time, in transactions of a length."""
+    started_s = time.perf_counter()
+    async with contextlib.AsyncExitStack() as transaction:
+        transaction_ends_s = started_s
+        for number in range(arguments.num_records):
+            now_s = time.perf_counter()
+            if is_transactional and now_s >= transaction_ends_s:
+                await transaction.aclose()
+                await transaction.enter_async_context(producer.transaction())
+                transaction_ends_s = now_s + arguments.transaction_duration_ms / 1000
+            if arguments.throughput > 0:
+                early_s = started_s + number / arguments.throughput - now_s
+                if early_s > 0:
+                    await asyncio.sleep(early_s)
+            elif number % 100 == 0:
+                await asyncio.sleep(0)
+            yield number
+
+
+def _payloads(arguments: argparse.Namespace) -> Callable[[int], bytes]:
+    dice = random.Random(0)
+    if arguments.payload_monotonic:
+        return lambda number: str(number).encode()
+    if arguments.payload_file is None:
+        letters = bytes(dice.choices(_LETTERS, k=arguments.record_size))
+        return lambda _: letters
+    delimiter = arguments.payload_delimiter.replace("\\n", "\n").encode()
+    with open(arguments.payload_file, "rb") as file:
+        payloads = [each for each in file.read().split(delimiter) if each]
+    if not payloads:
+        raise ValueError(f"File is empty: {arguments.payload_file}")
+    return lambda _: dice.choice(payloads)
+
+
+class _Stats:
+    """Latencies, in all and since the last line."""
+
+    def __init__(self) -> None:
+        self._latencies: list[float] = []
+        self._bytes = 0
+        self._window_s = time.perf_counter()
+        self._window_from = 0
+        self._window_bytes = 0
+
+    def add(self, latency_ms: float, size: int) -> None:
+        """A record was delivered."""
+        self._latencies.append(latency_ms)
+        self._bytes += size
+        self._window_bytes += size
+        elapsed_s = time.perf_counter() - self._window_s
+        if elapsed_s >= _WINDOW_S:
+            self._print_window(elapsed_s)
+
+    def _print_window(self, elapsed_s: float) -> None:
+        window = self._latencies[self._window_from :]
+        print(
+            f"{len(window)} records sent, {len(window) / elapsed_s:.1f} records/sec "
+            f"({self._window_bytes / elapsed_s / _MIB:.2f} MB/sec), "
+            f"{sum(window) / len(window):.1f} ms avg latency, {max(window):.1f} ms max latency.",
+            flush=True,
+        )
+        self._window_s = time.perf_counter()
+        self._window_from, self._window_bytes = len(self._latencies), 0
+
+    def print_total(self, elapsed_s: float) -> None:
+        """The line that scripts look for."""
+        ordered = sorted(self._latencies)
+        count = len(ordered)
+        at = [int(ordered[min(count - 1, int(count * part))]) for part in (0.5, 0.95, 0.99, 0.999)]
+        print(
+            f"{count} records sent, {count / elapsed_s:f} records/sec "
+            f"({self._bytes / elapsed_s / _MIB:.2f} MB/sec), "
+            f"{sum(ordered) / count:.2f} ms avg latency, {ordered[-1]:.2f} ms max latency, "
+            f"{at[0]} ms 50th, {at[1]} ms 95th, {at[2]} ms 99th, {at[3]} ms 99.9th."
+        )

@@ -1,0 +1,358 @@
+"""`odradek topics`: list, describe, create, alter and delete topics, as `kafka-topics.sh` does."""
+
+import argparse
+import base64
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+from uuid import UUID
+
+from odradek.cli.arguments import positive_number
+from odradek.cli.tools.connection import (
+    add_connection,
+    add_format,
+    client_config,
+    print_json,
+    run_async,
+    text_of,
+)
+from odradek.cli.tools.java_names import java_sentence
+from odradek.client import Admin
+from odradek.client.core.admin_types import (
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+)
+from odradek.client.core.metadata import PartitionMetadata, TopicMetadata
+from odradek.client.errors import KafkaError, UnsupportedVersion
+from odradek.errors import BrokerError
+from odradek.model import NO_LEADER, TopicPartition
+
+_DEFAULT_CONFIG: Final = 5
+_COLLISION_WARNING: Final = (
+    "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') "
+    "could collide. To avoid issues it is best to use either, but not both."
+)
+Replicas = Mapping[TopicPartition, tuple[tuple[int, ...] | None, tuple[int, ...] | None]]
+
+
+class _Refused(ValueError):
+    """The tool itself refuses."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
+    add_connection(parser)
+    add_format(parser)
+    action = parser.add_mutually_exclusive_group(required=True)
+    for name in ("list", "describe", "create", "alter", "delete"):
+        action.add_argument(f"--{name}", dest="action", action="store_const", const=name)
+    parser.add_argument("--topic", metavar="NAME", help="a name, or a pattern where many may be")
+    parser.add_argument("--topic-id", metavar="ID", help="describe the topic of this id")
+    parser.add_argument("--partitions", type=int, metavar="N")
+    parser.add_argument("--replication-factor", type=int, metavar="N")
+    parser.add_argument("--replica-assignment", metavar="1:2,2:1,..")
+    parser.add_argument("--config", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--delete-config", action="append", default=[], help=argparse.SUPPRESS)
+    for flag in (
+        "if-exists",
+        "if-not-exists",
+        "exclude-internal",
+        "under-replicated-partitions",
+        "unavailable-partitions",
+        "under-min-isr-partitions",
+        "at-min-isr-partitions",
+        "topics-with-overrides",
+    ):
+        parser.add_argument(f"--{flag}", action="store_true")
+    parser.add_argument(
+        "--partition-size-limit-per-response", type=positive_number, help=argparse.SUPPRESS
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Does what is asked."""
+    if arguments.action in ("create", "alter", "delete") and arguments.topic is None:
+        arguments.parser.error('Missing required argument "[topic]"')
+    if arguments.action == "alter" and arguments.partitions is None:
+        arguments.parser.error('Missing required argument "[partitions]"')
+
+    def say(error: Exception) -> None:
+        text = java_sentence(error) if isinstance(error, BrokerError) else text_of(error)
+        print(f"Error while executing topic command : {text}")
+
+    async def work() -> int:
+        async with Admin(config=client_config(arguments)) as admin:
+            actions = {
+                "list": _list,
+                "describe": _describe,
+                "create": _create,
+                "alter": _alter,
+                "delete": _delete,
+            }
+            await actions[arguments.action](admin, arguments)
+        return 0
+
+    return run_async(work, say)
+
+
+async def _list(admin: Admin, arguments: argparse.Namespace) -> None:
+    names = _selected(await admin.list_topics(), arguments)
+    if arguments.output == "json":
+        print_json(names)
+    else:
+        print("\n".join(names))
+
+
+def _selected(topics: Mapping[str, TopicMetadata], arguments: argparse.Namespace) -> list[str]:
+    pattern = None if arguments.topic is None else re.compile(_as_pattern(arguments.topic))
+    return sorted(
+        name
+        for name, topic in topics.items()
+        if (pattern is None or pattern.fullmatch(name))
+        and not (arguments.exclude_internal and topic.is_internal)
+    )
+
+
+def _as_pattern(text: str) -> str:
+    """Kafka's lists of names are patterns: blanks and quotes go, a comma means or."""
+    return text.strip("\"'").replace(",", "|").replace(" ", "")
+
+
+async def _existing(admin: Admin, arguments: argparse.Namespace) -> list[str]:
+    """The topics that are named, which must be there unless `--if-exists`."""
+    names = _selected(await admin.list_topics(), arguments)
+    if not names and arguments.topic is not None and not arguments.if_exists:
+        raise _Refused(f"Topic '{arguments.topic}' does not exist as expected")
+    return names
+
+
+async def _create(admin: Admin, arguments: argparse.Namespace) -> None:
+    name = arguments.topic
+    if "." in name or "_" in name:
+        print(_COLLISION_WARNING)
+    if arguments.partitions is not None and arguments.partitions < 1:
+        raise _Refused("The partitions must be greater than 0")
+    factor = arguments.replication_factor
+    if factor is not None and not 1 <= factor <= 32767:
+        raise _Refused("The replication factor must be between 1 and 32767 inclusive")
+    assignment = _assignment(arguments.replica_assignment)
+    topic = NewTopic(
+        name,
+        -1 if arguments.partitions is None else arguments.partitions,
+        -1 if factor is None else factor,
+        dict(_setting(each) for each in arguments.config),
+        assignment,
+    )
+    result = (await admin.create_topics([topic]))[name]
+    if isinstance(result, KafkaError):
+        if arguments.if_not_exists and result.code.name == "TOPIC_ALREADY_EXISTS":
+            return
+        raise result
+    print(f"Created topic {name}.")
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise _Refused(
+            "requirement failed: Invalid topic config: all configs to be added must be in the "
+            'format "key=val".'
+        )
+    return name.strip(), value.strip()
+
+
+def _assignment(text: str | None) -> dict[int, list[int]] | None:
+    if text is None:
+        return None
+    lists = [[int(each) for each in part.split(":")] for part in text.split(",")]
+    for index, replicas in enumerate(lists):
+        if len(set(replicas)) < len(replicas):
+            raise _Refused(f"Partition replica lists may not contain duplicate entries: {index}")
+    if len({len(each) for each in lists}) > 1:
+        raise _Refused("Partition lists have different number of replicas")
+    return dict(enumerate(lists))
+
+
+async def _alter(admin: Admin, arguments: argparse.Namespace) -> None:
+    names = await _existing(admin, arguments)
+    assignment = _assignment(arguments.replica_assignment)
+    wanted = {}
+    topics = await admin.list_topics() if assignment else {}
+    for name in names:
+        fresh = None
+        if assignment is not None:
+            have = len(topics[name].partitions)
+            fresh = [replicas for index, replicas in assignment.items() if index >= have]
+        wanted[name] = NewPartitions(arguments.partitions, fresh)
+    _raise_first((await admin.create_partitions(wanted)).values())
+
+
+async def _delete(admin: Admin, arguments: argparse.Namespace) -> None:
+    _raise_first((await admin.delete_topics(await _existing(admin, arguments))).values())
+
+
+def _raise_first(results: Iterable[object]) -> None:
+    for result in results:
+        if isinstance(result, KafkaError):
+            raise result
+
+
+# --- describe -----------------------------------------------------------------------------------
+
+
+async def _describe(admin: Admin, arguments: argparse.Namespace) -> None:
+    topics = await admin.list_topics()
+    if arguments.topic_id is not None:
+        names = [_by_id(topics, arguments.topic_id, arguments.if_exists)]
+    else:
+        names = _selected(topics, arguments)
+        if not names and arguments.topic is not None and not arguments.if_exists:
+            raise _Refused(f"Topic '{arguments.topic}' does not exist as expected")
+    names = [name for name in names if name]
+    described = await admin.describe_topics(names)
+    _raise_first(described.values())
+    resources = [ConfigResource.topic(name) for name in names]
+    configs = await admin.describe_configs(resources)
+    _raise_first(configs.values())
+    eligible = await _eligible(admin, names)
+    shown = []
+    for name, resource in zip(names, resources, strict=True):
+        topic, entries = described[name], configs[resource]
+        assert isinstance(topic, TopicMetadata), "errors were raised above"
+        assert isinstance(entries, dict), "errors were raised above"
+        if arguments.output == "json":
+            shown.append(_as_json(topic, entries, eligible))
+        else:
+            _print_topic(topic, entries, eligible, arguments)
+    if arguments.output == "json":
+        print_json(shown)
+
+
+def _by_id(topics: Mapping[str, TopicMetadata], text: str, if_exists: bool) -> str:
+    wanted = _topic_id(text)
+    for topic in topics.values():
+        if topic.topic_id == wanted:
+            return topic.name
+    if if_exists:
+        return ""
+    raise _Refused(f"TopicId '{text}' does not exist as expected")
+
+
+def _topic_id(text: str) -> UUID:
+    try:
+        data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except ValueError:
+        data = b""
+    if len(data) != 16:
+        raise _Refused(
+            f"Input string `{text}` decoded as {len(data)} bytes, which is not equal to the "
+            "expected 16 bytes of a base64-encoded UUID"
+        )
+    return UUID(bytes=data)
+
+
+async def _eligible(admin: Admin, names: list[str]) -> Replicas:
+    """Replicas that may lead though they are not in sync; nothing where brokers do not tell."""
+    if not names:
+        return {}
+    try:
+        return await admin.eligible_leaders(names)
+    except UnsupportedVersion:
+        return {}
+
+
+def _print_topic(
+    topic: TopicMetadata,
+    entries: Mapping[str, ConfigEntry],
+    eligible: Replicas,
+    arguments: argparse.Namespace,
+) -> None:
+    overrides = [each for each in entries.values() if each.source != _DEFAULT_CONFIG]
+    least = (
+        int(entries["min.insync.replicas"].value or 1) if "min.insync.replicas" in entries else 1
+    )
+    filters = (
+        arguments.under_replicated_partitions,
+        arguments.unavailable_partitions,
+        arguments.under_min_isr_partitions,
+        arguments.at_min_isr_partitions,
+    )
+    if arguments.topics_with_overrides and not overrides:
+        return
+    if not any(filters):
+        _print_headline(topic, overrides)
+    if arguments.topics_with_overrides:
+        return
+    for partition in topic.partitions:
+        each = topic.partition_metadata[partition.partition]
+        if not any(filters) or _matches(each, least, arguments):
+            _print_partition(partition, each, eligible.get(partition, (None, None)))
+
+
+def _print_headline(topic: TopicMetadata, overrides: list[ConfigEntry]) -> None:
+    factor = len(next(iter(topic.partition_metadata.values())).replicas)
+    shown = ",".join(f"{each.name}={each.value}" for each in overrides)
+    identity = f"\tTopicId: {_encoded(topic.topic_id)}" if topic.topic_id is not None else ""
+    print(
+        f"Topic: {topic.name}{identity}\tPartitionCount: {len(topic.partitions)}"
+        f"\tReplicationFactor: {factor}\tConfigs: {shown}"
+    )
+
+
+def _matches(partition: PartitionMetadata, least: int, arguments: argparse.Namespace) -> bool:
+    in_sync = len(partition.in_sync_replicas)
+    return bool(
+        (arguments.under_replicated_partitions and in_sync < len(partition.replicas))
+        or (arguments.unavailable_partitions and partition.leader == NO_LEADER)
+        or (arguments.under_min_isr_partitions and in_sync < least)
+        or (arguments.at_min_isr_partitions and in_sync == least)
+    )
+
+
+def _print_partition(
+    partition: TopicPartition,
+    each: PartitionMetadata,
+    eligible: tuple[tuple[int, ...] | None, tuple[int, ...] | None],
+) -> None:
+    leader = "none" if each.leader == NO_LEADER else each.leader
+    print(
+        f"\tTopic: {partition.topic}\tPartition: {partition.partition}\tLeader: {leader}"
+        f"\tReplicas: {_joined(each.replicas)}\tIsr: {_joined(each.in_sync_replicas)}"
+        f"\tElr: {_joined(eligible[0])}\tLastKnownElr: {_joined(eligible[1])}"
+    )
+
+
+def _joined(ids: tuple[int, ...] | None) -> str:
+    return "N/A" if ids is None else ",".join(map(str, ids))
+
+
+def _encoded(topic_id: UUID | None) -> str:
+    data = b"" if topic_id is None else topic_id.bytes
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+def _as_json(
+    topic: TopicMetadata, entries: Mapping[str, ConfigEntry], eligible: Replicas
+) -> dict[str, object]:
+    return {
+        "topic": topic.name,
+        "topic_id": _encoded(topic.topic_id),
+        "is_internal": topic.is_internal,
+        "configs": {
+            each.name: each.value for each in entries.values() if each.source != _DEFAULT_CONFIG
+        },
+        "partitions": [
+            {
+                "partition": partition.partition,
+                "leader": None if each.leader == NO_LEADER else each.leader,
+                "replicas": each.replicas,
+                "isr": each.in_sync_replicas,
+                "elr": eligible.get(partition, (None, None))[0],
+                "last_known_elr": eligible.get(partition, (None, None))[1],
+            }
+            for partition in topic.partitions
+            for each in (topic.partition_metadata[partition.partition],)
+        ],
+    }
