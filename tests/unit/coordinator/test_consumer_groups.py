@@ -29,7 +29,7 @@ def refused(answer: object) -> ErrorCode:
 def test_the_first_member_gets_everything_at_once(world: ConsumerWorld) -> None:
     a = Consumer(world, "a")
     a.join()
-    assert (a.epoch, a.has) == (1, {"t": [0, 1, 2, 3]})
+    assert (a.epoch, a.has) == (2, {"t": [0, 1, 2, 3]})  # as in Kafka: 1 was the empty group
     assert world.group().state_name == "Stable"
 
 
@@ -39,17 +39,17 @@ def test_partitions_change_hands_only_after_they_were_given_back(world: Consumer
     a.join()
     a.clings = True
     b.join()
-    assert (b.epoch, b.has) == (2, {})
+    assert (b.epoch, b.has) == (3, {})
     a.beat()
-    assert (a.epoch, world.named(a.assigned), a.has) == (1, {"t": [0, 1]}, {"t": [0, 1, 2, 3]})
+    assert (a.epoch, world.named(a.assigned), a.has) == (2, {"t": [0, 1]}, {"t": [0, 1, 2, 3]})
     b.beat()
     assert b.has == {}
     a.clings = False
     a._own()
     a.beat()
     b.beat()
-    assert (a.epoch, a.has) == (2, {"t": [0, 1]})
-    assert (b.epoch, b.has) == (2, {"t": [2, 3]})
+    assert (a.epoch, a.has) == (3, {"t": [0, 1]})
+    assert (b.epoch, b.has) == (3, {"t": [2, 3]})
     assert world.group().state_name == "Stable"
 
 
@@ -135,10 +135,10 @@ def test_a_lost_answer_can_be_asked_for_again(world: ConsumerWorld) -> None:
     a.beat()
     lost = a.send(owned=a.owned)
     assert isinstance(lost, HeartbeatResult)
-    assert (a.epoch, lost.member_epoch) == (1, 2)
+    assert (a.epoch, lost.member_epoch) == (2, 3)
     again = a.send(owned=a.owned)
     assert isinstance(again, HeartbeatResult)
-    assert again.member_epoch == 2
+    assert again.member_epoch == 3
     stranger = {world.topic_id("t"): frozenset([3])}
     assert refused(a.send(owned=stranger)) is ErrorCode.FENCED_MEMBER_EPOCH
     assert refused(a.send()) is ErrorCode.FENCED_MEMBER_EPOCH
@@ -397,7 +397,7 @@ def test_nothing_is_told_before_it_is_committed(world: ConsumerWorld) -> None:
     assert set(world.group().members) == {"a"}
     world.log.commit()
     assert set(world.group().members) == {"a", "b"}
-    assert world.group().epoch == 2
+    assert world.group().epoch == 3
 
 
 def test_an_append_that_fails_changes_nothing(world: ConsumerWorld) -> None:
@@ -413,10 +413,10 @@ def test_commits_are_checked_by_epoch(world: ConsumerWorld) -> None:
     a = Consumer(world, "a")
     a.join()
     group = world.group()
-    group.check_offset_commit("a", None, 1, 9)
+    group.check_offset_commit("a", None, 2, 9)
     for args, code in [
-        (("a", None, 2, 9), ErrorCode.STALE_MEMBER_EPOCH),
-        (("a", None, 1, 8), ErrorCode.UNSUPPORTED_VERSION),
+        (("a", None, 3, 9), ErrorCode.STALE_MEMBER_EPOCH),
+        (("a", None, 2, 8), ErrorCode.UNSUPPORTED_VERSION),
         (("b", None, 1, 9), ErrorCode.UNKNOWN_MEMBER_ID),
         (("", None, -1, 9), ErrorCode.UNKNOWN_MEMBER_ID),
     ]:
@@ -424,7 +424,7 @@ def test_commits_are_checked_by_epoch(world: ConsumerWorld) -> None:
             group.check_offset_commit(*args)
         assert caught.value.code is code
     group.check_offset_fetch(None, -1)
-    group.check_offset_fetch("a", 1)
+    group.check_offset_fetch("a", 2)
     with pytest.raises(BrokerError, match="STALE_MEMBER_EPOCH"):
         group.check_offset_fetch("a", 3)
     a.leave()

@@ -31,16 +31,16 @@ def groups(cluster, world):
 def test_a_member_joins_lives_and_leaves(groups, world, version):
     member_id = "" if version == 0 else "me"
     joined = groups.ask(HEARTBEAT, version, member_id=member_id, **JOIN)
-    assert (joined.error_code, joined.member_epoch) == (0, 1)
+    assert (joined.error_code, joined.member_epoch) == (0, 2)
     assert joined.member_id == (member_id or "00000000-0000-0000-0000-000000000001")
     (assigned,) = joined.assignment.topic_partitions
     assert (assigned.topic_id, assigned.partitions) == (world.topic_id("t"), (0, 1))
     who = {"group_id": "g", "member_id": joined.member_id}
-    alive = groups.ask(HEARTBEAT, version, **who, member_epoch=1)
+    alive = groups.ask(HEARTBEAT, version, **who, member_epoch=2)
     assert (alive.error_code, alive.assignment) == (0, None)
     left = groups.ask(HEARTBEAT, version, **who, member_epoch=-1)
     assert (left.error_code, left.member_epoch) == (0, -1)
-    gone = groups.ask(HEARTBEAT, version, **who, member_epoch=1)
+    gone = groups.ask(HEARTBEAT, version, **who, member_epoch=2)
     assert gone.error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert "is not a member of group g" in gone.error_message
 
@@ -50,7 +50,7 @@ def test_groups_are_described(groups, version):
     groups.ask(HEARTBEAT, 1, member_id="me", rack_id="r", instance_id="i", **JOIN)
     found, missing = groups.ask(DESCRIBE, version, group_ids=("g", "none")).groups
     assert (found.error_code, found.group_state, found.assignor_name) == (0, "Stable", "uniform")
-    assert (found.group_epoch, found.assignment_epoch) == (1, 1)
+    assert (found.group_epoch, found.assignment_epoch) == (2, 2)
     (member,) = found.members
     assert (member.member_id, member.instance_id, member.rack_id) == ("me", "i", "r")
     assert (member.client_id, member.client_host) == ("test", "/192.0.2.7")

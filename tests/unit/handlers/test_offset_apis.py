@@ -210,9 +210,9 @@ def test_members_of_the_newer_protocol_fetch_in_their_epoch(groups, version):
         "topic_partitions": (),
     }
     groups.ask(CONSUMER_HEARTBEAT, 1, **join)
-    assert fetch(groups, version, {"t": [0]}, member_id="m", member_epoch=1)[0] == 0
+    assert fetch(groups, version, {"t": [0]}, member_id="m", member_epoch=2)[0] == 0
     assert fetch(groups, version, {"t": [0]})[0] == 0
-    stale = fetch(groups, version, {"t": [0]}, member_id="m", member_epoch=2)
+    stale = fetch(groups, version, {"t": [0]}, member_id="m", member_epoch=3)
     assert stale == (ErrorCode.STALE_MEMBER_EPOCH, {})
     stranger = fetch(groups, version, {"t": [0]}, member_id="x", member_epoch=1)
     assert stranger == (ErrorCode.UNKNOWN_MEMBER_ID, {})

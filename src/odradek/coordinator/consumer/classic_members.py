@@ -136,7 +136,7 @@ class ClassicMembers:
             self._call_back(group, member)
 
     def leave(self, group_id: str, members: Sequence[LeavingMember]) -> list[ErrorCode]:
-        """LeaveGroup; administrators may name instances of both protocols."""
+        """LeaveGroup; administrators may name members of both protocols."""
         group = self._groups.group_with_members(group_id)
         return [self._leave(group, leaving) for leaving in members]
 
@@ -148,7 +148,7 @@ class ClassicMembers:
             if leaving.member_id not in (NO_MEMBER_ID, holder.member_id):
                 return ErrorCode.FENCED_INSTANCE_ID
         member = holder or group.members.get(leaving.member_id)
-        if member is None or not (member.is_classic or holder):
+        if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         reason = f"it left ({leaving.reason or 'no reason given'})"
         self._groups.expel(group.group_id, member.member_id, None, reason)

@@ -38,6 +38,8 @@ from odradek.coordinator.records.record import CoordinatorRecord
 from odradek.metadata.image import MetadataImage
 
 _HASH_BYTES: Final = 8
+INITIAL_EPOCH: Final = 1
+"""The epoch of a group that is still empty, as in Kafka: its first member joins in the next."""
 
 
 class GroupChange:
@@ -165,7 +167,7 @@ class GroupChange:
 
     def bump_epoch(self) -> None:
         """Raises the group's epoch; `check_metadata` comes before."""
-        self.epoch = self.group.epoch + 1
+        self.epoch = max(self.group.epoch, INITIAL_EPOCH) + 1
         self._write(
             ConsumerGroupMetadataKey(self.group.group_id),
             ConsumerGroupMetadataValue(self.epoch, self._metadata_hash),
