@@ -4,12 +4,14 @@ If these fail, an archive is not what the topic was, or nobody notices.
 """
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 import odradek
@@ -17,6 +19,7 @@ from pyspark_odradek import session
 from pyspark_odradek.pipelines import PipelineError, PipelineSettings, archive, audit, restore
 from pyspark_odradek.pipelines import latest as latest_pipeline
 from pyspark_odradek.pipelines import query as query_pipeline
+from pyspark_odradek.progress import ProgressGroups
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
@@ -25,8 +28,9 @@ HOUR_MS = 3_600_000
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
+def spark(broker) -> Iterator[SparkSession]:
     with session("tests", master="local[2]") as spark:
+        spark.streams.addListener(ProgressGroups(broker.bootstrap_servers))
         yield spark
 
 
@@ -69,6 +73,21 @@ def test_an_archive_is_ordered_by_hours_and_written_down(archived) -> None:
     hours = {file["path"].split("/")[2] for file in files}
     assert len(files) == len(hours) == 3
     assert sum(piece["records"] for file in files for piece in file["ranges"]) == 600
+
+
+def test_an_archive_is_seen_as_a_group_without_lag(broker, archived) -> None:
+    """Nobody would see in time that retention is about to be faster than the archive."""
+    partitions = [TopicPartition("orders", number) for number in range(3)]
+    deadline = time.monotonic() + 60
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    while True:
+        asked = [ConsumerGroupTopicPartitions("spark.archive-orders", partitions)]
+        [future] = admin.list_consumer_group_offsets(asked).values()
+        offsets = [each.offset for each in future.result(30).topic_partitions]
+        if offsets == [300, 300, 300]:
+            return
+        assert time.monotonic() < deadline, offsets
+        time.sleep(0.1)
 
 
 def test_an_archive_that_is_right_has_no_findings(spark, archived) -> None:
