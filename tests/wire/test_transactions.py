@@ -247,3 +247,27 @@ def test_transactions_go_on_when_a_broker_dies() -> None:
         values = read_all(cluster.bootstrap_servers, "t", "read_committed", partitions=6)
         wanted = {f"{number}-{index}" for number in range(0, ROUNDS, 2) for index in range(6)}
         assert sorted(values) == sorted(wanted)
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("jvm")
+def test_kafkas_producer_speaks_the_newer_protocol(
+    bootstrap: str, tool: Callable[..., str], names: Callable[[str], str]
+) -> None:
+    """Fails when Kafka's own producer cannot commit, or its epoch is not raised by every end."""
+    topic = names("java")
+    create(bootstrap, topic)
+    sent = ["--topic", topic, "--num-records", "200", "--record-size", "10", "--throughput", "400"]
+    address = ["--command-property", f"bootstrap.servers={bootstrap}"]
+    transactional_id = ["--transactional-id", topic]
+    tool(
+        "org.apache.kafka.tools.ProducerPerformance",
+        *[*sent, *address, *transactional_id, "--transaction-duration-ms", "50"],
+    )
+    assert len(read_all(bootstrap, topic, "read_committed")) == 200
+    command = "org.apache.kafka.tools.TransactionsCommand"
+    described = tool(command, "describe", *transactional_id).splitlines()[-1].split()
+    assert described[1] == topic
+    assert int(described[3]) > 1, "the epoch was not raised"
+    assert described[4] == "CompleteCommit"
+    assert topic in tool(command, "list")
