@@ -16,6 +16,10 @@ CONFIGS = "kafka.admin.ConfigCommand"
 DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
 PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
 LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
+FEATURES = "org.apache.kafka.tools.FeatureCommand"
+QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
+REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+CLIENT_METRICS = "org.apache.kafka.tools.ClientMetricsCommand"
 API_VERSIONS = "org.apache.kafka.tools.BrokerApiVersionsCommand"
 
 Tool = Callable[..., str]
@@ -117,3 +121,32 @@ def test_log_dirs_and_versions_are_described(tool: Tool, topic: str) -> None:
     assert directory["partitions"][0]["partition"] == f"{topic}-0"
     assert directory["partitions"][0]["size"] > 60
     assert "Produce(0): 0 to 13" in tool(API_VERSIONS)
+
+
+def test_features_and_the_quorum_are_described(tool: Tool) -> None:
+    """Operators look here first: what the cluster has agreed on, and who keeps its metadata."""
+    lines = [line.split() for line in tool(FEATURES, "describe").splitlines()]
+    levels = {line[1]: line[line.index("FinalizedVersionLevel:") + 1] for line in lines}
+    assert (levels["group.version"], levels["transaction.version"]) == ("1", "2")
+    assert "LeaderId:" in tool(QUORUM, "describe", "--status")
+
+
+def test_reassignments_that_are_none(tool: Tool, topic: str, tmp_path: Path) -> None:
+    """The tool's two steps, with the replicas that the partition has already."""
+    tool(TOPICS, "--create", "--topic", topic, "--partitions", "1")
+    partition = {"topic": topic, "partition": 0, "replicas": [0]}
+    described = tool(TOPICS, "--describe", "--topic", topic)
+    partition["replicas"] = [int(described.rpartition("Replicas: ")[2].split()[0])]
+    file = tmp_path / "reassign.json"
+    file.write_text(json.dumps({"version": 1, "partitions": [partition]}), encoding="utf-8")
+    out = tool(REASSIGN, "--reassignment-json-file", str(file), "--execute")
+    assert "Successfully started" in out
+    assert "is completed" in tool(REASSIGN, "--reassignment-json-file", str(file), "--verify")
+
+
+def test_client_metrics_are_subscribed(tool: Tool, topic: str) -> None:
+    """A subscription is set, listed and described by its tool."""
+    tool(CLIENT_METRICS, "--alter", "--name", topic, "--metrics", "*", "--interval", "60000")
+    assert topic in tool(CLIENT_METRICS, "--list").split()
+    assert "interval.ms=60000" in tool(CLIENT_METRICS, "--describe", "--name", topic)
+    tool(CLIENT_METRICS, "--delete", "--name", topic)
