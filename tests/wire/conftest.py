@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from tests.wire.differential import KAFKA_PAUSE_S, Peer, Scenario, differences
+from tests.wire.differential import Peer, Scenario, differences
 from tools import peers
 from tools.kafka_node import kafka_node
 
@@ -261,9 +261,10 @@ def same_answers(two_brokers: tuple[str, str]) -> Callable[[Scenario], None]:
     """Runs a scenario against Apache Kafka and against ours; both must answer the same."""
 
     def check(scenario: Scenario) -> None:
-        kafka = Peer(two_brokers[0], pause_s=KAFKA_PAUSE_S)
+        # Ours first: it is at once what Kafka is eventually.
         ours = Peer(two_brokers[1])
-        for peer in (kafka, ours):
+        kafka = Peer(two_brokers[0], expected=ours.answers)
+        for peer in (ours, kafka):
             try:
                 scenario(peer)
             finally:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from odradek.config.definition import ConfigError, ConfigSource, Value, table
 from odradek.config.dynamic import check_names, check_values
 from odradek.config.endpoints import parse_endpoints, parse_protocol_map
-from odradek.config.layers import Layered, base_name, layers_of
+from odradek.config.layers import Layered, base_name, layers_of, synonyms_of
 from odradek.config.tables.cluster import CLUSTER_SETTINGS
 from odradek.config.tables.coordinators import COORDINATOR_SETTINGS
 from odradek.config.tables.identities import IDENTITY_SETTINGS
@@ -176,11 +176,12 @@ class BrokerConfig:
         cluster: Mapping[str, str] | None = None,
         broker: Mapping[str, str] | None = None,
     ) -> dict[str, str]:
-        return {
-            **self._static,
-            **(self._cluster if cluster is None else cluster),
-            **(self._broker if broker is None else broker),
-        }
+        cluster = self._cluster if cluster is None else cluster
+        broker = self._broker if broker is None else broker
+        # As in Kafka: what is set at run time does away with the coarser ones of the file.
+        coarser = {other for name in (*cluster, *broker) for other in synonyms_of(name)}
+        static = {name: text for name, text in self._static.items() if name not in coarser}
+        return {**static, **cluster, **broker}
 
     def _adopt(self, values: dict[str, Any]) -> None:
         self._values = values

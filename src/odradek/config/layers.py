@@ -47,6 +47,12 @@ def names_of(name: str) -> tuple[str, ...]:
     return (name,) if base is None else (name, base)
 
 
+def synonyms_of(name: str) -> tuple[str, ...]:
+    """The other names that mean the same for all listeners."""
+    names = names_of(name) if base_name(name) is None else (name,)
+    return tuple(each for each in names if each != name)
+
+
 def base_name(name: str) -> str | None:
     """Which setting one for a single listener (and mechanism) is; None for any other."""
     match = _LISTENER_NAME.fullmatch(name)
