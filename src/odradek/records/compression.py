@@ -258,7 +258,7 @@ def check_lz4_frame(data: Buffer) -> None:
         CorruptRecords: no Java client could read the blocks.
         InvalidRecords: to a Java client the records end with the first frame.
     """
-    if len(data) <= _LZ4_FLAGS_POSITION:
+    if data[:_LZ4_FLAGS_POSITION] != _LZ4_MAGIC or len(data) <= _LZ4_FLAGS_POSITION:
         return
     flags = data[_LZ4_FLAGS_POSITION]
     if not flags & _LZ4_INDEPENDENT_BIT:

@@ -241,6 +241,7 @@ def test_compressed_records_are_looked_into() -> None:
     [
         (lz4.frame.compress(b"x" * 200_000, block_linked=True), ErrorCode.UNKNOWN_SERVER_ERROR),
         (compress(Compression.LZ4, b"x" * 99) * 2, ErrorCode.INVALID_RECORD),
+        (b"no frame", ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
 def test_lz4_that_java_cannot_read_is_refused(frame, code):
