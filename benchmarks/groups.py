@@ -134,8 +134,8 @@ class Coordinator:
             DelayedOperationPurgatory("GroupWrite", self.timer),
         )
         self.groups = GroupCoordinator(self.runtime, clock)
-        context: Any = SimpleNamespace(apis=APIS, observer=None, groups=self.groups)
-        self.dispatcher = Dispatcher(context, lambda _context: None)
+        context: Any = SimpleNamespace(apis=APIS, observer=None, quotas=None, groups=self.groups)
+        self.dispatcher = Dispatcher(context)
         self.turn(lambda: self.runtime.on_elected(0, 0))
 
     def turn(self, action: Callable[[], object]) -> None:
