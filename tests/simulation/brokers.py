@@ -426,7 +426,7 @@ def _answer(result: FetchResult) -> FetchPartitionResponse:
         result.log_start_offset,
     )
     # What is sent is a copy: the log may be cut before it arrives.
-    answer.records = [memoryview(bytearray(b"".join(result.records)))] if result.records else None
+    answer.records = [memoryview(bytearray(b"".join(result.records)))] if result.records else []
     answer.diverging_epoch = result.diverging_epoch
     answer.diverging_end_offset = result.diverging_end_offset
     return answer

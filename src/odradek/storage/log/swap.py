@@ -57,7 +57,8 @@ def finish_replacements(file_system: FileSystem, directory: str, present: list[s
 def put_in_place(file_system: FileSystem, directory: str, base_offset: int) -> list[str]:
     """Gives a segment that is complete as `.swap` its final names too.
 
-    Returns the files to be removed later: those of the old segment that have no successor.
+    Returns the files to be removed later: the old segment's log under another name, and those of
+    its files that have no successor.
 
     Raises:
         OSError: the disk refused; the next start finishes it.
@@ -66,6 +67,10 @@ def put_in_place(file_system: FileSystem, directory: str, base_offset: int) -> l
     for suffix in reversed(names.SEGMENT_SUFFIXES):
         path = names.segment_file(directory, base_offset, suffix)
         if file_system.size(path + names.SWAP_SUFFIX) >= 0:
+            if suffix == names.LOG_SUFFIX and file_system.size(path) >= 0:
+                # Tells a reader of the files that what is missing from now on was compacted.
+                file_system.link(path, path + names.DELETED_SUFFIX)
+                doomed.append(path + names.DELETED_SUFFIX)
             file_system.link(path + names.SWAP_SUFFIX, path)
         elif file_system.size(path) >= 0:
             file_system.rename(path, path + names.DELETED_SUFFIX)
