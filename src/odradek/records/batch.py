@@ -9,7 +9,7 @@
                                              57 record count (4)   61 records
 
 The base offset and the leader epoch stand before the checksum, so a leader writes them without
-touching it; the log append time stands behind it, so `stamp_log_append_time` computes it anew.
+touching it; timestamps stand behind it, so `stamp_timestamps` computes it anew.
 Messages of magic 0 and 1 share the first 17 bytes up to the meaning of two fields: for them
 `base_offset` is the offset written in the entry (of a compressed one: its *last* offset,
 `legacy.first_offset` knows the first), and `crc` is a CRC-32.
@@ -280,18 +280,13 @@ def stamp(
     header.partition_leader_epoch = leader_epoch
 
 
-def stamp_log_append_time(buffer: bytearray | memoryview, header: BatchHeader, now_ms: int) -> None:
-    """Makes every record of a magic-2 batch carry `now_ms`: one bit, one field, the checksum.
-
-    The records are not touched, whatever their codec: readers take the time from the header.
-    """
-    stamp_timestamps(buffer, header, LOG_APPEND_TIME, now_ms)
-
-
 def stamp_timestamps(
     buffer: bytearray | memoryview, header: BatchHeader, timestamp_type: int, max_timestamp: int
 ) -> None:
-    """Writes timestamp type and largest timestamp of a magic-2 batch, and its checksum."""
+    """Writes timestamp type and largest timestamp of a magic-2 batch, and its checksum.
+
+    The records are not touched, whatever their codec: readers take a log append time from here.
+    """
     if header.timestamp_type == timestamp_type and header.max_timestamp == max_timestamp:
         return
     header.attributes = header.attributes & ~TIMESTAMP_TYPE_BIT | timestamp_type << 3

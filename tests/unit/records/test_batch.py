@@ -5,13 +5,14 @@ from fastcrc import crc32
 
 from odradek.errors import ErrorCode
 from odradek.records.batch import (
+    LOG_APPEND_TIME,
     BatchHeader,
     check_checksum,
     checksum,
     parse_header,
     split_batches,
     stamp,
-    stamp_log_append_time,
+    stamp_timestamps,
 )
 from odradek.records.builder import RecordBatchBuilder, build_end_marker
 from odradek.records.errors import CorruptRecords
@@ -107,7 +108,7 @@ def test_log_append_time_is_one_bit_one_field_and_the_checksum(codec: int) -> No
     buffer = bytearray(build(codec=codec))
     before = bytes(buffer)
     header = parse_header(buffer)
-    stamp_log_append_time(buffer, header, 5_000)
+    stamp_timestamps(buffer, header, LOG_APPEND_TIME, 5_000)
     stamped = parse_header(buffer)
     assert (stamped.timestamp_type, stamped.max_timestamp, stamped.codec) == (1, 5_000, codec)
     assert (header.attributes, header.crc) == (stamped.attributes, stamped.crc)
