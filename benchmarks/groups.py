@@ -331,7 +331,7 @@ class Consumer:
 def measure_consumer_settling(rest_ms: int) -> dict[str, float]:
     """Milliseconds of heartbeats from the last join to everybody's share, and their CPU, where a
     group rests for that long between two assignments."""
-    clock = ManualClock()
+    clock = ManualClock(wall_ms=1_700_000_000_000)
     coordinator = Coordinator(MemoryLog(), clock, group_consumer_assignment_interval_ms=rest_ms)
     add_topic(coordinator.metadata, "orders", SETTLING_PARTITIONS)
     consumers = [Consumer(coordinator, f"member-{n}") for n in range(SETTLING_MEMBERS)]

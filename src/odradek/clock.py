@@ -39,10 +39,13 @@ class ManualClock:
 
     Both readings move together. Listeners are told after every move, in the order in which
     they subscribed, on the thread that moved the clock; a driver uses that to wake its loop.
+
+    Without `wall_ms` it begins at the machine's date and time, which is read once: clients
+    stamp their records by that, and a broker refuses records from its future.
     """
 
-    def __init__(self, wall_ms: int = 1_700_000_000_000, monotonic_ms: int = 0) -> None:
-        self._wall_ms = wall_ms
+    def __init__(self, wall_ms: int | None = None, monotonic_ms: int = 0) -> None:
+        self._wall_ms = SystemClock().wall_ms() if wall_ms is None else wall_ms
         self._monotonic_ms = monotonic_ms
         self._listeners: list[Callable[[], None]] = []
 

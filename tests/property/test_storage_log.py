@@ -91,7 +91,7 @@ class LogAgainstList(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.directory = tempfile.mkdtemp()
-        self.clock = ManualClock()
+        self.clock = ManualClock(wall_ms=1_700_000_000_000)
         self.timer = MockTimer()
         self.items: dict[int, Item] = {}
         self.start = 0

@@ -239,7 +239,7 @@ class World:
 
     def __init__(self, seed: int, directory: str) -> None:
         self.dice = random.Random(seed)
-        self.clock = ManualClock()
+        self.clock = ManualClock(wall_ms=1_700_000_000_000)
         self.network = Network(self.dice, self.clock)
         self.directory = directory
         self.shared = SharedMetadata(InlineBackground(), self.dice.randbytes)

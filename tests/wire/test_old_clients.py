@@ -223,7 +223,7 @@ def start(folder: Path) -> LogManager:
     manager = LogManager(
         [str(folder)],
         BrokerConfig({}),
-        ManualClock(),
+        ManualClock(wall_ms=1_700_000_000_000),
         MockTimer(),
         InlineBackground(),
         on_log_dir_failure=pytest.fail,

@@ -105,7 +105,7 @@ class World:
         self.config = BrokerConfig(
             {"broker.id": "1", "group.initial.rebalance.delay.ms": "0", **texts}
         )
-        self.clock = ManualClock()
+        self.clock = ManualClock(wall_ms=1_700_000_000_000)
         self.timer = MockTimer(clock=self.clock)
         self.log = ListLog()
         self.metadata = MetadataCache()

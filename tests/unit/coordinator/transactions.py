@@ -64,7 +64,7 @@ class TransactionWorld:
     def __init__(self, partitions=1, version=2, **settings):
         texts = {name.replace("_", "."): str(value) for name, value in settings.items()}
         self.config = BrokerConfig({"broker.id": "1", **texts})
-        self.clock = ManualClock()
+        self.clock = ManualClock(wall_ms=1_700_000_000_000)
         self.timer = MockTimer(clock=self.clock)
         self.log = ListLog()
         self.leaders = Leaders()

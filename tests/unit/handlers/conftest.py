@@ -94,7 +94,7 @@ class Cluster:
             broker_id=BROKER_ID,
             apis=API_TABLE,
             config=self.config,
-            clock=ManualClock(),
+            clock=ManualClock(wall_ms=1_700_000_000_000),
             metadata=self.cache,
             controller=self.controller,
             replicas=SimpleNamespace(),

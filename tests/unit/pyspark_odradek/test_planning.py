@@ -132,7 +132,7 @@ def stream(
 
 def test_a_small_batch_waits_for_more_or_for_long_enough(monkeypatch) -> None:
     """minOffsetsPerTrigger and maxTriggerDelay, of which the first trigger knows nothing."""
-    topic, clock = Topic(p0=(0, 3)), ManualClock()
+    topic, clock = Topic(p0=(0, 3)), ManualClock(wall_ms=1_700_000_000_000)
     options = {"minOffsetsPerTrigger": "10", "maxTriggerDelay": "60s"}
     reader = stream(monkeypatch, topic, clock, **options)
 

@@ -155,7 +155,7 @@ class Cluster:
         quota: ReplicationQuota | None = None,
         file_system: FileSystem | None = None,
     ) -> None:
-        self.clock = ManualClock()
+        self.clock = ManualClock(wall_ms=1_700_000_000_000)
         self.timer = MockTimer()
         self.config = BrokerConfig({})
         self.store = FakeStore()

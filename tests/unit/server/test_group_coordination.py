@@ -32,7 +32,7 @@ def offsets(broker: odradek.Broker, group_id: str) -> dict[str, int]:
 
 def test_offsets_expire_when_the_clock_says_so() -> None:
     """Fails when nobody looks for expired offsets, or looks at other times than was set."""
-    clock = ManualClock()
+    clock = ManualClock(wall_ms=1_700_000_000_000)
     config = {
         "offsets.retention.minutes": 10,
         "offsets.retention.check.interval.ms": 4 * MINUTE_MS,

@@ -8,7 +8,7 @@ from odradek.storage.manager.logs_loader import LoadingProgress
 def test_a_long_start_says_how_far_it_is(caplog) -> None:
     """An operator could not tell a long recovery from a broker that hangs."""
     caplog.set_level("INFO")
-    clock = ManualClock()
+    clock = ManualClock(wall_ms=1_700_000_000_000)
     report = LoadingReport(clock)
     progress = LoadingProgress(40)
     for _ in range(110):
@@ -26,7 +26,7 @@ def test_a_long_start_says_how_far_it_is(caplog) -> None:
 def test_a_short_start_says_nothing(caplog) -> None:
     """Every start would fill the log with lines that nobody needs."""
     caplog.set_level("INFO")
-    clock = ManualClock()
+    clock = ManualClock(wall_ms=1_700_000_000_000)
     report = LoadingReport(clock)
     for _ in range(1000):
         clock.advance(4)

@@ -29,7 +29,7 @@ class World:
 
     def __init__(self, directories: list[str]) -> None:
         self.directories = directories
-        self.clock = ManualClock()
+        self.clock = ManualClock(wall_ms=1_700_000_000_000)
         self.timer = MockTimer()
         self.failed: list[str] = []
         self.managers: list[LogManager] = []
