@@ -5,6 +5,9 @@ A command's module has `add_arguments(parser)` and `run(arguments) -> int`, the 
 which its `--help` ends with. Only the module that is asked for is imported, since most
 commands need little and `start` should start quickly.
 
+Without a command the help is shown; a command or flag that does not exist is answered with the one
+that was probably meant.
+
 A command that is interrupted, or whose reader goes away (`odradek dump-log ... | head`), ends
 without a word and with the status that a shell knows these ends by.
 """
@@ -14,12 +17,14 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NoReturn
 
 from odradek import __version__
 
 INTERRUPTED: Final = 128 + 2
 READER_GONE: Final = 128 + 13
+# Of the words that are short.
+LIKENESS: Final = 0.6
 
 
 class Command(NamedTuple):
@@ -78,12 +83,41 @@ def run_command(words: Sequence[str]) -> int:
         # Assertions are part of how the broker protects its data; they stay on.
         print("odradek: python -O is not supported: it switches assertions off", file=sys.stderr)
         return 1
-    arguments, unknown = build_parser(words).parse_known_args(words)
+    parser = build_parser(words)
+    if not words:
+        parser.print_help()
+        return 0
+    check_command(parser, words[0])
+    arguments, unknown = parser.parse_known_args(words)
     if unknown:
-        arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+        refuse_arguments(arguments.parser, unknown)
     module = import_module(arguments.module)
     status: int = module.run(arguments)
     return status
+
+
+def check_command(parser: argparse.ArgumentParser, word: str) -> None:
+    """Ends with wrong usage when `word` is no command, and names the one that was meant."""
+    known = [command.name for command in COMMANDS]
+    if not word.startswith("-") and word not in known:
+        meant = did_you_mean(word, known)
+        parser.error(f"there is no command {word!r}{meant}; `odradek --help` lists all")
+
+
+def refuse_arguments(parser: argparse.ArgumentParser, unknown: Sequence[str]) -> NoReturn:
+    """Ends with wrong usage, and names the flag that was meant."""
+    flags = [flag for flag in parser._option_string_actions if flag.startswith("--")]
+    mistyped = next((word for word in unknown if word.startswith("-")), "")
+    meant = did_you_mean(mistyped.partition("=")[0], flags)
+    parser.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")
+
+
+def did_you_mean(word: str, names: Sequence[str]) -> str:
+    """What the answer to a mistyped word ends with; empty when nothing is like it."""
+    from odradek.config.likely_names import likely_name
+
+    likely = likely_name(word, names, LIKENESS)
+    return f" (did you mean {likely}?)" if likely is not None else ""
 
 
 def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:

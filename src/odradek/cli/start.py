@@ -17,9 +17,10 @@ import textwrap
 import time
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from odradek.cli.arguments import natural_number
+from odradek.cli.arguments import natural_number, port
 from odradek.clock import SystemClock
 from odradek.config import BROKER_SETTINGS, BrokerConfig, ConfigError, Setting, parse_properties
+from odradek.config.likely_names import with_likely_setting
 from odradek.config.single_node import SINGLE_NODE_DEFAULTS
 from odradek.config.unserved import unserved
 from odradek.server.errors import StartError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from odradek.server.broker import BrokerServer
 
 DEFAULT_DATA_DIR: Final = "odradek-data"
+PLAIN: Final = "PLAINTEXT://"
 LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 YOUNG_OBJECTS: Final = 20_000
 UNCOMPILED: Final = "ODRADEK_PURE is set, or there was no C compiler when odradek was installed"
@@ -42,13 +44,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help=f"where the data is kept; sets log.dirs (default: {DEFAULT_DATA_DIR})",
     )
-    parser.add_argument(
+    addresses = parser.add_mutually_exclusive_group()
+    addresses.add_argument(
         "--listener",
-        metavar="NAME://HOST:PORT",
+        metavar="[NAME://]HOST:PORT",
         action="append",
+        type=listener,
         default=[],
-        help="where to listen, any number of times; port 0 takes a free one; sets listeners "
-        "(default: PLAINTEXT://:9092)",
+        help="where to listen, any number of times; the name is PLAINTEXT unless given; port 0 "
+        "takes a free one; sets listeners (default: PLAINTEXT://:9092)",
+    )
+    addresses.add_argument(
+        "--port",
+        metavar="N",
+        type=port,
+        help="listen on this port of every address, short for --listener :N",
     )
     parser.add_argument(
         "--broker-id", metavar="N", type=natural_number, help="sets broker.id (default: 1)"
@@ -79,6 +89,11 @@ def key_value(text: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
+def listener(text: str) -> str:
+    """Reads `NAME://HOST:PORT`, or `HOST:PORT` for a listener without protection."""
+    return text if "://" in text else PLAIN + text
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Runs the broker until SIGTERM or SIGINT."""
     started_ns = time.monotonic_ns()
@@ -95,7 +110,8 @@ def run(arguments: argparse.Namespace) -> int:
         if config.broker_id < 0:
             raise StartError("A broker needs a broker.id of its own, a number of at least 0")
         if config.unknown:
-            logger.warning("Unknown settings are ignored: %s", ", ".join(config.unknown))
+            names = ", ".join(with_likely_setting(name) for name in config.unknown)
+            logger.warning("Unknown settings are ignored: %s", names)
         if idle := unserved(given):
             logger.warning("Settings without effect: %s", ", ".join(idle))
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
@@ -133,6 +149,8 @@ def collect_settings(arguments: argparse.Namespace) -> dict[str, str]:
         settings.setdefault("log.dirs", DEFAULT_DATA_DIR)
     if arguments.listener:
         settings["listeners"] = ",".join(arguments.listener)
+    if arguments.port is not None:
+        settings["listeners"] = f"{PLAIN}:{arguments.port}"
     if arguments.zookeeper is not None:
         settings["zookeeper.connect"] = arguments.zookeeper
     if arguments.broker_id is not None:

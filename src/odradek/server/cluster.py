@@ -25,7 +25,7 @@ from odradek.metadata.image import PartitionImage
 from odradek.model import TopicPartition
 from odradek.purgatory import WaitingOperation
 from odradek.server.broker import BrokerServer
-from odradek.server.in_process import TEST_DEFAULTS, LoopThread, setting_text
+from odradek.server.in_process import TEST_DEFAULTS, LoopThread, check_settings, setting_text
 from odradek.server.links import Links
 
 T = TypeVar("T")
@@ -140,7 +140,7 @@ class Cluster:
             ClusterBroker(self, broker_id, {**common, **_identity(broker_id, racks)})
             for broker_id in range(1, brokers + 1)
         ]
-        BrokerConfig({**common, **_identity(1, racks)})  # a mistake is told where it was made
+        check_settings({**common, **_identity(1, racks)})
 
     # --- its life -----------------------------------------------------------------------------
 

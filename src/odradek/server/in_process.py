@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 
 from odradek.clock import Clock, ManualClock, SystemClock
 from odradek.config import BrokerConfig
+from odradek.config.likely_names import with_likely_setting
 from odradek.config.single_node import SINGLE_NODE_DEFAULTS
 from odradek.purgatory import WaitingOperation
 from odradek.server.broker import BrokerServer
@@ -34,6 +35,18 @@ TEST_DEFAULTS: Final[Mapping[str, str]] = {
 """Where an in-process broker differs from Kafka's defaults: what only costs time on one node."""
 
 
+def check_settings(settings: Mapping[str, str]) -> None:
+    """Tells of a mistake where it was made, in the program, and not at the start.
+
+    Raises:
+        ValueError: a setting is illegal, or there is none of that name.
+    """
+    unknown = BrokerConfig(settings).unknown
+    if unknown:
+        names = ", ".join(with_likely_setting(name) for name in unknown)
+        raise ValueError(f"There is no broker setting {names}")
+
+
 class Broker:
     """A broker in this process.
 
@@ -41,7 +54,7 @@ class Broker:
     A broker can be started again after it was stopped; with a `data_dir` it finds its data.
 
     Raises:
-        ValueError: a setting is illegal.
+        ValueError: a setting is illegal, or there is none of that name.
         StartError: on start, when a port or the data directory cannot be had.
     """
 
@@ -60,7 +73,7 @@ class Broker:
             "broker.id": str(broker_id),
             "listeners": ",".join(listeners),
         }
-        BrokerConfig(self._settings)  # a mistake is told where it was made, not at the start
+        check_settings(self._settings)
         self._clock: Clock = clock if clock is not None else SystemClock()
         self._server: BrokerServer | None = None
         self._temporary: TemporaryDirectory[str] | None = None

@@ -78,4 +78,37 @@ def test_an_unknown_flag_is_answered_with_the_commands_own_usage(
     assert ended.value.code == 2
     error = capsys.readouterr().err
     assert "usage: odradek fsck" in error
-    assert error.endswith("odradek fsck: error: unrecognized arguments: --deeep\n")
+    assert error.endswith("unrecognized arguments: --deeep (did you mean --deep?)\n")
+
+
+def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """The first thing that a new user types would be answered with an error."""
+    assert main([]) == 0
+    out, err = capsys.readouterr()
+    assert "usage: odradek" in out
+    assert "run a broker in the foreground" in out
+    assert err == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (["strat"], "there is no command 'strat' (did you mean start?)"),
+        (["topic", "--list"], "there is no command 'topic' (did you mean topics?)"),
+        (["xyzzy"], "there is no command 'xyzzy'; "),
+        (
+            ["start", "--lisener=:1"],
+            "unrecognized arguments: --lisener=:1 (did you mean --listener?)",
+        ),
+        (["start", "--data_dir", "d"], "arguments: --data_dir d (did you mean --data-dir?)"),
+        (["start", "--xyzzy"], "unrecognized arguments: --xyzzy\n"),
+    ],
+)
+def test_a_mistyped_word_is_answered_with_the_one_that_was_meant(
+    words: list[str], answer: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who mistypes would have to look for the word in a list of twenty."""
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    assert answer in capsys.readouterr().err

@@ -7,6 +7,7 @@ import pytest
 
 from odradek.cli.main import build_parser, main
 from odradek.cli.start import DEFAULT_DATA_DIR, collect_settings
+from odradek.config.likely_names import with_likely_setting
 
 
 def parse(*words: str) -> argparse.Namespace:
@@ -49,6 +50,28 @@ def test_flags_go_before_set_before_the_file(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("words", "listeners"),
+    [
+        (["--port", "9093"], "PLAINTEXT://:9093"),
+        (["--listener", "localhost:9093"], "PLAINTEXT://localhost:9093"),
+        (["--listener", "[::1]:0"], "PLAINTEXT://[::1]:0"),
+        (["--listener", ":1", "--listener", "IN://h:2"], "PLAINTEXT://:1,IN://h:2"),
+    ],
+)
+def test_an_address_needs_no_protocol(words: list[str], listeners: str) -> None:
+    """Goal: who only wants another port need not know what a listener's name is."""
+    assert collect_settings(parse(*words))["listeners"] == listeners
+
+
+def test_an_unknown_setting_is_named_with_the_likely_one() -> None:
+    """A mistyped setting would be ignored, and nobody would see which one was meant."""
+    assert with_likely_setting("num.partition") == "num.partition (did you mean num.partitions?)"
+    assert with_likely_setting("num_partitions") == "num_partitions (did you mean num.partitions?)"
+    assert with_likely_setting("retention.ms") == "retention.ms (did you mean log.retention.ms?)"
+    assert with_likely_setting("no.such") == "no.such"
+
+
 def test_a_files_log_dir_is_kept(tmp_path: Path) -> None:
     """Goal: the older name of the setting is not overruled by our default."""
     file = tmp_path / "server.properties"
@@ -89,7 +112,9 @@ def test_refusals_are_one_line(
         ["start", "--set", "novalue"],
         ["start", "--broker-id", "x"],
         ["start", "--broker-id", "-5"],
-        [],
+        ["start", "--port", "65536"],
+        ["start", "--port", "-1"],
+        ["start", "--port", "1", "--listener", ":2"],
     ],
 )
 def test_wrong_usage_is_status_2(words: list[str]) -> None:
@@ -104,5 +129,5 @@ def test_help_lists_the_settings(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["start", "--help"])
     out = capsys.readouterr().out
-    assert "--listener NAME://HOST:PORT" in out
+    assert "--listener [NAME://]HOST:PORT" in out
     assert "log.segment.bytes  (int, default 1073741824)" in out

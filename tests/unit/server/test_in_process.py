@@ -86,6 +86,16 @@ def test_settings_are_checked_where_they_are_given() -> None:
         odradek.Broker(config={"log.segment.bytes": "many"})
 
 
+@pytest.mark.parametrize("maker", [odradek.Broker, odradek.Cluster])
+def test_an_unknown_setting_is_an_error_that_names_the_likely_one(maker: type) -> None:
+    """A test would run with Kafka's default and nobody would see the mistyped name."""
+    with pytest.raises(ValueError, match=r"setting num.partition .did you mean num.partitions"):
+        maker(config={"num.partition": 3})
+    with pytest.raises(ValueError, match=r"There is no broker setting no.such$"):
+        maker(config={"no.such": "x"})
+    maker(config={"listener.name.plaintext.max.connections": 3})
+
+
 def test_booleans_and_numbers_are_settings() -> None:
     """Goal: Python's values are taken as well as Kafka's text."""
     with odradek.Broker(config={"auto.create.topics.enable": False, "num.partitions": 4}) as broker:
