@@ -413,6 +413,19 @@ def test_a_replaced_static_member_that_vanishes_is_out_with_its_session(
     assert world.groups.describe_group("g").members == ()
 
 
+def test_a_rebalance_waits_for_who_was_given_an_id(world: World) -> None:
+    """Fails when a member that comes back with its id at once finds a generation begun without
+    it, and has everybody called together again (KIP-394)."""
+    (anna,) = stable(world, "anna")
+    bert, carl = Member(world, "bert"), Member(world, "carl")
+    bert.send_join()
+    carl.join()
+    anna.join()
+    assert carl.joined[-1].error_code is ErrorCode.MEMBER_ID_REQUIRED
+    bert.send_join()
+    assert anna.generation_id == bert.generation_id == carl.generation_id == 2
+
+
 def test_a_lost_answer_to_a_first_join_leaves_no_member_behind(world: World) -> None:
     """Fails when clients without ids, which join again and again, fill the group up (KIP-394)."""
     for _ in range(100):

@@ -53,6 +53,18 @@ def test_partitions_change_hands_only_after_they_were_given_back(world: Consumer
     assert world.group().state_name == "Stable"
 
 
+def test_who_does_not_say_what_it_has_has_given_nothing_back(world: ConsumerWorld) -> None:
+    """If this fails, a heartbeat of a member that still reads a partition gives it away."""
+    a, b = Consumer(world, "a"), Consumer(world, "b")
+    a.join()
+    a.clings = True
+    b.join()
+    a.beat()
+    a.send()
+    b.beat()
+    assert (world.group().members["a"].member_epoch, b.has) == (2, {})
+
+
 def test_only_changes_are_told(world: ConsumerWorld) -> None:
     a = Consumer(world, "a")
     a.join()

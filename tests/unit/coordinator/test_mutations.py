@@ -1,0 +1,117 @@
+"""Breaks groups and their offsets on purpose, one line at a time; their tests have to notice."""
+
+from pathlib import Path, PurePath
+
+import pytest
+from tests.mutants import Mutation, assert_noticed, copy_sources, run_tests
+
+# By the package that is broken, the nearest first.
+TESTS = {
+    "classic": [
+        "tests/unit/coordinator/test_offsets.py",
+        "tests/unit/coordinator/test_bad_requests.py",
+    ],
+    "consumer": [
+        "tests/unit/coordinator/test_consumer_groups.py",
+        "tests/unit/coordinator/test_deadlines.py",
+    ],
+    "offsets": [
+        "tests/unit/coordinator/test_transactional_offsets.py",
+        "tests/unit/coordinator/test_offsets.py",
+        "tests/unit/coordinator/test_upkeep.py",
+    ],
+}
+
+MUTATIONS = {
+    "a rebalance does not wait for who was given an id": Mutation(
+        "coordinator/classic/rebalance.py",
+        "len(self.members) - self.joining_count + len(self.pending_members)",
+        "len(self.members) - self.joining_count",
+    ),
+    "a static member that came back has no session": Mutation(
+        "coordinator/classic/joining.py",
+        "            # While it waited, its session could not run out and was not renewed.\n"
+        "            group.heard_from(member)\n",
+        "",
+    ),
+    "the sessions of classic members do not end": Mutation(
+        "coordinator/classic/rebalance.py",
+        "        member.heartbeat_satisfied = False\n",
+        "        member.heartbeat_satisfied = True\n",
+    ),
+    "a heartbeat does not end the session before it": Mutation(
+        "coordinator/consumer/deadlines.py",
+        "            deadline.is_met = True\n",
+        "            deadline.is_met = False\n",
+    ),
+    "a former generation commits": Mutation(
+        "coordinator/classic/group.py",
+        "if generation_id != self.generation_id:",
+        "if generation_id > self.generation_id:",
+    ),
+    "a member commits what another may have by now": Mutation(
+        "coordinator/classic/group.py",
+        "if self.state is GroupState.COMPLETING_REBALANCE and not is_transactional:",
+        "if False:",
+    ),
+    "a former epoch commits what the member has got since": Mutation(
+        "coordinator/consumer/group.py",
+        "assigned_at is None or received < assigned_at",
+        "assigned_at is None",
+    ),
+    "a former epoch is good for partitions that the member has no more": Mutation(
+        "coordinator/consumer/consumer_groups.py",
+        "        and is_subset(request.owned, member.assigned)\n",
+        "",
+    ),
+    "a partition is given before its former owner has released it": Mutation(
+        "coordinator/consumer/reconciliation.py",
+        "index for index in indexes if owner(topic_id, index) in (None, member.member_id)",
+        "index for index in indexes",
+    ),
+    "who says nothing has given its partitions back": Mutation(
+        "coordinator/consumer/reconciliation.py",
+        "return owned is None or any(",
+        "return owned is not None and any(",
+    ),
+    "the offsets of an aborted transaction count": Mutation(
+        "coordinator/offsets/pending.py",
+        "if value is not None and result is TransactionResult.COMMIT:",
+        "if value is not None:",
+    ),
+    "a transaction overwrites what was committed after it": Mutation(
+        "coordinator/offsets/pending.py", "if not pending.is_outdated:", "if True:"
+    ),
+    "an offset on its way to the log is stable": Mutation(
+        "coordinator/offsets/pending.py",
+        "self._entry(producer_id, key).appends_under_way += 1",
+        "pass",
+    ),
+    "an offset expires under an open transaction": Mutation(
+        "coordinator/offsets/upkeep.py",
+        "if value is None or self._store.pending.has(key):",
+        "if value is None:",
+    ),
+    "an offset expires while a later one is being committed": Mutation(
+        "coordinator/offsets/upkeep.py",
+        "if not in_flight.has(key) and self._is_expired",
+        "if self._is_expired",
+    ),
+}
+
+
+@pytest.mark.slow
+def test_the_copy_passes_as_it_is(tmp_path: Path) -> None:
+    """If it does not, that mutants fail says nothing."""
+    tests = dict.fromkeys(test for tests in TESTS.values() for test in tests)
+    done = run_tests(copy_sources(tmp_path), list(tests))
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_mutant_is_noticed(tmp_path: Path, name: str) -> None:
+    """The tests would let somebody break just this."""
+    mutation = MUTATIONS[name]
+    package = PurePath(mutation.source).parts[1]
+    assert_noticed(copy_sources(tmp_path), mutation, TESTS[package])
