@@ -48,6 +48,7 @@ COMMANDS: Final = (
     Command("console-consumer", "odradek.cli.tools.console_consumer", "print records"),
     Command("get-offsets", "odradek.cli.tools.get_offsets", "offsets of partitions, by time"),
     Command("delete-records", "odradek.cli.tools.delete_records", "delete records before offsets"),
+    Command("transactions", "odradek.cli.tools.transactions", "look at transactions and end them"),
     Command("log-dirs", "odradek.cli.tools.log_dirs", "what lies in brokers' log directories"),
     Command("leader-election", "odradek.cli.tools.leader_election", "elect leaders of partitions"),
     Command("cluster", "odradek.cli.tools.cluster", "the cluster's id and its brokers"),

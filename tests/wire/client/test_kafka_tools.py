@@ -6,14 +6,16 @@ takes from hash tables. If these fail, a script that parses the tools breaks.
 """
 
 import asyncio
+import contextlib
 import os
 import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer as TransactionalProducer
 
 from odradek.cli.main import main
 from odradek.client import Admin, Producer
@@ -26,6 +28,7 @@ CLASSES = {
     "consumer-groups": f"{PACKAGE}.consumer.group.ConsumerGroupCommand",
     "get-offsets": f"{PACKAGE}.GetOffsetShell",
     "cluster": f"{PACKAGE}.ClusterTool",
+    "transactions": f"{PACKAGE}.TransactionsCommand",
     "log-dirs": f"{PACKAGE}.LogDirsCommand",
     "leader-election": f"{PACKAGE}.LeaderElectionCommand",
     "delete-records": f"{PACKAGE}.DeleteRecordsCommand",
@@ -34,6 +37,14 @@ CLASSES = {
     "console-producer": f"{PACKAGE}.ConsoleProducer",
 }
 ID = re.compile(r"TopicId: \S{22}")
+# The columns of transactions whose numbers differ from one transaction to the next.
+PASSING = {
+    "ProducerId",
+    "LastTimestamp",
+    "CurrentTransactionStartTimeMs",
+    "TransactionDurationMs",
+    "Duration(min)",
+}
 TIME_LIMIT_S = 120
 # Young enough that retention leaves the records alone.
 NOW_MS = int(datetime.now(UTC).timestamp() * 1000)
@@ -94,6 +105,23 @@ GROUPS = [
     "log-dirs --describe --topic-list {topic}",
 ]
 
+TRANSACTIONS = [
+    "list --transactional-id-pattern {topic}.*",
+    "describe --transactional-id {topic}-open",
+    "describe --transactional-id {topic}-idle",
+    "describe --transactional-id no{topic}",
+    "describe-producers --topic {topic} --partition 0",
+    "describe-producers --topic {topic} --partition 0 --broker-id 1",
+    "find-hanging --topic {topic} --max-transaction-timeout -1",
+    "abort --topic {topic} --partition 0 --start-offset 77",
+    "abort --topic {topic} --partition 0 --start-offset 0",
+    "describe-producers --topic {topic} --partition 0",
+    "describe --transactional-id {topic}-open",
+    "forceTerminateTransaction --transactionalId {topic}-idle",
+    "forceTerminateTransaction --transactionalId {topic}-new",
+    "describe --transactional-id {topic}-new",
+]
+
 
 @pytest.fixture
 def theirs(java: str, kafka_class_path: str, tmp_path: Path) -> Theirs:
@@ -114,6 +142,12 @@ def theirs(java: str, kafka_class_path: str, tmp_path: Path) -> Theirs:
         return done.returncode, done.stdout
 
     return call
+
+
+async def prepare_empty(servers: str, topic: str) -> None:
+    """A topic with two empty partitions."""
+    async with Admin(servers) as admin:
+        await admin.create_topics([NewTopic(topic, 2, 1)])
 
 
 async def prepare(servers: str, topic: str, group: str) -> None:
@@ -169,6 +203,64 @@ def test_every_line_prints_what_kafkas_tool_prints(
         if found != expected:
             texts = f"--- theirs {their_status}\n{their_text}\n--- ours {our_status}\n{our_text}"
             failed.append(f"{line}\n{texts}")
+    assert not failed, "\n\n".join(failed)
+
+
+@contextlib.contextmanager
+def open_transaction(servers: str, topic: str) -> Iterator[None]:
+    """A producer with an open transaction in partition 0 of a topic, and one with none."""
+    settings = {"bootstrap.servers": servers, "transaction.timeout.ms": 600_000}
+    idle, writer = (
+        TransactionalProducer({**settings, "transactional.id": f"{topic}-{name}"})
+        for name in ("idle", "open")
+    )
+    for each in (idle, writer):
+        each.init_transactions(TIME_LIMIT_S)
+    writer.begin_transaction()
+    writer.produce(topic, b"v", partition=0)
+    assert writer.flush(TIME_LIMIT_S) == 0
+    yield
+    # Only what holds the connection; whoever ended the transaction shut the producer out.
+    writer.purge()
+
+
+def steady(text: str, topic: str) -> list[str]:
+    """The lines of a table, sorted, without names, and without ids and times, of the same width."""
+    table = [line.split("\t") for line in text.replace(topic, "T").splitlines()]
+    for line in table[1:]:
+        for place, (column, cell) in enumerate(zip(table[0], line, strict=True)):
+            if column.strip() in PASSING and cell.strip().isdigit():
+                line[place] = "N".ljust(len(cell))
+    return sorted("\t".join(line) for line in table)
+
+
+@pytest.mark.slow
+def test_transactions_prints_what_kafkas_tool_prints(
+    modern_servers: str,
+    theirs: Theirs,
+    names: Callable[[str], str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Columns, `None`, statuses, or what the broker was told differ from Kafka's tool."""
+    stem = names("txn")
+    topics = [f"{stem}-a", f"{stem}-b"]
+    failed = []
+    for topic in topics:
+        asyncio.run(prepare_empty(modern_servers, topic))
+    with contextlib.ExitStack() as opened:
+        for topic in topics:
+            opened.enter_context(open_transaction(modern_servers, topic))
+        for line in TRANSACTIONS:
+            connection = ["--bootstrap-server", modern_servers]
+            words = [*connection, *line.format(topic=topics[0]).split()]
+            status, text = theirs("transactions", words, "")
+            expected = status, steady(text, topics[0])
+            capsys.readouterr()
+            words = [*connection, *line.format(topic=topics[1]).split()]
+            our_status = main(["transactions", *words])
+            our_text = capsys.readouterr().out
+            if (our_status, steady(our_text, topics[1])) != expected:
+                failed.append(f"{line}\n--- theirs {status}\n{text}\n--- ours\n{our_text}")
     assert not failed, "\n\n".join(failed)
 
 

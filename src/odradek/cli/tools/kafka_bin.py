@@ -17,6 +17,7 @@ TOOLS: Final = (
     "consumer-groups",
     "get-offsets",
     "delete-records",
+    "transactions",
     "log-dirs",
     "leader-election",
     "cluster",

@@ -1,4 +1,4 @@
-"""Partitions: delete records, elect leaders, where their logs lie, who produces to them."""
+"""Partitions: delete records, elect leaders, where logs lie, who produces, ends of transactions."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -11,6 +11,7 @@ from odradek.client.apis import (
     DESCRIBE_LOG_DIRS,
     DESCRIBE_PRODUCERS,
     ELECT_LEADERS,
+    WRITE_TXN_MARKERS,
     ClientApi,
 )
 from odradek.client.core.admin_types import (
@@ -32,6 +33,10 @@ _FINAL_ELECTION = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
+
+
+# Asks a broker about some partitions: the topics of its answer.
+_Ask = Callable[[int, list[TopicPartition]], Awaitable[list[Message]]]
 
 
 class PartitionCalls(AdminBase):
@@ -71,9 +76,9 @@ class PartitionCalls(AdminBase):
         return await self._settle(before, attempt)
 
     async def describe_producers(
-        self, partitions: Iterable[TopicPartition]
+        self, partitions: Iterable[TopicPartition], *, broker_id: int | None = None
     ) -> dict[TopicPartition, list[ProducerState] | KafkaError]:
-        """The producers that partitions remember."""
+        """The producers that partitions remember, at their leaders or at one broker's replicas."""
 
         async def ask(node_id: int, pending: list[TopicPartition]) -> list[Message]:
             topics = [
@@ -86,7 +91,10 @@ class PartitionCalls(AdminBase):
         async def attempt(
             pending: list[TopicPartition],
         ) -> dict[TopicPartition, list[ProducerState] | KafkaError]:
-            answers = await self._ask_leaders(DESCRIBE_PRODUCERS, pending, ask)
+            if broker_id is None:
+                answers = await self._ask_leaders(DESCRIBE_PRODUCERS, pending, ask)
+            else:
+                answers = await _ask_one(broker_id, pending, ask)
             return {
                 partition: answer
                 if isinstance(answer, KafkaError)
@@ -99,6 +107,39 @@ class PartitionCalls(AdminBase):
             }
 
         return await self._settle(partitions, attempt)
+
+    async def abort_transaction(
+        self,
+        partition: TopicPartition,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+    ) -> None:
+        """Ends a transaction that hangs in one partition, past its coordinator.
+
+        Raises:
+            KafkaError: the marker is not written.
+        """
+        marker = {
+            "producer_id": producer_id,
+            "producer_epoch": producer_epoch,
+            "transaction_result": False,
+            "coordinator_epoch": coordinator_epoch,
+            "topics": [{"name": partition.topic, "partition_indexes": [partition.partition]}],
+        }
+
+        async def ask(node_id: int, _: list[TopicPartition]) -> list[Message]:
+            answer = await self._cluster.call(node_id, WRITE_TXN_MARKERS, {"markers": [marker]})
+            return [topic for each in answer.markers for topic in each.topics]
+
+        async def attempt() -> None:
+            answers = await self._ask_leaders(WRITE_TXN_MARKERS, [partition], ask)
+            answer = answers[partition]
+            if isinstance(answer, KafkaError):
+                raise answer
+            raise_for(int(answer.error_code))
+
+        await self._cluster.retrying(attempt)
 
     async def elect_leaders(
         self,
@@ -166,7 +207,7 @@ class PartitionCalls(AdminBase):
         self,
         api: ClientApi,
         partitions: list[TopicPartition],
-        ask: Callable[[int, list[TopicPartition]], Awaitable[list[Message]]],
+        ask: _Ask,
     ) -> dict[TopicPartition, Message]:
         """The answers of the leaders by partition, or the errors that they failed with."""
         cluster = self._cluster
@@ -177,14 +218,7 @@ class PartitionCalls(AdminBase):
             each: error_for(unknown, f"{api.name}: {each} has no leader") for each in leaderless
         }
         for node_id, theirs in led.items():
-            try:
-                topics = await ask(node_id, theirs)
-            except KafkaError as error:
-                found |= dict.fromkeys(theirs, error)
-                continue
-            for topic in topics:
-                for each in topic.partitions:
-                    found[TopicPartition(topic.name, each.partition_index)] = each
+            found |= await _ask_one(node_id, theirs, ask)
         # Whatever failed is looked up again before the next attempt.
         stale = {
             each.topic
@@ -193,6 +227,21 @@ class PartitionCalls(AdminBase):
         }
         cluster.metadata = cluster.metadata.without_topics(stale)
         return found
+
+
+async def _ask_one(
+    node_id: int, partitions: list[TopicPartition], ask: _Ask
+) -> dict[TopicPartition, Message]:
+    """The answers of a broker by partition, or for all of them the error that it failed with."""
+    try:
+        topics = await ask(node_id, partitions)
+    except KafkaError as error:
+        return dict.fromkeys(partitions, error)
+    return {
+        TopicPartition(topic.name, each.partition_index): each
+        for topic in topics
+        for each in topic.partitions
+    }
 
 
 def _producer(each: Message) -> ProducerState:

@@ -1,4 +1,4 @@
-"""Transactions: list and describe."""
+"""Transactions: list, describe, end by force."""
 
 import asyncio
 from collections.abc import Iterable
@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 from odradek.client.aio.admin.base import AdminBase, outcome
 from odradek.client.aio.cluster import TRANSACTION, Message
-from odradek.client.apis import DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS
+from odradek.client.apis import DESCRIBE_TRANSACTIONS, INIT_PRODUCER_ID, LIST_TRANSACTIONS
 from odradek.client.core.admin_types import TransactionDescription, TransactionListing
 from odradek.client.errors import KafkaError, raise_for
-from odradek.model import TopicPartition
+from odradek.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -75,6 +75,26 @@ class TransactionCalls(AdminBase):
             return dict(zip(pending, answers, strict=True))
 
         return await self._settle(transactional_ids, attempt)
+
+    async def force_terminate_transaction(self, transactional_id: str) -> None:
+        """Aborts what a producer has open and shuts it out, as a successor of its id would.
+
+        Raises:
+            KafkaError: the coordinator refuses, or does not answer.
+        """
+        values = {
+            "transactional_id": transactional_id,
+            "transaction_timeout_ms": self._timeout_ms,
+            "producer_id": NO_PRODUCER_ID,
+            "producer_epoch": NO_PRODUCER_EPOCH,
+        }
+
+        async def attempt() -> None:
+            node_id = await self._cluster.coordinator_id(transactional_id, TRANSACTION)
+            answer = await self._cluster.call(node_id, INIT_PRODUCER_ID, values)
+            raise_for(int(answer.error_code))
+
+        await self._cluster.retrying(attempt)
 
 
 def _description(state: Message, coordinator_id: int) -> TransactionDescription:
