@@ -99,6 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
     started_ns = time.monotonic_ns()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=LOG_FORMAT)
     # Imported here: usage errors and --help need no broker.
+    from odradek.cli.before_start import check_before_start
     from odradek.server.broker import BrokerServer
     from odradek.server.event_loop import new_event_loop
 
@@ -109,6 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise StartError("Clusters on ZooKeeper are not available yet; start without it")
         if config.broker_id < 0:
             raise StartError("A broker needs a broker.id of its own, a number of at least 0")
+        check_before_start(config, given)
         if config.unknown:
             names = ", ".join(with_likely_setting(name) for name in config.unknown)
             logger.warning("Unknown settings are ignored: %s", names)

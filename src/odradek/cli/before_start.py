@@ -1,0 +1,169 @@
+"""What is looked at before `odradek start` opens anything: a refusal leaves nothing behind.
+
+Each check raises `StartError` with a sentence that says what to do. They are here and not in the
+broker since they look at what a person gave: `odradek.Broker` in a test has directories of its
+own. Nothing is written. What can change a moment later (a port, a lock) is found by the broker
+itself all the same.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from odradek.config import BROKER_SETTINGS, BrokerConfig
+from odradek.config.layers import base_name
+from odradek.metadata.embedded import schema
+from odradek.network.listener import SocketOptions, bind_socket
+from odradek.server.errors import StartError
+from odradek.storage import checkpoints, names
+
+# Where they have no effect, whoever set them believes the broker to be protected.
+_PROTECTING: Final = (
+    "ssl.",
+    "sasl.",
+    "authorizer.class.name",
+    "super.users",
+    "security.inter.broker.protocol",
+)
+_OWN_FILES: Final = frozenset(
+    {
+        names.LOCK_FILE,
+        names.CLEAN_SHUTDOWN_FILE,
+        names.RECOVERY_POINT_CHECKPOINT,
+        names.LOG_START_OFFSET_CHECKPOINT,
+        names.HIGH_WATERMARK_CHECKPOINT,
+        names.CLEANER_CHECKPOINT,
+        "lost+found",  # of a disk that is mounted there
+    }
+)
+_NAMED_AT_MOST: Final = 3
+
+
+def check_before_start(config: BrokerConfig, given: Mapping[str, str]) -> None:
+    """Refuses a start that cannot come to anything, or not to what was meant.
+
+    Raises:
+        StartError: with what to do about it.
+    """
+    check_protection(config, given)
+    check_first_directory(config.log_dirs[0])
+    for directory in config.log_dirs:
+        check_owner(directory, config.broker_id)
+    check_metadata(config.log_dirs)
+    check_addresses(config)
+
+
+def check_protection(config: BrokerConfig, given: Mapping[str, str]) -> None:
+    """Refuses to serve openly what was to be protected."""
+    for endpoint in config.listeners:
+        if endpoint.security_protocol != "PLAINTEXT":
+            raise StartError(
+                f"Listener {endpoint.listener_name}: {endpoint.security_protocol} is not supported "
+                "yet; use PLAINTEXT, on an address that only those can reach whom you trust"
+            )
+    idle = [name for name in sorted(given) if _protects(name, given[name])]
+    if idle:
+        raise StartError(
+            f"Security is not served yet, the broker would be open to all in spite of "
+            f"{', '.join(idle)}: remove these settings if that is meant"
+        )
+
+
+def _protects(name: str, text: str) -> bool:
+    setting = base_name(name) or name
+    row = BROKER_SETTINGS.get(setting)
+    if row is None or not setting.startswith(_PROTECTING):
+        return False
+    return text.strip() != "" and row.parse(text) != row.default
+
+
+def check_first_directory(directory: str) -> None:
+    """Refuses a directory that cannot be made or written; the others may be offline."""
+    existing = os.path.abspath(directory)
+    while not os.path.lexists(existing):
+        existing = os.path.dirname(existing)
+    if not os.path.isdir(existing):
+        raise StartError(f"{existing} is not a directory; give another one with --data-dir")
+    if not os.access(existing, os.R_OK | os.W_OK | os.X_OK):
+        raise StartError(
+            f"{existing} cannot be written; give this user the right to, or another --data-dir"
+        )
+
+
+def check_owner(directory: str, broker_id: int) -> None:
+    """Refuses a directory of another broker, or of something that is no broker."""
+    found = _list(directory)
+    if names.META_PROPERTIES in found:
+        _check_broker_id(f"{directory}/{names.META_PROPERTIES}", broker_id)
+        return
+    strangers = sorted(name for name in found if not _is_own(name))
+    if strangers and schema.FILE_NAME not in found:
+        more = ", ..." if len(strangers) > _NAMED_AT_MOST else ""
+        raise StartError(
+            f"{directory} holds what is not a broker's ({', '.join(strangers[:_NAMED_AT_MOST])}"
+            f"{more}); give --data-dir a directory that is new or empty"
+        )
+
+
+def _check_broker_id(path: str, broker_id: int) -> None:
+    try:
+        with open(path, "rb") as file:
+            found = checkpoints.parse_meta_properties(file.read())
+    except (OSError, checkpoints.CorruptCheckpoint):
+        return  # told by the broker, which may go on without this directory
+    held = found.get("node.id", found.get("broker.id"))
+    if held is not None and held != str(broker_id):
+        raise StartError(
+            f"{path} belongs to broker {held}, this is broker {broker_id}; start with "
+            f"--broker-id {held}, or give another --data-dir"
+        )
+
+
+def check_metadata(directories: tuple[str, ...]) -> None:
+    """Refuses logs without their metadata: a new store would know none of their topics."""
+    path = f"{directories[0]}/{schema.FILE_NAME}"
+    if os.path.lexists(path):
+        return
+    for directory in directories:
+        if any(_partitions(directory)):
+            raise StartError(
+                f"{directory} holds logs, but their metadata {path} is missing; put a copy of it "
+                "back, name the directories of log.dirs in their old order, or take logs of "
+                "Apache Kafka over with `odradek import`"
+            )
+
+
+def check_addresses(config: BrokerConfig) -> None:
+    """Refuses a start whose ports are taken, before there is a new directory."""
+    for endpoint in config.listeners:
+        try:
+            bind_socket(endpoint.host, endpoint.port, SocketOptions()).close()
+        except OSError as error:
+            name = f"{endpoint.listener_name}://{endpoint.host}:{endpoint.port}"
+            reason = error.strerror or str(error)
+            raise StartError(
+                f"Cannot listen on {name}: {reason}; give another address with --port or --listener"
+            ) from error
+
+
+def _is_own(name: str) -> bool:
+    return (
+        name in _OWN_FILES
+        or name.endswith(names.TEMPORARY_SUFFIX)
+        or names.is_deleted_directory(name)
+        or names.is_stray_directory(name)
+        or names.parse_partition_directory(name) is not None
+    )
+
+
+def _partitions(directory: str) -> Iterator[str]:
+    for name in _list(directory):
+        if names.parse_partition_directory(name) and os.path.isdir(f"{directory}/{name}"):
+            yield name
+
+
+def _list(directory: str) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except OSError:
+        return []  # not there yet, or for the broker to take offline

@@ -1,0 +1,113 @@
+"""What `odradek start` refuses: in one sentence that says what to do, with nothing left behind."""
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from odradek.cli.before_start import check_before_start
+from odradek.config import BrokerConfig
+from odradek.server.errors import StartError
+
+
+def check(directory: Path, **settings: str) -> None:
+    given = {name.replace("_", "."): text for name, text in settings.items()}
+    given = {"log.dirs": str(directory), "listeners": "PLAINTEXT://127.0.0.1:0", **given}
+    check_before_start(BrokerConfig({"broker.id": "1", **given}), given)
+
+
+def test_a_new_an_empty_and_an_own_directory_will_do(tmp_path: Path) -> None:
+    """A start that is right would be refused."""
+    check(tmp_path / "new" / "data")
+    assert not (tmp_path / "new").exists()
+    check(tmp_path)
+    (tmp_path / "lost+found").mkdir()
+    (tmp_path / ".lock").touch()
+    check(tmp_path)
+    (tmp_path / "odradek-metadata.sqlite").touch()
+    (tmp_path / "orders-0").mkdir()
+    (tmp_path / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=x\n")
+    (tmp_path / "notes.txt").touch()
+    check(tmp_path)
+
+
+def test_a_file_in_its_place(tmp_path: Path) -> None:
+    """The error would speak of a database that cannot be opened."""
+    file = tmp_path / "file"
+    file.touch()
+    for place in (file, file / "data"):
+        with pytest.raises(StartError, match=r"file is not a directory; give another one"):
+            check(place)
+
+
+def test_a_directory_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error would not say what to do. (Root may write everywhere, so the answer is given.)"""
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(StartError, match=r"cannot be written; give this user the right"):
+        check(tmp_path / "data")
+
+
+def test_a_directory_of_something_else(tmp_path: Path) -> None:
+    """A broker would strew its files over somebody's home directory."""
+    for name in ("a.txt", "b", "c", "d"):
+        (tmp_path / name).touch()
+    with pytest.raises(StartError, match=r"not a broker's \(a.txt, b, c, ...\); give --data-dir"):
+        check(tmp_path)
+    assert len(os.listdir(tmp_path)) == 4
+
+
+def test_a_directory_of_another_broker(tmp_path: Path) -> None:
+    """The error would not name the flag that helps."""
+    (tmp_path / "meta.properties").write_text("version=1\nnode.id=7\ncluster.id=x\n")
+    with pytest.raises(StartError, match=r"belongs to broker 7, .*start with --broker-id 7"):
+        check(tmp_path)
+
+
+def test_logs_whose_metadata_is_missing(tmp_path: Path) -> None:
+    """A new store would know none of the topics, and their records would seem lost."""
+    (tmp_path / "orders-0").mkdir()
+    with pytest.raises(StartError, match=r"metadata .*sqlite is missing; put a copy of it back"):
+        check(tmp_path)
+    assert os.listdir(tmp_path) == ["orders-0"]
+
+
+def test_a_port_in_use_leaves_nothing_behind(tmp_path: Path) -> None:
+    """A mistyped port would leave a data directory behind, with a cluster id of its own."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listener = f"PLAINTEXT://127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(StartError, match=r"Address already in use; give another address"):
+            check(tmp_path / "data", listeners=listener)
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("ssl.keystore.location", "/keys"),
+        ("sasl.enabled.mechanisms", "PLAIN"),
+        ("listener.name.plaintext.ssl.client.auth", "required"),
+        ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+        ("super.users", "User:a"),
+        ("security.inter.broker.protocol", "SSL"),
+    ],
+)
+def test_protection_that_is_not_there_is_not_promised(name: str, text: str, tmp_path: Path) -> None:
+    """A broker that was set up as protected would be open to all."""
+    with pytest.raises(StartError, match=f"Security is not served yet.* {name}: remove"):
+        check(tmp_path, **{name: text})
+
+
+def test_a_protected_listener_is_not_opened(tmp_path: Path) -> None:
+    """Records would go over the network in the clear."""
+    settings = {"listeners": "SASL_SSL://127.0.0.1:0"}
+    with pytest.raises(StartError, match="SASL_SSL is not supported yet; use PLAINTEXT"):
+        check(tmp_path / "data", **settings)
+    assert not (tmp_path / "data").exists()
+
+
+def test_settings_that_say_what_holds_anyway_are_no_promise(tmp_path: Path) -> None:
+    """A file that spells out Kafka's defaults would be refused."""
+    check(tmp_path, **{"sasl.enabled.mechanisms": "GSSAPI", "authorizer.class.name": ""})
