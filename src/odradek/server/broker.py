@@ -287,14 +287,16 @@ class BrokerServer:
         image = self.store.load()
         self._resources.callback(self._shut_down_logs)
         self._resources.push_async_callback(self.background.drain)
+        report = LoadingReport(self._clock)
         try:
             self.logs.start(
-                LoadingReport(self._clock),
+                report,
                 cluster_id=image.cluster_id,
                 node_id=self.config.broker_id,
             )
         except ValueError as error:
             raise StartError(str(error)) from error
+        report.finish()
         self.logs.finish_deletions_of(self.store.deleted_topics)
         if not self.logs.offline_dirs:
             self.store.forget_deleted_topics()

@@ -71,7 +71,10 @@ def test_logs_whose_metadata_is_missing(tmp_path: Path) -> None:
     (tmp_path / "orders-0").mkdir()
     with pytest.raises(StartError, match=r"metadata .*sqlite is missing; put a copy of it back"):
         check(tmp_path)
-    assert os.listdir(tmp_path) == ["orders-0"]
+    (tmp_path / "orders-0").rename(tmp_path / "meta.properties")
+    with pytest.raises(StartError, match=r"is missing"):
+        check(tmp_path)
+    assert os.listdir(tmp_path) == ["meta.properties"]
 
 
 def test_a_port_in_use_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -32,3 +32,28 @@ def test_a_short_start_says_nothing(caplog) -> None:
         clock.advance(4)
         report(LoadingProgress(1000))
     assert caplog.records == []
+
+
+def test_a_recovery_says_what_it_took_and_checked(caplog) -> None:
+    """An operator could not tell whether, and how much, a crash had left to recover."""
+    caplog.set_level("INFO")
+    clock = ManualClock()
+    report = LoadingReport(clock)
+    progress = LoadingProgress(3)
+    clock.advance(1_500)
+    progress.checked_bytes, progress.loaded_logs = 2_300_000, 3
+    report(progress)
+    report.finish()
+    assert [record.getMessage() for record in caplog.records] == [
+        "recovered after an unclean end: 3 of 3 logs opened in 1.5 s, 2.3 MB checked"
+    ]
+
+
+def test_a_start_without_recovery_says_nothing_at_its_end(caplog) -> None:
+    """Every orderly start would speak of a crash that was not."""
+    caplog.set_level("INFO")
+    report = LoadingReport(ManualClock())
+    report.finish()
+    report(LoadingProgress(3))
+    report.finish()
+    assert caplog.records == []
