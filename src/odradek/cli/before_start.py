@@ -128,8 +128,8 @@ def check_metadata(directories: tuple[str, ...]) -> None:
         if any(_partitions(directory)) or names.META_PROPERTIES in _list(directory):
             raise StartError(
                 f"{directory} belongs to a broker, but its metadata {path} is missing; "
-                "put a copy of it back, name the directories of log.dirs in their old order, or take logs of "
-                "Apache Kafka over with `odradek import`"
+                "put a copy of it back, name the directories of log.dirs in their old order, or "
+                "take logs of Apache Kafka over with `odradek import`"
             )
 
 
