@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache" / "benchmarks"
 
 PACKAGE_FOLDERS = ("timer", "purgatory")
-PACKAGE_FILES = ("__init__.py", "_pure.py", "clock.py")
+PACKAGE_FILES = ("__init__.py", "_pure.py", "clock.py", "version.py")
 NATIVE_MODULES = (
     "odradek/clock.py",
     "odradek/timer/timer_task.py",

@@ -115,9 +115,12 @@ with odradek.Broker(clock=clock) as broker:
     broker.create_topic("walked")
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "acks": "all"})
     produce()  # connects, and makes the segment's files
-    entered.clear()
-    produce()
-    walked = list(entered)
+    walked = []
+    # The client drops the connection that it began with some time: that is no part of the way.
+    while not walked or any("handlers/parked_fetches.py" in path for path in walked):
+        entered.clear()
+        produce()
+        walked = list(entered)
 threading.setprofile(None)
 print("\\n".join(path.removeprefix(package) for path in walked))
 """

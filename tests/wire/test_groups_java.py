@@ -152,7 +152,7 @@ def test_kafkas_decoder_prints_our_internal_topic(tool: Tool, tmp_path: Path) ->
     values = "".join(value for _, value in keys)
     assert '"offset":1' in values
     assert '"protocol":"range"' in values
-    assert '"epoch":1' in values
+    assert '"epoch":2' in values
 
 
 EXPECTED = (

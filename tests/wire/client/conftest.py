@@ -12,7 +12,7 @@ from tools import peers
 from tools.kafka_node import kafka_node, zookeeper_kafka_node
 
 T = TypeVar("T")
-TIME_LIMIT_S = 120
+TIME_LIMIT_S = 300
 
 
 @pytest.fixture(scope="session")
