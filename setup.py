@@ -56,7 +56,7 @@ INTERPRETED = (
     "network/log_limit.py",
     "network/socket_server.py",
     "purgatory/reaper.py",
-    "timer/*_driver.py",
+    "timer/asyncio_driver.py",
     "timer/periodic_task.py",
     # Cold, and full of what is only known while it runs: kio's messages, tables for tools.
     "protocol/message*.py",

@@ -3,6 +3,9 @@
 Two readings, because they answer different questions: `monotonic_ms` measures how long
 something took and never goes back; `wall_ms` says when it happened and may jump. Deadlines
 are monotonic, record timestamps and retention are wall time.
+
+Who sleeps until a moment asks the clock how long that takes (`wait_s`), and hears of it when
+somebody moves the clock meanwhile (`subscribe`). Nobody has to know which clock it is.
 """
 
 from collections.abc import Callable
@@ -21,9 +24,21 @@ class Clock(Protocol):
         """Milliseconds since the Unix epoch, as people and records understand it."""
         ...
 
+    def wait_s(self, duration_ms: int) -> float | None:
+        """How many seconds to sleep until the clock has gone on by `duration_ms`; None when it
+        stands until somebody moves it."""
+        ...
+
+    def subscribe(
+        self, on_moved: Callable[[], None], on_moving: Callable[[], None] | None = None
+    ) -> Callable[[], None]:
+        """Has `on_moved` called after, and `on_moving` before, whatever moves the clock besides
+        the passing of time; returns a function that ends the subscription."""
+        ...
+
 
 class SystemClock:
-    """The machine's own clocks."""
+    """The machine's own clocks. Nobody moves them."""
 
     def monotonic_ms(self) -> int:
         """The machine's monotonic clock."""
@@ -33,49 +48,97 @@ class SystemClock:
         """The machine's date and time."""
         return time_ns() // 1_000_000
 
+    def wait_s(self, duration_ms: int) -> float | None:
+        """So many milliseconds."""
+        return duration_ms / 1000
+
+    def subscribe(
+        self,
+        on_moved: Callable[[], None],  # noqa: ARG002 - never called
+        on_moving: Callable[[], None] | None = None,  # noqa: ARG002
+    ) -> Callable[[], None]:
+        """There is nothing to hear."""
+        return _nothing
+
 
 class ManualClock:
-    """A clock that only its owner moves: tests and notebooks wait by calling `advance`.
+    """A clock that its owner moves: tests and notebooks wait by calling `advance`.
 
-    Both readings move together. Listeners are told after every move, in the order in which
-    they subscribed, on the thread that moved the clock; a driver uses that to wake its loop.
+    It stands in between. With a `speed` it also runs by itself, so many times as fast as the
+    machine's: `speed=60` makes a minute of every second. Both readings move together.
+
+    Who subscribed is told of a move in the order of subscribing, on the thread that moves the
+    clock; a broker uses that to have everything done that the move made due.
 
     Without `wall_ms` it begins at the machine's date and time, which is read once: clients
     stamp their records by that, and a broker refuses records from its future.
+
+    Raises:
+        ValueError: the speed is negative; time does not go back.
     """
 
-    def __init__(self, wall_ms: int | None = None, monotonic_ms: int = 0) -> None:
+    def __init__(self, wall_ms: int | None = None, monotonic_ms: int = 0, speed: float = 0) -> None:
+        if speed < 0:
+            raise ValueError(f"a clock cannot go back, as at a speed of {speed:g}")
         self._wall_ms = SystemClock().wall_ms() if wall_ms is None else wall_ms
         self._monotonic_ms = monotonic_ms
-        self._listeners: list[Callable[[], None]] = []
+        self._speed = speed
+        self._started_ns = monotonic_ns() if speed > 0 else 0
+        self._subscribers: list[tuple[Callable[[], None], Callable[[], None]]] = []
 
     def monotonic_ms(self) -> int:
-        """How far the clock has been moved, from where it began."""
+        """How far the clock has gone, from where it began."""
+        if self._speed > 0:
+            return self._monotonic_ms + self._run_ms()
         return self._monotonic_ms
 
     def wall_ms(self) -> int:
         """The date and time that the clock pretends it is."""
+        if self._speed > 0:
+            return self._wall_ms + self._run_ms()
         return self._wall_ms
+
+    def wait_s(self, duration_ms: int) -> float | None:
+        """None while it stands; at a speed, so much shorter."""
+        return duration_ms / 1000 / self._speed if self._speed > 0 else None
 
     def advance(self, duration_ms: int) -> None:
         """Moves both readings on by `duration_ms`.
+
+        Brokers on this clock that run on threads of their own have done everything that clients
+        had sent before, and everything that the move made due, when this returns.
 
         Raises:
             ValueError: the duration is negative; time does not go back.
         """
         if duration_ms < 0:
             raise ValueError(f"a clock cannot go back by {-duration_ms} ms")
+        subscribers = tuple(self._subscribers)
+        for _, on_moving in subscribers:
+            on_moving()
         self._monotonic_ms += duration_ms
         self._wall_ms += duration_ms
-        for listener in tuple(self._listeners):
-            listener()
+        for on_moved, _ in subscribers:
+            on_moved()
 
-    def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Calls `listener` after every move; returns a function that ends the subscription."""
-        self._listeners.append(listener)
+    def subscribe(
+        self, on_moved: Callable[[], None], on_moving: Callable[[], None] | None = None
+    ) -> Callable[[], None]:
+        """Calls `on_moving` before and `on_moved` after every call of `advance`; returns a
+        function that ends the subscription."""
+        subscriber = (on_moved, _nothing if on_moving is None else on_moving)
+        self._subscribers.append(subscriber)
 
         def unsubscribe() -> None:
-            if listener in self._listeners:
-                self._listeners.remove(listener)
+            if subscriber in self._subscribers:
+                self._subscribers.remove(subscriber)
 
         return unsubscribe
+
+    def _run_ms(self) -> int:
+        """How far it has run by itself."""
+        return int((monotonic_ns() - self._started_ns) * self._speed) // 1_000_000
+
+
+def _nothing() -> None:
+    """What somebody does who has nothing to do."""

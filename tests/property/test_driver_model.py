@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.clocks import OwnClock
 
 from odradek.timer import AsyncioDriver, SystemTimer, TimerTask
 
@@ -40,7 +41,7 @@ class Handle:
         self.cancelled = True
 
 
-class MadeUpLoop:
+class MadeUpLoop(OwnClock):
     """As much of an event loop as a driver sees, and its own clock, in milliseconds."""
 
     def __init__(self) -> None:

@@ -6,6 +6,7 @@ each once, none before its time, bucket after bucket, and the sizes agree at eve
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.clocks import OwnClock
 
 from odradek.clock import ManualClock
 from odradek.timer import MockTimer, SystemTimer, TimerTask
@@ -126,7 +127,7 @@ def test_a_mock_timer_shows_each_task_its_own_deadline(steps: list[tuple[int, in
     assert len(seen) + timer.size == len(steps)
 
 
-class WildClock:
+class WildClock(OwnClock):
     """A clock that jumps to wherever the test says."""
 
     def __init__(self) -> None:

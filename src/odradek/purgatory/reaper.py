@@ -1,24 +1,64 @@
-"""ExpiredOperationReaper: what moves a purgatory on where no event loop does."""
+"""ExpiredOperationReaper: the thread that moves a purgatory on where no event loop does."""
 
 from __future__ import annotations
 
+import threading
+from typing import Final
+
 from odradek.purgatory.purgatory import DelayedOperationPurgatory
 
-REAPER_WAIT_MS = 200
+REAPER_WAIT_MS: Final = 200
 
 
 class ExpiredOperationReaper:
-    """One turn at a time: expires what is due, then purges if that pays.
+    """Expires what is due and purges if that pays, turn by turn, on a thread of its own.
 
-    On an event loop `AsyncioDriver` has the first part and watching the second, so no reaper
-    is needed there. Elsewhere a thread that owns the timer calls `do_work` in a loop.
+    From `start` to `stop` (also a context manager; once only) that thread is the owner of the
+    purgatory and of its timer. Everybody else hands over: `Timer.call_threadsafe`,
+    `DelayedOperationPurgatory.check_and_complete_threadsafe`. The thread is a daemon: it does not
+    keep a program alive. It ends by itself when the timer is closed.
+
+    A broker needs no reaper: its loop has `AsyncioDriver`, which sleeps until something is due,
+    and its purgatories purge when operations come and go.
     """
 
     def __init__(self, purgatory: DelayedOperationPurgatory) -> None:
         self._purgatory = purgatory
+        self._stopping = False
+        self._thread = threading.Thread(
+            target=self._work, name=f"reaper-{purgatory.name}", daemon=True
+        )
 
     def do_work(self) -> bool:
-        """Waits at most 200 ms for something to expire; True when a bucket was due."""
+        """One turn: waits at most 200 ms for something to expire; True when a bucket was due."""
         any_due = self._purgatory.timer.advance_clock(REAPER_WAIT_MS)
         self._purgatory.maybe_purge()
         return any_due
+
+    def start(self) -> None:
+        """Hands purgatory and timer over to the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread and waits for it; both belong to the caller again.
+
+        What waits goes on waiting. To be called by another thread than the reaper's.
+        """
+        self._stopping = True
+        self._purgatory.timer.call_threadsafe(_wake)
+        self._thread.join()
+
+    def _work(self) -> None:
+        while not self._stopping and not self._purgatory.timer.closed:
+            self.do_work()
+
+    def __enter__(self) -> ExpiredOperationReaper:
+        self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+
+def _wake() -> None:
+    """Being handed over is enough."""

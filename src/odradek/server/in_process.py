@@ -23,7 +23,7 @@ from typing import Any, Final, TypeVar
 
 from odradek.background import InlineBackground
 from odradek.client.core.fetched import ConsumerRecord
-from odradek.clock import Clock, ManualClock, SystemClock
+from odradek.clock import Clock, SystemClock
 from odradek.config import BrokerConfig
 from odradek.config.likely_names import with_likely_setting
 from odradek.config.single_node import SINGLE_NODE_DEFAULTS
@@ -125,8 +125,7 @@ class Broker:
             thread.close()
             raise
         self._thread = thread
-        if isinstance(self._clock, ManualClock):
-            self._unsubscribe = self._clock.subscribe(self._catch_up)
+        self._unsubscribe = self._clock.subscribe(self._catch_up)
         return self
 
     def stop(self) -> None:

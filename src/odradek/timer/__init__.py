@@ -1,8 +1,8 @@
 """Timers on hierarchical timing wheels: for time-outs that are many and rarely fire.
 
 Start reading at `timing_wheel`, which tells the theory; `timer_task` has the tasks and the
-rings that hold them, `system_timer` and `mock_timer` the clocks, and the two drivers let an
-event loop or a thread own a timer. Everything here makes sense without a broker:
+rings that hold them, `system_timer` (with `inbox` and `nap`) and `mock_timer` the clocks, and
+`asyncio_driver` lets an event loop own a timer. Everything here makes sense without a broker:
 
     timer = MockTimer()
     timer.add(TimerTask(350, callback))
@@ -13,7 +13,6 @@ from odradek.timer.asyncio_driver import AsyncioDriver
 from odradek.timer.mock_timer import MockTimer
 from odradek.timer.periodic_task import PeriodicTask
 from odradek.timer.system_timer import SystemTimer
-from odradek.timer.thread_driver import ThreadDriver
 from odradek.timer.timer import Timer
 from odradek.timer.timer_task import TimerTask, TimerTaskEntry, TimerTaskList
 from odradek.timer.timing_wheel import TimingWheel
@@ -23,7 +22,6 @@ __all__ = [
     "MockTimer",
     "PeriodicTask",
     "SystemTimer",
-    "ThreadDriver",
     "Timer",
     "TimerTask",
     "TimerTaskEntry",

@@ -2,7 +2,7 @@
 
 The loop sleeps until the next bucket is due and not a moment less: with nothing pending it
 is never woken. An earlier task re-arms it, a hand-over from another thread wakes it once per
-batch, and a `ManualClock` wakes it when it is moved. What is due runs in slices, between
+batch, and so does a clock that is moved by hand. What is due runs in slices, between
 which the loop does its other work.
 """
 
@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Final
 
-from odradek.clock import ManualClock
 from odradek.timer.system_timer import SystemTimer
 from odradek.timer.timing_wheel import NEVER_MS
 
-LONGEST_SLEEP_MS = 86_400_000
+LONGEST_SLEEP_S: Final = 86_400.0
 
 
 class AsyncioDriver:
@@ -41,9 +41,7 @@ class AsyncioDriver:
         self._woken = False
         self._timer.on_earlier = self._arm
         self._timer.on_handed_over = self._wake
-        clock = self._timer.clock
-        if isinstance(clock, ManualClock):
-            self._unsubscribe = clock.subscribe(self._wake)
+        self._unsubscribe = self._timer.clock.subscribe(self._wake)
         self._armed = self._loop.call_soon(self._alarm)
 
     def stop(self) -> None:
@@ -95,10 +93,11 @@ class AsyncioDriver:
         delay_ms = due_ms - self._timer.now_ms
         if delay_ms <= 0:
             self._armed = loop.call_soon(self._alarm)
-        elif self._unsubscribe is not None:
-            return  # a manual clock says itself when it has moved
         else:
-            self._armed = loop.call_later(min(delay_ms, LONGEST_SLEEP_MS) / 1000, self._alarm)
+            wait_s = self._timer.clock.wait_s(delay_ms)
+            if wait_s is None:
+                return  # the clock stands, and says itself when it has been moved
+            self._armed = loop.call_later(min(wait_s, LONGEST_SLEEP_S), self._alarm)
         self._armed_for_ms = due_ms
 
     def _alarm(self) -> None:

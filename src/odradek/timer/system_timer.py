@@ -14,32 +14,30 @@ Rules that are easy to break:
 - With `max_tasks` a call stops after so many cells, in the middle of a bucket if need be,
   which then stays in hand for the next call: ten million tasks due at one moment do not keep
   an event loop from its other work. `next_due_ms` says "now" as long as something is left.
-  It takes as many hand-overs at most; if more are there, the owner is woken for them again.
+  It takes as many hand-overs at most (`inbox`).
 - Time never goes back. While a clock stands still or jumps back, nothing fires and nothing
   is lost; when it has caught up, the rest is due.
 
-It does not run by itself: see `AsyncioDriver` and `ThreadDriver`, or call `advance_clock`.
+It does not run by itself: see `AsyncioDriver`, or call `advance_clock`, which may sleep (`nap`).
 """
 
 from __future__ import annotations
 
 import logging
-import threading
-from collections import deque
 from collections.abc import Callable
 from typing import Final, cast
 
 from mypy_extensions import i64, mypyc_attr
 
-from odradek.clock import Clock, ManualClock, SystemClock
+from odradek.clock import Clock, SystemClock
+from odradek.timer.inbox import Inbox
+from odradek.timer.nap import Nap
 from odradek.timer.timer import Timer
 from odradek.timer.timer_task import TimerTask, TimerTaskList
 from odradek.timer.timing_wheel import BucketQueue, TimingWheel
 
 UNLIMITED: Final = 2**62
 """As `max_tasks`: go on until nothing is due."""
-
-ONE_DAY_MS: Final = 86_400_000
 
 _log = logging.getLogger(__name__)
 
@@ -86,9 +84,8 @@ class SystemTimer(Timer):
         self._in_hand: TimerTaskList | None = None
         self._running = False
         self._closed = False
-        self._handed_over: deque[tuple[TimerTask, int]] = deque()
-        self._woken = False
-        self._wakeup = threading.Event()
+        self._inbox = Inbox()
+        self._nap = Nap(self.clock)
 
     @property
     def size(self) -> int:
@@ -146,32 +143,25 @@ class SystemTimer(Timer):
             task.cancel()
             return
         task.cancelled = False
-        # Appending comes before looking, and the owner clears the flag before it empties the
-        # queue: whatever is appended is either still met, or wakes the owner again.
-        self._handed_over.append((task, self.clock.monotonic_ms() + task.delay_ms))
-        self._wake_owner()
+        if self._inbox.put(task, self.clock.monotonic_ms() + task.delay_ms):
+            self._tell_handed_over()
 
-    def _wake_owner(self) -> None:
-        if not self._woken:
-            self._woken = True
-            self._wakeup.set()
-            if self.on_handed_over is not None:
-                self.on_handed_over()
+    def _tell_handed_over(self) -> None:
+        self._nap.wake()
+        if self.on_handed_over is not None:
+            self.on_handed_over()
 
     def call_threadsafe(self, action: Callable[[], object]) -> None:
         """Has the owner call `action` when it next advances the clock."""
         self.add_threadsafe(TimerTask(0, action))
 
-    def _take_handed_over(self, max_tasks: i64) -> None:
-        self._woken = False
-        # What comes meanwhile wakes the owner again: taking it now as well would never end
-        # while another thread hands over faster than this one takes.
-        for _ in range(min(len(self._handed_over), max_tasks)):
-            task, expiration_ms = self._handed_over.popleft()
+    def _empty_inbox(self, max_tasks: i64) -> None:
+        for _ in range(self._inbox.open(max_tasks)):
+            task, expiration_ms = self._inbox.take()
             if not task.cancelled:
                 self._place(task, expiration_ms)
-        if self._handed_over:
-            self._wake_owner()
+        if self._inbox.shut():
+            self._tell_handed_over()
 
     def advance_clock(self, timeout_ms: int) -> bool:
         """Runs all that is due, after waiting at most `timeout_ms` for something to be."""
@@ -182,7 +172,7 @@ class SystemTimer(Timer):
 
         With no limit, a task that adds itself again with no delay goes on forever.
         """
-        self._take_handed_over(max_tasks)
+        self._empty_inbox(max_tasks)
         self._read_clock()
         if timeout_ms > 0 and not self._something_due():
             self._wait(timeout_ms, max_tasks)
@@ -198,21 +188,21 @@ class SystemTimer(Timer):
     def _wait(self, timeout_ms: int, max_tasks: i64) -> None:
         """Sleeps until something is due or the time is over; takes hand-overs meanwhile."""
         until_ms = self._now_ms + timeout_ms
-        clock = self.clock
-        moved = clock.subscribe(self._wakeup.set) if isinstance(clock, ManualClock) else None
-        woken = True
-        while woken and not self._closed:
-            self._wakeup.clear()
-            # What came before the flag was cleared must not be slept over.
-            self._take_handed_over(max_tasks)
-            self._read_clock()
-            sleep_ms = min(until_ms, self._queue.first_due_ms) - self._now_ms
-            if sleep_ms <= 0 or self._something_due():
-                break
-            woken = self._wakeup.wait(min(sleep_ms, ONE_DAY_MS) / 1000)
+        nap = self._nap
+        nap.lie_down()
+        try:
+            woken = True
+            while woken and not self._closed:
+                nap.expect()
+                self._empty_inbox(max_tasks)
+                self._read_clock()
+                sleep_ms = min(until_ms, self._queue.first_due_ms) - self._now_ms
+                if sleep_ms <= 0 or self._something_due():
+                    break
+                woken = nap.sleep(sleep_ms)
+        finally:
+            nap.get_up()
         self._read_clock()
-        if moved is not None:
-            moved()
 
     def _fire(self, max_tasks: i64) -> bool:
         """Runs and demotes at most `max_tasks`; True when a bucket was due."""
@@ -287,8 +277,8 @@ class SystemTimer(Timer):
         if self._closed:
             return
         self._closed = True
-        self._handed_over.clear()
+        self._inbox.clear()
         self._in_hand = None
         self._ready.close()
         self.wheel.close()
-        self._wakeup.set()
+        self._nap.wake()

@@ -57,6 +57,11 @@ class Timer:
         """When `advance_clock` next has something to do; None when nothing is pending."""
         raise NotImplementedError
 
+    @property
+    def closed(self) -> bool:
+        """Whether the timer was closed."""
+        raise NotImplementedError
+
     def close(self) -> None:
         """Discards what has not run; afterwards the timer takes nothing more."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""The drivers: a loop or a thread that owns a timer, and is woken for nothing but its work."""
+"""The driver: a loop that owns a timer, and is woken for nothing but its work."""
 
 import asyncio
 import threading
@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from odradek.clock import ManualClock, SystemClock
-from odradek.timer import AsyncioDriver, SystemTimer, ThreadDriver, TimerTask
+from odradek.timer import AsyncioDriver, SystemTimer, TimerTask
 
 # For what must happen, on a machine that has much else to do.
 PATIENCE_S = 300
@@ -286,82 +286,18 @@ def test_a_driver_needs_a_running_loop() -> None:
         AsyncioDriver(SystemTimer(ManualClock())).start()
 
 
-def test_a_thread_runs_what_others_hand_over() -> None:
-    """A program without an event loop has its time-outs run all the same."""
-    timer = SystemTimer(SystemClock())
-    done = threading.Event()
-    runner: list[str] = []
+def test_a_clock_at_a_speed_wakes_the_loop_when_it_says_so() -> None:
+    """Ten minutes at six hundred thousand times the machine's pace are a millisecond."""
 
-    def note() -> None:
-        runner.append(threading.current_thread().name)
-        done.set()
+    async def story() -> None:
+        clock = ManualClock(speed=600_000)
+        timer = SystemTimer(clock)
+        driver = AsyncioDriver(timer)
+        driver.start()
+        done = asyncio.Event()
+        timer.add(TimerTask(600_000, done.set))
+        await asyncio.wait_for(done.wait(), PATIENCE_S)
+        driver.stop()
+        assert clock.monotonic_ms() >= 600_000
 
-    with ThreadDriver(timer, "reaper"):
-        timer.add_threadsafe(TimerTask(2, note))
-        assert done.wait(PATIENCE_S)
-    assert runner == ["reaper"]
-
-
-def test_a_thread_takes_hand_overs_beside_tasks_that_never_end() -> None:
-    """Nobody could stop it: a task that adds itself again is always due."""
-    timer = SystemTimer(SystemClock())
-    runs: list[int] = []
-    taken = threading.Event()
-
-    class Greedy(TimerTask):
-        def run(self) -> None:
-            if not runs:
-                timer.call_threadsafe(taken.set)
-            runs.append(1)
-            if len(runs) < 100_000 and not taken.is_set():
-                timer.add(self)
-
-    with ThreadDriver(timer, slice_tasks=10):
-        timer.add_threadsafe(Greedy(0))
-        assert taken.wait(PATIENCE_S)
-    assert len(runs) <= 20
-
-
-def test_stopping_a_thread_leaves_what_is_pending() -> None:
-    """The timer belongs to the caller again, who may go on with it or close it."""
-    timer = SystemTimer(SystemClock())
-    with ThreadDriver(timer):
-        timer.add_threadsafe(TimerTask(3_600_000))
-    assert timer.size == 1
-    timer.close()
-
-
-def test_an_idle_thread_is_not_woken() -> None:
-    """A thread that looks five times a second is a process that never sleeps."""
-    timer = CountingLoopTimer(SystemClock())
-    done = threading.Event()
-    with ThreadDriver(timer):
-        timer.add_threadsafe(TimerTask(3_600_000))
-        timer.call_threadsafe(done.set)
-        assert done.wait(PATIENCE_S)
-    assert timer.shortest_sleep_ms == 86_400_000
-    timer.close()
-
-
-def test_a_thread_follows_a_clock_that_a_test_moves() -> None:
-    """With a manual clock the thread sleeps until the clock is moved, not until time goes by."""
-    clock = ManualClock()
-    timer = SystemTimer(clock)
-    armed, done = threading.Event(), threading.Event()
-    with ThreadDriver(timer):
-        timer.add_threadsafe(TimerTask(5_000, done.set))
-        timer.call_threadsafe(armed.set)
-        assert armed.wait(PATIENCE_S)
-        clock.advance(5_000)
-        assert done.wait(PATIENCE_S)
-    timer.close()
-
-
-def test_a_timer_closed_by_its_task_ends_the_thread() -> None:
-    """`stop` would wait for ever for a thread that nothing can be handed over to."""
-    timer = SystemTimer(SystemClock())
-    driver = ThreadDriver(timer)
-    driver.start()
-    timer.call_threadsafe(timer.close)
-    driver.stop()
-    assert timer.closed
+    asyncio.run(story())

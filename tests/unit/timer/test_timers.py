@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from tests.clocks import OwnClock
 
 from odradek.clock import ManualClock, SystemClock
 from odradek.timer import MockTimer, SystemTimer, TimerTask
@@ -339,7 +340,7 @@ def test_a_bucket_that_was_emptied_has_no_expiration() -> None:
     assert bucket.expiration_ms == -1
 
 
-class StubbornClock:
+class StubbornClock(OwnClock):
     """A clock that a test sets to anything."""
 
     def __init__(self) -> None:
@@ -512,7 +513,7 @@ def test_a_task_cancelled_between_hand_over_and_taking_does_not_run() -> None:
     assert timer.size == 0
 
 
-class MeddlingClock:
+class MeddlingClock(OwnClock):
     """A clock during whose reading another thread does something."""
 
     def __init__(self) -> None:
