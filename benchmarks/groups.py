@@ -129,7 +129,9 @@ class Coordinator:
             clock,
             self.deferred.append,
             lambda: 1,
-            lambda partition, append: GroupShard(partition, ShardServices(services, append)),
+            lambda partition, append, execute: GroupShard(
+                partition, ShardServices(services, append, execute)
+            ),
             RuntimeSettings(lambda: 1_000_000),
             DelayedOperationPurgatory("GroupWrite", self.timer),
         )

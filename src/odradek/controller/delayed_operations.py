@@ -1,7 +1,7 @@
 """What the controller waits for: new topics until they can be used, leaders until they lead.
 
 Both are woken by the publication of an image that touches their topics, and give up after
-the request's time-out (R7). On one node the first look finds everything done.
+the request's time-out. On one node the first look finds everything done.
 """
 
 from collections.abc import Callable, Sequence

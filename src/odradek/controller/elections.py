@@ -1,4 +1,4 @@
-"""Chooses leaders: as an administrator asks, and when replicas come and go (R17).
+"""Chooses leaders: as an administrator asks, and when replicas come and go.
 
 Pure: an image in, changes or an error out.
 """

@@ -1,4 +1,4 @@
-"""Replica placement (R19): round-robin with a shift, aware of racks.
+"""Replica placement: round-robin with a shift, aware of racks.
 
 First replicas go round the brokers, so leaders are spread evenly. The others follow at a
 distance that grows by one with every round, so that the partitions of a broker that fails

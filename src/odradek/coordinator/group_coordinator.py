@@ -1,9 +1,8 @@
-"""`GroupCoordinator`: the groups of this broker, as handlers see them. A thin delegate (R20).
+"""`GroupCoordinator`: the groups of this broker, as handlers see them. A thin delegate.
 
-Finds the shard of a group and lets it do the work. Every request is answered exactly once by
-its callback, at once or when what it caused is committed. Error codes are Kafka's: whatever
-goes wrong with an append is told as the loss of the coordinator, since a client can do nothing
-else about it than look for one again.
+Finds the shard that has the group and hands the request over; what is done about it the group
+decides, by its kind. Every request is answered exactly once by its callback, at once or when
+what it caused is committed. Error codes are those that clients know (`response_errors`).
 """
 
 import logging
@@ -31,6 +30,7 @@ from odradek.coordinator.group import Group
 from odradek.coordinator.group_shard import GroupShard
 from odradek.coordinator.offsets.requests import FetchedOffsets, OffsetCommitRequest, TopicErrors
 from odradek.coordinator.runtime.batches import Producer
+from odradek.coordinator.runtime.response_errors import response_code, response_error
 from odradek.coordinator.runtime.runtime import CoordinatorRuntime
 from odradek.coordinator.runtime.shard import CoordinatorResult
 from odradek.errors import BrokerError, ErrorCode
@@ -39,18 +39,6 @@ from odradek.model import TransactionResult
 logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
-
-_TOLD_AS: Final = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.CORRUPT_MESSAGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-}
 
 
 class ListedGroup(NamedTuple):
@@ -69,51 +57,35 @@ class GroupCoordinator:
         self.runtime = runtime
         self._clock = clock
 
-    # Members of classic groups
+    # Members that speak the classic protocol
 
     def join(self, request: JoinRequest, on_joined: OnJoined) -> None:
         """JoinGroup; answered when the group's generation begins."""
 
-        def on_done(result: JoinResult) -> None:
-            on_joined(result._replace(error_code=told(result.error_code)))
+        def on_done(outcome: JoinResult | BrokerError) -> None:
+            if isinstance(outcome, BrokerError):
+                refusal = response_error(outcome)
+                _log_refusal("JoinGroup", request.group_id, _joiner(request), refusal)
+                on_joined(JoinResult(refusal.code, request.member_id))
+            else:
+                on_joined(outcome._replace(error_code=response_code(outcome.error_code)))
 
         try:
             shard = self._named_shard(request.group_id)
             check_names(request)
-            if shard.consumer.has_members(request.group_id):
-                self._join_consumer_group(request, on_joined)
-                return
-            shard.classic.join(request, on_done)
+            shard.classic_protocol(request.group_id).join(request, on_done)
         except BrokerError as error:
-            _log_refusal("JoinGroup", request.group_id, _joiner(request), error)
-            on_joined(JoinResult(error.code, request.member_id))
-
-    def _join_consumer_group(self, request: JoinRequest, on_joined: OnJoined) -> None:
-        def on_done(outcome: JoinResult | BrokerError) -> None:
-            if isinstance(outcome, BrokerError):
-                _log_refusal("JoinGroup", request.group_id, _joiner(request), outcome)
-                outcome = JoinResult(outcome.code, request.member_id)
-            on_joined(outcome)
-
-        self._execute(
-            request.group_id,
-            lambda shard: shard.classic_members.join(request),
-            on_done,
-            exclusive=True,
-        )
+            on_done(error)
 
     def sync(self, request: SyncRequest, on_synced: OnSynced) -> None:
-        """SyncGroup; answered when the leader's assignment is committed."""
+        """SyncGroup; answered when the member's assignment is committed."""
 
         def on_done(result: SyncResult) -> None:
-            on_synced(result._replace(error_code=told(result.error_code)))
+            on_synced(result._replace(error_code=response_code(result.error_code)))
 
         try:
             shard = self._named_shard(request.group_id)
-            if shard.consumer.has_members(request.group_id):
-                on_synced(shard.classic_members.sync(request))
-                return
-            shard.classic.sync(request, on_done)
+            shard.classic_protocol(request.group_id).sync(request, on_done)
         except BrokerError as error:
             _log_refusal("SyncGroup", request.group_id, request.member_id, error)
             on_synced(SyncResult(error.code))
@@ -123,10 +95,7 @@ class GroupCoordinator:
     ) -> ErrorCode:
         """Heartbeat; the code tells the member what to do."""
         try:
-            shard = self._named_shard(group_id)
-            members = (
-                shard.classic_members if shard.consumer.has_members(group_id) else shard.classic
-            )
+            members = self._named_shard(group_id).classic_protocol(group_id)
             members.heartbeat(group_id, member_id, group_instance_id, generation_id)
         except BrokerError as error:
             _log_refusal("Heartbeat", group_id, member_id, error)
@@ -139,9 +108,7 @@ class GroupCoordinator:
         Raises:
             BrokerError: this broker cannot answer for the group.
         """
-        shard = self._named_shard(group_id)
-        kind = shard.classic_members if shard.consumer.has_members(group_id) else shard.classic
-        codes = kind.leave(group_id, members)
+        codes = self._named_shard(group_id).classic_protocol(group_id).leave(group_id, members)
         for member, code in zip(members, codes, strict=True):
             if code is not ErrorCode.NONE:
                 who = member.member_id or f"instance {member.group_instance_id}"
@@ -312,7 +279,7 @@ class GroupCoordinator:
         exclusive: bool = False,
     ) -> None:
         self.runtime.execute(
-            group_id, command, lambda outcome: on_done(_retold(outcome)), exclusive=exclusive
+            group_id, command, lambda outcome: on_done(_to_response(outcome)), exclusive=exclusive
         )
 
     def _named_shard(self, group_id: str) -> GroupShard:
@@ -344,7 +311,7 @@ class _OffsetCommit:
         self._on_done(outcome)
 
     def _refusal(self, error: BrokerError) -> BrokerError:
-        code = told(error.code)
+        code = response_code(error.code)
         if error.code in _TOO_LARGE:
             code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
         refusal = BrokerError(code, error.message)
@@ -355,15 +322,8 @@ class _OffsetCommit:
 _TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 
 
-def told(code: ErrorCode) -> ErrorCode:
-    """The code that a client of the coordinator is told for the failure of an append."""
-    return _TOLD_AS.get(code, code)
-
-
-def _retold(outcome: R | BrokerError) -> R | BrokerError:
-    if isinstance(outcome, BrokerError):
-        return BrokerError(told(outcome.code), outcome.message)
-    return outcome
+def _to_response(outcome: R | BrokerError) -> R | BrokerError:
+    return response_error(outcome) if isinstance(outcome, BrokerError) else outcome
 
 
 _EXPECTED: Final = frozenset(

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from odradek.coordinator.classic.groups import ClassicGroups
+from odradek.coordinator.classic.protocol import ClassicProtocol
 from odradek.coordinator.consumer.classic_members import ClassicMembers
-from odradek.coordinator.consumer.consumer_groups import Command, ConsumerGroups, Execute
+from odradek.coordinator.consumer.consumer_groups import ConsumerGroups
 from odradek.coordinator.consumer.replay import ConsumerGroupReplay
-from odradek.coordinator.group import GroupRegistry
+from odradek.coordinator.group import GroupRegistry, GroupType
 from odradek.coordinator.offsets.commands import OffsetCommands
 from odradek.coordinator.offsets.store import OffsetStore
 from odradek.coordinator.offsets.upkeep import OffsetUpkeep
@@ -25,28 +26,31 @@ Replay = Callable[[Any, Any], None]
 
 
 class GroupShard(CoordinatorShard):
-    """Groups of both kinds, and offsets. Called on the broker's loop only.
+    """Groups of both kinds, and offsets. Called on the broker's loop only."""
 
-    `execute` runs what a time-out demands of a group, behind the group's other commands; by
-    default at once, which is right where appends are committed at once.
-    """
-
-    def __init__(
-        self, partition: int, services: ShardServices, execute: Execute | None = None
-    ) -> None:
+    def __init__(self, partition: int, services: ShardServices) -> None:
         self.partition = partition
         self.services = services
         self.registry = GroupRegistry()
         self.offset_store = OffsetStore()
         self.classic = ClassicGroups(self.registry, services)
-        self.consumer = ConsumerGroups(self.registry, services, execute or self._execute)
-        self.classic_members = ClassicMembers(self.consumer)
+        self.consumer = ConsumerGroups(self.registry, services)
+        self._classic_protocols: dict[GroupType, ClassicProtocol] = {
+            GroupType.CLASSIC: self.classic,
+            GroupType.CONSUMER: ClassicMembers(self.consumer, self.classic),
+        }
         self.offsets = OffsetCommands(self.offset_store, self.registry, services.config)
         self.upkeep = OffsetUpkeep(self.offset_store, self.registry, services.config)
         self._replays: dict[type, Replay] = {
             GroupMetadataKey: self.classic.replay,
             **ConsumerGroupReplay(self.registry).methods(),
         }
+
+    def classic_protocol(self, group_id: str) -> ClassicProtocol:
+        """Who answers the members of a group that speak the classic protocol: its kind. A group
+        that is not there would be made, by the first who joins it, as a classic one."""
+        group = self.registry.get(group_id)
+        return self._classic_protocols[GroupType.CLASSIC if group is None else group.type]
 
     def replay(self, record: CoordinatorRecord, producer_id: int) -> None:
         """See `CoordinatorShard`; only offsets may belong to a transaction."""
@@ -87,11 +91,6 @@ class GroupShard(CoordinatorShard):
         for record in records:
             key = cast(OffsetCommitKey, record.key)
             self.offset_store.pending.on_append_failed(producer_id, key)
-
-    def _execute(self, _group_id: str, command: Command) -> None:
-        records = command().records
-        if records:
-            self.services.append(records, lambda _error: None)
 
     def on_loaded(self) -> None:
         """See `CoordinatorShard`."""

@@ -6,7 +6,7 @@ from uuid import UUID
 from odradek.clock import Clock
 from odradek.config.broker import BrokerConfig
 from odradek.coordinator.consumer.topic_metadata import TopicMetadata
-from odradek.coordinator.runtime.shard import Append
+from odradek.coordinator.runtime.shard import Append, Execute
 from odradek.metadata.cache import MetadataCache
 from odradek.purgatory import DelayedOperationPurgatory
 
@@ -36,9 +36,10 @@ class GroupServices:
 
 
 class ShardServices:
-    """The same for the groups of one partition, with the way to its log."""
+    """The same for the groups of one partition, with the ways to its log: `append` what is
+    decided, `execute` what decides behind a group's other commands."""
 
-    def __init__(self, services: GroupServices, append: Append) -> None:
+    def __init__(self, services: GroupServices, append: Append, execute: Execute) -> None:
         self.config = services.config
         self.clock = services.clock
         self.rebalances = services.rebalances
@@ -46,3 +47,4 @@ class ShardServices:
         self.new_uuid = services.new_uuid
         self.topics = services.topics
         self.append = append
+        self.execute = execute

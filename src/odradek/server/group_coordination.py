@@ -10,7 +10,6 @@ from uuid import uuid4
 
 from odradek.clock import Clock
 from odradek.config import BrokerConfig
-from odradek.coordinator.consumer.consumer_groups import Command
 from odradek.coordinator.consumer.topic_metadata import TopicMetadata
 from odradek.coordinator.group_coordinator import GroupCoordinator
 from odradek.coordinator.group_shard import GroupShard
@@ -95,8 +94,8 @@ class GroupCoordination:
             clock,
             timer.call_threadsafe,
             self._partition_count,
-            lambda partition, append: GroupShard(
-                partition, ShardServices(services, append), self._execute
+            lambda partition, append, execute: GroupShard(
+                partition, ShardServices(services, append, execute)
             ),
             _runtime_settings(config),
             self.writes,
@@ -131,13 +130,6 @@ class GroupCoordination:
         self._runtime.shutdown()
         for purgatory in self.purgatories:
             purgatory.shutdown()
-
-    def _execute(self, group_id: str, command: Command) -> None:
-        """What a time-out demands of a group; an append that fails is not tried again, since
-        then this broker does not coordinate the group any more."""
-        self._runtime.execute(
-            group_id, lambda _shard: command(), lambda _outcome: None, exclusive=True
-        )
 
     def _partition_count(self) -> int | None:
         topic = self._metadata.image.topic(GROUP_METADATA_TOPIC)

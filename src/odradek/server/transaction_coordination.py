@@ -14,7 +14,7 @@ from odradek.coordinator.group_coordinator import GroupCoordinator
 from odradek.coordinator.records.transaction_codec import TransactionRecordCodec
 from odradek.coordinator.runtime.runtime import CoordinatorRuntime
 from odradek.coordinator.runtime.settings import LOAD_SLICE_BYTES, RuntimeSettings
-from odradek.coordinator.runtime.shard import Append
+from odradek.coordinator.runtime.shard import Append, Execute
 from odradek.coordinator.transactions.shard import TransactionServices, TransactionShard
 from odradek.coordinator.transactions.transaction_coordinator import (
     NextProducerId,
@@ -113,7 +113,7 @@ class TransactionCoordination:
         for purgatory in self.purgatories:
             purgatory.shutdown()
 
-    def _make_shard(self, partition: int, _append: Append) -> TransactionShard:
+    def _make_shard(self, partition: int, _append: Append, _execute: Execute) -> TransactionShard:
         return TransactionShard(partition, self._epochs[partition], self._services)
 
     def _on_markers_written(self, transactional_id: str) -> None:

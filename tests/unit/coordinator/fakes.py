@@ -14,7 +14,6 @@ from odradek.coordinator.classic.requests import (
     SyncRequest,
     SyncResult,
 )
-from odradek.coordinator.consumer.consumer_groups import Command
 from odradek.coordinator.consumer.topic_metadata import TopicMetadata
 from odradek.coordinator.group_coordinator import GroupCoordinator
 from odradek.coordinator.group_shard import GroupShard
@@ -133,8 +132,8 @@ class World:
             self.clock,
             self.deferred.append,
             lambda: self.partitions,
-            lambda partition, append: GroupShard(
-                partition, ShardServices(services, append), self._execute
+            lambda partition, append, execute: GroupShard(
+                partition, ShardServices(services, append, execute)
             ),
             RuntimeSettings(
                 lambda: 1_000_000,
@@ -145,11 +144,6 @@ class World:
         )
         self.groups = GroupCoordinator(self.runtime, self.clock)
         self.elect()
-
-    def _execute(self, group_id: str, command: Command) -> None:
-        self.runtime.execute(
-            group_id, lambda _shard: command(), lambda _outcome: None, exclusive=True
-        )
 
     def elect(self, epoch: int = 0) -> None:
         for partition in range(self.partitions):

@@ -14,7 +14,9 @@ TESTS = {
     "consumer": [
         "tests/unit/coordinator/test_consumer_groups.py",
         "tests/unit/coordinator/test_deadlines.py",
+        "tests/unit/coordinator/test_consumer_migration.py",
     ],
+    "group_shard.py": ["tests/unit/coordinator/test_consumer_migration.py"],
     "offsets": [
         "tests/unit/coordinator/test_transactional_offsets.py",
         "tests/unit/coordinator/test_offsets.py",
@@ -31,7 +33,7 @@ MUTATIONS = {
     "a static member that came back has no session": Mutation(
         "coordinator/classic/joining.py",
         "            # While it waited, its session could not run out and was not renewed.\n"
-        "            group.heard_from(member)\n",
+        "            group.reschedule_heartbeat(member)\n",
         "",
     ),
     "the sessions of classic members do not end": Mutation(
@@ -73,6 +75,16 @@ MUTATIONS = {
         "coordinator/consumer/reconciliation.py",
         "return owned is None or any(",
         "return owned is not None and any(",
+    ),
+    "a consumer group's members are looked for in a classic group": Mutation(
+        "coordinator/group_shard.py",
+        "GroupType.CLASSIC if group is None else group.type",
+        "GroupType.CLASSIC",
+    ),
+    "a consumer group without members stays one for ever": Mutation(
+        "coordinator/consumer/classic_members.py",
+        "if self._groups.group(request.group_id).is_empty:",
+        "if False:",
     ),
     "the offsets of an aborted transaction count": Mutation(
         "coordinator/offsets/pending.py",

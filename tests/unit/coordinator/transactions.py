@@ -89,7 +89,7 @@ class TransactionWorld:
             self.clock,
             self.timer.call_threadsafe,
             lambda: self.partitions,
-            lambda partition, append: TransactionShard(partition, self.epoch, services),
+            lambda partition, _append, _execute: TransactionShard(partition, self.epoch, services),
             RuntimeSettings(lambda: 1 << 20),
             DelayedOperationPurgatory("TransactionWrite", self.timer),
         )

@@ -1,4 +1,4 @@
-"""What a classic group waits for: joins, syncs, heartbeats (R7, R21, R22).
+"""What a classic group waits for: joins, syncs, heartbeats.
 
 The operations hold no rules of groups. They ask their group, through the small ports below,
 whether the wait is over, and tell it what came: completion or time-out. As with every delayed

@@ -1,4 +1,4 @@
-"""`ClassicGroup`: the state of a group whose members assign partitions among themselves (R20).
+"""`ClassicGroup`: the state of a group whose members assign partitions among themselves.
 
 It answers questions and changes its own state; it never waits, answers or writes. Who does
 that is `rebalance.RebalancingGroup`.
@@ -335,14 +335,14 @@ class ClassicGroup(Group):
         self.state = transition(self.state, event)
         self.state_timestamp_ms = now_ms
 
-    def begin_rebalance(self, now_ms: int) -> None:
+    def enter_preparing_rebalance(self, now_ms: int) -> None:
         """Members are called together."""
         self.is_initial_rebalance = self.state is GroupState.EMPTY
         self.new_member_added = False
         self.pending_sync.clear()
         self.transition(GroupEvent.REBALANCE, now_ms)
 
-    def begin_generation(self, now_ms: int) -> None:
+    def init_next_generation(self, now_ms: int) -> None:
         """The next generation: of those who have joined, or empty."""
         self.generation_id += 1
         if self.members:

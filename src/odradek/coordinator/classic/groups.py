@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from odradek.coordinator.classic.group import ClassicGroup
 from odradek.coordinator.classic.joining import join
+from odradek.coordinator.classic.protocol import ClassicProtocol
 from odradek.coordinator.classic.rebalance import RebalancingGroup
 from odradek.coordinator.classic.requests import (
     NO_MEMBER_ID,
@@ -29,7 +30,7 @@ from odradek.errors import BrokerError, ErrorCode
 logger = logging.getLogger(__name__)
 
 
-class ClassicGroups:
+class ClassicGroups(ClassicProtocol):
     """Joins, syncs, heartbeats and leaves. Called on the broker's loop only."""
 
     def __init__(self, registry: GroupRegistry, services: ShardServices) -> None:
@@ -39,13 +40,10 @@ class ClassicGroups:
 
     # Requests
 
-    def join(self, request: JoinRequest, on_joined: OnJoined) -> None:
-        """See `joining`; a group is made for its first member, and is listed even when that may
-        not join, until expiry finds nobody in it.
-
-        Raises:
-            BrokerError: the member may not join.
-        """
+    def join(self, request: JoinRequest, on_done: OnJoined) -> None:
+        """See `ClassicProtocol` and `joining`: answered when a generation begins. A group is made
+        for its first member, and is listed even when that may not join, until expiry finds nobody
+        in it."""
         config = self._services.config
         longest_ms = config["group.max.session.timeout.ms"]
         if not config["group.min.session.timeout.ms"] <= request.session_timeout_ms <= longest_ms:
@@ -55,7 +53,7 @@ class ClassicGroups:
             if request.member_id != NO_MEMBER_ID:
                 raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
             self._new_group(request.group_id)
-        join(self._classic(request.group_id), request, on_joined)
+        join(self._classic(request.group_id), request, on_done)
 
     def _maybe_drop_empty_consumer_group(self, group_id: str) -> None:
         """A group without members may change its kind; its offsets stay."""
@@ -66,11 +64,7 @@ class ClassicGroups:
             self._registry.remove(group_id)
 
     def sync(self, request: SyncRequest, on_synced: OnSynced) -> None:
-        """A member asks for its assignment; the leader brings everybody's.
-
-        Raises:
-            BrokerError: it is no member, or the generation or protocol is another.
-        """
+        """See `ClassicProtocol`: the leader brings everybody's assignment."""
         group = self._classic(request.group_id)
         member = group.check_member(request.member_id, request.group_instance_id)
         group.check_generation(request.generation_id)
@@ -78,35 +72,30 @@ class ClassicGroups:
         if group.state is GroupState.PREPARING_REBALANCE:
             raise BrokerError(ErrorCode.REBALANCE_IN_PROGRESS)
         if group.state is GroupState.STABLE:
-            group.has_synced(member)
+            group.remove_pending_sync(member)
             on_synced(group.synced(member))
-            group.heard_from(member)
+            group.reschedule_heartbeat(member)
             return
         # Who sends a second one has given up the first.
         member.answer_sync(SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
         member.awaiting_sync = on_synced
-        group.has_synced(member)
+        group.remove_pending_sync(member)
         if member.member_id == group.leader_id:
             group.store_assignments(_assignments(group, request))
 
     def heartbeat(
         self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int
     ) -> None:
-        """A sign of life.
-
-        Raises:
-            BrokerError: REBALANCE_IN_PROGRESS, the member should join again; else it is no
-                member, or of another generation.
-        """
+        """See `ClassicProtocol`."""
         group = self._classic(group_id)
         member = group.check_member(member_id, group_instance_id)
         group.check_generation(generation_id)
-        group.heard_from(member)
+        group.reschedule_heartbeat(member)
         if group.state is GroupState.PREPARING_REBALANCE:
             raise BrokerError(ErrorCode.REBALANCE_IN_PROGRESS)
 
     def leave(self, group_id: str, members: Sequence[LeavingMember]) -> list[ErrorCode]:
-        """Members leave, or are made to by an administrator; one code for each."""
+        """See `ClassicProtocol`."""
         try:
             group = self._classic(group_id)
         except BrokerError as error:
@@ -117,7 +106,7 @@ class ClassicGroups:
         reason = f"it left ({leaving.reason or 'no reason given'})"
         member_id = leaving.member_id
         if member_id in group.pending_members:
-            group.drop_pending(member_id, reason)
+            group.remove_pending_and_update_group(member_id, reason)
             return ErrorCode.NONE
         if member_id == NO_MEMBER_ID and leaving.group_instance_id is not None:
             member_id = group.static_members.get(leaving.group_instance_id, NO_MEMBER_ID)
@@ -125,7 +114,7 @@ class ClassicGroups:
             member = group.check_member(member_id, leaving.group_instance_id)
         except BrokerError as error:
             return error.code
-        group.drop(member, reason)
+        group.remove_and_update_group(member, reason)
         return ErrorCode.NONE
 
     def describe(self, group_id: str) -> GroupDescription:
@@ -179,9 +168,9 @@ class ClassicGroups:
     def _take_over(self, group: RebalancingGroup) -> None:
         """A consumer group has become a classic one: its members assign anew."""
         for member in list(group.members.values()):
-            group.heard_from(member)
+            group.reschedule_heartbeat(member)
         if group.members:
-            group.begin("it was a consumer group")
+            group.prepare_rebalance("it was a consumer group")
 
     def ensure_offset_group(self, group_id: str) -> None:
         """Makes the group of somebody who only stores offsets, when there is none."""
@@ -194,7 +183,7 @@ class ClassicGroups:
         for group in self._registry:
             if isinstance(group, RebalancingGroup):
                 for member in list(group.members.values()):
-                    group.heard_from(member)
+                    group.reschedule_heartbeat(member)
 
 
 def _check_protocol(group: RebalancingGroup, request: SyncRequest) -> None:

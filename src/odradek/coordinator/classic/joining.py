@@ -1,4 +1,4 @@
-"""JoinGroup: who may join a classic group, under which id, and what that sets off (R21).
+"""JoinGroup: who may join a classic group, under which id, and what that sets off.
 
 A member is new (no id), pending (it has been given an id and comes back with it, KIP-394) or
 known. A known one that joins again with the same protocols, while its generation stands, is
@@ -61,7 +61,7 @@ def _check_size(group: RebalancingGroup, member_id: str) -> None:
         if member is not None:
             group.remove_member(member)
         group.pending_members.discard(member_id)
-        group.check_join()
+        group.maybe_complete_join()
         raise BrokerError(ErrorCode.GROUP_MAX_SIZE_REACHED)
 
 
@@ -91,14 +91,14 @@ def _add(
     if group.state is GroupState.PREPARING_REBALANCE and group.is_initial_rebalance:
         group.new_member_added = True
     group.schedule_heartbeat(member, NEW_MEMBER_JOIN_TIMEOUT_MS)
-    group.begin_or_go_on(_reason(f"new member {member_id}", request))
+    group.maybe_prepare_rebalance_or_complete_join(_reason(f"new member {member_id}", request))
 
 
 def _join_known(group: RebalancingGroup, request: JoinRequest, on_joined: OnJoined) -> None:
     member = group.check_member(request.member_id, request.group_instance_id)
     if group.state is GroupState.PREPARING_REBALANCE:
         _update(group, member, request, on_joined)
-        group.check_join()
+        group.maybe_complete_join()
     elif member.protocols != request.protocols:
         _rejoin(group, member, request, on_joined, "with other protocols")
     elif group.state is GroupState.STABLE and member.member_id == group.leader_id:
@@ -116,7 +116,9 @@ def _rejoin(
     how: str,
 ) -> None:
     _update(group, member, request, on_joined)
-    group.begin_or_go_on(_reason(f"member {member.member_id} joins again {how}", request))
+    group.maybe_prepare_rebalance_or_complete_join(
+        _reason(f"member {member.member_id} joins again {how}", request)
+    )
 
 
 def _update(
@@ -153,13 +155,15 @@ def _replace_static(
     before = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
     _update(group, member, request, on_joined)
     member.client_id, member.client_host = request.client_id, request.client_host
-    group.heard_from(member)
+    group.reschedule_heartbeat(member)
     if group.state is GroupState.PREPARING_REBALANCE:
-        group.check_join()
+        group.maybe_complete_join()
     elif group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name:
         _store_replacement(group, member, old_member_id, old_leader_id, before, request)
     else:
-        group.begin(_reason(f"static member {member_id} came back differently", request))
+        group.prepare_rebalance(
+            _reason(f"static member {member_id} came back differently", request)
+        )
 
 
 def _store_replacement(
@@ -179,7 +183,7 @@ def _store_replacement(
         if error is None:
             group.answer_join(member, _standing(group, member, old_leader_id, request))
             # While it waited, its session could not run out and was not renewed.
-            group.heard_from(member)
+            group.reschedule_heartbeat(member)
             return
         logger.error("group %s: %s not stored: %s", group.group_id, member_id, error)
         group.answer_join(member, JoinResult(error.code, NO_MEMBER_ID))
@@ -187,7 +191,7 @@ def _store_replacement(
         protocols, member.rebalance_timeout_ms, member.session_timeout_ms = before
         group.update_protocols(member, protocols)
         group.replace_static(request.group_instance_id or "", old_member_id)
-        group.heard_from(member)
+        group.reschedule_heartbeat(member)
 
     group.store(group.to_value(), on_committed)
 

@@ -1,4 +1,4 @@
-"""`RebalancingGroup`: a classic group that waits, answers and writes (R20-R22).
+"""`RebalancingGroup`: a classic group that waits, answers and writes.
 
 A rebalance runs from one wait to the next:
 
@@ -72,7 +72,7 @@ class RebalancingGroup(ClassicGroup):
 
     # Sessions
 
-    def heard_from(self, member: ClassicMember) -> None:
+    def reschedule_heartbeat(self, member: ClassicMember) -> None:
         """A sign of life: the member's session begins anew."""
         self.schedule_heartbeat(member, member.session_timeout_ms)
 
@@ -111,22 +111,22 @@ class RebalancingGroup(ClassicGroup):
     def on_heartbeat_expired(self, member_id: str) -> None:
         """See `HeartbeatingGroup`."""
         if member_id in self.pending_members:
-            self.drop_pending(member_id, "it has not joined with its id in time")
+            self.remove_pending_and_update_group(member_id, "it has not joined with its id in time")
             return
         member = self.members.get(member_id)
         if member is not None:
-            self.drop(member, f"no heartbeat for {member.session_timeout_ms} ms")
+            self.remove_and_update_group(member, f"no heartbeat for {member.session_timeout_ms} ms")
 
     # Leaving
 
-    def drop_pending(self, member_id: str, reason: str) -> None:
+    def remove_pending_and_update_group(self, member_id: str, reason: str) -> None:
         """Forgets an id that was handed out; the others need not wait for it."""
         logger.info("group %s: pending member %s is dropped: %s", self.group_id, member_id, reason)
         self.pending_members.discard(member_id)
         self.end_session(member_id)
-        self.check_join()
+        self.maybe_complete_join()
 
-    def drop(self, member: ClassicMember, reason: str) -> None:
+    def remove_and_update_group(self, member: ClassicMember, reason: str) -> None:
         """Lets a member go, and has the others share what it had."""
         logger.info(
             "group %s: member %s (client %s at %s) leaves generation %d: %s",
@@ -139,9 +139,9 @@ class RebalancingGroup(ClassicGroup):
         )
         self.remove_member(member)
         if self.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
-            self.begin(f"member {member.member_id} has left: {reason}")
+            self.prepare_rebalance(f"member {member.member_id} has left: {reason}")
         else:
-            self.check_join()
+            self.maybe_complete_join()
 
     def remove_member(self, member: ClassicMember) -> None:
         """Takes a member out; what it waits in is answered, so that it can join anew."""
@@ -152,14 +152,14 @@ class RebalancingGroup(ClassicGroup):
 
     # Joining
 
-    def begin_or_go_on(self, reason: str) -> None:
+    def maybe_prepare_rebalance_or_complete_join(self, reason: str) -> None:
         """Begins a rebalance; in one that has begun already, sees whether all have joined."""
         if self.state in _CAN_REBALANCE:
-            self.begin(reason)
+            self.prepare_rebalance(reason)
         else:
-            self.check_join()
+            self.maybe_complete_join()
 
-    def begin(self, reason: str) -> None:
+    def prepare_rebalance(self, reason: str) -> None:
         """Calls the members together."""
         logger.info(
             "group %s: rebalance of generation %d (%s): %s",
@@ -171,7 +171,7 @@ class RebalancingGroup(ClassicGroup):
         self.rebalance_reason = reason
         if self.state is GroupState.COMPLETING_REBALANCE:
             self._refuse_syncs(ErrorCode.REBALANCE_IN_PROGRESS)
-        self.begin_rebalance(self._now_ms())
+        self.enter_preparing_rebalance(self._now_ms())
         self.services.rebalances.check_and_complete(self._sync_key, "rebalance")
         self._await_members()
 
@@ -185,7 +185,7 @@ class RebalancingGroup(ClassicGroup):
             operation = InitialDelayedJoin(self, rebalances, delay_ms, remaining_ms)
         rebalances.try_complete_else_watch(operation, [self._join_key])
 
-    def check_join(self) -> None:
+    def maybe_complete_join(self) -> None:
         """Somebody has joined or is not awaited any more: perhaps all are there."""
         self.services.rebalances.check_and_complete(self._join_key, "join")
 
@@ -219,7 +219,7 @@ class RebalancingGroup(ClassicGroup):
                 DelayedJoin(self, self.rebalance_timeout_ms), [self._join_key]
             )
             return
-        self.begin_generation(self._now_ms())
+        self.init_next_generation(self._now_ms())
         if self.members:
             self._answer_joins()
         else:
@@ -243,7 +243,7 @@ class RebalancingGroup(ClassicGroup):
         for member in members:
             member.is_new = False
             if self.answer_join(member, self.joined(member)):
-                self.heard_from(member)
+                self.reschedule_heartbeat(member)
 
     def _store_empty(self) -> None:
         logger.info("group %s: generation %d is empty", self.group_id, self.generation_id)
@@ -276,9 +276,9 @@ class RebalancingGroup(ClassicGroup):
                     generation_id,
                 )
                 self.remove_member(member)
-        self.begin(f"members did not sync generation {generation_id} in time")
+        self.prepare_rebalance(f"members did not sync generation {generation_id} in time")
 
-    def has_synced(self, member: ClassicMember) -> None:
+    def remove_pending_sync(self, member: ClassicMember) -> None:
         """A member has sent its SyncGroup."""
         self.pending_sync.discard(member.member_id)
         self.services.rebalances.check_and_complete(self._sync_key, "sync")
@@ -295,7 +295,7 @@ class RebalancingGroup(ClassicGroup):
             elif error is not None and self.state is GroupState.COMPLETING_REBALANCE:
                 logger.error("group %s: assignment not stored: %s", self.group_id, error)
                 self._refuse_syncs(error.code)
-                self.begin(f"the assignment could not be stored: {error.code.name}")
+                self.prepare_rebalance(f"the assignment could not be stored: {error.code.name}")
 
         self.store(self.to_value(assignments), on_committed)
 
@@ -314,13 +314,13 @@ class RebalancingGroup(ClassicGroup):
         for member in list(self.members.values()):
             if member.answer_sync(self.synced(member)):
                 # While it waited, its session could not run out and was not renewed.
-                self.heard_from(member)
+                self.reschedule_heartbeat(member)
 
     def _refuse_syncs(self, code: ErrorCode) -> None:
         for member in list(self.members.values()):
             member.assignment = b""
             if member.answer_sync(SyncResult(code)):
-                self.heard_from(member)
+                self.reschedule_heartbeat(member)
 
     # As any group
 
@@ -328,7 +328,7 @@ class RebalancingGroup(ClassicGroup):
         """See `Group`."""
         member = self.members.get(member_id)
         if member is not None:
-            self.heard_from(member)
+            self.reschedule_heartbeat(member)
 
     def on_removed(self) -> None:
         """See `Group`."""
@@ -344,5 +344,5 @@ class RebalancingGroup(ClassicGroup):
         """Everything that waits for a dead group is over."""
         for member_id in (*self.members, *self.pending_members):
             self.end_session(member_id)
-        self.check_join()
+        self.maybe_complete_join()
         self.services.rebalances.check_and_complete(self._sync_key, "removed")

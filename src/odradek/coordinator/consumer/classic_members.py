@@ -7,13 +7,16 @@ they own stands in their subscription, and nobody of them leads.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from odradek.coordinator.classic.groups import ClassicGroups
+from odradek.coordinator.classic.protocol import ClassicProtocol
 from odradek.coordinator.classic.requests import (
     NO_MEMBER_ID,
     JoinRequest,
     JoinResult,
     LeavingMember,
+    OnSynced,
     SyncRequest,
     SyncResult,
 )
@@ -35,18 +38,26 @@ from odradek.errors import BrokerError, ErrorCode
 logger = logging.getLogger(__name__)
 
 
-class ClassicMembers:
-    """Joins, syncs, heartbeats and leaves in consumer groups."""
+class ClassicMembers(ClassicProtocol):
+    """Joins, syncs, heartbeats and leaves in consumer groups. A group without members becomes a
+    classic one when one of these joins it."""
 
-    def __init__(self, groups: ConsumerGroups) -> None:
+    def __init__(self, groups: ConsumerGroups, classic: ClassicGroups) -> None:
         self._groups = groups
+        self._classic = classic
 
-    def join(self, request: JoinRequest) -> CoordinatorResult[JoinResult]:
-        """JoinGroup: answered with the member's epoch for a generation, and no leader.
+    def join(
+        self, request: JoinRequest, on_done: Callable[[JoinResult | BrokerError], None]
+    ) -> None:
+        """See `ClassicProtocol`: answered with the member's epoch for a generation, and no leader,
+        when what it changes is committed."""
+        if self._groups.group(request.group_id).is_empty:
+            self._classic.join(request, on_done)
+        else:
+            execute = self._groups.services.execute
+            execute(request.group_id, lambda: self._join(request), on_done)
 
-        Raises:
-            BrokerError: it may not join.
-        """
+    def _join(self, request: JoinRequest) -> CoordinatorResult[JoinResult]:
         group = self._groups.group_with_members(request.group_id)
         member_id, is_new = request.member_id, request.member_id == NO_MEMBER_ID
         if is_new:
@@ -79,7 +90,7 @@ class ClassicMembers:
             result = _joined(member_id, group.epoch, common_protocol(members))
             return CoordinatorResult(change.records, result)
         owned = by_topic_id(subscription.owned, self._groups.image)
-        reconciled = self._groups.go_on(change, updated, owned)
+        reconciled = self._groups.assign_and_reconcile(change, updated, owned)
         self._groups.end_revocation(group.group_id, member_id)
         self._groups.start_session(group.group_id, member_id, request.session_timeout_ms)
         result = _joined(member_id, reconciled.member_epoch, request.protocols[0][0])
@@ -87,7 +98,7 @@ class ClassicMembers:
 
     def _find(self, change: GroupChange, member_id: str, request: JoinRequest) -> ConsumerMember:
         instance_id = request.group_instance_id
-        holder = self._groups.holder(change.group, instance_id)
+        holder = self._groups.static_member(change.group, instance_id)
         if holder is not None and holder.member_id != member_id:
             if request.member_id != NO_MEMBER_ID:
                 raise BrokerError(ErrorCode.FENCED_INSTANCE_ID)
@@ -99,12 +110,8 @@ class ClassicMembers:
             return ConsumerMember(member_id)
         return member
 
-    def sync(self, request: SyncRequest) -> SyncResult:
-        """SyncGroup: the member's assignment, as the coordinator has made it.
-
-        Raises:
-            BrokerError: it is no such member, of another generation, or should join again.
-        """
+    def sync(self, request: SyncRequest, on_synced: OnSynced) -> None:
+        """See `ClassicProtocol`: answered at once with what the coordinator has assigned."""
         group = self._groups.group_with_members(request.group_id)
         member, classic = self._check(
             group, request.member_id, request.group_instance_id, request.generation_id
@@ -119,16 +126,12 @@ class ClassicMembers:
         self._groups.start_session(group.group_id, member.member_id, classic.session_timeout_ms)
         version = decode_subscription(subscription).version
         assignment = encode_assignment(version, member.assigned, self._groups.image)
-        return SyncResult(ErrorCode.NONE, CONSUMER_PROTOCOL_TYPE, name, assignment)
+        on_synced(SyncResult(ErrorCode.NONE, CONSUMER_PROTOCOL_TYPE, name, assignment))
 
     def heartbeat(
         self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int
     ) -> None:
-        """Heartbeat.
-
-        Raises:
-            BrokerError: REBALANCE_IN_PROGRESS, the member should join again; else as `sync`.
-        """
+        """See `ClassicProtocol`."""
         group = self._groups.group_with_members(group_id)
         member, classic = self._check(group, member_id, group_instance_id, generation_id)
         self._groups.start_session(group_id, member_id, classic.session_timeout_ms)
@@ -136,12 +139,12 @@ class ClassicMembers:
             self._call_back(group, member)
 
     def leave(self, group_id: str, members: Sequence[LeavingMember]) -> list[ErrorCode]:
-        """LeaveGroup; administrators may name members of both protocols."""
-        group = self._groups.group_with_members(group_id)
+        """See `ClassicProtocol`; administrators may name members of both protocols."""
+        group = self._groups.group(group_id)
         return [self._leave(group, leaving) for leaving in members]
 
     def _leave(self, group: ConsumerGroup, leaving: LeavingMember) -> ErrorCode:
-        holder = self._groups.holder(group, leaving.group_instance_id)
+        holder = self._groups.static_member(group, leaving.group_instance_id)
         if leaving.group_instance_id is not None:
             if holder is None:
                 return ErrorCode.UNKNOWN_MEMBER_ID
@@ -151,13 +154,13 @@ class ClassicMembers:
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         reason = f"it left ({leaving.reason or 'no reason given'})"
-        self._groups.expel(group.group_id, member.member_id, None, reason)
+        self._groups.fence_member(group.group_id, member.member_id, None, reason)
         return ErrorCode.NONE
 
     def _check(
         self, group: ConsumerGroup, member_id: str, instance_id: str | None, generation_id: int
     ) -> tuple[ConsumerMember, ClassicMemberMetadata]:
-        holder = self._groups.holder(group, instance_id)
+        holder = self._groups.static_member(group, instance_id)
         if holder is not None and holder.member_id != member_id:
             raise BrokerError(ErrorCode.FENCED_INSTANCE_ID)
         member = group.members.get(member_id)

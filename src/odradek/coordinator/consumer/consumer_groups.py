@@ -1,4 +1,4 @@
-"""`ConsumerGroups`: the consumer groups of one partition, as requests reach them (R25).
+"""`ConsumerGroups`: the consumer groups of one partition, as requests reach them.
 
 A heartbeat is everything: it joins (epoch 0), lives on, changes a subscription, reports what
 was given back, and leaves (-1; a static member that will be back: -2). Each is a command: it
@@ -6,7 +6,6 @@ looks at the group, decides in a `GroupChange`, and returns records and an answe
 """
 
 import logging
-from collections.abc import Callable
 
 from odradek.coordinator.assignors import ASSIGNORS, Partitions
 from odradek.coordinator.classic.group import ClassicGroup
@@ -43,16 +42,12 @@ from odradek.coordinator.consumer.requests import (
 from odradek.coordinator.consumer.settings import ConsumerGroupSettings
 from odradek.coordinator.group import GroupRegistry
 from odradek.coordinator.records.record import CoordinatorRecord
-from odradek.coordinator.runtime.shard import CoordinatorResult
+from odradek.coordinator.runtime.shard import CoordinatorResult, ignore_outcome
 from odradek.coordinator.services import ShardServices
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.image import MetadataImage
 
 logger = logging.getLogger(__name__)
-
-Command = Callable[[], CoordinatorResult[None]]
-Execute = Callable[[str, Command], None]
-"""Runs a command of a group by itself, behind the group's other commands."""
 
 
 class ConsumerGroups:
@@ -62,12 +57,10 @@ class ConsumerGroups:
         self,
         registry: GroupRegistry,
         services: ShardServices,
-        execute: Execute,
     ) -> None:
         self._registry = registry
         self.services = services
         self._topics = services.topics
-        self._execute = execute
         self._sessions = Deadlines(services.heartbeats)
         self._revocations = Deadlines(services.rebalances)
 
@@ -97,9 +90,14 @@ class ConsumerGroups:
         Raises:
             BrokerError: GROUP_ID_NOT_FOUND.
         """
-        return self._group(group_id).describe(self._assignor_names()[0])
+        return self.group(group_id).describe(self._assignor_names()[0])
 
-    def _group(self, group_id: str) -> ConsumerGroup:
+    def group(self, group_id: str) -> ConsumerGroup:
+        """The group.
+
+        Raises:
+            BrokerError: GROUP_ID_NOT_FOUND, there is none, or it is of another kind.
+        """
         group = self._registry.get(group_id)
         if isinstance(group, ConsumerGroup):
             return group
@@ -117,7 +115,7 @@ class ConsumerGroups:
         if request.member_epoch == JOIN_EPOCH:
             group = self._group_to_join(request.group_id, before)
         else:
-            group = self._group(request.group_id)
+            group = self.group(request.group_id)
         self.check_size(group, request.member_id)
         member_id = request.member_id or str(self.services.new_uuid())
         change = self.change(group)
@@ -125,7 +123,7 @@ class ConsumerGroups:
         updated = member.described_by(request)
         if updated != change.member(member_id):
             change.put(updated)
-        reconciled = self.go_on(change, updated, request.owned)
+        reconciled = self.assign_and_reconcile(change, updated, request.owned)
         settings = self._settings(group.group_id)
         self.start_session(group.group_id, member_id, settings.session_timeout_ms)
         self._watch_revocation(group.group_id, member, reconciled)
@@ -187,7 +185,7 @@ class ConsumerGroups:
         group = change.group
         instance_id = request.instance_id
         joins = request.member_epoch == JOIN_EPOCH
-        holder = self.holder(group, instance_id)
+        holder = self.static_member(group, instance_id)
         if holder is not None and holder.member_id != member_id:
             if not joins:
                 raise _fenced(holder, instance_id)
@@ -205,7 +203,7 @@ class ConsumerGroups:
             _check_epoch(member, request)
         return member
 
-    def holder(self, group: ConsumerGroup, instance_id: str | None) -> ConsumerMember | None:
+    def static_member(self, group: ConsumerGroup, instance_id: str | None) -> ConsumerMember | None:
         """The member of an instance, if there is one."""
         holder_id = group.static_members.get(instance_id or "")
         return None if holder_id is None else group.members[holder_id]
@@ -230,7 +228,7 @@ class ConsumerGroups:
         self.end_deadlines(change.group.group_id, holder.member_id)
         return change.replace(holder, member_id)
 
-    def go_on(
+    def assign_and_reconcile(
         self, change: GroupChange, member: ConsumerMember, owned: Partitions | None
     ) -> ConsumerMember:
         """What follows from what a member has said: a new epoch, a new assignment, a step of
@@ -264,11 +262,11 @@ class ConsumerGroups:
     # Leaving
 
     def _leave(self, request: HeartbeatRequest) -> CoordinatorResult[HeartbeatResult]:
-        group = self._group(request.group_id)
+        group = self.group(request.group_id)
         if request.instance_id is None:
             member = group.members.get(request.member_id)
         else:
-            member = self.holder(group, request.instance_id)
+            member = self.static_member(group, request.instance_id)
         if member is None:
             raise BrokerError(
                 ErrorCode.UNKNOWN_MEMBER_ID,
@@ -281,7 +279,7 @@ class ConsumerGroups:
             self._leave_for_now(change, member)
         else:
             logger.info("group %s: member %s leaves", group.group_id, member.member_id)
-            self._drop(change, member)
+            self._fence(change, member)
         return CoordinatorResult(
             change.records, HeartbeatResult(request.member_id, request.member_epoch)
         )
@@ -292,7 +290,7 @@ class ConsumerGroups:
         self._revocations.met(RevocationKey(change.group.group_id, member.member_id))
         change.set_assignment(member.released())
 
-    def _drop(self, change: GroupChange, member: ConsumerMember) -> None:
+    def _fence(self, change: GroupChange, member: ConsumerMember) -> None:
         self.end_deadlines(change.group.group_id, member.member_id)
         others = [each for each in change.members() if each.member_id != member.member_id]
         if self.maybe_downgrade(change, others):
@@ -320,7 +318,9 @@ class ConsumerGroups:
         """The member has given a sign of life: awaits the next."""
         session = DelayedSession(
             session_ms,
-            lambda: self.expel(group_id, member_id, None, f"no heartbeat in {session_ms} ms"),
+            lambda: self.fence_member(
+                group_id, member_id, None, f"no heartbeat in {session_ms} ms"
+            ),
         )
         self._sessions.start(SessionKey(group_id, member_id), session)
 
@@ -337,7 +337,7 @@ class ConsumerGroups:
         epoch, timeout_ms = member.member_epoch, member.rebalance_timeout_ms
         reason = f"it did not give partitions back in {timeout_ms} ms"
         revocation = DelayedRevocation(
-            timeout_ms, lambda: self.expel(key.group_id, key.member_id, epoch, reason)
+            timeout_ms, lambda: self.fence_member(key.group_id, key.member_id, epoch, reason)
         )
         self._revocations.start(key, revocation)
 
@@ -356,7 +356,7 @@ class ConsumerGroups:
         self._sessions.met(SessionKey(group_id, member_id))
         self._revocations.met(RevocationKey(group_id, member_id))
 
-    def expel(self, group_id: str, member_id: str, epoch: int | None, reason: str) -> None:
+    def fence_member(self, group_id: str, member_id: str, epoch: int | None, reason: str) -> None:
         """Drops a member, unless it has gone on from that epoch."""
 
         def command() -> CoordinatorResult[None]:
@@ -367,10 +367,10 @@ class ConsumerGroups:
             assert isinstance(group, ConsumerGroup)
             logger.info("group %s: member %s is out: %s", group_id, member_id, reason)
             change = self.change(group)
-            self._drop(change, member)
+            self._fence(change, member)
             return CoordinatorResult(change.records, None)
 
-        self._execute(group_id, command)
+        self.services.execute(group_id, command, ignore_outcome)
 
     # Help
 
@@ -389,11 +389,6 @@ class ConsumerGroups:
         if isinstance(group, ConsumerGroup) and group.members:
             return group
         raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
-
-    def has_members(self, group_id: str) -> bool:
-        """Whether the group is a consumer group with members."""
-        group = self._registry.get(group_id)
-        return isinstance(group, ConsumerGroup) and bool(group.members)
 
     def change(self, group: ConsumerGroup) -> GroupChange:
         """Begins a change of the group."""

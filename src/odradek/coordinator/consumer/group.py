@@ -1,4 +1,4 @@
-"""`ConsumerGroup`: the state of a group whose partitions the coordinator assigns (R25).
+"""`ConsumerGroup`: the state of a group whose partitions the coordinator assigns.
 
 Three numbers drive it. The group's epoch rises whenever its members, their subscriptions or
 their topics change. The assignment's epoch follows when a target assignment has been computed

@@ -1,4 +1,4 @@
-"""`OffsetCommands`: commit and delete the offsets of one partition of the internal topic (R23).
+"""`OffsetCommands`: commit and delete the offsets of one partition of the internal topic.
 
 Commands look and decide; what they return is appended, and `replay` takes it over when it is
 committed. An offset that was acknowledged is therefore in the log, and one that is in the log

@@ -1,4 +1,4 @@
-"""Upkeep of offsets: what is removed when time passes or topics go (R23, KIP-211).
+"""Upkeep of offsets: what is removed when time passes or topics go (KIP-211).
 
 It looks at everything that a partition has, so it goes slice by slice: each slice's records are
 appended before the next is looked at. What goes is only gone when the records are committed.

@@ -15,7 +15,7 @@ from odradek.coordinator.runtime.context import ShardContext
 from odradek.coordinator.runtime.delayed_write import DelayedWrite, WriteKey
 from odradek.coordinator.runtime.partition_writer import OnCommitted, PartitionWriter
 from odradek.coordinator.runtime.settings import RuntimeSettings
-from odradek.coordinator.runtime.shard import CoordinatorShard
+from odradek.coordinator.runtime.shard import CoordinatorShard, ignore_outcome
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TransactionResult
 from odradek.purgatory import DelayedOperationPurgatory
@@ -177,12 +177,6 @@ class BatchAppender(Generic[S]):
 def not_coordinator() -> BrokerError:
     """The refusal of a broker that does not lead the partition."""
     return BrokerError(ErrorCode.NOT_COORDINATOR)
-
-
-def ignore_outcome(_error: BrokerError | None) -> None:
-    """The outcome of upkeep, which looks again, and of the first part of a write that takes
-    several batches: its last part's outcome is the whole's, since a later batch is never
-    committed without the earlier."""
 
 
 def _nobody_waits() -> None:

@@ -30,7 +30,7 @@ from typing import Generic, TypeVar
 
 from odradek.clock import Clock
 from odradek.coordinator.records.record import CoordinatorRecord, RecordCodec
-from odradek.coordinator.runtime.appender import BatchAppender, ignore_outcome, not_coordinator
+from odradek.coordinator.runtime.appender import BatchAppender, not_coordinator
 from odradek.coordinator.runtime.batches import Answer, Producer
 from odradek.coordinator.runtime.context import ShardContext, ShardState
 from odradek.coordinator.runtime.loader import CoordinatorLoader
@@ -41,7 +41,9 @@ from odradek.coordinator.runtime.shard import (
     Append,
     CoordinatorResult,
     CoordinatorShard,
+    Execute,
     Uncommitted,
+    ignore_outcome,
 )
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TransactionResult
@@ -68,7 +70,7 @@ class CoordinatorRuntime(Generic[S]):
         clock: Clock,
         defer: Callable[[Callable[[], None]], None],
         partition_count: Callable[[], int | None],
-        make_shard: Callable[[int, Append], S],
+        make_shard: Callable[[int, Append, Execute], S],
         settings: RuntimeSettings,
         writes: DelayedOperationPurgatory,
     ) -> None:
@@ -95,7 +97,11 @@ class CoordinatorRuntime(Generic[S]):
             self.on_resigned(partition)
         elected: ShardContext[S] = ShardContext(partition, leader_epoch)
         elected.attach(
-            self._make_shard(partition, lambda *write: self._appender.append(elected, *write))
+            self._make_shard(
+                partition,
+                lambda *write: self._appender.append(elected, *write),
+                self._execute_for_shard,
+            )
         )
         self._contexts[partition] = elected
         self._loader.load(elected)
@@ -232,7 +238,16 @@ class CoordinatorRuntime(Generic[S]):
                 context, result.records, answer.on_committed, linger, answer.on_late
             )
 
-    # The two below make closures, which `execute` must not: it runs for every commit.
+    # The three below make closures, which `execute` must not: it runs for every commit.
+
+    def _execute_for_shard(
+        self,
+        key: str,
+        command: Callable[[], CoordinatorResult[R]],
+        on_done: Callable[[R | BrokerError], None],
+    ) -> None:
+        """See `Execute`."""
+        self.execute(key, lambda _shard: command(), on_done, exclusive=True)
 
     def _queue(
         self,

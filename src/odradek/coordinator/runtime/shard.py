@@ -6,12 +6,13 @@ The runtime replays the log into it and runs commands on it; a command looks and
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Generic, TypeVar, final
+from typing import Generic, Protocol, TypeVar, final
 
 from mypy_extensions import mypyc_attr
 
 from odradek.coordinator.records.record import CoordinatorRecord
 from odradek.coordinator.runtime.partition_writer import OnCommitted
+from odradek.errors import BrokerError
 from odradek.model import TransactionResult
 
 R = TypeVar("R")
@@ -69,3 +70,24 @@ class CoordinatorResult(Generic[R]):
     def __init__(self, records: Sequence[CoordinatorRecord], response: R) -> None:
         self.records = records
         self.response = response
+
+
+class Execute(Protocol):
+    """How a shard runs commands of its own: behind the others of the same key, as the runtime
+    runs those that are `exclusive`."""
+
+    def __call__(
+        self,
+        key: str,
+        command: Callable[[], CoordinatorResult[R]],
+        on_done: Callable[[R | BrokerError], None],
+    ) -> None:
+        """`on_done` is called once, with the response when the records are committed."""
+        ...
+
+
+def ignore_outcome(_outcome: object) -> None:
+    """The outcome of a write that nobody waits for: what a time-out or upkeep decides is decided
+    again by whoever coordinates then. So is the outcome of the first part of a write that takes
+    several batches: its last part's is the whole's, since a later batch is never committed
+    without the earlier."""

@@ -1,19 +1,20 @@
 """`TransactionCoordinator`: the facade that handlers speak to, and the upkeep of time.
 
 Runs commands on the shard of a transactional id, one after another for each id, fetches producer
-ids for those that need one, and lets markers follow every decision. Failures of the log are told
-as clients understand them.
+ids for those that need one, and lets markers follow every decision. Failures of the log are
+answered with the codes that clients know (`response_errors`).
 """
 
 from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from odradek.clock import Clock
 from odradek.config.broker import BrokerConfig
 from odradek.coordinator.modern.subscription_regex import matching_topics
 from odradek.coordinator.records.transaction_records import TransactionValue
+from odradek.coordinator.runtime.response_errors import response_error
 from odradek.coordinator.runtime.runtime import CoordinatorRuntime
-from odradek.coordinator.runtime.shard import CoordinatorResult
+from odradek.coordinator.runtime.shard import CoordinatorResult, ignore_outcome
 from odradek.coordinator.transactions.requests import (
     AddPartitionsRequest,
     EndTxnRequest,
@@ -156,7 +157,7 @@ class TransactionCoordinator(TransactionWrites):
             shard.send_markers(transactional_id)
             return CoordinatorResult([], None)
 
-        self._execute(transactional_id, command, _ignore)
+        self._execute(transactional_id, command, ignore_outcome)
 
     def on_markers_written(self, transactional_id: str) -> None:
         """Every partition of a transaction has its marker."""
@@ -164,7 +165,7 @@ class TransactionCoordinator(TransactionWrites):
         self._execute(
             transactional_id,
             lambda shard: shard.commands.complete(transactional_id, now_ms),
-            _ignore,
+            ignore_outcome,
         )
 
     # Time
@@ -181,7 +182,7 @@ class TransactionCoordinator(TransactionWrites):
         self._execute(
             transactional_id,
             lambda shard: shard.commands.abort_timed_out(transactional_id, version, now_ms),
-            _ignore,
+            ignore_outcome,
         )
         self._send_markers(transactional_id)
 
@@ -198,7 +199,7 @@ class TransactionCoordinator(TransactionWrites):
         self._runtime.execute(
             transactional_id,
             lambda shard: shard.commands.expire(transactional_id, now_ms, expiration_ms),
-            _ignore,
+            ignore_outcome,
             linger=True,
             exclusive=True,
         )
@@ -258,7 +259,7 @@ class TransactionCoordinator(TransactionWrites):
         on_done: Callable[[R | BrokerError], None],
     ) -> None:
         def on_outcome(outcome: R | BrokerError) -> None:
-            on_done(_told(outcome) if isinstance(outcome, BrokerError) else outcome)
+            on_done(response_error(outcome) if isinstance(outcome, BrokerError) else outcome)
 
         try:
             self._runtime.partition_of(transactional_id)
@@ -267,23 +268,3 @@ class TransactionCoordinator(TransactionWrites):
             on_done(BrokerError(ErrorCode.NOT_COORDINATOR))
             return
         self._runtime.execute(transactional_id, command, on_outcome, exclusive=True)
-
-
-def _ignore(_outcome: object) -> None:
-    """Upkeep looks again; what it could not write is as it was."""
-
-
-def _told(error: BrokerError) -> BrokerError:
-    return BrokerError(_TOLD_AS.get(error.code, error.code), error.message)
-
-
-_TOLD_AS: Final = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-}

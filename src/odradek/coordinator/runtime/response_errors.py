@@ -1,0 +1,31 @@
+"""What clients are answered when the append of a coordinator's records fails.
+
+They know nothing of the internal topic. Whatever goes wrong there is answered as the loss of
+the coordinator, since a client can do nothing else about it than look for one again.
+"""
+
+from typing import Final
+
+from odradek.errors import BrokerError, ErrorCode
+
+_RESPONSE_ERRORS: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.CORRUPT_MESSAGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+def response_code(append_code: ErrorCode) -> ErrorCode:
+    """The code for a client; one that says nothing of an append stays as it is."""
+    return _RESPONSE_ERRORS.get(append_code, append_code)
+
+
+def response_error(error: BrokerError) -> BrokerError:
+    """The same with its text."""
+    return BrokerError(response_code(error.code), error.message)
