@@ -196,6 +196,43 @@ def test_features(same_answers: Check) -> None:
     same_answers(scenario)
 
 
+UPGRADE, SAFE, UNSAFE = 1, 2, 3
+
+
+def test_features_are_lowered_and_raised(same_answers: Check) -> None:
+    def update(peer: Peer, version: int, *updates: tuple[str, int, int]) -> None:
+        asked = [
+            {"feature": name, "max_version_level": level, "upgrade_type": kind}
+            for name, level, kind in updates
+        ]
+        wish = {"feature_updates": asked, "timeout_ms": TIMEOUT_MS}
+        peer.ask("update_features", version, **wish, validate_only=False)
+        software = {"client_software_name": "a", "client_software_version": "1"}
+        for version in (0, 3, 4):
+            peer.ask_eventually("api_versions", version, **(software if version else {}))
+
+    def scenario(peer: Peer) -> None:
+        member = {"group_id": "of-a-feature", "member_id": "m", "member_epoch": 0}
+        joining = {"rebalance_timeout_ms": 9000, "subscribed_topic_names": ["none"]}
+        for version in (1, 2):
+            update(peer, version, ("group.version", 0, SAFE))
+            for beat in (0, 1):
+                peer.ask_eventually("consumer_group_heartbeat", beat, **member, **joining)
+                peer.ask_eventually("consumer_group_describe", beat, group_ids=["of-a-feature"])
+            update(peer, version, ("group.version", 1, SAFE))
+            update(peer, version, ("group.version", 1, UNSAFE))
+            update(peer, version, ("group.version", 1, UPGRADE), ("no.such.feature", 1, UPGRADE))
+            update(peer, version, ("group.version", 1, UPGRADE), ("group.version", 0, SAFE))
+            update(peer, version, ("group.version", 1, UPGRADE))
+            for level, kind in ((1, SAFE), (0, UNSAFE), (0, SAFE), (2, SAFE), (2, UPGRADE)):
+                update(peer, version, ("transaction.version", level, kind))
+            update(peer, version, ("metadata.version", 29, SAFE), ("group.version", 0, SAFE))
+            update(peer, version, ("metadata.version", 29, UNSAFE))
+            update(peer, version, ("kraft.version", 0, SAFE))
+
+    same_answers(scenario)
+
+
 FEATURE_UPDATES = (
     ("metadata.version", 30, 1),
     ("metadata.version", 31, 1),

@@ -31,3 +31,7 @@ SUPPORTED_FEATURES: Final[Mapping[str, FeatureRange]] = MappingProxyType(
         TRANSACTION_VERSION: FeatureRange(0, 2, 2),
     }
 )
+
+DEFAULT_LEVELS: Final[Mapping[str, int]] = MappingProxyType(
+    {name: each.default for name, each in SUPPORTED_FEATURES.items() if each.default}
+)

@@ -36,6 +36,7 @@ from odradek.controller.delayed_operations import (
 )
 from odradek.controller.dynamic_config import DynamicBrokerConfig
 from odradek.controller.elections import plan_controlled_shutdown, plan_election
+from odradek.controller.feature_plans import plan_features
 from odradek.controller.internal_topics import wished_topic
 from odradek.controller.leader_election import LeaderElection
 from odradek.controller.results import (
@@ -46,6 +47,7 @@ from odradek.controller.results import (
     DeleteTopicResult,
     ElectionResult,
     ElectionType,
+    FeatureUpdate,
     NamedResult,
     PartitionsRequest,
     ResourceResult,
@@ -281,6 +283,34 @@ class Controller:
         check_broker(resource, self._broker_id)
         alter_loggers(steps, validate_only=validate_only)
         return {}
+
+    def update_features(
+        self,
+        updates: Sequence[FeatureUpdate],
+        on_done: OnDone[None],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Finalizes features at other levels, all of them or none."""
+
+        def begin(release: Release) -> None:
+            def on_stored(outcome: BrokerError | None) -> None:
+                try:
+                    on_done(outcome)
+                finally:
+                    release()
+
+            try:
+                levels = plan_features(self._cache.image, updates)
+            except BrokerError as error:
+                on_stored(error)
+                return
+            if validate_only or not levels:
+                on_stored(None)
+            else:
+                self._store.update_features(levels, on_stored)
+
+        self._changes.submit(begin)
 
     def elect_leaders(
         self,

@@ -44,6 +44,23 @@ class ConfigEntry(NamedTuple):
         return self.source is ConfigSource.DEFAULT_CONFIG
 
 
+class UpgradeType(IntEnum):
+    """What a change of a feature's level may do; the numbers are the protocol's."""
+
+    UNKNOWN = 0
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+class FeatureUpdate(NamedTuple):
+    """A level that somebody wants a feature to be finalized at."""
+
+    name: str
+    level: int
+    upgrade_type: UpgradeType
+
+
 @dataclass(frozen=True, slots=True)
 class CreatableTopic:
     """A topic that somebody wants. -1 takes the broker's default; `assignments` (of partitions,

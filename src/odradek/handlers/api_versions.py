@@ -16,15 +16,10 @@ from odradek.errors import ErrorCode
 from odradek.handlers.api import Api
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
+from odradek.metadata.image import MetadataImage
 
 CLIENT_SOFTWARE_VERSION: Final = 3
 ZERO_VERSIONS: Final = 4
-FEATURES_EPOCH: Final = 0
-FINALIZED: Final = [
-    {"name": name, "max_version_level": each.default, "min_version_level": each.default}
-    for name, each in SUPPORTED_FEATURES.items()
-    if each.default
-]
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.\-]*[a-zA-Z0-9])?")
 
 
@@ -37,11 +32,12 @@ def handle(context: HandlerContext, request: Request) -> None:
         fail(request, ErrorCode.INVALID_REQUEST)
     else:
         apis = sorted(context.apis.values(), key=lambda api: api.key)
+        image = context.metadata.image
         request.answer(
             api_keys=[_row(api) for api in apis],
             supported_features=_supported(request.api_version),
-            finalized_features=FINALIZED,
-            finalized_features_epoch=FEATURES_EPOCH,
+            finalized_features=_finalized(image),
+            finalized_features_epoch=image.features_epoch,
         )
 
 
@@ -60,6 +56,13 @@ def _introduces_itself(request: Request) -> bool:
 
 def _row(api: Api) -> dict[str, object]:
     return {"api_key": api.key, "min_version": api.min_version, "max_version": api.max_version}
+
+
+def _finalized(image: MetadataImage) -> list[dict[str, object]]:
+    return [
+        {"name": name, "max_version_level": level, "min_version_level": level}
+        for name, level in image.features.items()
+    ]
 
 
 def _supported(version: int) -> list[dict[str, object]]:

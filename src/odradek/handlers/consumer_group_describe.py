@@ -14,7 +14,7 @@ from odradek.coordinator.consumer.requests import DescribedGroup, DescribedMembe
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.authorized_operations import group_operations
 from odradek.handlers.context import HandlerContext
-from odradek.handlers.rebalance_protocols import check_consumer_protocol
+from odradek.handlers.rebalance_protocols import offers_consumer_protocol
 from odradek.handlers.request import Request
 from odradek.metadata.image import MetadataImage
 
@@ -38,8 +38,9 @@ def fail(request: Request, code: ErrorCode) -> None:
 
 
 def _group(context: HandlerContext, group_id: str, operations: int) -> _Fields:
+    if not offers_consumer_protocol(context):
+        return _error(group_id, ErrorCode.UNSUPPORTED_VERSION, None)
     try:
-        check_consumer_protocol(context)
         group = context.groups.describe_consumer_group(group_id)
     except BrokerError as error:
         message = None if error.code is ErrorCode.INVALID_GROUP_ID else error.message

@@ -13,7 +13,7 @@ from odradek.coordinator.assignors import Partitions
 from odradek.coordinator.consumer.requests import HeartbeatRequest, HeartbeatResult
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
-from odradek.handlers.rebalance_protocols import check_consumer_protocol
+from odradek.handlers.rebalance_protocols import offers_consumer_protocol
 from odradek.handlers.request import Request
 from odradek.protocol.messages import milliseconds
 
@@ -27,10 +27,8 @@ def handle(context: HandlerContext, request: Request) -> None:
         else:
             _answer(request, result)
 
-    try:
-        check_consumer_protocol(context)
-    except BrokerError as error:
-        on_done(error)
+    if not offers_consumer_protocol(context):
+        request.answer(error_code=ErrorCode.UNSUPPORTED_VERSION)
         return
     context.groups.consumer_heartbeat(
         _heartbeat(request), request.api_version, request.guard(on_done)

@@ -1,11 +1,12 @@
-"""Which group protocols this broker offers (`group.coordinator.rebalance.protocols`)."""
+"""Which group protocols this broker offers: those of `group.coordinator.rebalance.protocols`, and
+the newer one from level 1 of the feature group.version."""
 
-from odradek.errors import BrokerError, ErrorCode
+from odradek.config.features import GROUP_VERSION
 from odradek.handlers.context import HandlerContext
 
 
-def check_consumer_protocol(context: HandlerContext) -> None:
-    """Raises BrokerError UNSUPPORTED_VERSION when the newer consumer protocol is switched off:
-    clients know from it that they have to use the classic one."""
-    if "consumer" not in context.config["group.coordinator.rebalance.protocols"]:
-        raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)
+def offers_consumer_protocol(context: HandlerContext) -> bool:
+    """Whether the newer protocol may be used; without it the answer is UNSUPPORTED_VERSION, from
+    which clients know that they have to use the classic one."""
+    is_set = "consumer" in context.config["group.coordinator.rebalance.protocols"]
+    return is_set and context.metadata.image.feature_level(GROUP_VERSION) > 0

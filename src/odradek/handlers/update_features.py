@@ -1,36 +1,44 @@
 """UpdateFeatures (57), versions 0 to 2: changes the levels of features, all of them or none.
 
-Behaviour: the levels are those of a new cluster and cannot be lowered, so that the only update
-that is accepted is to what is there; one that is no update at all is told as by Kafka. A downgrade
-that Kafka would make is refused as one that would lose what is in use.
+Behaviour: see `controller.feature_plans`. What a level means is told to clients by ApiVersions,
+and holds for this broker too: below group.version 1 there is no consumer protocol, and
+transaction.version says how transactions are written down. Where a name comes twice, the last
+counts.
 
-Version notes: 1 has types of upgrade in place of a flag, and can validate only; 2 leaves out the
-results of single features.
+Version notes: in 0 the flag that allows downgrades counts for nothing, as in Kafka, so that
+there are upgrades only; 1 has types of upgrade in its place, and can validate only; 2 leaves out
+the results of single features.
 """
 
 from typing import Any, Final
 
-from odradek.config.features import SUPPORTED_FEATURES
-from odradek.errors import ErrorCode
+from odradek.controller.results import FeatureUpdate, UpgradeType
+from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
 
-UPGRADE: Final = 1
-SAFE_DOWNGRADE: Final = 2
-UNSAFE_DOWNGRADE: Final = 3
+UPGRADE_TYPES_SINCE: Final = 1
 SINGLE_RESULTS_UNTIL: Final = 1
 
 
-def handle(_context: HandlerContext, request: Request) -> None:
-    """Answers at once."""
-    updates = request.body().feature_updates
-    faults = [fault for fault in map(_fault, updates) if fault is not None]
-    if faults:
-        request.answer(error_code=ErrorCode.INVALID_UPDATE_VERSION, error_message=faults[0])
-    elif request.api_version <= SINGLE_RESULTS_UNTIL:
-        request.answer(results=[_done(update) for update in updates])
-    else:
-        request.answer()
+def handle(context: HandlerContext, request: Request) -> None:
+    """Answers when the levels are committed."""
+    body = request.body()
+    updates = {each.feature: _update(each, request.api_version) for each in body.feature_updates}
+
+    def on_done(outcome: BrokerError | None) -> None:
+        if isinstance(outcome, BrokerError):
+            request.answer(error_code=outcome.code, error_message=outcome.message)
+        elif request.api_version <= SINGLE_RESULTS_UNTIL:
+            request.answer(results=[_done(each.feature) for each in body.feature_updates])
+        else:
+            request.answer()
+
+    context.controller.update_features(
+        tuple(updates.values()),
+        request.guard(on_done),
+        validate_only=getattr(body, "validate_only", False),
+    )
 
 
 def fail(request: Request, code: ErrorCode) -> None:
@@ -38,23 +46,13 @@ def fail(request: Request, code: ErrorCode) -> None:
     request.answer(error_code=code, error_message=code.text)
 
 
-def _done(update: Any) -> dict[str, object]:
-    return {"feature": update.feature, "error_code": ErrorCode.NONE, "error_message": "NONE"}
+def _update(update: Any, version: int) -> FeatureUpdate:
+    kind = UpgradeType.UPGRADE
+    if version >= UPGRADE_TYPES_SINCE:
+        known = update.upgrade_type in tuple(UpgradeType)
+        kind = UpgradeType(update.upgrade_type) if known else UpgradeType.UNKNOWN
+    return FeatureUpdate(update.feature, update.max_version_level, kind)
 
 
-def _fault(update: Any) -> str | None:
-    """Why the update cannot be made; None when there is nothing to do."""
-    level: int = update.max_version_level
-    kind: int = getattr(update, "upgrade_type", UPGRADE)
-    supported = SUPPORTED_FEATURES.get(update.feature)
-    refused = f"Invalid update version {level} for feature {update.feature}. "
-    if kind not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
-        return refused + "There is no such type of upgrade."
-    if supported is None:
-        return refused + "This broker does not support the feature."
-    if not supported.min_version <= level <= supported.max_version:
-        versions = f"{supported.min_version}-{supported.max_version}"
-        return refused + f"This broker supports versions {versions} only."
-    if level == supported.default:
-        return None
-    return refused + f"It is finalized at {supported.default}, which cannot be changed."
+def _done(name: str) -> dict[str, object]:
+    return {"feature": name, "error_code": ErrorCode.NONE, "error_message": "NONE"}

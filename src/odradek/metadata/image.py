@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from odradek.config.features import DEFAULT_LEVELS
 from odradek.metadata.shared_map import SharedMap
 from odradek.model import INTERNAL_TOPICS, NO_LEADER, EndPoint, TopicPartition
 
@@ -94,7 +95,9 @@ class TopicImage(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
     """One consistent moment of the metadata. `controller_id` is -1 while there is none;
-    `controller_epoch` rises with every controller and fences the earlier ones."""
+    `controller_epoch` rises with every controller and fences the earlier ones. Of `features` are
+    the finalized levels, those that are in use; `features_epoch` rises with every change of them.
+    """
 
     cluster_id: str
     controller_id: int = NO_CONTROLLER
@@ -103,6 +106,8 @@ class MetadataImage:
     topics: SharedMap[str, TopicImage] = field(default_factory=SharedMap)
     topics_by_id: SharedMap[UUID, TopicImage] = field(default_factory=SharedMap)
     configs: SharedMap[ConfigResource, Mapping[str, str]] = field(default_factory=SharedMap)
+    features: Mapping[str, int] = field(default_factory=lambda: DEFAULT_LEVELS)
+    features_epoch: int = 0
 
     def topic(self, name: str) -> TopicImage | None:
         """The topic of that name, if there is one."""
@@ -155,6 +160,17 @@ class MetadataImage:
         }
         empty = [resource for resource, settings in configs.items() if not settings]
         return replace(self, configs=self.configs.replaced(put, empty))
+
+    def feature_level(self, name: str) -> int:
+        """The finalized level of a feature; 0 when it is not in use."""
+        return self.features.get(name, 0)
+
+    def with_features(self, levels: Mapping[str, int]) -> "MetadataImage":
+        """This image with some features at other levels, under the next epoch."""
+        merged = {**self.features, **levels}
+        in_use = {name: level for name, level in merged.items() if level}
+        epoch = self.features_epoch + 1
+        return replace(self, features=MappingProxyType(in_use), features_epoch=epoch)
 
     def with_brokers(
         self, brokers: Mapping[int, BrokerRegistration], controller_id: int

@@ -167,6 +167,10 @@ class MetadataStore(ABC):
         """Sets and, where the value is None, deletes settings of resources."""
 
     @abstractmethod
+    def update_features(self, levels: Mapping[str, int], on_done: OnDone[None]) -> None:
+        """Finalizes features at other levels for the whole cluster; at 0 one is out of use."""
+
+    @abstractmethod
     def allocate_producer_ids(self, count: int, on_done: OnDone[range]) -> None:
         """Takes a block of producer ids that nobody has had and nobody else will get."""
 

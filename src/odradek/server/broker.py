@@ -22,7 +22,7 @@ from odradek.background import InlineWorkers
 from odradek.client.addresses import Address
 from odradek.clock import Clock
 from odradek.config import BrokerConfig
-from odradek.config.features import SUPPORTED_FEATURES, TRANSACTION_VERSION
+from odradek.config.features import TRANSACTION_VERSION
 from odradek.controller import Controller, CreatableTopic, CreateTopicResult, ProducerIdManager
 from odradek.errors import BrokerError, ErrorCode, LogDirFailure
 from odradek.handlers.context import HandlerContext
@@ -242,7 +242,7 @@ class BrokerServer:
             self.groups.coordinator,
             self.producer_ids.next_id,
             self._open_channel,
-            lambda: SUPPORTED_FEATURES[TRANSACTION_VERSION].default,
+            lambda: self.metadata.image.feature_level(TRANSACTION_VERSION),
         )
         self.store.subscribe(ListenerStage.COORDINATORS, self.transactions.apply_delta)
 

@@ -11,6 +11,7 @@ from odradek.model import TopicPartition
 API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS, INIT_PRODUCER_ID = 18, 19, 20, 22
 DESCRIBE_CONFIGS, ALTER_CONFIGS, DESCRIBE_LOG_DIRS, CREATE_PARTITIONS = 32, 33, 35, 37
 ELECT_LEADERS, INCREMENTAL_ALTER_CONFIGS = 43, 44
+UPDATE_FEATURES = 57
 TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
 
 
@@ -46,6 +47,68 @@ def test_api_versions_refuses_odd_software(cluster, name):
             API_VERSIONS, 3, client_software_name=software[0], client_software_version=software[1]
         )
         assert answer.error_code is ErrorCode.invalid_request
+
+
+# Features
+
+
+def finalized(cluster):
+    answer = cluster.ask(API_VERSIONS, 4, client_software_name="a", client_software_version="1")
+    levels = {each.name: each.max_version_level for each in answer.finalized_features}
+    return levels, answer.finalized_features_epoch
+
+
+def update(cluster, version, *updates, **fields):
+    asked = [
+        {"feature": name, "max_version_level": level, "upgrade_type": kind}
+        for name, level, kind in updates
+    ]
+    return cluster.ask(UPDATE_FEATURES, version, feature_updates=asked, timeout_ms=1, **fields)
+
+
+UPGRADE, SAFE, UNSAFE = 1, 2, 3
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_features_are_lowered_and_raised(cluster, version):
+    """Clients look at the epoch first: at an equal one they keep the levels that they know."""
+    before, epoch = finalized(cluster)
+    lower = (("group.version", 0, SAFE), ("transaction.version", 1, UNSAFE))
+    assert update(cluster, version, *lower, validate_only=True).error_code is ErrorCode.none
+    assert finalized(cluster) == (before, epoch)
+    assert update(cluster, version, *lower).error_code is ErrorCode.none
+    assert finalized(cluster) == ({"metadata.version": 30, "transaction.version": 1}, epoch + 1)
+    higher = (("group.version", 1, UPGRADE), ("transaction.version", 2, UPGRADE))
+    assert update(cluster, version, *higher).error_code is ErrorCode.none
+    assert finalized(cluster) == (before, epoch + 2)
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        ("group.version", 0, UPGRADE),
+        ("group.version", 2, UPGRADE),
+        ("transaction.version", -1, SAFE),
+        ("metadata.version", 29, SAFE),
+        ("metadata.version", 29, UNSAFE),
+        ("no.such.feature", 1, UPGRADE),
+        ("group.version", 0, 0),
+        ("group.version", 0, 9),
+    ],
+)
+def test_one_feature_that_cannot_be_changed_keeps_the_others_from_it(cluster, refused):
+    before = finalized(cluster)
+    answer = update(cluster, 2, ("transaction.version", 0, SAFE), refused)
+    assert answer.error_code is ErrorCode.invalid_update_version
+    assert refused[0] in answer.error_message
+    assert finalized(cluster) == before
+
+
+def test_a_feature_is_not_raised_by_a_downgrade(cluster):
+    update(cluster, 2, ("group.version", 0, SAFE))
+    for kind in (SAFE, UNSAFE):
+        answer = update(cluster, 2, ("group.version", 1, kind))
+        assert answer.error_code is ErrorCode.invalid_update_version
 
 
 # Topics

@@ -74,6 +74,15 @@ def test_the_operations_on_a_group_are_told_to_who_asks(groups):
     assert missing.authorized_operations == -(2**31)
 
 
+def test_the_protocol_ends_with_its_feature(groups, world):
+    """Members would stay with a protocol that the cluster has given up."""
+    world.metadata.image = world.metadata.image.with_features({"group.version": 0})
+    refused = groups.ask(HEARTBEAT, 1, member_id="me", **JOIN)
+    assert refused.error_code == ErrorCode.UNSUPPORTED_VERSION
+    (described,) = groups.ask(DESCRIBE, 1, group_ids=("g",)).groups
+    assert described.error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
 def test_the_protocol_can_be_switched_off(cluster_with, world):
     cluster = cluster_with({"group.coordinator.rebalance.protocols": "classic"})
     cluster.replace(groups=world.groups, metadata=world.metadata)

@@ -122,6 +122,7 @@ def test_everything_survives_a_restart(tmp_path: Path) -> None:
     store.alter_configs({broker: {"max.connections": "9"}}, must)
     blocks: list[Any] = []
     store.allocate_producer_ids(1000, blocks.append)
+    store.update_features({"group.version": 0, "transaction.version": 1}, must)
     before = cache.image
     store.close()
 
@@ -143,6 +144,8 @@ def test_everything_survives_a_restart(tmp_path: Path) -> None:
     assert after.topics["a"].partitions[2].leader_epoch == 1
     assert after.topic_config("a") == {"retention.ms": "5"}
     assert after.config(broker) == {"max.connections": "9"}
+    assert after.features == {"metadata.version": 30, "transaction.version": 1}
+    assert after.features_epoch == 1
     store.allocate_producer_ids(1000, blocks.append)
     assert blocks == [range(1000), range(1000, 2000)]
     store.close()

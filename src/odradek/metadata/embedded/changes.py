@@ -186,6 +186,16 @@ def alter_configs(
     return Change(None, statements, delta)
 
 
+def update_features(image: MetadataImage, levels: Mapping[str, int]) -> Change[None]:
+    """Features are at other levels, under the next epoch."""
+    after = image.with_features(levels)
+    statements = [
+        schema.put_property(schema.FEATURES, schema.feature_levels_text(after.features)),
+        schema.put_property(schema.FEATURES_EPOCH, after.features_epoch),
+    ]
+    return Change(None, statements, MetadataDelta(image, after))
+
+
 def _is_deleted_topic(image: MetadataImage, resource: ConfigResource) -> bool:
     """A topic may go between the check of a request and its turn."""
     return resource.type is ResourceType.TOPIC and resource.name not in image.topics

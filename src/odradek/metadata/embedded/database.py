@@ -131,11 +131,14 @@ class Database:
 
     def _read(self) -> StoredMetadata:
         properties = dict(self._rows(schema.SELECT_PROPERTIES))
+        features = properties.get(schema.FEATURES)
         return StoredMetadata(
             cluster_id=properties.get(schema.CLUSTER_ID, ""),
             broker_epoch=int(properties.get(schema.BROKER_EPOCH, 0)),
             controller_epoch=int(properties.get(schema.CONTROLLER_EPOCH, 0)),
             next_producer_id=int(properties.get(schema.NEXT_PRODUCER_ID, 0)),
+            features=None if features is None else schema.feature_levels(features),
+            features_epoch=int(properties.get(schema.FEATURES_EPOCH, 0)),
             topics=self._read_topics(),
             configs=self._read_configs(),
             deleted_topics=frozenset(

@@ -27,6 +27,9 @@ class StoredMetadata(NamedTuple):
     configs: Mapping[ConfigResource, Mapping[str, str]]
     deleted_topics: frozenset[UUID] = frozenset()
     controller_epoch: int = 0
+    # None while nobody has changed one: then they are those of a new cluster.
+    features: Mapping[str, int] | None = None
+    features_epoch: int = 0
 
 
 class Journal(Protocol):

@@ -4,7 +4,7 @@ A file is ours when it bears our application id; its user version is the schema'
 statements that change rows stand here too, so that the SQL is in one place.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 from uuid import UUID
 
@@ -19,6 +19,9 @@ CLUSTER_ID: Final = "cluster_id"
 BROKER_EPOCH: Final = "broker_epoch"
 CONTROLLER_EPOCH: Final = "controller_epoch"
 NEXT_PRODUCER_ID: Final = "next_producer_id"
+# Since the first change of a feature, all that are in use.
+FEATURES: Final = "features"
+FEATURES_EPOCH: Final = "features_epoch"
 
 _CREATE: Final = "CREATE TABLE IF NOT EXISTS"
 TABLES: Final = (
@@ -105,6 +108,17 @@ def delete_configs(settings: Iterable[tuple[ConfigResource, str]]) -> Statement:
 def broker_ids(text: str) -> tuple[int, ...]:
     """Reads a list of broker ids back from its column."""
     return tuple(int(part) for part in text.split(",")) if text else ()
+
+
+def feature_levels_text(levels: Mapping[str, int]) -> str:
+    """The levels of features as one value."""
+    return " ".join(f"{name}={level}" for name, level in sorted(levels.items()))
+
+
+def feature_levels(text: str) -> dict[str, int]:
+    """Reads `feature_levels_text` back; ValueError when it is something else."""
+    pairs = (word.split("=") for word in text.split())
+    return {name: int(level) for name, level in pairs}
 
 
 def _partition_row(topic_id: UUID, image: PartitionImage) -> tuple[object, ...]:

@@ -18,6 +18,7 @@ from typing import Final, Protocol, TypeVar
 from uuid import UUID
 
 from odradek.background import Background
+from odradek.config.features import DEFAULT_LEVELS
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.embedded import schema
 from odradek.metadata.embedded.changes import Change
@@ -137,7 +138,10 @@ class SharedMetadata:
         self._next_producer_id = stored.next_producer_id
         self.deleted_topics = stored.deleted_topics
         image = MetadataImage(
-            stored.cluster_id or self._name_cluster(), controller_epoch=stored.controller_epoch
+            stored.cluster_id or self._name_cluster(),
+            controller_epoch=stored.controller_epoch,
+            features=DEFAULT_LEVELS if stored.features is None else stored.features,
+            features_epoch=stored.features_epoch,
         )
         topics = [_leaderless(topic) for topic in stored.topics]
         self.image = image.with_topics(topics).with_configs(stored.configs)

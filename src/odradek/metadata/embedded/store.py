@@ -168,6 +168,10 @@ class EmbeddedMetadataStore(MetadataStore):
         """Sets and deletes settings in one transaction."""
         self._submit(lambda: changes.alter_configs(self._shared.image, altered), on_done)
 
+    def update_features(self, levels: Mapping[str, int], on_done: OnDone[None]) -> None:
+        """Writes all levels down, also those of a new cluster that nobody has changed."""
+        self._submit(lambda: changes.update_features(self._shared.image, levels), on_done)
+
     def allocate_producer_ids(self, count: int, on_done: OnDone[range]) -> None:
         """Takes the next block; ids of a block that was not used up are lost, never reused."""
 
