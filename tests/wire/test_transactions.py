@@ -11,8 +11,9 @@ from aiokafka.structs import TopicPartition as AioTopicPartition
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaProducer
+from tests.wire.differential import Peer
 
-from odradek import Cluster
+from odradek import Broker, Cluster
 
 TIMEOUT_S = 60
 ROUNDS = 6
@@ -271,3 +272,61 @@ def test_kafkas_producer_speaks_the_newer_protocol(
     assert int(described[3]) > 1, "the epoch was not raised"
     assert described[4] == "CompleteCommit"
     assert topic in tool(command, "list")
+
+
+UPGRADE, SAFE_DOWNGRADE = 1, 2
+
+
+def finalize(bootstrap: str, level: int, kind: int) -> None:
+    """Changes transaction.version, which decides by which protocol producers have transactions."""
+    wish = {"feature": "transaction.version", "max_version_level": level, "upgrade_type": kind}
+    peer = Peer(bootstrap)
+    answer = peer.ask("update_features", 2, feature_updates=[wish], timeout_ms=9000)
+    peer.close()
+    assert answer.error_code == 0, answer.error_message
+
+
+def test_transactions_go_on_while_their_version_is_lowered_and_raised() -> None:
+    """Fails when a transaction that is open at the change cannot be ended, or later ones begun."""
+    with Broker() as broker:
+        bootstrap = broker.bootstrap_servers
+        broker.create_topic("t", partitions=2)
+        producer = transactional(bootstrap, "kept")
+        changes = [None, (1, SAFE_DOWNGRADE), (0, SAFE_DOWNGRADE), (2, UPGRADE), None]
+        for number, change in enumerate(changes):
+            later = transactional(bootstrap, f"made-{number}")
+            for each in (producer, later):
+                each.begin_transaction()
+                for index in range(2):
+                    each.produce("t", b"%d" % number, partition=index)
+                each.flush(TIMEOUT_S)
+            if change is not None:
+                finalize(bootstrap, *change)
+            producer.commit_transaction(TIMEOUT_S)
+            later.abort_transaction(TIMEOUT_S)
+        values = read_all(bootstrap, "t", "read_committed")
+        assert sorted(values) == sorted(str(number) for number in range(len(changes)) for _ in "ab")
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("jvm")
+def test_kafkas_producer_takes_the_older_protocol_when_the_version_is_lowered(
+    tool: Callable[..., str],
+) -> None:
+    """Fails when clients do not notice the change: the epoch would be raised by every end."""
+    with Broker() as broker:
+        bootstrap = broker.bootstrap_servers
+        broker.create_topic("t", partitions=2)
+        finalize(bootstrap, 1, SAFE_DOWNGRADE)
+        tool.unbound(  # type: ignore[attr-defined]
+            "org.apache.kafka.tools.ProducerPerformance",
+            *["--topic", "t", "--num-records", "200", "--record-size", "10", "--throughput", "400"],
+            *["--command-property", f"bootstrap.servers={bootstrap}", "--transactional-id", "java"],
+            *["--transaction-duration-ms", "50"],
+        )
+        assert len(read_all(bootstrap, "t", "read_committed")) == 200
+        peer = Peer(bootstrap)
+        answer = peer.ask("describe_transactions", 0, transactional_ids=["java"])
+        peer.close()
+        (state,) = answer.transaction_states
+        assert (state.transaction_state, state.producer_epoch) == ("CompleteCommit", 0)
