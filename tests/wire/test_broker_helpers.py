@@ -1,8 +1,10 @@
 """What `odradek.Broker` tells of a real client's group, and keeps for it over a restart."""
 
+import pytest
 from confluent_kafka import Consumer
 
 import odradek
+from odradek.errors import BrokerError, ErrorCode
 
 
 def test_lag_and_a_restart_under_a_connected_client() -> None:
@@ -34,3 +36,35 @@ def test_lag_and_a_restart_under_a_connected_client() -> None:
             assert again.value() == b"two"
         finally:
             consumer.close()
+
+
+def test_a_group_is_awaited_and_a_pause_stands_still() -> None:
+    """A test would sleep until its consumer has its partitions, or until it is gone."""
+    with odradek.Broker() as broker:
+        broker.create_topic("orders", partitions=2)
+        settings = {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": "billing",
+            "auto.offset.reset": "earliest",
+            "group.protocol": "classic",
+        }
+        consumer = Consumer(settings)
+        try:
+            consumer.subscribe(["orders"])
+            consumer.poll(0)
+            group = broker.wait_for_group("billing", members=1, timeout=60)
+            [member] = group.members
+            assert member.client_id == "rdkafka"
+            assert member.partitions == (("orders", 0), ("orders", 1))
+            with pytest.raises(BrokerError) as refused:
+                broker.reset("billing", "latest")
+            assert refused.value.code is ErrorCode.NON_EMPTY_GROUP
+            with broker.pause():
+                broker.produce("orders", "held back")
+                assert consumer.poll(1) is None
+            message = consumer.poll(60)
+            assert message is not None
+            assert message.value() == b"held back"
+        finally:
+            consumer.close()
+        assert broker.wait_for_group("billing", "Empty", timeout=60).members == ()

@@ -49,6 +49,7 @@ WRITE_FULL: Final = 2
 MEMORY_FULL: Final = 4
 CLOSED: Final = 8
 THROTTLED: Final = 16
+PAUSED: Final = 32
 
 
 class Transport(Protocol):
@@ -293,9 +294,19 @@ class Connection:
         if not self._advancing:
             self._close_transport()
 
+    def pause(self) -> None:
+        """Handles no frame and sends no answer until `resume`: the broker stands still."""
+        self._stalls |= PAUSED
+
+    def resume(self) -> None:
+        """Undoes `pause`: what was answered meanwhile leaves, and what was received is handled."""
+        if self._stalls & PAUSED:
+            self._stalls &= ~PAUSED
+            self.on_finished()
+
     def on_finished(self) -> None:
         """An exchange was answered: at once (the frame loop sees it) or later (now)."""
-        if self._advancing or self._stalls & CLOSED:
+        if self._advancing or self._stalls & (CLOSED | PAUSED):
             return
         self._collect_answers()
         self._flush()

@@ -66,6 +66,7 @@ class Listener:
         self._socket: socket.socket | None = None
         self._server: asyncio.AbstractServer | None = None
         self._accepted = 0
+        self._is_paused = False
 
     @property
     def connection_count(self) -> int:
@@ -114,6 +115,18 @@ class Listener:
         elif self._socket is not None:
             self._socket.close()
 
+    def pause(self) -> None:
+        """Accepts on, and serves no connection until `resume`."""
+        self._is_paused = True
+        for connection in self._connections:
+            connection.pause()
+
+    def resume(self) -> None:
+        """Serves what has come meanwhile."""
+        self._is_paused = False
+        for connection in tuple(self._connections):
+            connection.resume()
+
     def close_connections(self) -> None:
         """Closes every connection, after the answers that were given."""
         for connection in tuple(self._connections):
@@ -157,6 +170,8 @@ class Listener:
             local_host,
             local[1],
         )
+        if self._is_paused:
+            connection.pause()
         self._connections[connection] = accepted = _Accepted(cast(Transport, transport))
         if self._idle_max_ms > 0:
             self._watch_idle(connection, accepted)

@@ -127,6 +127,16 @@ class SocketServer:
             self.stop_accepting()
             raise
 
+    def pause(self) -> None:
+        """Takes connections and bytes, and answers nothing until `resume`."""
+        for listener in self._listeners:
+            listener.pause()
+
+    def resume(self) -> None:
+        """Serves again, and first what has come meanwhile."""
+        for listener in self._listeners:
+            listener.resume()
+
     def stop_accepting(self) -> None:
         """No new connections; the open ones are served on."""
         for listener in self._listeners:

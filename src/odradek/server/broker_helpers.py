@@ -1,57 +1,71 @@
-"""What a test asks of an `odradek.Broker`: records in and out, topics, groups, lag.
+"""What a test asks of the brokers of its program: records in and out, topics and settings.
 
-All of it goes to the floors of the running broker, on its loop, without a client or a socket.
+All of it goes to the floors of the running brokers, on their loop, without a client or a socket.
 Records take the way to the log that a client's take, so what a client would be refused is
 refused here with the same error. Who waits is woken by a fetch that is parked as a client's is,
-and by changes of the metadata. Life and the blocking faces are `in_process`'s.
+and by changes of the metadata (`changes`). Groups are `group_helpers`', the blocking faces
+`broker_calls`'.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
-from odradek.client.core.fetched import ConsumerRecord, FetchedChunk
+from odradek.client.core.fetched import ConsumerRecord
 from odradek.client.core.partitioner import partition_for_key
 from odradek.clock import Clock
 from odradek.controller import (
     AlterOperation,
     ConfigAlteration,
-    CreateTopicResult,
     DeleteTopicResult,
     ResourceResult,
     TopicReference,
 )
 from odradek.errors import BrokerError, ErrorCode
-from odradek.metadata.image import ConfigResource, MetadataDelta, ResourceType, TopicImage
-from odradek.metadata.store import ListenerStage
-from odradek.model import GROUP_METADATA_TOPIC, AppendOrigin, TopicPartition
+from odradek.metadata.image import ConfigResource, ResourceType, TopicImage
+from odradek.model import AppendOrigin, TopicPartition
 from odradek.records.builder import RecordBatchBuilder
 from odradek.replication.append import ACKS_ALL, AppendRequest, AppendResult
-from odradek.replication.delayed_fetch import DelayedFetch
-from odradek.replication.fetch import CONSUMER_REPLICA_ID, FetchInfo, FetchParams
-from odradek.server.broker import CREATE_TOPIC_TIMEOUT_MS, BrokerServer, outcome
+from odradek.server.broker import BrokerServer, outcome
+from odradek.server.changes import Changes
+from odradek.server.group_helpers import GroupHelpers
+from odradek.server.running_brokers import RunningBrokers
+from odradek.server.topic_reader import NEVER_MS, TopicReader
+
+if TYPE_CHECKING:
+    from odradek.tables.arrow import Table
 
 Data = bytes | str | None
 Headers = Mapping[str, Data] | Sequence[tuple[str, Data]]
 
-READ_BYTES: Final = 1 << 20
-NEVER_MS: Final = 2**31 - 1
-
 
 class BrokerHelpers:
-    """The questions to one running broker. All calls are its loop's."""
+    """The questions to the brokers of `running`, whoever starts and stops them keeps that true.
+    All calls are their loop's."""
 
-    def __init__(self, server: BrokerServer, clock: Clock) -> None:
-        self._server: Final = server
+    def __init__(self, running: Sequence[BrokerServer], clock: Clock) -> None:
+        self._brokers: Final = RunningBrokers(running)
+        self._changes: Final = Changes()
         self._clock: Final = clock
-        self._changes: Final[set[asyncio.Future[None]]] = set()
-        server.store.subscribe(ListenerStage.CONTROLLER, self._on_metadata)
+        self.groups: Final = GroupHelpers(self._brokers, self._changes)
 
-    def close(self) -> None:
-        """The broker stops: whoever waits is told."""
-        for change in tuple(self._changes):
-            if not change.done():
-                change.set_exception(RuntimeError("the broker was stopped meanwhile"))
+    def on_started(self, server: BrokerServer) -> None:
+        """One of the brokers has been started."""
+        self._changes.watch(server)
+
+    def on_stopping(self) -> None:
+        """The last of them stops: whoever waits is told."""
+        self._changes.close()
+
+    def pause(self) -> None:
+        """See `BrokerCalls.pause`."""
+        for server in self._brokers.all:
+            server.sockets.pause()
+
+    def resume(self) -> None:
+        """See `BrokerCalls.resume`."""
+        for server in self._brokers.all:
+            server.sockets.resume()
 
     # --- records --------------------------------------------------------------------------------
 
@@ -64,120 +78,155 @@ class BrokerHelpers:
         timestamp: int | None,
         partition: int | None,
     ) -> tuple[int, int]:
-        """See `Broker.produce`."""
-        batch = _one_record(
-            _bytes("key", key),
-            _bytes("value", value),
-            headers,
-            self._clock.wall_ms() if timestamp is None else timestamp,
-        )
+        """See `BrokerCalls.produce`."""
+        pairs = headers.items() if isinstance(headers, Mapping) else headers
+        encoded = [(name, _bytes("header", data)) for name, data in pairs]
+        key_bytes, value_bytes = _bytes("key", key), _bytes("value", value)
+        builder = RecordBatchBuilder()
+        builder.append(self._stamp(timestamp), key_bytes, value_bytes, encoded)
         image = await self._topic_to_write(topic)
-        index = self._choose(image, _bytes("key", key)) if partition is None else partition
-        entries = [(TopicPartition(topic, index), memoryview(batch))]
+        index = self._choose(image, key_bytes) if partition is None else partition
+        [offset] = await self._append([(TopicPartition(topic, index), builder)])
+        return index, offset
+
+    async def produce_many(
+        self, topic: str, records: Iterable[Data | tuple[Data, Data]], partition: int | None
+    ) -> list[tuple[int, int]]:
+        """See `BrokerCalls.produce_many`."""
+        image = await self._topic_to_write(topic)
+        now_ms = self._stamp(None)
+        builders: dict[int, RecordBatchBuilder] = {}
+        places: list[tuple[int, int]] = []
+        counts: dict[int, int] = {}
+        for record in records:
+            key, value = record if isinstance(record, tuple) else (None, record)
+            key_bytes, value_bytes = _bytes("key", key), _bytes("value", value)
+            index = partition
+            if index is None:
+                index = self._choose(image, key_bytes, counts)
+            builders.setdefault(index, RecordBatchBuilder()).append(
+                now_ms, key_bytes, value_bytes, []
+            )
+            places.append((index, counts.get(index, 0)))
+            counts[index] = counts.get(index, 0) + 1
+        batches = [(TopicPartition(topic, each), builder) for each, builder in builders.items()]
+        bases = dict(zip(builders, await self._append(batches), strict=True))
+        return [(index, bases[index] + place) for index, place in places]
+
+    async def _append(
+        self, batches: Sequence[tuple[TopicPartition, RecordBatchBuilder]]
+    ) -> list[int]:
+        """Appends one batch to each of the partitions; answers their base offsets."""
+        return [await self._append_one(where, builder.build()) for where, builder in batches]
+
+    async def _append_one(self, where: TopicPartition, batch: bytes) -> int:
+        replicas = self._brokers.leader(where).replicas
+        entries = [(where, memoryview(bytearray(batch)))]
 
         def append(on_done: Callable[[list[AppendResult] | BrokerError], None]) -> None:
-            self._server.replicas.append_records(
+            replicas.append_records(
                 [AppendRequest(ACKS_ALL, NEVER_MS, AppendOrigin.CLIENT, entries, on_done)]
             )
 
-        results = await outcome(append)
-        _check(results[0].error_code, results[0].error_message)
-        return index, results[0].base_offset
+        [result] = await outcome(append)
+        _check(result.error_code, result.error_message)
+        return result.base_offset
+
+    def _stamp(self, timestamp: int | None) -> int:
+        return self._clock.wall_ms() if timestamp is None else timestamp
 
     async def records(
         self, topic: str, partition: int | None, read_committed: bool
     ) -> list[ConsumerRecord]:
-        """See `Broker.records`."""
-        self._topic(topic)
-        reader = TopicReader(self._server, topic, partition, read_committed)
+        """See `BrokerCalls.records`."""
+        self._brokers.topic(topic)
+        reader = TopicReader(self._brokers, topic, partition, read_committed)
         await reader.read_on()
         return reader.records()
+
+    async def to_arrow(self, topic: str, partition: int | None, read_committed: bool) -> "Table":
+        """See `BrokerCalls.to_arrow`."""
+        self._brokers.topic(topic)
+        reader = TopicReader(self._brokers, topic, partition, read_committed)
+        return await reader.arrow_table()
 
     async def wait_for(
         self, topic: str, count: int, timeout_s: float, read_committed: bool
     ) -> list[ConsumerRecord]:
-        """See `Broker.wait_for`."""
-        reader = TopicReader(self._server, topic, None, read_committed)
+        """See `BrokerCalls.wait_for`."""
+        reader = TopicReader(self._brokers, topic, None, read_committed)
+
+        async def look() -> list[ConsumerRecord] | None:
+            await reader.read_on()
+            return reader.records() if reader.count >= count else None
+
         try:
             async with asyncio.timeout(timeout_s):
-                while not await self._has(reader, count):
-                    pass
+                return await self._changes.look_until(look, reader.park)
         except TimeoutError:
             raise TimeoutError(
                 f"{topic} has {reader.count} of {count} records after {timeout_s:g} s"
             ) from None
-        return reader.records()
-
-    async def _has(self, reader: "TopicReader", count: int) -> bool:
-        """Whether there are as many; if not, this returns when something has changed."""
-        change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # Before the look, so that no change goes by between the two.
-        self._changes.add(change)
-        fetch: DelayedFetch | None = None
-        try:
-            await reader.read_on()
-            if reader.count >= count:
-                return True
-            fetch = reader.park(lambda: _wake(change))
-            await change
-            return False
-        finally:
-            self._changes.discard(change)
-            if fetch is not None:
-                fetch.abandon()
-
-    def _on_metadata(self, _delta: MetadataDelta) -> tuple[()]:
-        for change in tuple(self._changes):
-            _wake(change)
-        return ()
 
     async def _topic_to_write(self, name: str) -> TopicImage:
         """The topic, which comes into being as for a client that asks for its metadata."""
-        found = self._server.metadata.image.topic(name)
-        if found is None and self._server.config.auto_create_topics_enable:
-            controller = self._server.controller
+        creates = self._brokers.controller.config.auto_create_topics_enable
+        if self._brokers.image.topic(name) is None and creates:
+            await self._brokers.auto_create(name)
+        return self._brokers.topic(name)
 
-            def create(on_done: Callable[[list[CreateTopicResult] | BrokerError], None]) -> None:
-                controller.auto_create_topics([name], CREATE_TOPIC_TIMEOUT_MS, on_done)
+    def _choose(self, topic: TopicImage, key: bytes | None, coming: Mapping[int, int] = {}) -> int:
+        """By the key as every client does; without one the partition that has had the least.
 
-            result = (await outcome(create))[0]
-            if result.error_code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                _check(result.error_code, result.message)
-        return self._topic(name)
-
-    def _choose(self, topic: TopicImage, key: bytes | None) -> int:
-        """By the key as every client does; without one the partition that has had the least."""
+        `coming` counts what is about to be appended.
+        """
         if key is not None:
             return partition_for_key(key, len(topic.partitions))
         return min(
             range(len(topic.partitions)),
-            key=lambda index: (
-                self._server.replicas.partition(TopicPartition(topic.name, index))
-                .leader_log()
-                .log_end_offset
-            ),
+            key=lambda index: self._end(TopicPartition(topic.name, index)) + coming.get(index, 0),
         )
+
+    def _end(self, where: TopicPartition) -> int:
+        return self._brokers.leader(where).replicas.partition(where).leader_log().log_end_offset
 
     # --- topics ---------------------------------------------------------------------------------
 
     def topics(self) -> dict[str, int]:
-        """See `Broker.topics`."""
-        topics = self._server.metadata.image.topics
+        """See `BrokerCalls.topics`."""
+        topics = self._brokers.image.topics
         return {
             name: len(topic.partitions)
             for name, topic in sorted(topics.items())
             if not topic.is_internal
         }
 
+    def end_offsets(self) -> dict[TopicPartition, int]:
+        """Where every partition that has a leader ends, without Kafka's internal topics."""
+        return {
+            where: self._end(where)
+            for topic, count in self.topics().items()
+            for where in (TopicPartition(topic, index) for index in range(count))
+            if self._has_leader(where)
+        }
+
+    def _has_leader(self, where: TopicPartition) -> bool:
+        try:
+            self._brokers.leader(where)
+        except BrokerError:
+            return False
+        return True
+
     async def delete_topic(self, name: str) -> None:
-        """See `Broker.delete_topic`."""
+        """See `BrokerCalls.delete_topic`."""
+        controller = self._brokers.controller.controller
         results: list[DeleteTopicResult] = await outcome(
-            lambda on_done: self._server.controller.delete_topics([TopicReference(name)], on_done)
+            lambda on_done: controller.delete_topics([TopicReference(name)], on_done)
         )
         _check(results[0].error_code, results[0].message)
 
     async def configure(self, topic: str, settings: Mapping[str, str | None]) -> None:
-        """See `Broker.configure`."""
+        """See `BrokerCalls.configure`."""
         steps = [
             ConfigAlteration(
                 name, AlterOperation.DELETE if text is None else AlterOperation.SET, text
@@ -185,117 +234,11 @@ class BrokerHelpers:
             for name, text in settings.items()
         ]
         resource = ConfigResource(ResourceType.TOPIC, topic)
+        controller = self._brokers.controller.controller
         results: list[ResourceResult] = await outcome(
-            lambda on_done: self._server.controller.incremental_alter_configs(
-                [(resource, steps)], on_done
-            )
+            lambda on_done: controller.incremental_alter_configs([(resource, steps)], on_done)
         )
         _check(results[0].error_code, results[0].message)
-
-    def _topic(self, name: str) -> TopicImage:
-        topic = self._server.metadata.image.topic(name)
-        if topic is None:
-            raise BrokerError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic called {name!r}"
-            )
-        return topic
-
-    # --- groups ---------------------------------------------------------------------------------
-
-    def groups(self) -> dict[str, str]:
-        """See `Broker.groups`."""
-        listed = self._server.groups.coordinator.list_groups((), ())
-        return {group.group_id: group.state for group in sorted(listed)}
-
-    def lag(self, group: str) -> dict[TopicPartition, int]:
-        """See `Broker.lag`."""
-        if self._server.metadata.image.topic(GROUP_METADATA_TOPIC) is None:
-            raise _no_group(group)
-        offsets = self._server.groups.coordinator.fetch_offsets(group, None, -1).committed
-        if not offsets and group not in self.groups():
-            raise _no_group(group)
-        return {
-            TopicPartition(topic, index): self._end(TopicPartition(topic, index)) - found.offset
-            for topic, partitions in sorted(offsets.items())
-            if self._server.metadata.image.topic(topic) is not None
-            for index, found in sorted(partitions.items())
-        }
-
-    def _end(self, topic_partition: TopicPartition) -> int:
-        return self._server.replicas.partition(topic_partition).leader_log().high_watermark
-
-
-class TopicReader:
-    """Reads a topic on and on, and keeps what it has read."""
-
-    def __init__(
-        self, server: BrokerServer, topic: str, partition: int | None, read_committed: bool
-    ) -> None:
-        self._server = server
-        self._topic = topic
-        self._partition = partition
-        self._params = FetchParams(CONSUMER_REPLICA_ID, NEVER_MS, 1, READ_BYTES, read_committed)
-        self._positions: dict[int, int] = {}
-        self._records: list[ConsumerRecord] = []
-
-    @property
-    def count(self) -> int:
-        """How many records it has read."""
-        return len(self._records)
-
-    def records(self) -> list[ConsumerRecord]:
-        """What it has read, by partition and offset."""
-        return sorted(self._records, key=lambda record: (record.partition, record.offset))
-
-    async def read_on(self) -> None:
-        """Reads every partition that there is to its end.
-
-        Raises:
-            BrokerError: a partition cannot be read.
-        """
-        for index in self._indexes():
-            while self._read_chunk(index):
-                await asyncio.sleep(0)  # others are served between two chunks
-
-    def park(self, wake: Callable[[], None]) -> DelayedFetch | None:
-        """Calls `wake` when there is more to read; returns the wait, unless there is already."""
-        infos = [
-            FetchInfo(TopicPartition(self._topic, index), position, READ_BYTES)
-            for index, position in self._positions.items()
-        ]
-        if not infos:
-            return None
-        return self._server.replicas.fetch_messages(self._params, infos, lambda _results: wake())
-
-    def _indexes(self) -> Sequence[int]:
-        if self._partition is not None:
-            return (self._partition,)
-        topic = self._server.metadata.image.topic(self._topic)
-        return () if topic is None else range(len(topic.partitions))
-
-    def _read_chunk(self, index: int) -> bool:
-        """Reads what comes next in a partition; whether there was anything."""
-        where = TopicPartition(self._topic, index)
-        start = self._server.replicas.partition(where).leader_log().log_start_offset
-        position = max(self._positions.get(index, start), start)
-        self._positions[index] = position
-        info = FetchInfo(where, position, READ_BYTES)
-        result = self._server.replicas.read(self._params, [info])[0]
-        _check(result.error_code, f"{where} at offset {position}: {result.error_code.text}")
-        chunk = FetchedChunk(where, position, memoryview(b"".join(result.records)), result.aborted)
-        while taken := chunk.take(1000, None, None):
-            self._records += taken
-        self._positions[index] = chunk.position
-        return chunk.position > position
-
-
-def _one_record(
-    key: bytes | None, value: bytes | None, headers: Headers, timestamp: int
-) -> bytearray:
-    pairs = headers.items() if isinstance(headers, Mapping) else headers
-    builder = RecordBatchBuilder()
-    builder.append(timestamp, key, value, [(name, _bytes("header", data)) for name, data in pairs])
-    return bytearray(builder.build())
 
 
 def _bytes(what: str, data: Data) -> bytes | None:
@@ -306,15 +249,6 @@ def _bytes(what: str, data: Data) -> bytes | None:
     raise TypeError(f"a {what} is bytes, str or None, not {type(data).__name__}")
 
 
-def _wake(change: "asyncio.Future[None]") -> None:
-    if not change.done():
-        change.set_result(None)
-
-
 def _check(code: ErrorCode, message: str | None) -> None:
     if code != ErrorCode.NONE:
         raise BrokerError(code, message or "")
-
-
-def _no_group(group: str) -> BrokerError:
-    return BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group called {group!r}")

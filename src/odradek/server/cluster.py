@@ -10,8 +10,7 @@ the cluster. Nothing is forced to the disk: what is tried here is replication, n
 """
 
 import os
-from collections.abc import Coroutine, Mapping, Sequence
-from tempfile import TemporaryDirectory
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
@@ -25,8 +24,13 @@ from odradek.metadata.image import PartitionImage
 from odradek.model import TopicPartition
 from odradek.purgatory import WaitingOperation
 from odradek.server.broker import BrokerServer
-from odradek.server.in_process import TEST_DEFAULTS, LoopThread, check_settings, setting_text
+from odradek.server.broker_calls import BrokerCalls, Pause
+from odradek.server.broker_helpers import BrokerHelpers
+from odradek.server.in_process_settings import TEST_DEFAULTS, check_settings, setting_texts
 from odradek.server.links import Links
+from odradek.server.loop_thread import LoopThread
+from odradek.server.scratch import Scratch
+from odradek.server.shown import topics_in_words
 
 T = TypeVar("T")
 
@@ -79,6 +83,15 @@ class ClusterBroker:
         """Ends the broker where it stands, as `kill -9` would. The others notice at once."""
         self._cluster.run(self.kill_async())
 
+    def pause(self) -> Pause:
+        """Has this broker stand still; see `Cluster.pause`, which does it to all."""
+        self._cluster.call(lambda: self.server.sockets.pause())
+        return Pause(self.resume)
+
+    def resume(self) -> None:
+        """Ends `pause`."""
+        self._cluster.call(lambda: self.server.sockets.resume())
+
     async def start_async(self) -> None:
         """`start` on the running loop."""
         if self._server is not None:
@@ -86,24 +99,31 @@ class ClusterBroker:
         server = self._cluster.make_server(self._settings)
         await server.start()
         self._server = server
+        self._cluster.on_started(server)
         # It comes back where clients have learnt to find it.
         self._settings["listeners"] = f"PLAINTEXT://{server.bootstrap_servers}"
 
     async def stop_async(self) -> None:
         """`stop` on the running loop."""
-        server, self._server = self._server, None
+        server = self._leave()
         if server is not None:
             await server.stop()
 
     async def kill_async(self) -> None:
         """`kill` on the running loop."""
-        server, self._server = self._server, None
+        server = self._leave()
         if server is not None:
             server.halt(f"broker {self.id} was killed")
             await server.stop()
 
+    def _leave(self) -> BrokerServer | None:
+        server, self._server = self._server, None
+        if server is not None:
+            self._cluster.on_stopping(server)
+        return server
 
-class Cluster:
+
+class Cluster(BrokerCalls):
     """Brokers 1 to `brokers` in this process.
 
     `config` holds settings of every broker under Kafka's names. Internal topics and topics
@@ -127,20 +147,29 @@ class Cluster:
         self._shared = SharedMetadata(InlineBackground(), os.urandom)
         self._links = Links()
         self._thread: LoopThread | None = None
-        self._temporary: TemporaryDirectory[str] | None = None
+        self._scratch: Scratch | None = None
+        self._servers: Final[list[BrokerServer]] = []
+        self._helpers = BrokerHelpers(self._servers, self._clock)
         common = {
             **TEST_DEFAULTS,
             "default.replication.factor": replicas,
             "offsets.topic.replication.factor": replicas,
             "transaction.state.log.replication.factor": replicas,
             "listeners": "PLAINTEXT://127.0.0.1:0",
-            **{name: setting_text(value) for name, value in config.items()},
+            **setting_texts(config),
         }
         self.brokers: Final = [
             ClusterBroker(self, broker_id, {**common, **_identity(broker_id, racks)})
             for broker_id in range(1, brokers + 1)
         ]
         check_settings({**common, **_identity(1, racks)})
+
+    def __repr__(self) -> str:
+        if not self._servers:
+            return "<odradek.Cluster, not running>"
+        topics = topics_in_words(self._servers[0])
+        count = len(self._servers)
+        return f"<odradek.Cluster {self.bootstrap_servers}, {count} brokers, {topics}>"
 
     # --- its life -----------------------------------------------------------------------------
 
@@ -170,7 +199,7 @@ class Cluster:
 
     async def start_async(self) -> "Cluster":
         """`start` on the running loop."""
-        self._temporary = TemporaryDirectory(prefix="odradek-", ignore_cleanup_errors=True)
+        self._scratch = Scratch()
         try:
             for broker in self.brokers:
                 await broker.start_async()
@@ -183,9 +212,9 @@ class Cluster:
         """`stop` on the running loop."""
         for broker in self.brokers:
             await broker.stop_async()
-        temporary, self._temporary = self._temporary, None
-        if temporary is not None:
-            temporary.cleanup()
+        scratch, self._scratch = self._scratch, None
+        if scratch is not None:
+            scratch.remove()
 
     def __enter__(self) -> "Cluster":
         return self.start()
@@ -270,10 +299,10 @@ class Cluster:
         config: Mapping[str, object] | None = None,
     ) -> None:
         """`create_topic` on the running loop."""
-        settings = {key: setting_text(value) for key, value in (config or {}).items()}
         controller = self.controller
         if controller is None:
             raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, "no broker is running")
+        settings = setting_texts(config)
         wish = CreatableTopic(name, partitions, replication_factor, configs=settings)
         await controller.server.create(wish)
 
@@ -330,14 +359,33 @@ class Cluster:
             raise RuntimeError("the cluster has no thread of its own: use the ..._async methods")
         return self._thread.run(work)
 
+    def call(self, function: Callable[[], T]) -> T:
+        """Has the cluster's loop call it; from any thread, and from the loop itself."""
+        return self._now(function)
+
     def make_server(self, settings: Mapping[str, str]) -> BrokerServer:
         """A broker of this cluster, not yet started."""
-        assert self._temporary is not None, "the cluster does not run"
-        folder = os.path.join(self._temporary.name, f"broker-{settings['broker.id']}")
+        assert self._scratch is not None, "the cluster does not run"
+        folder = os.path.join(self._scratch.path, f"broker-{settings['broker.id']}")
         config = BrokerConfig({**settings, "log.dirs": folder})
         return BrokerServer(
             config, self._clock, ephemeral=True, shared=self._shared, links=self._links
         )
+
+    def on_started(self, server: BrokerServer) -> None:
+        """One of its brokers serves."""
+        self._servers.append(server)
+        self._helpers.on_started(server)
+
+    def on_stopping(self, server: BrokerServer) -> None:
+        """One of its brokers is about to end."""
+        self._servers.remove(server)
+        if not self._servers:
+            self._helpers.on_stopping()
+
+    def _check_running(self) -> None:
+        if not self._servers:
+            raise RuntimeError("no broker of the cluster is running")
 
     def _end_thread(self) -> None:
         thread, self._thread = self._thread, None

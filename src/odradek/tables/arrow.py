@@ -1,7 +1,7 @@
 """Wraps decoded columns as Arrow record batches, without copying them."""
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -9,6 +9,7 @@ from odradek.model import TopicPartition
 from odradek.records.columnar import BinaryBuffers, ColumnBuffers, HeaderBuffers
 from odradek.tables.columns import HEADERS
 
+Table: TypeAlias = pa.Table
 _MILLISECONDS = pa.timestamp("ms", tz="UTC")
 _TYPES: "dict[str, pa.DataType]" = {
     "key": pa.binary(),
@@ -33,6 +34,11 @@ def record_batch(
     """The rows of `columns` as a batch of exactly `schema`, in its order."""
     arrays = [_array(columns, field, topic_partition) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def arrow_table(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> Table:
+    """The batches one after the other, as one table."""
+    return pa.Table.from_batches(batches, schema=schema)
 
 
 def _array(

@@ -1,12 +1,15 @@
 """What a test may ask of `odradek.Broker`: records, topics, groups, lag, a restart."""
 
 import asyncio
+import os
 import threading
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 import odradek
 from odradek.errors import BrokerError, ErrorCode
+from odradek.model import TopicPartition
 
 
 def test_records_go_in_and_come_out() -> None:
@@ -137,6 +140,114 @@ def test_a_restart_keeps_port_topics_and_records(kept: bool, tmp_path: object) -
         assert (broker.bootstrap_servers, broker.cluster_id) == before[:2]
         assert [record.value for record in broker.records("orders")] == [b"spool"]
         assert broker.produce("orders", b"more") == (0, 1)
+
+
+def test_an_outage_keeps_port_and_records_until_the_block_ends() -> None:
+    """A test of an outage would have its clients look for another broker, on another port."""
+    with odradek.Broker() as broker:
+        broker.produce("orders", b"spool")
+        address = broker.bootstrap_servers
+        broker.stop()
+        with pytest.raises(RuntimeError, match="not running"):
+            broker.records("orders")
+        broker.start()
+        assert broker.bootstrap_servers == address
+        assert [record.value for record in broker.records("orders")] == [b"spool"]
+        directory = broker._scratch.path  # type: ignore[union-attr]
+        broker.stop()
+        assert os.path.exists(directory)
+    assert not os.path.exists(directory)
+    broker.start()
+    assert (broker.topics(), broker.bootstrap_servers) == ({}, address)
+    broker.produce("orders", b"spool")
+    directory = broker._scratch.path  # type: ignore[union-attr]
+    broker.stop()
+    del broker
+    assert not os.path.exists(directory), "the records outlive the object that they belong to"
+
+
+def test_many_records_at_once() -> None:
+    """A test that needs a thousand records would wait for a thousand appends."""
+    with odradek.Broker() as broker:
+        broker.create_topic("orders", partitions=2)
+        places = broker.produce_many("orders", [f"value {n}" for n in range(5)])
+        assert sorted(places) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
+        assert broker.produce_many("orders", [(b"k", None), ("k", "v")], partition=1) == [
+            (1, 2),
+            (1, 3),
+        ]
+        assert broker.end_offsets() == {("orders", 0): 3, ("orders", 1): 4}
+        assert [r.value for r in broker.records("orders", partition=1)][2:] == [None, b"v"]
+        assert broker.produce_many("orders", []) == []
+
+
+def test_a_topic_as_a_table() -> None:
+    """A notebook would have to make its data frame record by record."""
+    with odradek.Broker() as broker:
+        broker.create_topic("orders", partitions=2)
+        broker.produce("orders", "a", key="k", headers={"trace": "7"}, partition=1)
+        broker.produce_many("orders", ["b", "c"], partition=0)
+        table = broker.to_arrow("orders")
+        assert table.column("value").to_pylist() == [b"b", b"c", b"a"]
+        assert table.column("headers").to_pylist()[2] == [{"key": "trace", "value": b"7"}]
+        assert broker.to_arrow("orders", partition=1).num_rows == 1
+        assert list(broker.to_pandas("orders").offset) == [0, 1, 0]
+        broker.create_topic("empty")
+        assert broker.to_arrow("empty").num_rows == 0
+
+
+def test_offsets_of_a_group_are_set_back() -> None:
+    """A test could not have its consumer read again."""
+    with odradek.Broker(config={"num.partitions": 2}) as broker:
+        broker.produce_many("orders", ["a", "b", "c"], partition=0)
+        with pytest.raises(BrokerError) as refused:
+            broker.reset("billing", "earliest")
+        assert refused.value.code is ErrorCode.GROUP_ID_NOT_FOUND
+        assert broker.reset("billing", "latest", topics=["orders"]) == {
+            ("orders", 0): 3,
+            ("orders", 1): 0,
+        }
+        assert broker.lag("billing") == {("orders", 0): 0, ("orders", 1): 0}
+        assert broker.reset("billing", "earliest")[TopicPartition("orders", 0)] == 0
+        assert broker.reset("billing", 99)[TopicPartition("orders", 0)] == 3
+        assert broker.reset("billing", {("orders", 0): 1}) == {("orders", 0): 1}
+        assert broker.lag("billing")[TopicPartition("orders", 0)] == 2
+        [first, *_] = broker.records("orders", partition=0)
+        moment = datetime.fromtimestamp(first.timestamp / 1000, UTC)
+        assert broker.reset("billing", moment)[TopicPartition("orders", 0)] == 0
+        later = moment + timedelta(days=1)
+        assert broker.reset("billing", later)[TopicPartition("orders", 0)] == 3
+        with pytest.raises(ValueError, match="'first'"):
+            broker.reset("billing", "first")
+        assert broker.group("billing") == ("billing", "Empty", ())
+
+
+def test_waiting_for_a_group() -> None:
+    """A state that is over before one looks would be awaited for ever."""
+    with odradek.Broker() as broker:
+        assert broker.wait_for_group("billing", "Dead") == ("billing", "Dead", ())
+        with pytest.raises(ValueError, match="PreparingRebalance"):
+            broker.wait_for_group("billing", "PreparingRebalance")
+        with pytest.raises(TimeoutError, match="billing is Dead with 0 members, not Stable with 2"):
+            broker.wait_for_group("billing", members=2, timeout=0)
+        broker.create_topic("orders")
+        broker.reset("billing", "earliest", topics=["orders"])
+        assert broker.wait_for_group("billing", "Empty", timeout=60).state == "Empty"
+
+
+def test_a_cluster_is_asked_as_a_broker_is() -> None:
+    """A test that outgrows one broker would lose all its helpers."""
+    with odradek.Cluster(brokers=2) as cluster:
+        cluster.create_topic("orders", partitions=4)
+        cluster.produce_many("orders", [str(n) for n in range(8)])
+        assert set(cluster.end_offsets().values()) == {2}
+        assert len(cluster.wait_for("orders", 8, timeout=60)) == 8
+        cluster.reset("billing", "earliest", topics=["orders"])
+        assert sum(cluster.lag("billing").values()) == 8
+        cluster.configure("orders", {"max.message.bytes": 1000})
+        assert "2 brokers, topics: orders" in repr(cluster)
+        cluster.delete_topic("orders")
+        assert cluster.topics() == {}
 
 
 def test_all_of_it_on_the_running_loop() -> None:

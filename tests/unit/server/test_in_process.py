@@ -29,7 +29,7 @@ def test_a_broker_in_a_thread() -> None:
         with pytest.raises(BrokerError) as refused:
             broker.create_topic("orders")
         assert refused.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
-        directory = broker._temporary.name  # type: ignore[union-attr]
+        directory = broker._scratch.path  # type: ignore[union-attr]
         assert (Path(directory) / "orders-2").is_dir()
         with socket.create_connection(("127.0.0.1", port_of(broker))):
             pass
@@ -77,7 +77,7 @@ def test_a_port_in_use_is_told() -> None:
         second = odradek.Broker(listeners=[f"PLAINTEXT://127.0.0.1:{port_of(first)}"])
         with pytest.raises(StartError, match="Address already in use"):
             second.start()
-        assert second._temporary is None
+        assert second._scratch is None
 
 
 def test_settings_are_checked_where_they_are_given() -> None:

@@ -22,9 +22,11 @@ ELSEWHERE = {"timer", "client", "cli", "testing"}
 EXCUSED = {
     ("network/socket_server.py", "wait_for"): "bounds a shutdown, when no timer runs any more",
     ("server/broker.py", "sleep(0)"): "lets the loop go round once, waits for nothing",
-    ("server/broker_helpers.py", "sleep(0)"): "has others served between two reads",
+    ("server/topic_reader.py", "sleep(0)"): "has others served between two reads",
     ("server/broker_helpers.py", "timeout"): "bounds a caller's patience, in real time",
-    ("server/in_process.py", "wait_for"): "the same, under the name that its caller uses",
+    ("server/group_helpers.py", "sleep(0)"): "lets groups be loaded, a slice in a turn",
+    ("server/group_helpers.py", "timeout"): "bounds a caller's patience, in real time",
+    ("server/broker_calls.py", "wait_for"): "the same, under the name that its caller uses",
 }
 
 

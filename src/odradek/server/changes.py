@@ -1,0 +1,73 @@
+"""Who waits for something to change in a running broker, and what wakes him.
+
+Nobody polls: a change of the metadata wakes everyone, an append wakes by a fetch that is parked
+where the records are awaited, as a consumer's is.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final, TypeVar
+
+from odradek.metadata.image import MetadataDelta
+from odradek.metadata.store import ListenerStage
+from odradek.replication.delayed_fetch import DelayedFetch
+from odradek.server.broker import BrokerServer
+from odradek.server.loop_thread import STOPPED
+
+T = TypeVar("T")
+
+
+class Changes:
+    """The looks that are waiting for a change."""
+
+    def __init__(self) -> None:
+        self._waiting: Final[set[asyncio.Future[None]]] = set()
+
+    def watch(self, server: BrokerServer) -> None:
+        """Has the metadata of a broker wake whoever waits."""
+        server.store.subscribe(ListenerStage.CONTROLLER, self._on_metadata)
+
+    def close(self) -> None:
+        """The broker stops: whoever waits is told."""
+        for change in tuple(self._waiting):
+            if not change.done():
+                change.set_exception(RuntimeError(STOPPED))
+
+    async def look_until(
+        self,
+        look: Callable[[], Awaitable[T | None]],
+        park: Callable[[Callable[[], None]], list[DelayedFetch]],
+    ) -> T:
+        """Looks, now and after every change, until there is something to see.
+
+        `park(wake)` has `wake` called when a look is worth while again; the fetches that it
+        answers are given up afterwards.
+
+        Raises:
+            RuntimeError: the broker was stopped meanwhile.
+        """
+        while True:
+            change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            # Before the look, so that no change goes by between the two.
+            self._waiting.add(change)
+            fetches: list[DelayedFetch] = []
+            try:
+                if (seen := await look()) is not None:
+                    return seen
+                fetches = park(partial(_wake, change))
+                await change
+            finally:
+                self._waiting.discard(change)
+                for fetch in fetches:
+                    fetch.abandon()
+
+    def _on_metadata(self, _delta: MetadataDelta) -> tuple[()]:
+        for change in tuple(self._waiting):
+            _wake(change)
+        return ()
+
+
+def _wake(change: "asyncio.Future[None]") -> None:
+    if not change.done():
+        change.set_result(None)

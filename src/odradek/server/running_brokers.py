@@ -1,0 +1,102 @@
+"""The brokers of a program that run now, and which of them to ask for what.
+
+One for `odradek.Broker`, several for `odradek.Cluster`: whoever asks need not know. All calls
+are their loop's.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from odradek.controller import CreateTopicResult
+from odradek.errors import BrokerError, ErrorCode
+from odradek.metadata.image import MetadataImage, TopicImage
+from odradek.model import GROUP_METADATA_TOPIC, TopicPartition
+from odradek.server.broker import CREATE_TOPIC_TIMEOUT_MS, BrokerServer, outcome
+
+
+class RunningBrokers:
+    """`running` has the brokers that run at the moment."""
+
+    def __init__(self, running: Sequence[BrokerServer]) -> None:
+        self._running: Final = running
+
+    @property
+    def all(self) -> Sequence[BrokerServer]:
+        """Those that run.
+
+        Raises:
+            RuntimeError: none does.
+        """
+        if not self._running:
+            raise RuntimeError("the broker is not running")
+        return self._running
+
+    @property
+    def image(self) -> MetadataImage:
+        """The metadata that they share."""
+        return self.all[0].metadata.image
+
+    @property
+    def controller(self) -> BrokerServer:
+        """The one that creates topics and elects leaders; raises as `leader`."""
+        return self._by_id(self.image.controller_id, ErrorCode.BROKER_NOT_AVAILABLE, "controller")
+
+    def topic(self, name: str) -> TopicImage:
+        """What is known of a topic.
+
+        Raises:
+            BrokerError: UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        topic = self.image.topic(name)
+        if topic is None:
+            raise BrokerError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic called {name!r}"
+            )
+        return topic
+
+    async def auto_create(self, name: str) -> None:
+        """Creates a topic as for a client that asks for its metadata.
+
+        Raises:
+            BrokerError: its name is illegal, or nobody can create it now.
+        """
+        controller = self.controller.controller
+
+        def create(on_done: Callable[[list[CreateTopicResult] | BrokerError], None]) -> None:
+            controller.auto_create_topics([name], CREATE_TOPIC_TIMEOUT_MS, on_done)
+
+        [result] = await outcome(create)
+        if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            raise BrokerError(result.error_code, result.message or "")
+
+    def leader(self, where: TopicPartition) -> BrokerServer:
+        """The broker that leads a partition.
+
+        Raises:
+            BrokerError: there is no such partition, or nobody leads it.
+        """
+        partition = self.image.partition(where)
+        if partition is None:
+            raise BrokerError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {where}"
+            )
+        return self._by_id(partition.leader, ErrorCode.LEADER_NOT_AVAILABLE, f"leader of {where}")
+
+    def coordinator(self, group: str) -> BrokerServer:
+        """The broker that coordinates a group.
+
+        Raises:
+            BrokerError: there has been no group yet, or nobody coordinates this one.
+        """
+        return self.leader(self.group_partition(group))
+
+    def group_partition(self, group: str) -> TopicPartition:
+        """Where the records of a group are; raises as `coordinator`."""
+        index = self.all[0].groups.coordinator.runtime.partition_of(group)
+        return TopicPartition(GROUP_METADATA_TOPIC, index)
+
+    def _by_id(self, broker_id: int, code: ErrorCode, who: str) -> BrokerServer:
+        for server in self.all:
+            if server.config.broker_id == broker_id:
+                return server
+        raise BrokerError(code, f"there is no {who}")

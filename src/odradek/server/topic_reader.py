@@ -1,0 +1,114 @@
+"""Reads a topic of running brokers on and on, for a test that asks what is in it."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from odradek.client.core.fetched import ConsumerRecord, FetchedChunk
+from odradek.errors import BrokerError, ErrorCode
+from odradek.model import TopicPartition
+from odradek.replication.delayed_fetch import DelayedFetch
+from odradek.replication.fetch import CONSUMER_REPLICA_ID, FetchInfo, FetchParams
+from odradek.server.running_brokers import RunningBrokers
+
+if TYPE_CHECKING:
+    from odradek.tables.arrow import Table
+
+READ_BYTES: Final = 1 << 20
+NEVER_MS: Final = 2**31 - 1
+
+
+class TopicReader:
+    """Keeps what it has read of a topic, or of one partition of it."""
+
+    def __init__(
+        self, brokers: RunningBrokers, topic: str, partition: int | None, read_committed: bool
+    ) -> None:
+        self._brokers = brokers
+        self._topic = topic
+        self._partition = partition
+        self._params = FetchParams(CONSUMER_REPLICA_ID, NEVER_MS, 1, READ_BYTES, read_committed)
+        self._positions: dict[int, int] = {}
+        self._records: list[ConsumerRecord] = []
+
+    @property
+    def count(self) -> int:
+        """How many records it has read."""
+        return len(self._records)
+
+    def records(self) -> list[ConsumerRecord]:
+        """What it has read, by partition and offset."""
+        return sorted(self._records, key=lambda record: (record.partition, record.offset))
+
+    async def read_on(self) -> None:
+        """Reads every partition that there is to its end.
+
+        Raises:
+            BrokerError: a partition cannot be read.
+        """
+        for index in self._indexes():
+            while (chunk := self._next_chunk(index)) is not None:
+                while taken := chunk.take(1000, None, None):
+                    self._records += taken
+                if not self._moved_to(index, chunk.position):
+                    break
+                await asyncio.sleep(0)  # others are served between two chunks
+
+    async def arrow_table(self) -> "Table":
+        """Everything in it as an Arrow table, with the columns that Spark's connector gives."""
+        from odradek.tables.arrow import arrow_schema, arrow_table, record_batch
+        from odradek.tables.columns import COLUMNS
+
+        schema = arrow_schema(COLUMNS)
+        batches = []
+        for index in self._indexes():
+            where = TopicPartition(self._topic, index)
+            while (chunk := self._next_chunk(index)) is not None:
+                while not chunk.is_used_up:
+                    batches.append(record_batch(chunk.columns(), schema, where))
+                if not self._moved_to(index, chunk.position):
+                    break
+                await asyncio.sleep(0)  # as in `read_on`
+        return arrow_table(batches, schema)
+
+    def park(self, wake: Callable[[], None]) -> list[DelayedFetch]:
+        """Calls `wake` when there is more to read, at once if there is already."""
+        return [
+            fetch
+            for index, position in self._positions.items()
+            if (fetch := self._park_at(TopicPartition(self._topic, index), position, wake))
+        ]
+
+    def _park_at(
+        self, where: TopicPartition, position: int, wake: Callable[[], None]
+    ) -> DelayedFetch | None:
+        info = FetchInfo(where, position, READ_BYTES)
+        replicas = self._brokers.leader(where).replicas
+        return replicas.fetch_messages(self._params, [info], lambda _results: wake())
+
+    def _indexes(self) -> Sequence[int]:
+        if self._partition is not None:
+            return (self._partition,)
+        topic = self._brokers.image.topic(self._topic)
+        return () if topic is None else range(len(topic.partitions))
+
+    def _next_chunk(self, index: int) -> FetchedChunk | None:
+        """What comes next in a partition, if there is anything."""
+        where = TopicPartition(self._topic, index)
+        replicas = self._brokers.leader(where).replicas
+        start = replicas.partition(where).leader_log().log_start_offset
+        position = max(self._positions.get(index, start), start)
+        self._positions[index] = position
+        result = replicas.read(self._params, [FetchInfo(where, position, READ_BYTES)])[0]
+        if result.error_code != ErrorCode.NONE:
+            text = f"{where} at offset {position}: {result.error_code.text}"
+            raise BrokerError(result.error_code, text)
+        data = b"".join(result.records)
+        if not data:
+            return None
+        return FetchedChunk(where, position, memoryview(data), result.aborted)
+
+    def _moved_to(self, index: int, position: int) -> bool:
+        """Notes how far a partition was read; whether that is further than before."""
+        before, self._positions[index] = self._positions[index], position
+        return position > before
