@@ -8,16 +8,18 @@ runs, the next frame.
 from __future__ import annotations
 
 import os
-import re
 import select
-import signal
 import sys
-import termios
-import tty
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
+from odradek.cli.terminal import (
+    ESCAPE_SEQUENCE,
+    QUIT,
+    keys_without_enter,
+    show_frame,
+    size_changes,
+    terminal_size,
+)
 from odradek.cli.wheel_drawing import draw_frame
 from odradek.cli.wheel_show import WheelShow
 
@@ -37,9 +39,6 @@ HELP: Final = (
 )
 NEAR_MS: Final = (2, 8, 13, 19, 37, 90, 150, 350)
 FAR_MS: Final = (450, 473, 1200, 7900, 9000, 40_000)
-
-QUIT: Final = ("q", "\x04")
-ESCAPE_SEQUENCE: Final = re.compile(r"\x1b(\[[0-9;]*[A-Za-z~]|O.)?")
 
 
 class Screen:
@@ -110,45 +109,4 @@ class Screen:
         return draw_frame(self._show.snapshot(), (*HELP, f"({state})"), columns, rows, colour)
 
     def _draw(self) -> None:
-        lines = self.frame(*terminal_size())
-        # Each line clears its rest and the last one what is below: no frame is ever half empty.
-        text = "".join(f"{line}\x1b[K\n" for line in lines)
-        sys.stdout.write(f"\x1b[H{text}\x1b[J")
-        sys.stdout.flush()
-
-
-def terminal_size() -> tuple[int, int]:
-    """Columns and rows; of a terminal that does not know them, the classic ones."""
-    columns, rows = os.get_terminal_size(sys.stdout.fileno())
-    return columns or 80, rows or 24
-
-
-@contextmanager
-def keys_without_enter() -> Iterator[None]:
-    """Lets single keys through while the block runs; the terminal is as before after it."""
-    descriptor = sys.stdin.fileno()
-    before = termios.tcgetattr(descriptor)
-    try:
-        tty.setcbreak(descriptor)
-        sys.stdout.write("\x1b[?1049h\x1b[?25l")
-        yield
-    finally:
-        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
-        sys.stdout.write("\x1b[?25h\x1b[?1049l")
-        sys.stdout.flush()
-
-
-@contextmanager
-def size_changes() -> Iterator[int]:
-    """A descriptor that becomes readable when the terminal has got another size."""
-    readable, writable = os.pipe()
-    os.set_blocking(writable, False)
-    handler = signal.signal(signal.SIGWINCH, lambda _number, _frame: None)
-    wakeup = signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
-    try:
-        yield readable
-    finally:
-        signal.set_wakeup_fd(wakeup)
-        signal.signal(signal.SIGWINCH, handler)
-        os.close(readable)
-        os.close(writable)
+        show_frame(self.frame(*terminal_size()))

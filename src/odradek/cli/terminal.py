@@ -1,0 +1,82 @@
+"""A terminal as live screens and coloured output need it.
+
+Nothing here is written unless somebody looks: colours and progress are for terminals alone, and
+`NO_COLOR` switches colours off there, too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import termios
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, TextIO
+
+QUIT: Final = ("q", "\x04")
+ESCAPE_SEQUENCE: Final = re.compile(r"\x1b(\[[0-9;]*[A-Za-z~]|O.)?")
+RESET: Final = "\x1b[0m"
+BOLD: Final = "\x1b[1m"
+DIM: Final = "\x1b[2m"
+RED: Final = "\x1b[31m"
+GREEN: Final = "\x1b[32m"
+YELLOW: Final = "\x1b[33m"
+CYAN: Final = "\x1b[36m"
+
+
+def takes_colours(stream: TextIO) -> bool:
+    """Whether a stream is a terminal whose owner has nothing against colours."""
+    return stream.isatty() and not os.environ.get("NO_COLOR")
+
+
+def painted(text: str, colour: str) -> str:
+    """The text in a colour."""
+    return f"{colour}{text}{RESET}"
+
+
+def show_frame(lines: list[str]) -> None:
+    """Draws over what the screen shows."""
+    # Each line clears its rest and the last one what is below: no frame is ever half empty.
+    text = "".join(f"{line}\x1b[K\n" for line in lines)
+    sys.stdout.write(f"\x1b[H{text}\x1b[J")
+    sys.stdout.flush()
+
+
+def terminal_size() -> tuple[int, int]:
+    """Columns and rows; of a terminal that does not know them, the classic ones."""
+    columns, rows = os.get_terminal_size(sys.stdout.fileno())
+    return columns or 80, rows or 24
+
+
+@contextmanager
+def keys_without_enter() -> Iterator[None]:
+    """Lets single keys through while the block runs; the terminal is as before after it."""
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    try:
+        tty.setcbreak(descriptor)
+        sys.stdout.write("\x1b[?1049h\x1b[?25l")
+        yield
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+        sys.stdout.write("\x1b[?25h\x1b[?1049l")
+        sys.stdout.flush()
+
+
+@contextmanager
+def size_changes() -> Iterator[int]:
+    """A descriptor that becomes readable when the terminal has got another size."""
+    readable, writable = os.pipe()
+    os.set_blocking(writable, False)
+    handler = signal.signal(signal.SIGWINCH, lambda _number, _frame: None)
+    wakeup = signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
+    try:
+        yield readable
+    finally:
+        signal.set_wakeup_fd(wakeup)
+        signal.signal(signal.SIGWINCH, handler)
+        os.close(readable)
+        os.close(writable)
