@@ -37,6 +37,10 @@ class Command(NamedTuple):
 
 COMMANDS: Final = (
     Command("start", "odradek.cli.start", "run a broker in the foreground"),
+    Command("consume", "odradek.cli.people.consume", "print records, those that one wants"),
+    Command("produce", "odradek.cli.people.produce", "send lines, JSON or files as records"),
+    Command("groups", "odradek.cli.people.groups", "groups with their lag in records and in time"),
+    Command("top", "odradek.cli.people.top", "watch brokers, topics and groups at work"),
     Command("topics", "odradek.cli.tools.topics", "list, describe, create, alter, delete topics"),
     Command("configs", "odradek.cli.tools.configs", "describe and change settings"),
     Command(

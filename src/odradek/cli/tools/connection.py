@@ -21,12 +21,13 @@ def add_connection(
     *,
     config_flags: Sequence[str] = ("--command-config",),
     property_flags: Sequence[str] = ("--command-property",),
+    needs_servers: bool = True,
 ) -> None:
     """Adds the flags, in the spellings of a tool."""
     parser.add_argument(
         "--bootstrap-server",
         "--broker-list",
-        required=True,
+        required=needs_servers,
         metavar="HOST:PORT[,..]",
         help="brokers to begin with",
     )

@@ -2,18 +2,17 @@
 
 import argparse
 import asyncio
-import os
 import sys
 from collections.abc import AsyncIterator
 from typing import Final, NamedTuple
 
+from odradek.cli.standard_input import read_lines
 from odradek.cli.tools.connection import add_connection, client_config, run_async, text_of
 from odradek.client import Producer
 from odradek.client.aio.producer import RecordMetadata
 from odradek.client.settings import PRODUCER_SETTINGS
 from odradek.config.properties import parse_properties
 
-_CHUNK_BYTES: Final = 1 << 16
 # Flags that stand for settings, each with the default of Kafka's tool.
 _SETTINGS: Final = (
     ("--batch-size", "batch.size", "16384"),
@@ -107,21 +106,11 @@ def _reader_properties(arguments: argparse.Namespace) -> dict[str, str]:
 
 async def _lines() -> AsyncIterator[tuple[int, bytes]]:
     """The lines of standard input with their numbers; a prompt before each on a terminal."""
-    prompts = sys.stdin.isatty()
-    rest = b""
+    prompt = (lambda: print(">", end="", flush=True)) if sys.stdin.isatty() else None
     number = 0
-    while True:
-        if prompts:
-            print(">", end="", flush=True)
-        data = await asyncio.to_thread(os.read, sys.stdin.fileno(), _CHUNK_BYTES)
-        *lines, rest = (rest + data).split(b"\n")
-        if not data and rest:
-            lines, rest = [rest], b""
-        for line in lines:
-            number += 1
-            yield number, line.removesuffix(b"\r")
-        if not data:
-            return
+    async for line in read_lines(sys.stdin.fileno(), before=prompt):
+        number += 1
+        yield number, line.removesuffix(b"\r")
 
 
 class _Line(NamedTuple):

@@ -1,4 +1,7 @@
-"""`odradek topics`: list, describe, create, alter and delete topics, as `kafka-topics.sh` does."""
+"""`odradek topics`: list, describe, create, alter and delete topics, as `kafka-topics.sh` does.
+
+Without an action it shows a table of the topics, which Kafka's tool does not have.
+"""
 
 import argparse
 import base64
@@ -43,9 +46,10 @@ class _Refused(ValueError):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
-    add_connection(parser)
+    add_connection(parser, needs_servers=False)
+    parser.add_argument("-b", dest="bootstrap_server", help=argparse.SUPPRESS)
     add_format(parser)
-    action = parser.add_mutually_exclusive_group(required=True)
+    action = parser.add_mutually_exclusive_group()
     for name in ("list", "describe", "create", "alter", "delete"):
         action.add_argument(f"--{name}", dest="action", action="store_const", const=name)
     parser.add_argument("--topic", metavar="NAME", help="a name, or a pattern where many may be")
@@ -73,6 +77,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Does what is asked."""
+    if arguments.action is None:
+        from odradek.cli.people import topics
+
+        return topics.run(arguments)
+    if arguments.bootstrap_server is None:
+        arguments.parser.error('Missing required argument "[bootstrap-server]"')
     if arguments.action in ("create", "alter", "delete") and arguments.topic is None:
         arguments.parser.error('Missing required argument "[topic]"')
     if arguments.action == "alter" and arguments.partitions is None:

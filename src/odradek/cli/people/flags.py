@@ -1,0 +1,52 @@
+"""The flags that these commands share, and the settings of their clients."""
+
+import argparse
+import os
+from collections.abc import Mapping
+from typing import Final
+
+from odradek.cli.tools.connection import client_config
+from odradek.config.definition import Setting
+
+SERVERS_VARIABLE: Final = "ODRADEK_BOOTSTRAP_SERVERS"
+DEFAULT_SERVERS: Final = "localhost:9092"
+# People wait in front of a screen: less than a program does.
+_PATIENCE_MS: Final = 10_000
+
+
+def default_servers() -> str:
+    """The brokers of who names none."""
+    return os.environ.get(SERVERS_VARIABLE, DEFAULT_SERVERS)
+
+
+def add_connection(parser: argparse.ArgumentParser) -> None:
+    """Adds `-b`, `-X` and `--command-config`."""
+    parser.add_argument(
+        "-b",
+        "--bootstrap-server",
+        default=default_servers(),
+        metavar="HOST:PORT[,..]",
+        help=f"brokers to begin with (default: ${SERVERS_VARIABLE}, else {DEFAULT_SERVERS})",
+    )
+    parser.add_argument(
+        "-X",
+        "--command-property",
+        action="append",
+        default=[],
+        metavar="K=V",
+        help="a client setting by its Kafka name; may be repeated",
+    )
+    parser.add_argument("--command-config", metavar="FILE", help="a file of client settings")
+
+
+def settings_of(arguments: argparse.Namespace, rows: Mapping[str, Setting]) -> dict[str, object]:
+    """The client settings that the flags name.
+
+    Raises:
+        ValueError: one is illegal.
+        OSError: the file cannot be read.
+    """
+    config = client_config(arguments, rows)
+    if "default.api.timeout.ms" in rows:
+        config.setdefault("default.api.timeout.ms", _PATIENCE_MS)
+    return config

@@ -1,0 +1,201 @@
+"""The commands for people, on a broker. If these fail, people see or send something else."""
+
+import fcntl
+import json
+import os
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from odradek.cli.main import main
+
+PATIENCE_S = 120
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def command(servers: str, capfd: pytest.CaptureFixture[str]) -> Command:
+    """Runs a command against the broker: status, output, errors."""
+
+    def call(*words: str) -> tuple[int, str, str]:
+        capfd.readouterr()
+        status = main([*words, "-b", servers])
+        shown = capfd.readouterr()
+        return status, shown.out, shown.err
+
+    return call
+
+
+@pytest.fixture
+def produced(command: Command, topic: str, tmp_path: Path) -> str:
+    """A topic of one partition with ten records, 0 to 9."""
+    lines = tmp_path / "ten"
+    lines.write_text("".join(f'k{n}|{{"n": {n}}}\n' for n in range(10)))
+    assert command("produce", topic, str(lines), "-K", "|", "-p", "0", "-H", "by=test")[0] == 0
+    return topic
+
+
+@pytest.mark.parametrize(
+    ("flags", "numbers"),
+    [
+        ([], range(10)),
+        (["-o", "-3"], range(7, 10)),
+        (["-o", "+2", "--until", "-5"], range(2, 5)),
+        (["-o", "4", "-n", "2"], range(4, 6)),
+        (["-o", "@-1h"], range(10)),
+        (["--until", "@-1h"], ()),
+        (["-o", "end"], ()),
+        (["-o", "-99"], range(10)),
+        (["-w", "value.n>=8"], range(8, 10)),
+        (["-w", "key=k3", "-w", "header.by=test"], (3,)),
+        (["-p", "0", "--follow", "-o", "start", "-n", "10"], range(10)),
+    ],
+)
+def test_what_is_asked_for_is_printed(
+    command: Command, produced: str, flags: list[str], numbers: range
+) -> None:
+    status, shown, said = command("consume", produced, "-f", "%k %o\\n", *flags)
+    assert (status, said) == (0, "")
+    assert shown == "".join(f"k{n} {n}\n" for n in numbers)
+
+
+def test_json_goes_out_and_in_again(command: Command, topic: str, tmp_path: Path) -> None:
+    """A copy by these two is the same: null, bytes that are no text, headers, time."""
+    source = tmp_path / "source.json"
+    records = [
+        {"key": None, "value": "plain", "headers": [{"name": "h", "value": None}]},
+        {"key_base64": "/w==", "value_base64": "/gE=", "timestamp": 1_700_000_000_000},
+        {"key": "gone", "value": None},
+    ]
+    source.write_text("".join(json.dumps({**each, "partition": 0}) + "\n" for each in records))
+    status, placed, _ = command("produce", topic, str(source), "-i", "json", "--format", "json")
+    assert status == 0
+    assert [json.loads(line)["offset"] for line in placed.splitlines()] == [0, 1, 2]
+    _, first, _ = command("consume", topic, "--format", "json")
+    copy = tmp_path / "copy.json"
+    copy.write_text(first)
+    assert command("produce", topic, str(copy), "-i", "json")[0] == 0
+    _, second, _ = command("consume", topic, "--format", "json", "-o", "3")
+    shown = [json.loads(line) for line in first.splitlines()]
+    again = [json.loads(line) for line in second.splitlines()]
+    assert [each | {"offset": each["offset"] + 3} for each in shown] == again
+    assert shown[1]["timestamp"] == 1_700_000_000_000
+    assert shown[1]["value_base64"] == "/gE="
+    assert (shown[2]["key"], shown[2]["value"]) == ("gone", None)
+
+
+def test_files_and_keys_out_of_values(command: Command, topic: str, tmp_path: Path) -> None:
+    document = tmp_path / "document"
+    document.write_text('{"user": {"id": 7}}\nand more')
+    flags = ["-p", "0", "-z", "zstd"]
+    assert command("produce", topic, str(document), "-i", "files", "-k", "whole", *flags)[0] == 0
+    document.write_text('{"user": {"id": 7}}\n')
+    assert command("produce", topic, str(document), "--key-from", ".user.id", *flags)[0] == 0
+    assert command("consume", topic, "-f", "%k:%V ")[1] == "whole:28 7:19 "
+    document.write_text("{}\n")
+    status, _, said = command("produce", topic, str(document), "--key-from", ".user.id", *flags)
+    assert (status, said) == (1, f"odradek: {document}, line 1: the value has no such key\n")
+
+
+def test_groups_show_both_lags(command: Command, produced: str) -> None:
+    group = f"readers-of-{produced}"
+    status, shown, _ = command("consume", produced, "-g", group, "-n", "4", "-f", "%o ")
+    assert (status, shown) == (0, "0 1 2 3 ")
+    status, shown, _ = command("groups", group, "--format", "json")
+    [described] = json.loads(shown)
+    assert (status, described["lag"]) == (0, 6)
+    assert 0 <= described["time_lag_ms"] < 600_000
+    assert command("consume", produced, "-g", group, "-f", "%o ")[1] == "4 5 6 7 8 9 "
+    listed = command("groups")[1]
+    assert [line.split()[5:] for line in listed.splitlines() if line.startswith(group)] == [
+        ["0", "0", "ms"]
+    ]
+    status, _, said = command("groups", "no-such-group")
+    assert (status, said) == (1, "odradek: there is no group 'no-such-group'\n")
+
+
+def test_topics_without_an_action_are_a_table(command: Command, produced: str) -> None:
+    status, shown, _ = command("topics", "--topic", produced, "--format", "json")
+    [found] = json.loads(shown)
+    assert (status, found["topic"], found["records"]) == (0, produced, 10)
+    assert found["size_bytes"] > 100
+
+
+def test_frames_are_printed_where_nobody_looks(command: Command, produced: str) -> None:
+    status, shown, _ = command("top", "-n", "1", "--every", "0.1")
+    assert status == 0
+    assert produced in shown
+    assert "\x1b" not in shown
+
+
+def test_errors_are_one_sentence(command: Command, produced: str) -> None:
+    assert command("consume", "no-such-topic")[::2] == (
+        1,
+        "odradek: there is no topic 'no-such-topic'\n",
+    )
+    status, _, said = command("consume", produced, "-p", "99")
+    assert (status, said.count("\n")) == (1, 1)
+
+
+@pytest.mark.slow
+def test_a_person_can_watch_in_a_terminal(bootstrap: str, topic: str) -> None:
+    """The whole command over a real terminal: keys, a new size, and the way out."""
+    where = ["--topic", topic, "--bootstrap-server", bootstrap]
+    assert main(["topics", "--create", *where]) == 0
+    terminal, inside = os.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 100, 100, 0, 0))
+    words = [sys.executable, "-m", "odradek", "top", "-b", bootstrap, "--every", "0.2"]
+    process = subprocess.Popen(words, stdin=inside, stdout=inside, stderr=inside)
+    os.close(inside)
+    try:
+        read_until(terminal, topic)
+        os.write(terminal, b" ")
+        read_until(terminal, "(paused)")
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 20, 30, 0, 0))
+        process.send_signal(signal.SIGWINCH)
+        read_until(terminal, "more")
+        os.write(terminal, b"q")
+        read_until(terminal, "\x1b[?1049l")
+        assert process.wait(PATIENCE_S) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(terminal)
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_who_waits_for_a_person(bootstrap: str, topic: str) -> None:
+    """A prompt that only Enter could end would be a process that hangs."""
+    for count, name in enumerate(("produce", "console-producer"), 1):
+        terminal, inside = os.openpty()
+        where = [topic] if name == "produce" else ["--topic", topic]
+        words = [sys.executable, "-m", "odradek", name, *where, "--bootstrap-server", bootstrap]
+        process = subprocess.Popen(words, stdin=inside, stdout=inside, stderr=inside)
+        os.close(inside)
+        try:
+            os.write(terminal, b"a line\n")
+            read_until(terminal, ">" if name != "produce" else "a line")
+            # When it is there, the command waits for the next one.
+            main(["consume", topic, "-b", bootstrap, "--follow", "-o", "start", "-n", str(count)])
+            process.send_signal(signal.SIGINT)
+            assert process.wait(PATIENCE_S) == 128 + signal.SIGINT
+        finally:
+            process.kill()
+            process.wait()
+            os.close(terminal)
+
+
+def read_until(terminal: int, words: str) -> None:
+    """Reads what the command shows until the words are there; the end of it is an error."""
+    seen = ""
+    while words not in seen:
+        ready, _, _ = select.select([terminal], [], [], PATIENCE_S)
+        assert ready, f"{words!r} was never shown: {seen!r}"
+        seen += os.read(terminal, 4096).decode(errors="replace")
