@@ -66,8 +66,8 @@ def write_tables(folder: str, rounds: int, records: int) -> None:
             for n in range(first, first + RECORDS_PER_BATCH):
                 key = b"key-%08d" % (n * 7919 % (records // 10))
                 builder.append(now_ms, key, b"v" * 80, [])
-            log.append_as_leader([memoryview(bytearray(builder.build()))], 0)
-        log.roll()
+            log.appender.append_as_leader([memoryview(bytearray(builder.build()))], 0)
+        log.appender.roll()
         log.update_high_watermark(log.log_end_offset)
     manager.shutdown()
 

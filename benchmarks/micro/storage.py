@@ -68,7 +68,7 @@ def append(log: Log, batch: bytes, total_bytes: int, per_call: int) -> None:
     for _ in range(total_bytes // (len(batch) * per_call)):
         for view in views:
             view[:8] = zero
-        log.append_as_leader(views, 0)
+        log.appender.append_as_leader(views, 0)
 
 
 def write(descriptor: int, batch: bytes, total_bytes: int) -> None:
@@ -145,7 +145,7 @@ def recovery_rate(directory: str) -> float:
     began = time.process_time()
     manager = manager_over(directory)
     took = time.process_time() - began
-    size_bytes = sum(log.size_bytes for log in manager.logs())
+    size_bytes = sum(log.segments.size_bytes for log in manager.logs())
     manager.shutdown()
     return size_bytes / took / 1e6
 
@@ -160,8 +160,8 @@ def compaction_rate(directory: str, count: int) -> float:
         builder = RecordBatchBuilder(0)
         for number in range(first, first + 100):
             builder.append(now_ms, b"key-%08d" % (number * 7919 % (count // 10)), b"v" * 80, [])
-        log.append_as_leader([memoryview(bytearray(builder.build()))], 0)
-    log.roll()
+        log.appender.append_as_leader([memoryview(bytearray(builder.build()))], 0)
+    log.appender.roll()
     log.update_high_watermark(log.log_end_offset)
     took = seconds(manager.cleaner.look)
     manager.shutdown()
@@ -179,7 +179,7 @@ def many_logs(directory: str, count: int) -> tuple[float, float]:
     created = seconds(create)
     batch = batch_of(200, 50)
     for log in manager.logs():
-        log.append_as_leader([memoryview(bytearray(batch))], 0)
+        log.appender.append_as_leader([memoryview(bytearray(batch))], 0)
     manager.shutdown()
     opened = seconds(lambda: manager_over(directory).shutdown())
     return created / count * 1e3, opened / count * 1e3

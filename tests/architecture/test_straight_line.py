@@ -47,7 +47,7 @@ STEPS = {
         "replication/in_sync_replicas.py",
     ],
     "batches are validated, sequences checked, offsets stamped": [
-        "storage/log/log.py",
+        "storage/log/appender.py",
         "storage/log/staging.py",
         "records/validate.py",
         "records/batch.py",
@@ -55,6 +55,7 @@ STEPS = {
         "storage/producers/producer_state.py",
     ],
     "they are written, the indexes kept": [
+        "storage/log/local_log.py",
         "storage/log/segments.py",
         "storage/log/segment.py",
         "storage/index/index_file.py",
@@ -64,6 +65,7 @@ STEPS = {
         "storage/log/segment_reader.py",
         "storage/log/leader_epochs.py",
     ],
+    "the high watermark follows": ["storage/log/log.py"],
     "waiting fetches are woken; with acks=all the replicas are waited for": [
         "replication/purgatories.py",
         "purgatory/purgatory.py",
@@ -81,7 +83,7 @@ WALK = [
     "handlers/produce.py",
     "replication/replica_manager.py",
     "replication/partition.py",
-    "storage/log/log.py",
+    "storage/log/appender.py",
     "storage/log/segment.py",
 ]
 

@@ -130,7 +130,7 @@ class LogAgainstList(RuleBasedStateMachine):
             batches.append(Sent(pairs, now_ms - age_ms, producer_id, sequence))
             self.sequences[producer_id] = sequence + len(pairs)
         views = [batch.encoded() for batch in batches]
-        results = self.log.append_as_leader(views, self.epoch)
+        results = self.log.appender.append_as_leader(views, self.epoch)
         for sent, result in zip(batches, results, strict=True):
             assert isinstance(result, LogAppendInfo), result
             assert not result.duplicate
@@ -147,7 +147,7 @@ class LogAgainstList(RuleBasedStateMachine):
     @rule(data=st.data())
     def retry(self, data: st.DataObject) -> None:
         sent, first_offset = self.last[data.draw(st.sampled_from(sorted(self.last)))]
-        (info,) = self.log.append_as_leader([sent.encoded()], self.epoch)
+        (info,) = self.log.appender.append_as_leader([sent.encoded()], self.epoch)
         assert isinstance(info, LogAppendInfo)
         assert info.duplicate
         assert info.first_offset == first_offset
@@ -160,7 +160,7 @@ class LogAgainstList(RuleBasedStateMachine):
 
     @rule()
     def roll(self) -> None:
-        self.log.roll()
+        self.log.appender.roll()
 
     @rule()
     def new_leader(self) -> None:
@@ -168,7 +168,7 @@ class LogAgainstList(RuleBasedStateMachine):
 
     @rule()
     def compact(self) -> None:
-        self.log.roll()
+        self.log.appender.roll()
         self.clock.advance(BACKOFF_MS)
         self.timer.advance_clock(BACKOFF_MS)
         self.judge_compaction()

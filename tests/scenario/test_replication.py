@@ -117,7 +117,7 @@ class Teller:
         self.cluster.change("t", leader=int(leader), leader_epoch=int(epoch))
 
     def _roll(self):
-        self.cluster.replicas.partition(PARTITION).leader_log().roll()
+        self.cluster.replicas.partition(PARTITION).leader_log().appender.roll()
 
     def _fail_disk(self):
         self.cluster.log_manager.directories[0].fail(OSError(5, "gone"))

@@ -22,9 +22,8 @@ MUTATIONS = {
     ),
     "an epoch without records is kept": Mutation(
         "storage/log/log.py",
-        "            self._guarded(lambda: self.leader_epochs.truncate_from_end"
-        "(self.log_end_offset))\n",
-        "",
+        "                lambda: self.leader_epochs.truncate_from_end(local.log_end_offset),\n",
+        "                lambda: None,\n",
     ),
     "whoever lives may lead": Mutation(
         "controller/elections.py", "if live and may_elect_unclean:", "if live:"

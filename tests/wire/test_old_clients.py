@@ -209,7 +209,7 @@ def keep(folder: Path, partition: Partition, format_version: str, records: bytes
     folder.mkdir()
     manager = start(folder)
     log = manager.get_or_create(partition, UUID(int=1), config)
-    log.append_as_leader([memoryview(bytearray(records)) for _ in range(2)], 0)
+    log.appender.append_as_leader([memoryview(bytearray(records)) for _ in range(2)], 0)
     crash(manager)
     manager = start(folder)
     log = manager.get_or_create(partition, UUID(int=1), config)

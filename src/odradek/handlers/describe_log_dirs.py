@@ -81,6 +81,6 @@ def _topics(logs: list[Log]) -> list[dict[str, object]]:
 def _partition(log: Log) -> dict[str, object]:
     return {
         "partition_index": log.topic_partition.partition,
-        "partition_size": log.size_bytes,
+        "partition_size": log.segments.size_bytes,
         "offset_lag": max(log.high_watermark - log.log_end_offset, 0),
     }

@@ -72,7 +72,7 @@ class Unpacking(BeforeAppend):
     def _rules(self, topic_partition: TopicPartition) -> BatchRules | None:
         """None where the append will be refused anyhow."""
         try:
-            return self._replicas.partition(topic_partition).leader_log().rules
+            return self._replicas.partition(topic_partition).leader_log().appender.rules
         except BrokerError:
             return None
 

@@ -56,7 +56,7 @@ def find_offset(
         return NOT_FOUND
     end = _end(log, isolation)
     if timestamp == MAX_TIMESTAMP:
-        found = log.max_timestamp_offset()
+        found = log.reader.find_max_timestamp()
     elif timestamp >= 0:
         found = log.fetch_offset_by_timestamp(timestamp, end)
     else:

@@ -95,7 +95,7 @@ class Partition:
         log_end_offset = log.log_end_offset
         if is_new:
             self.leader_epoch_start_offset = log_end_offset
-            log.assign_epoch(image.leader_epoch, log_end_offset)
+            log.appender.assign_epoch(image.leader_epoch, log_end_offset)
             self.in_sync_replicas = InSyncReplicas(
                 self.broker_id, image.replicas, image.isr, now_ms, log_end_offset
             )
@@ -188,7 +188,7 @@ class Partition:
         Raises:
             BrokerError: this broker cannot append at all (not leader, storage).
         """
-        return self.leader_log().append_as_leader(
+        return self.leader_log().appender.append_as_leader(
             batches, self.leader_epoch, origin, transaction_version
         )
 
@@ -249,9 +249,6 @@ class Partition:
         if committed <= log.high_watermark:
             return False
         log.update_high_watermark(committed)
-        assert log.high_watermark <= log.log_end_offset, (
-            f"high watermark {log.high_watermark} is above the log end {log.log_end_offset}"
-        )
         return True
 
     # Reading
@@ -302,8 +299,6 @@ class Partition:
         """Where this reader's view ends now; raises as `local_log` does."""
         log = self.local_log(info.current_leader_epoch, params.fetch_only_leader)
         upper_offset = self._upper_offset(log, params)
-        if upper_offset == log.log_end_offset:
-            return ReadableEnd(log.log_end_offset_metadata, upper_offset)
         place = log.convert_offset(upper_offset) or LogOffsetMetadata(upper_offset)
         return ReadableEnd(place, log.log_end_offset)
 
@@ -330,7 +325,7 @@ class Partition:
     ) -> EpochEndOffset:
         """The largest known epoch not above `leader_epoch`, and where it ends here."""
         log = self.local_log(current_leader_epoch, only_leader)
-        epoch, end_offset = log.leader_epochs.end_offset_for(leader_epoch)
+        epoch, end_offset = log.leader_epochs.end_offset_for(leader_epoch, log.log_end_offset)
         return EpochEndOffset(epoch, end_offset)
 
     # Followers
@@ -449,5 +444,5 @@ def _aborted(
 ) -> list[tuple[int, int]]:
     if size_bytes == 0:
         return []
-    transactions = log.aborted_transactions(fetch_offset, upper_offset)
+    transactions = log.reader.aborted_transactions(fetch_offset, upper_offset)
     return [(each.producer_id, each.first_offset) for each in transactions]

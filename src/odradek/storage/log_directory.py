@@ -190,6 +190,13 @@ class LogDirectory:
             self.fail(error)
         return BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{doing} failed: {error}")
 
+    def attempt(self, change: Callable[[], None], doing: str) -> None:
+        """Does what can be made up for later; a failing disk goes offline all the same."""
+        try:
+            change()
+        except OSError as error:
+            self.storage_error(error, doing)
+
     def fail(self, error: OSError) -> None:
         """Takes the directory out of service; only the first failure counts."""
         if self.failure is None:

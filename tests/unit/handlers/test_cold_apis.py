@@ -412,7 +412,7 @@ def with_logs(cluster):
         return SimpleNamespace(
             topic_partition=TopicPartition(topic, partition),
             log_directory=home,
-            size_bytes=100 + partition,
+            segments=SimpleNamespace(size_bytes=100 + partition),
             high_watermark=7,
             log_end_offset=7,
         )

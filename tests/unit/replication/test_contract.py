@@ -74,7 +74,7 @@ class Real:
         self._cluster.replicas.partition(A).delete_records(offset)
 
     def roll(self) -> None:
-        self._cluster.replicas.partition(A).log.roll()
+        self._cluster.replicas.partition(A).log.appender.roll()
 
     def leader_is(self, broker_id: int) -> None:
         self._cluster.change("orders", leader=broker_id, leader_epoch=1)

@@ -151,7 +151,7 @@ class Life:
         log = self.log(topic_partition)
         promises = self.promises[topic_partition]
         promises.undecided.update(items)
-        (info,) = log.append_as_leader([batch], self.epoch)
+        (info,) = log.appender.append_as_leader([batch], self.epoch)
         promises.undecided.difference_update(items)
         if isinstance(info, BrokerError):
             promises.refused.update(items)
@@ -192,7 +192,7 @@ class Life:
 
     def finish(self, marker: memoryview) -> None:
         log = self.log(ORDERS)
-        (info,) = log.append_as_leader([marker], self.epoch, AppendOrigin.COORDINATOR)
+        (info,) = log.appender.append_as_leader([marker], self.epoch, AppendOrigin.COORDINATOR)
         if isinstance(info, BrokerError):
             raise info
         self.promises[ORDERS].end = log.log_end_offset
@@ -206,7 +206,7 @@ class Life:
         """Flushes all logs; the checkpoints follow as the broker's timer would have it."""
         assert self.manager is not None
         for log in self.manager.logs():
-            log.flush()
+            log.local.flush()
         self.manager.checkpoints.write_recovery_points()
         self.manager.checkpoints.write_high_watermarks()
         self.note_durable()
@@ -215,7 +215,7 @@ class Life:
         assert self.manager is not None
         for log in self.manager.logs():
             promises = self.promises[log.topic_partition]
-            promises.durable = max(promises.durable, log.recovery_point)
+            promises.durable = max(promises.durable, log.local.recovery_point)
 
     def delete_records(self) -> None:
         promises = self.promises[ORDERS]
@@ -228,7 +228,7 @@ class Life:
         self.wait()
 
     def compact(self) -> None:
-        self.log(TABLE).roll()
+        self.log(TABLE).appender.roll()
         self.world.advance(1000)
 
     def delete_topic(self) -> None:

@@ -45,7 +45,7 @@ def batch(world, *pairs, codec=0, headers=(), timestamp_ms=None, **producer):
 
 def append(world, log, *pairs, **options):
     """One batch of these pairs, replicated."""
-    (info,) = log.append_as_leader([batch(world, *pairs, **options)], 0)
+    (info,) = log.appender.append_as_leader([batch(world, *pairs, **options)], 0)
     assert not isinstance(info, BrokerError), info
     log.update_high_watermark(log.log_end_offset)
     return info
@@ -60,7 +60,7 @@ def marker(world, log, producer_id, *, commit):
         producer_epoch=0,
         coordinator_epoch=1,
     )
-    log.append_as_leader([memoryview(bytearray(data))], 0, AppendOrigin.COORDINATOR)
+    log.appender.append_as_leader([memoryview(bytearray(data))], 0, AppendOrigin.COORDINATOR)
     log.update_high_watermark(log.log_end_offset)
 
 
@@ -85,7 +85,7 @@ def all_records(log):
 
 def clean(world, log):
     """Rolls, and lets the cleaner have its turn."""
-    log.roll()
+    log.appender.roll()
     world.advance(BACKOFF_MS)
 
 
@@ -94,10 +94,10 @@ def test_the_newest_record_of_each_key_stays(world):
     log = world.log(**COMPACT)
     for n in range(40):
         append(world, log, (b"k%d" % (n % 3), b"%d" % n))
-    before = log.size_bytes
+    before = log.segments.size_bytes
     clean(world, log)
     assert contents(log) == [(37, b"k1", b"37"), (38, b"k2", b"38"), (39, b"k0", b"39")]
-    assert log.size_bytes < before / 5
+    assert log.segments.size_bytes < before / 5
     assert (log.log_start_offset, log.log_end_offset, log.cleaned_offset) == (0, 40, 40)
     assert [r.offset for r in read_records(log)] == [37, 38, 39]
     append(world, log, (b"k1", b"new"))
@@ -110,7 +110,7 @@ def test_the_active_segment_and_unreplicated_records_are_left_alone(world):
     """A record that another replica has yet to fetch would be gone."""
     log = world.log(**COMPACT)
     for n in range(20):
-        log.append_as_leader([batch(world, (b"k", b"%d" % n))], 0)
+        log.appender.append_as_leader([batch(world, (b"k", b"%d" % n))], 0)
     log.update_high_watermark(7)
     clean(world, log)
     assert [offset for offset, _, _ in contents(log)] == list(range(6, 20))
@@ -181,12 +181,12 @@ def test_the_last_sequence_of_a_producer_survives_in_an_empty_batch(world):
     (empty,) = [h for h in batches_of(log) if h.record_count == 0]
     assert (empty.producer_id, empty.base_sequence, empty.last_offset) == (9, 1, 1)
     manager.shutdown()
-    for name in os.listdir(log.path):
+    for name in os.listdir(log.local.path):
         if name.endswith(".snapshot"):
-            os.unlink(os.path.join(log.path, name))
+            os.unlink(os.path.join(log.local.path, name))
     log = world.log(**COMPACT)
     retry = batch(world, (b"k", b"2"), producer_id=9, producer_epoch=0, base_sequence=1)
-    assert log.append_as_leader([retry], 0)[0].duplicate
+    assert log.appender.append_as_leader([retry], 0)[0].duplicate
 
 
 def test_transactions(world):
@@ -203,14 +203,14 @@ def test_transactions(world):
     assert data == [(0, b"good"), (4, b"1")]
     assert [h.base_offset for h in batches_of(log) if h.is_control] == [1, 3]
     # The aborted batch is empty, but it stays for its producer, and so does the marker.
-    assert log.aborted_transactions(0, 5) == [(2, 2)]
+    assert log.reader.aborted_transactions(0, 5) == [(2, 2)]
     log.producers.remove_expired(world.clock.wall_ms() + DAY_MS, 1)
     for n in range(2, 5):
         world.advance(5000)
         append(world, log, (b"z", b"%d" % n))
         clean(world, log)
     assert [h.base_offset for h in batches_of(log) if h.is_control] == [1]
-    assert log.aborted_transactions(0, log.log_end_offset) == []
+    assert log.reader.aborted_transactions(0, log.log_end_offset) == []
 
 
 def test_an_open_transaction_holds_compaction_back(world):
@@ -243,10 +243,10 @@ def test_lags_and_ratio(world):
     assert len(contents(log)) == 1
     for n in range(30):
         append(world, log, (b"key %d" % n, b"v" * 50))
-    log.roll()
+    log.appender.roll()
     world.advance(100_000)
     append(world, log, (b"key 1", b"v"))
-    log.roll()
+    log.appender.roll()
     world.advance(100_000)
     found = assess(log, world.clock.wall_ms())
     assert not found.is_due, found.ratio
@@ -334,7 +334,7 @@ def test_a_damaged_batch_stops_the_cleaning_of_its_log(world, caplog, position):
     assert contents_by_size(log) == before
     assert manager.cleaner.uncleanable == {ORDERS}
     assert "position" in caplog.text
-    assert not [name for name in os.listdir(log.path) if name.endswith(".cleaned")]
+    assert not [name for name in os.listdir(log.local.path) if name.endswith(".cleaned")]
 
 
 def contents_by_size(log):
@@ -347,16 +347,16 @@ def slowly_cleaned(world):
     log = world.log(manager, **COMPACT)
     for n in range(20):
         append(world, log, (b"k", b"%d" % n))
-    log.roll()
+    log.appender.roll()
     return manager, log
 
 
 def test_a_throttled_cleaner_takes_its_time(world):
     """Compaction would take the disk from everybody else."""
     _, log = slowly_cleaned(world)
-    size_bytes = log.size_bytes
+    size_bytes = log.segments.size_bytes
     world.advance(BACKOFF_MS)
-    assert log.size_bytes == size_bytes
+    assert log.segments.size_bytes == size_bytes
     for _ in range(60):
         world.advance(1000)
     assert log.cleaned_offset == 20
@@ -369,7 +369,7 @@ def test_an_orderly_end_leaves_no_half_cleaned_segment(world):
     world.advance(BACKOFF_MS)
     for _ in range(600):
         world.advance(100)
-        half_done = [name for name in os.listdir(log.path) if name.endswith(".cleaned")]
+        half_done = [name for name in os.listdir(log.local.path) if name.endswith(".cleaned")]
         if half_done:
             break
     assert half_done
@@ -390,7 +390,7 @@ def test_a_reader_keeps_the_segment_that_it_holds(world):
     assert log.segments.first is not segment
     assert handle.read(0, len(before)) == before
     handle.close()
-    assert not [name for name in os.listdir(log.path) if name.endswith(".deleted")]
+    assert not [name for name in os.listdir(log.local.path) if name.endswith(".deleted")]
 
 
 def test_the_checkpoint_spares_the_next_start_the_work(world):
@@ -411,7 +411,7 @@ def test_a_full_disk_ends_the_round_and_nothing_else(world):
     log = world.log(manager, **COMPACT)
     for n in range(20):
         append(world, log, (b"k", b"%d" % n))
-    log.roll()
+    log.appender.roll()
     before = contents(log)
     files.is_full = True
     world.advance(BACKOFF_MS)
@@ -445,10 +445,10 @@ def test_whoever_reads_the_files_meanwhile_misses_nothing(world):
     def look() -> None:
         if not newest:
             return
-        names = sorted(n for n in os.listdir(log.path) if n.endswith(".log"))
-        data = [Path(log.path, name).read_bytes() for name in names]
+        names = sorted(n for n in os.listdir(log.local.path) if n.endswith(".log"))
+        data = [Path(log.local.path, name).read_bytes() for name in names]
         found = {record.offset for each in data for record in iter_records(each)}
-        assert newest <= found, os.listdir(log.path)
+        assert newest <= found, os.listdir(log.local.path)
         looks.append(names)
 
     newest: set[int] = set()
@@ -463,7 +463,7 @@ def test_whoever_reads_the_files_meanwhile_misses_nothing(world):
     append(world, log, (b"k0", b"new"))
     clean(world, log)
     assert [segment.base_offset for segment in log.segments.all()] == [0, 35, 40, 41]
-    assert not [name for name in os.listdir(log.path) if name.endswith(".swap")]
+    assert not [name for name in os.listdir(log.local.path) if name.endswith(".swap")]
 
 
 @pytest.mark.parametrize("where", ["between steps", "in a step"])
@@ -493,7 +493,7 @@ def test_a_mistake_costs_one_log_its_cleaning_and_no_other(world, where):
     for log in (broken, sound):
         for n in range(20):
             append(world, log, (b"k", b"%d" % n))
-        log.roll()
+        log.appender.roll()
     world.advance(BACKOFF_MS)
     assert len(contents(sound)) == 1
     assert len(contents(broken)) == 20
@@ -508,7 +508,7 @@ def test_a_failed_sync_takes_the_directory_offline(world):
     log = world.log(manager, **COMPACT)
     for n in range(20):
         append(world, log, (b"k", b"%d" % n))
-    log.roll()
+    log.appender.roll()
     files.sync_fails = True
     world.advance(BACKOFF_MS)
     assert world.failed
@@ -526,8 +526,8 @@ def test_a_crash_or_failure_at_every_operation_of_a_round(world, kind):
         log = world.log(manager, **COMPACT)
         for n in range(30):
             append(world, log, (b"k%d" % (n % 4), b"%d" % n))
-        log.roll()
-        log.flush()
+        log.appender.roll()
+        log.local.flush()
         expected = {r.key: (r.offset, r.value) for r in all_records(log)}
         files.half_write = number % 2 == 0
         if kind == "crash":
@@ -552,7 +552,7 @@ def test_a_crash_or_failure_at_every_operation_of_a_round(world, kind):
         offsets = [r.offset for r in all_records(log)]
         assert offsets == sorted(set(offsets)), where
         assert log.log_end_offset == 30, where
-        names = os.listdir(log.path)
+        names = os.listdir(log.local.path)
         assert not [n for n in names if n.endswith((".cleaned", ".swap"))], where
         log.update_high_watermark(30)
         world.timer.advance_clock(0)

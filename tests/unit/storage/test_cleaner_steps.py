@@ -82,9 +82,9 @@ def filled(world, manager, codec: int = 0):
     log = world.log(manager, **COMPACT)
     for number in range(40):
         batch = memoryview(a_batch(number * 10, 10, codec))
-        assert not isinstance(log.append_as_leader([batch], 0)[0], BrokerError)
+        assert not isinstance(log.appender.append_as_leader([batch], 0)[0], BrokerError)
     log.update_high_watermark(log.log_end_offset)
-    log.roll()
+    log.appender.roll()
     return log
 
 
@@ -184,7 +184,7 @@ def test_a_round_ends_with_the_step_in_which_the_broker_stops(world):
         background = StoppingBackground(number)
         manager = manager_with(world, background, FaultyFileSystem())
         log = filled(world, manager)
-        log.flush()
+        log.local.flush()
         background.cleaner = manager.cleaner
         manager.cleaner.look()
         if background.steps < number:
@@ -194,5 +194,5 @@ def test_a_round_ends_with_the_step_in_which_the_broker_stops(world):
         manager.shutdown()
         reopened = world.log(**COMPACT)
         assert reopened.log_end_offset == 400
-        assert not [name for name in os.listdir(reopened.path) if name.endswith(".cleaned")]
+        assert not [name for name in os.listdir(reopened.local.path) if name.endswith(".cleaned")]
     assert number > 10

@@ -154,12 +154,12 @@ class Directory:
                 self._append(log, b"gone", 0, 3, 0, is_transactional=True)
                 self.world.advance(10)
                 marker = abort_marker(self.world, 3)
-                log.append_as_leader([marker], 0, AppendOrigin.COORDINATOR)
+                log.appender.append_as_leader([marker], 0, AppendOrigin.COORDINATOR)
             self.world.advance(10)
 
     def _append(self, log, value, epoch, producer_id, sequence, **options) -> None:
         batch = self.batches(value, producer_id=producer_id, base_sequence=sequence, **options)
-        (result,) = log.append_as_leader([batch], epoch)
+        (result,) = log.appender.append_as_leader([batch], epoch)
         assert not isinstance(result, BrokerError), result
 
     def restore(self, *, crashed: bool = False) -> None:
@@ -235,13 +235,13 @@ class Directory:
             assert (offset, value) in served, (what, offset)
         self._check_times(log, what)
         if start == 0:
-            assert log.aborted_transactions(0, self.end_offset) == ABORTED, what
+            assert log.reader.aborted_transactions(0, self.end_offset) == ABORTED, what
             assert log.leader_epochs.entries == self.epochs, what
         self._check_producer(log, what)
 
     def _check_producer(self, log: Log, what: object) -> None:
         repeated = self.batches(b"011", producer_id=9, base_sequence=11)
-        (retry,) = log.append_as_leader([repeated], log.leader_epochs.latest_epoch)
+        (retry,) = log.appender.append_as_leader([repeated], log.leader_epochs.latest_epoch)
         assert getattr(retry, "duplicate", False), (what, retry)
         self._append(log, b"012", 3, 9, 12)
         log.update_high_watermark(log.log_end_offset)
@@ -389,11 +389,11 @@ def strangers(tmp_path, world, batches) -> Iterator[str]:
     log = manager.get_or_create(TopicPartition("payments", 0), topic_id, config)
     for n in range(9):
         batch = batches(b"*" * (n + 20), b"", producer_id=7, base_sequence=2 * n)
-        log.append_as_leader([batch], 2 + n // 3)
+        log.appender.append_as_leader([batch], 2 + n // 3)
         world.advance(7)
     batch = batches(b"", producer_id=5, base_sequence=0, is_transactional=True)
-    log.append_as_leader([batch], 9)
-    log.append_as_leader([abort_marker(world, 5)], 9, AppendOrigin.COORDINATOR)
+    log.appender.append_as_leader([batch], 9)
+    log.appender.append_as_leader([abort_marker(world, 5)], 9, AppendOrigin.COORDINATOR)
     manager.shutdown()
     yield f"{other.directories[0]}/payments-0"
     other.crash(manager)

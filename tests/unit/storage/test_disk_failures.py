@@ -105,7 +105,7 @@ def live_on_a_failing_disk(life: Life) -> int:
 def promise_nothing_more(life: Life, manager) -> None:
     """A directory that is offline takes nothing and gives nothing."""
     for log in manager.logs():
-        (refused,) = log.append_as_leader([life.batch([(None, b"late")])], 9)
+        (refused,) = log.appender.append_as_leader([life.batch([(None, b"late")])], 9)
         assert isinstance(refused, BrokerError)
         assert refused.code == ErrorCode.KAFKA_STORAGE_ERROR
         if log.log_start_offset < log.log_end_offset:

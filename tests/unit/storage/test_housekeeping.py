@@ -88,7 +88,7 @@ def fill(world, log, count: int, keys: int = 3) -> None:
         builder = RecordBatchBuilder(0)
         key = b"key-%d" % (number % keys)
         builder.append(world.clock.wall_ms(), key, b"value-%d" % number, [])
-        log.append_as_leader([memoryview(bytearray(builder.build()))], 0)
+        log.appender.append_as_leader([memoryview(bytearray(builder.build()))], 0)
     log.update_high_watermark(log.log_end_offset)
 
 
@@ -98,12 +98,12 @@ def test_syncs_never_run_on_the_event_loop(world, batches):
     manager = manager_with(world, background)
     log = world.log(manager, flush_messages="1", **SMALL)
     for n in range(12):
-        log.append_as_leader([batches(b"%03d" % n)], 0)
-    assert log.recovery_point == 0
+        log.appender.append_as_leader([batches(b"%03d" % n)], 0)
+    assert log.local.recovery_point == 0
     assert len(log.segments) > 1
     while background.waiting:
         background.run_one()
-    assert log.recovery_point == 12
+    assert log.local.recovery_point == 12
 
 
 def test_records_that_come_during_a_flush_wait_no_longer_than_the_others(world, batches):
@@ -113,14 +113,14 @@ def test_records_that_come_during_a_flush_wait_no_longer_than_the_others(world, 
         world, background, replica_high_watermark_checkpoint_interval_ms="3600000"
     )
     log = world.log(manager, flush_ms="1000")
-    log.append_as_leader([batches(b"a")], 0)
+    log.appender.append_as_leader([batches(b"a")], 0)
     world.advance(1001)
-    log.append_as_leader([batches(b"b")], 0)
+    log.appender.append_as_leader([batches(b"b")], 0)
     background.run_one()
-    assert log.recovery_point == 1
+    assert log.local.recovery_point == 1
     world.advance(1001)
     background.run_one()
-    assert log.recovery_point == 2
+    assert log.local.recovery_point == 2
     world.advance(5000)
     assert background.waiting == []
 
@@ -130,15 +130,15 @@ def test_a_flush_at_a_roll_waits_for_the_one_under_way(world, batches):
     background = HeldBackground()
     manager = manager_with(world, background)
     log = world.log(manager)
-    log.append_as_leader([batches(b"a")], 0)
-    log.roll()
-    log.append_as_leader([batches(b"b")], 0)
-    log.roll()
+    log.appender.append_as_leader([batches(b"a")], 0)
+    log.appender.roll()
+    log.appender.append_as_leader([batches(b"b")], 0)
+    log.appender.roll()
     assert len(background.waiting) == 1
     background.run_one()
-    assert log.recovery_point == 1
+    assert log.local.recovery_point == 1
     background.run_one()
-    assert log.recovery_point == 2
+    assert log.local.recovery_point == 2
     assert background.waiting == []
 
 
@@ -161,16 +161,16 @@ def test_a_segment_may_go_while_its_index_is_about_to_be_synced(world, batches):
     background = HeldBackground()
     manager = world.start(files, background=background)
     log = world.log(manager, retention_ms="1000", index_interval_bytes="0")
-    log.append_as_leader([batches(b"a"), batches(b"b")], 0)
-    log.roll()
-    log.append_as_leader([batches(b"c")], 0)
+    log.appender.append_as_leader([batches(b"a"), batches(b"b")], 0)
+    log.appender.roll()
+    log.appender.append_as_leader([batches(b"c")], 0)
     log.update_high_watermark(3)
     world.clock.advance(1001)
     files.is_syncing = True
     background.run_one()
     assert log.log_start_offset > 0
     assert world.failed == []
-    assert log.recovery_point >= 2
+    assert log.local.recovery_point >= 2
 
 
 def test_high_watermarks_are_written_down_while_the_broker_runs(world, batches):
@@ -178,7 +178,7 @@ def test_high_watermarks_are_written_down_while_the_broker_runs(world, batches):
     background = HeldBackground()
     manager = manager_with(world, background, replica_high_watermark_checkpoint_interval_ms="1000")
     log = world.log(manager)
-    log.append_as_leader([batches(b"a"), batches(b"b"), batches(b"c")], 0)
+    log.appender.append_as_leader([batches(b"a"), batches(b"b"), batches(b"c")], 0)
     log.update_high_watermark(2)
     world.advance(1000)
     assert checkpoint(world, "replication-offset-checkpoint") == ""
@@ -197,11 +197,11 @@ def test_the_brokers_flush_interval_is_the_topics_default(world, batches):
     manager = world.start(properties={"log.flush.scheduler.interval.ms": "2000"})
     config = LogConfig.from_settings({}, manager._config.topic_defaults())
     log = manager.get_or_create(world.orders, UUID(int=7), config)
-    log.append_as_leader([batches(b"a")], 0)
+    log.appender.append_as_leader([batches(b"a")], 0)
     world.advance(1999)
-    assert log.recovery_point == 0
+    assert log.local.recovery_point == 0
     world.advance(2)
-    assert log.recovery_point == 1
+    assert log.local.recovery_point == 1
 
 
 def test_recovery_points_and_log_starts_are_written_at_their_own_intervals(world, batches):
@@ -212,14 +212,14 @@ def test_recovery_points_and_log_starts_are_written_at_their_own_intervals(world
     }
     manager = world.start(properties=properties)
     log = world.log(manager, flush_messages="1")
-    log.append_as_leader([batches(b"a")], 0)
+    log.appender.append_as_leader([batches(b"a")], 0)
     log.update_high_watermark(1)
     world.advance(999)
     assert checkpoint(world, names.RECOVERY_POINT_CHECKPOINT) == ""
     world.advance(2)
     assert checkpoint(world, names.RECOVERY_POINT_CHECKPOINT) == "0\n1\norders 0 1\n"
     # As when the write that belongs to the change was refused.
-    log.log_start_offset = 1
+    log.local.log_start_offset = 1
     world.advance(3000)
     assert "orders" not in checkpoint(world, names.LOG_START_OFFSET_CHECKPOINT)
     world.advance(1001)
@@ -311,7 +311,7 @@ def test_as_many_logs_are_compacted_side_by_side_as_there_are_threads(world, thr
     while background.waiting:
         background.run_one()
     for log in logs:
-        log.flush()
+        log.local.flush()
     manager.cleaner.look()
     assert len(background.waiting) == rounds
     while background.waiting:
@@ -332,7 +332,7 @@ def test_the_cleaner_reads_no_more_at_once_than_its_buffers_hold(
     manager = world.start(files, properties)
     log = world.log(manager, **{**COMPACT, "segment_bytes": "100000"})
     fill(world, log, 3000)
-    log.roll()
+    log.appender.roll()
     files.asked.clear()
     manager.cleaner.look()
     assert log.cleaned_offset == 3000

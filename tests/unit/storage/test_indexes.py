@@ -161,7 +161,7 @@ def test_dropped_entries_leave_no_trace(offset_index: OffsetIndex, time_index: T
 
 def fill(log, batches, count: int = 12) -> None:
     for n in range(count):
-        log.append_as_leader([batches(b"%03d" % n)], 0)
+        log.appender.append_as_leader([batches(b"%03d" % n)], 0)
 
 
 @pytest.mark.parametrize("entry", [(5, -219), (5, 1 << 30), (5, 1), (5, 497), (4, 497), (5, 0)])
@@ -170,7 +170,7 @@ def test_an_entry_that_lies_is_mended(world, batches, values, entry):
     manager = world.start()
     log = world.log(manager, **SMALL)
     fill(log, batches)
-    log.roll()
+    log.appender.roll()
     index = log.segments.first.offset_index
     before = [index.entry(n) for n in range(index.entry_count)]
     position = next(n for n, (offset, _) in enumerate(before) if offset >= 5)
@@ -188,7 +188,7 @@ def test_damaged_records_do_not_cost_the_index(world, batches):
     """What lies behind a damaged batch could not be read any more."""
     log = world.log(world.start(), **SMALL)
     fill(log, batches)
-    log.roll()
+    log.appender.roll()
     segment = log.segments.first
     entries = segment.offset_index.entry_count
     place = segment.locate(6)
@@ -228,7 +228,7 @@ def test_aborts_of_one_write_know_what_is_still_open(world, batches):
     log = world.log(world.start())
     for producer_id in (1, 2):
         batch = batches(b"x", producer_id=producer_id, base_sequence=0, is_transactional=True)
-        log.append_as_leader([batch], 0)
+        log.appender.append_as_leader([batch], 0)
     markers = [
         build_end_marker(
             commit=False,
@@ -240,9 +240,9 @@ def test_aborts_of_one_write_know_what_is_still_open(world, batches):
         )
         for offset, producer_id in ((2, 1), (3, 2))
     ]
-    log.append_as_follower(memoryview(bytearray(b"".join(markers))))
+    log.appender.append_as_follower(memoryview(bytearray(b"".join(markers))))
     assert log.segments.active.transactions.entries() == [
         AbortedEntry(1, 0, 2, 1),
         AbortedEntry(2, 1, 3, 4),
     ]
-    assert log.aborted_transactions(0, 2) == [(1, 0), (2, 1)]
+    assert log.reader.aborted_transactions(0, 2) == [(1, 0), (2, 1)]

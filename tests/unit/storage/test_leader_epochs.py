@@ -9,7 +9,7 @@ from odradek.storage.checkpoints import parse_epochs
 @pytest.fixture
 def epochs(tmp_path) -> LeaderEpochCache:
     files = OsFileSystem(8, durable=False)
-    return LeaderEpochCache(files, str(tmp_path / "leader-epoch-checkpoint"), lambda: 100)
+    return LeaderEpochCache(files, str(tmp_path / "leader-epoch-checkpoint"))
 
 
 def filled(epochs: LeaderEpochCache) -> LeaderEpochCache:
@@ -20,15 +20,15 @@ def filled(epochs: LeaderEpochCache) -> LeaderEpochCache:
 
 def test_end_offsets(epochs):
     """A follower would keep records that the leader does not have."""
-    assert epochs.end_offset_for(0) == (-1, -1)
+    assert epochs.end_offset_for(0, 100) == (-1, -1)
     filled(epochs)
-    assert epochs.end_offset_for(6) == (6, 100)
-    assert epochs.end_offset_for(3) == (3, 70)
-    assert epochs.end_offset_for(5) == (3, 70)
-    assert epochs.end_offset_for(2) == (2, 40)
-    assert epochs.end_offset_for(1) == (1, 0)
-    assert epochs.end_offset_for(7) == (-1, -1)
-    assert epochs.end_offset_for(-1) == (-1, -1)
+    assert epochs.end_offset_for(6, 100) == (6, 100)
+    assert epochs.end_offset_for(3, 100) == (3, 70)
+    assert epochs.end_offset_for(5, 100) == (3, 70)
+    assert epochs.end_offset_for(2, 100) == (2, 40)
+    assert epochs.end_offset_for(1, 100) == (1, 0)
+    assert epochs.end_offset_for(7, 100) == (-1, -1)
+    assert epochs.end_offset_for(-1, 100) == (-1, -1)
 
 
 def test_an_older_epoch_is_ignored_and_an_empty_one_replaced(epochs):

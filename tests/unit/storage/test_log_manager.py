@@ -19,12 +19,12 @@ OTHER_ID = UUID("bf2ad2cb-8a7e-4a55-a4d1-3c2f0d1de6a8")
 
 
 def files_of(log) -> list[str]:
-    return sorted(os.listdir(log.path))
+    return sorted(os.listdir(log.local.path))
 
 
 def fill(log, batches, count: int) -> None:
     for n in range(count):
-        log.append_as_leader([batches(b"%03d" % n)], 0)
+        log.appender.append_as_leader([batches(b"%03d" % n)], 0)
     log.update_high_watermark(count)
 
 
@@ -123,7 +123,7 @@ def test_delete_renames_now_and_removes_later(world, batches):
     (path,) = world.directories
     (deleted,) = [name for name in os.listdir(path) if name.endswith("-delete")]
     assert deleted.startswith("orders-0.")
-    assert len(log.append_as_leader([batches(b"x")], 0)) == 1
+    assert len(log.appender.append_as_leader([batches(b"x")], 0)) == 1
     world.log(manager)
     world.advance(1001)
     assert not [name for name in os.listdir(path) if name.endswith("-delete")]
@@ -188,7 +188,7 @@ def log_in_the_checkpoints(world, background, batches, **settings):
     manager = world.start(background=background)
     log = world.log(manager, **settings)
     fill(log, batches, 3)
-    manager.flusher.flush(log)
+    manager.flusher.flush(log.local)
     log.maybe_increment_log_start_offset(2)
     manager.checkpoints.write_recovery_points()
     manager.checkpoints.write_high_watermarks()
@@ -206,13 +206,15 @@ def test_checkpoints_of_a_deleted_log_prove_nothing_of_its_successor(world, batc
     background.is_late = True
     manager.delete(world.orders)
     successor = manager.get_or_create(world.orders, OTHER_ID, LogConfig())
-    successor.append_as_leader([batches(b"new 0"), batches(b"new 1"), batches(b"new 2")], 0)
+    successor.appender.append_as_leader(
+        [batches(b"new 0"), batches(b"new 1"), batches(b"new 2")], 0
+    )
     for _ in range(2):
         world.crash(manager)
         manager = world.start(background=background)
         (found,) = manager.logs()
         assert values(found) == [b"new 0", b"new 1", b"new 2"]
-        assert found.recovery_point == 0
+        assert found.local.recovery_point == 0
         world.advance(1)
         assert deleted_directories(world), "they tell that the checkpoints are stale"
     background.catch_up()
@@ -253,7 +255,7 @@ def test_a_full_disk_gets_the_room_of_a_deleted_log(world, batches, values):
     manager = world.start(files)
     log = world.log(manager, file_delete_delay_ms="5")
     fill(log, batches, 3)
-    manager.flusher.flush(log)
+    manager.flusher.flush(log.local)
     manager.checkpoints.write_recovery_points()
     files.full_at = files.operations + 2
     manager.delete(world.orders)
@@ -268,7 +270,7 @@ def test_a_full_disk_gets_the_room_of_a_deleted_log(world, batches, values):
     fill(successor, batches, 3)
     world.crash(manager)
     (found,) = world.start().logs()
-    assert (found.recovery_point, len(values(found))) == (0, 3)
+    assert (found.local.recovery_point, len(values(found))) == (0, 3)
     world.advance(1)
     assert not deleted_directories(world)
 
@@ -318,7 +320,7 @@ def test_retention_by_size_keeps_what_was_asked_for(world, batches):
     log = world.log(manager, retention_bytes="600", **SMALL)
     fill(log, batches, 20)
     manager.housekeeping.delete_old_segments()
-    assert 600 <= log.size_bytes < 900
+    assert 600 <= log.segments.size_bytes < 900
     assert log.log_start_offset == log.segments.first.base_offset > 0
 
 
@@ -366,7 +368,7 @@ def test_a_failing_directory_goes_alone(world, batches, values):
     logs = [manager.get_or_create(TopicPartition("t", n), UUID(int=1), LogConfig()) for n in (0, 1)]
     manager.directories[0].fail(OSError(5, "gone"))
     assert manager.offline_dirs == world.failed == [world.directories[0]]
-    results = [log.append_as_leader([batches(b"x")], 0)[0] for log in logs]
+    results = [log.appender.append_as_leader([batches(b"x")], 0)[0] for log in logs]
     assert results[0].code == ErrorCode.KAFKA_STORAGE_ERROR
     assert values(logs[1]) == [b"x"]
     third = manager.get_or_create(TopicPartition("t", 2), UUID(int=1), LogConfig())
@@ -389,35 +391,35 @@ def test_a_failed_fsync_is_final(world, batches):
     files = FaultyFileSystem()
     manager = world.start(files)
     log = world.log(manager, flush_messages="2")
-    log.append_as_leader([batches(b"a")], 0)
-    assert log.recovery_point == 0
-    log.append_as_leader([batches(b"b")], 0)
-    assert log.recovery_point == 2
+    log.appender.append_as_leader([batches(b"a")], 0)
+    assert log.local.recovery_point == 0
+    log.appender.append_as_leader([batches(b"b")], 0)
+    assert log.local.recovery_point == 2
     files.sync_fails = True
-    log.append_as_leader([batches(b"c", b"d")], 0)
-    assert log.recovery_point == 2
+    log.appender.append_as_leader([batches(b"c", b"d")], 0)
+    assert log.local.recovery_point == 2
     assert world.failed == world.directories
     files.sync_fails = False
     with pytest.raises(BrokerError):
-        log.flush()
+        log.local.flush()
 
 
 def test_flush_by_time(world, batches):
     """Records would stay off the disk longer than was asked for."""
     log = world.log(flush_ms="1000")
-    log.append_as_leader([batches(b"a")], 0)
+    log.appender.append_as_leader([batches(b"a")], 0)
     world.advance(500)
-    log.append_as_leader([batches(b"b")], 0)
-    assert log.recovery_point == 0
+    log.appender.append_as_leader([batches(b"b")], 0)
+    assert log.local.recovery_point == 0
     world.advance(501)
-    assert log.recovery_point == 2
+    assert log.local.recovery_point == 2
 
 
 def test_a_rolled_segment_is_flushed(world, batches):
     """Recovery would read the whole log after every crash."""
     log = world.log(**SMALL)
     fill(log, batches, 12)
-    assert log.recovery_point == log.active_segment_base_offset > 0
+    assert log.local.recovery_point == log.segments.active.base_offset > 0
 
 
 def test_creating_a_partition_is_cheap_in_descriptors(world):
@@ -453,9 +455,9 @@ def test_records_without_timestamps_age_from_the_last_append(world, batches):
     """A record acknowledged a second ago would go with a segment that was made days ago."""
     manager = world.start()
     log = world.log(manager, retention_ms="1000", segment_ms="3600000")
-    log.append_as_leader([batches(b"old", timestamp_ms=-1)], 0)
+    log.appender.append_as_leader([batches(b"old", timestamp_ms=-1)], 0)
     world.clock.advance(5000)
-    log.append_as_leader([batches(b"new", timestamp_ms=-1)], 0)
+    log.appender.append_as_leader([batches(b"new", timestamp_ms=-1)], 0)
     log.update_high_watermark(2)
     world.clock.advance(900)
     manager.housekeeping.delete_old_segments()
@@ -470,7 +472,7 @@ def test_records_without_timestamps_age_with_their_file(world, batches):
     manager = world.start()
     log = world.log(manager, segment_bytes="300", retention_ms="1000", file_delete_delay_ms="0")
     for n in range(6):
-        log.append_as_leader([batches(b"%d" % n, timestamp_ms=-1)], 0)
+        log.appender.append_as_leader([batches(b"%d" % n, timestamp_ms=-1)], 0)
     log.update_high_watermark(6)
     now_ms = world.clock.wall_ms()
     young, old = log.segments.at(1).file.path, log.segments.first.file.path

@@ -47,7 +47,7 @@ def write_logs(world, batches) -> dict[TopicPartition, list[bytes]]:
         log = manager.get_or_create(partition(number), UUID(int=1), SMALL)
         texts = [b"%d-%03d" % (number, n) for n in range(9)]
         for text in texts:
-            log.append_as_leader([batches(text)], 0)
+            log.appender.append_as_leader([batches(text)], 0)
         written[log.topic_partition] = texts
     world.crash(manager)
     return written
@@ -82,7 +82,7 @@ def test_the_order_in_which_logs_are_recovered_does_not_matter(world, batches, v
     )
     assert held(manager, values) == written
     assert seen == sorted(seen)
-    assert seen[-1] == (COUNT, COUNT, sum(log.size_bytes for log in manager.logs()))
+    assert seen[-1] == (COUNT, COUNT, sum(log.segments.size_bytes for log in manager.logs()))
     homes = [log.log_directory.path for log in manager.logs()]
     assert sorted(homes) == sorted(world.directories * (COUNT // 2))
 
@@ -107,7 +107,7 @@ def test_logs_are_flushed_on_threads_at_the_end(world, batches, values):
     files = OsFileSystem(2, durable=True)
     manager = world.start(files, FOUR_THREADS, ThreadWorkers())
     for log in manager.logs():
-        log.append_as_leader([batches(b"last")], 0)
+        log.appender.append_as_leader([batches(b"last")], 0)
         written[log.topic_partition].append(b"last")
     before = len(open_files(world))
     manager.shutdown()

@@ -48,7 +48,7 @@ def check_state(life: Life, directory: Path) -> None:
         again = Life(world, life.file_system)
         again.manager = manager
         for log in [again.log_of(manager, each) for each in life.promises]:
-            (info,) = log.append_as_leader([life.batch([(b"new", b"new")])], 9)
+            (info,) = log.appender.append_as_leader([life.batch([(b"new", b"new")])], 9)
             assert info.first_offset == log.log_end_offset - 1
     finally:
         manager.shutdown()

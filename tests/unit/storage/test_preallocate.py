@@ -18,7 +18,7 @@ def lengths(log) -> list[int]:
 def fill(log, batches, count: int, first: int = 0) -> list[bytes]:
     texts = [b"%03d" % n for n in range(first, first + count)]
     for text in texts:
-        (result,) = log.append_as_leader([batches(text)], 0)
+        (result,) = log.appender.append_as_leader([batches(text)], 0)
         assert result.first_offset >= 0
     return texts
 
@@ -34,7 +34,7 @@ def test_a_segment_has_its_full_size_until_it_is_closed(world, batches, values):
     assert len(closed) > 1
     assert active == SIZE > log.segments.active.size_bytes > 0
     assert values(log) == texts
-    assert log.size_bytes == sum(closed) + log.segments.active.size_bytes
+    assert log.segments.size_bytes == sum(closed) + log.segments.active.size_bytes
     manager.shutdown()
     assert lengths(log) == [segment.size_bytes for segment in log.segments.all()]
     assert values(world.log(**RESERVED)) == texts

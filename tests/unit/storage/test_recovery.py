@@ -15,7 +15,7 @@ SMALL = {"segment_bytes": "300", "index_interval_bytes": "100"}
 def fill(log, batches, count: int) -> list[bytes]:
     sent = [b"%03d" % n for n in range(count)]
     for n, value in enumerate(sent):
-        log.append_as_leader([batches(value, producer_id=9, base_sequence=n)], n // 5)
+        log.appender.append_as_leader([batches(value, producer_id=9, base_sequence=n)], n // 5)
     return sent
 
 
@@ -29,9 +29,11 @@ def test_a_clean_restart_keeps_everything(world, batches, values):
     log = world.log(**SMALL)
     assert values(log) == sent
     assert log.high_watermark == 9
-    assert log.recovery_point == 12
+    assert log.local.recovery_point == 12
     assert log.leader_epochs.entries == [(0, 0), (1, 5), (2, 10)]
-    assert log.append_as_leader([batches(b"x", producer_id=9, base_sequence=11)], 2)[0].duplicate
+    assert log.appender.append_as_leader([batches(b"x", producer_id=9, base_sequence=11)], 2)[
+        0
+    ].duplicate
 
 
 def test_a_crash_loses_nothing_that_is_in_the_files(world, batches, values):
@@ -43,7 +45,7 @@ def test_a_crash_loses_nothing_that_is_in_the_files(world, batches, values):
     assert values(log) == sent
     assert log.leader_epochs.entries == [(0, 0), (1, 5), (2, 10)]
     retries = [batches(b"x", producer_id=9, base_sequence=n) for n in (9, 10, 11)]
-    assert [r.duplicate for r in log.append_as_leader(retries, 2)] == [True] * 3
+    assert [r.duplicate for r in log.appender.append_as_leader(retries, 2)] == [True] * 3
     for n in range(12):
         assert log.fetch_offset_by_timestamp(world.clock.wall_ms(), 12).offset == 0
         assert log.convert_offset(n) is not None
@@ -117,7 +119,7 @@ def test_what_lies_behind_a_damaged_segment_is_dropped(world, batches, values):
     log = world.log(**SMALL)
     assert values(log) == sent[:base_offset]
     assert len(log.segments) == 2
-    log.append_as_leader([batches(b"new")], 9)
+    log.appender.append_as_leader([batches(b"new")], 9)
     assert values(log) == [*sent[:base_offset], b"new"]
 
 
@@ -142,7 +144,7 @@ def test_damaged_indexes_after_a_clean_end(world, batches, values, suffix, damag
     manager = world.start()
     log = world.log(manager, **SMALL)
     assert values(log) == sent
-    assert log.max_timestamp_offset().timestamp == world.clock.wall_ms()
+    assert log.reader.find_max_timestamp().timestamp == world.clock.wall_ms()
     manager.shutdown()
     assert values(world.log(**SMALL)) == sent
 
@@ -153,7 +155,7 @@ def test_a_damaged_epoch_checkpoint_is_rebuilt(world, batches, content):
     manager = world.start()
     log = world.log(manager, **SMALL)
     fill(log, batches, 12)
-    path = os.path.join(log.path, "leader-epoch-checkpoint")
+    path = os.path.join(log.local.path, "leader-epoch-checkpoint")
     manager.shutdown()
     if content is None:
         os.unlink(path)
@@ -170,16 +172,16 @@ def test_a_damaged_snapshot_is_rebuilt(world, batches, content):
     log = world.log(manager, **SMALL)
     fill(log, batches, 12)
     manager.shutdown()
-    for name in os.listdir(log.path):
+    for name in os.listdir(log.local.path):
         if name.endswith(".snapshot"):
-            path = os.path.join(log.path, name)
+            path = os.path.join(log.local.path, name)
             os.unlink(path)
             if content is not None:
                 with open(path, "wb") as file:
                     file.write(content)
     log = world.log(**SMALL)
     retries = [batches(b"x", producer_id=9, base_sequence=n) for n in (8, 11)]
-    assert [r.duplicate for r in log.append_as_leader(retries, 2)] == [True] * 2
+    assert [r.duplicate for r in log.appender.append_as_leader(retries, 2)] == [True] * 2
 
 
 def test_open_transactions_survive_a_crash(world, batches):
@@ -187,7 +189,7 @@ def test_open_transactions_survive_a_crash(world, batches):
     manager = world.start()
     log = world.log(manager)
     for producer_id in (1, 2):
-        log.append_as_leader(
+        log.appender.append_as_leader(
             [batches(b"x", producer_id=producer_id, base_sequence=0, is_transactional=True)], 0
         )
     marker = build_end_marker(
@@ -198,7 +200,7 @@ def test_open_transactions_survive_a_crash(world, batches):
         producer_epoch=0,
         coordinator_epoch=5,
     )
-    log.append_as_leader([memoryview(bytearray(marker))], 0, AppendOrigin.COORDINATOR)
+    log.appender.append_as_leader([memoryview(bytearray(marker))], 0, AppendOrigin.COORDINATOR)
     path = log.segments.active.file.path.replace(".log", ".txnindex")
     for damage in (b"", b"\xff" * 34, bytes(35), None):
         world.crash(manager)
@@ -211,7 +213,7 @@ def test_open_transactions_survive_a_crash(world, batches):
         log = world.log(manager)
         log.update_high_watermark(3)
         assert log.last_stable_offset == 1
-        assert log.aborted_transactions(0, 3) == [(1, 0)]
+        assert log.reader.aborted_transactions(0, 3) == [(1, 0)]
 
 
 def test_leftovers_are_removed(world, batches, values):
@@ -219,7 +221,7 @@ def test_leftovers_are_removed(world, batches, values):
     manager = world.start()
     log = world.log(manager)
     sent = fill(log, batches, 3)
-    path = log.path
+    path = log.local.path
     manager.shutdown()
     stray = ["00000000000000000001.log.deleted", "00000000000000000009.index", "x.tmp"]
     for name in stray:
@@ -250,7 +252,7 @@ def test_a_crash_after_every_operation(world, batches, values):
         assert got == list(range(log.log_start_offset, log.log_end_offset)), files.log[-3:]
         assert log.log_end_offset >= acknowledged, files.log[-3:]
         assert log.log_start_offset <= max(deleted_below, 0), files.log[-3:]
-        log.append_as_leader([batches(b"%d" % log.log_end_offset)], 9)
+        log.appender.append_as_leader([batches(b"%d" % log.log_end_offset)], 9)
         assert len(values(log)) == len(got) + 1
         if not files.has_crashed:
             break
@@ -267,10 +269,12 @@ def _live_until_crash(world, batches, files):
         log = world.log(manager, **SMALL, file_delete_delay_ms="10")
         for n in range(10):
             value = b"%d" % n
-            results = log.append_as_leader([batches(value, producer_id=9, base_sequence=n)], n // 4)
+            results = log.appender.append_as_leader(
+                [batches(value, producer_id=9, base_sequence=n)], n // 4
+            )
             assert not isinstance(results[0], BrokerError)
             acknowledged = n + 1
-        log.flush()
+        log.local.flush()
         log.update_high_watermark(10)
         deleted_below = 5
         log.maybe_increment_log_start_offset(5)

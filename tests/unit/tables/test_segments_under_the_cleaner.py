@@ -46,19 +46,21 @@ class Topic:
     def __init__(self, world: World, files: FaultyFileSystem, **settings: str) -> None:
         self.world = world
         self.log: Log = world.log(world.start(files), **{**COMPACT, **settings})
-        self.files = PartitionFiles(ORDERS, self.log.path)
+        self.files = PartitionFiles(ORDERS, self.log.local.path)
 
     def fill(self, count: int, keys: int = 3) -> None:
         for _ in range(count):
             builder = RecordBatchBuilder(0)
             number = self.log.log_end_offset
             builder.append(self.world.clock.wall_ms(), b"k%d" % (number % keys), b"v%d" % number)
-            (info,) = self.log.append_as_leader([memoryview(bytearray(builder.build()))], 0)
+            (info,) = self.log.appender.append_as_leader(
+                [memoryview(bytearray(builder.build()))], 0
+            )
             assert not isinstance(info, BrokerError)
         self.log.update_high_watermark(self.log.log_end_offset)
 
     def clean(self) -> None:
-        self.log.roll()
+        self.log.appender.roll()
         self.world.advance(BACKOFF_MS)
         self.world.advance(1000)
 
@@ -197,7 +199,7 @@ def test_a_gap_that_compaction_did_not_make_is_an_error(world) -> None:
     topic = Topic(world, FaultyFileSystem(), cleanup_policy="delete")
     topic.fill(60)
     bases = topic.files.base_offsets()
-    Path(topic.log.path, f"{bases[1]:020d}.log").unlink()
+    Path(topic.log.local.path, f"{bases[1]:020d}.log").unlink()
     with pytest.raises(MissingData, match="nothing tells of compaction") as error:
         flat(topic.reader())
     assert error.value.next_offset == bases[2]
@@ -207,7 +209,7 @@ def test_an_index_of_another_segment_is_not_believed(world) -> None:
     """Records before the position that it names would be left out."""
     topic = Topic(world, FaultyFileSystem(), segment_bytes="2000")
     topic.fill(20)
-    index = Path(topic.log.path, f"{0:020d}.index")
+    index = Path(topic.log.local.path, f"{0:020d}.index")
     size_bytes = topic.log.segments.active.size_bytes
     for position in range(0, size_bytes + 10, 7):
         entry = (5).to_bytes(4, "big") + position.to_bytes(4, "big")

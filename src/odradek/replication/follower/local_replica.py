@@ -31,7 +31,7 @@ def append_fetched(log: Log, answer: FetchPartitionResponse) -> bool:
     if answer.records:
         buffers = answer.records
         records = buffers[0] if len(buffers) == 1 else b"".join(buffers)
-        log.append_as_follower(memoryview(records))
+        log.appender.append_as_follower(memoryview(records))
     before = log.high_watermark
     # A new leader hears late of what its predecessor had committed; for readers here it stays so.
     if answer.high_watermark > before:
@@ -52,7 +52,7 @@ def truncate_diverged(log: Log, diverging_epoch: int, end_offset: int) -> bool:
     Raises:
         BrokerError: KAFKA_STORAGE_ERROR.
     """
-    epoch, own_end_offset = log.leader_epochs.end_offset_for(diverging_epoch)
+    epoch, own_end_offset = log.leader_epochs.end_offset_for(diverging_epoch, log.log_end_offset)
     if own_end_offset < 0:
         target = end_offset
     elif epoch == diverging_epoch:

@@ -39,14 +39,14 @@ def assess(log: Log, now_ms: int) -> Cleanable:
     first_dirty_offset = max(log.cleaned_offset, log.log_start_offset)
     dirty = [
         segment
-        for segment in log.segments.between(first_dirty_offset, log.active_segment_base_offset)
+        for segment in log.segments.between(first_dirty_offset, log.segments.active.base_offset)
         if segment is not log.segments.active
     ]
     first_uncleanable_offset = max(_first_uncleanable(log, dirty, now_ms), first_dirty_offset)
     cleanable_bytes = sum(
         segment.size_bytes for segment in dirty if segment.base_offset < first_uncleanable_offset
     )
-    dirty_base = dirty[0].base_offset if dirty else log.active_segment_base_offset
+    dirty_base = dirty[0].base_offset if dirty else log.segments.active.base_offset
     clean_bytes = sum(s.size_bytes for s in log.segments.all() if s.base_offset < dirty_base)
     total_bytes = clean_bytes + cleanable_bytes
     return Cleanable(
@@ -60,7 +60,7 @@ def assess(log: Log, now_ms: int) -> Cleanable:
 
 
 def _first_uncleanable(log: Log, dirty: list[LogSegment], now_ms: int) -> int:
-    limit = min(log.last_stable_offset, log.active_segment_base_offset, log.recovery_point)
+    limit = min(log.last_stable_offset, log.segments.active.base_offset, log.local.recovery_point)
     lag_ms = log.config.min_compaction_lag_ms
     if lag_ms > 0:
         for segment in dirty:

@@ -74,7 +74,7 @@ class Cleaning:
     @property
     def is_over(self) -> bool:
         """Whether the log is not to be cleaned any further."""
-        return self.log.is_closed or self.log.log_directory.failure is not None
+        return self.log.local.is_closed or self.log.log_directory.failure is not None
 
     def steps(self) -> Generator[Step, None, None]:
         """The work, step by step; a step has to be done before the next one is asked for."""
@@ -168,7 +168,7 @@ class Cleaning:
         config = self.log.config
         self._unfinished = SegmentCleaner(
             self.log.log_directory.file_system.for_thread(),
-            self.log.path,
+            self.log.local.path,
             group[0].base_offset,
             config.index_interval_bytes,
             config.segment_index_bytes,
@@ -189,9 +189,11 @@ class Cleaning:
             yield Step(partial(target.finish, group[-1].modified_ms))
             if self.is_over or not self._holds(group):
                 return
-            self.log.replace_segments(group)
+            self.log.local.replace_segments(group)
             self._unfinished = None
-            yield Step(partial(_sync_directory, self.log.log_directory.file_system, self.log.path))
+            yield Step(
+                partial(_sync_directory, self.log.log_directory.file_system, self.log.local.path)
+            )
             self.is_committing = False
         self._unfinished = None
 

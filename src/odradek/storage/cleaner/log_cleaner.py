@@ -98,15 +98,15 @@ class LogCleaner:
 
     def _assess(self, log: Log, now_ms: int) -> Cleanable | None:
         """None where the log cannot even be looked at."""
-        if log.recovery_point < log.active_segment_base_offset:
+        if log.local.recovery_point < log.segments.active.base_offset:
             # Only what is on the disk may be cleaned; after a crash nobody knows of much that is.
-            log.listener.on_flush_due(log)
+            log.local.listener.on_flush_due(log.local)
         try:
             return assess(log, now_ms)
         except BrokerError as error:
             self._leave_alone(log, error)
         except OSError as error:
-            log.log_directory.storage_error(error, f"reading {log.path}")
+            log.log_directory.storage_error(error, f"reading {log.local.path}")
         return None
 
     def _leave_alone(self, log: Log, error: BaseException) -> None:
@@ -175,13 +175,13 @@ class LogCleaner:
     def _on_disk_error(self, cleaning: Cleaning, error: OSError) -> None:
         log = cleaning.log
         logger.warning("compacting %s: %s", log.topic_partition, error)
-        if log.is_closed:
+        if log.local.is_closed:
             return
         if cleaning.is_committing:
             # After a failed sync or rename nobody knows what the files hold.
             log.log_directory.fail(error)
         else:
-            log.log_directory.storage_error(error, f"compacting {log.path}")
+            log.log_directory.storage_error(error, f"compacting {log.local.path}")
 
 
 class _Round:

@@ -7,7 +7,7 @@ batches too, and a lost or broken one is rebuilt from them.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from odradek.model import NO_LEADER_EPOCH, UNKNOWN_OFFSET
 from odradek.storage.checkpoints import encode_epochs
@@ -17,15 +17,9 @@ from odradek.storage.files import FileSystem
 class LeaderEpochCache:
     """(epoch, start offset) pairs; epochs rise strictly, start offsets do not fall."""
 
-    def __init__(
-        self,
-        file_system: FileSystem,
-        path: str,
-        log_end_offset: Callable[[], int],
-    ) -> None:
+    def __init__(self, file_system: FileSystem, path: str) -> None:
         self._file_system = file_system
         self._path = path
-        self.log_end_offset = log_end_offset
         self._entries: list[tuple[int, int]] = []
         self._is_changed = False
 
@@ -60,16 +54,16 @@ class LeaderEpochCache:
         if self.note(epoch, start_offset):
             self.flush()
 
-    def end_offset_for(self, epoch: int) -> tuple[int, int]:
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """The largest epoch not above `epoch` that was written here, and where it ends.
 
-        The end of the latest epoch is the log's end. (-1, -1) when `epoch` is unknown here:
+        The latest epoch ends where the log does. (-1, -1) when `epoch` is unknown here:
         above all that were written.
         """
         if epoch < 0 or not self._entries:
             return NO_LEADER_EPOCH, UNKNOWN_OFFSET
         if epoch == self.latest_epoch:
-            return epoch, self.log_end_offset()
+            return epoch, log_end_offset
         index = self._index_above(epoch)
         if index == len(self._entries):
             return NO_LEADER_EPOCH, UNKNOWN_OFFSET
@@ -105,10 +99,6 @@ class LeaderEpochCache:
         """Writes the file if an earlier attempt failed."""
         if self._is_changed:
             self.flush()
-
-    def moved(self, path: str) -> None:
-        """Notes that the log's directory has been renamed."""
-        self._path = path
 
     def _index_above(self, epoch: int) -> int:
         return bisect_right(self._entries, epoch, key=lambda entry: entry[0])

@@ -1,8 +1,8 @@
 """`LocalLog`: the records of a replica on the disk, without what the cluster knows of them.
 
-A row of segments, the offset of the next record, and how far everything is on the disk.
-Rolling, flushing, cutting at either end; reading is `segment_reader`'s. What offsets
-mean to others (high watermark, log start, leaders, producers) is `Log`'s business.
+A row of segments, the offsets between which they are shown, and how far everything is on the
+disk. Writing, rolling, flushing, cutting at either end; reading is `segment_reader`'s. What offsets
+mean to others (high watermark, leaders, producers) is `Log`'s business.
 
 A segment that goes is renamed first, file by file with the log last, and removed after
 `file.delete.delay.ms`; a reader that holds it reads on undisturbed.
@@ -11,29 +11,50 @@ A segment that goes is renamed first, file by file with the log last, and remove
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from mypy_extensions import mypyc_attr
+
 from odradek.config.topic import LogConfig
-from odradek.model import NO_TIMESTAMP, TopicPartition
+from odradek.model import TopicPartition
 from odradek.storage import names
 from odradek.storage.errors import half_done
 from odradek.storage.files import FileSystem
-from odradek.storage.log.offset_metadata import (
-    LogOffsetMetadata,
-)
 from odradek.storage.log.segment import LogSegment
 from odradek.storage.log.segment_reader import SegmentReader
 from odradek.storage.log.segments import LogSegments
+from odradek.storage.log.staging import Staged
 from odradek.storage.log.swap import end_replacement, put_in_place
 from odradek.storage.log_directory import LogDirectory
 
-# How many batches the log remembers the positions of, for readers at its end.
-_RECENT_BATCHES: Final = 256
+# Durations and counts are this large when they are not meant.
+NEVER_MS: Final = 2**63 - 1
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class LogListener:
+    """What a log tells whoever looks after it: five occasions for housekeeping, taken by none."""
+
+    def on_unflushed(self, log: "LocalLog") -> None:
+        """The first record waits for the disk, and `flush.ms` is set."""
+
+    def on_flush_due(self, log: "LocalLog") -> None:
+        """`flush.messages` records wait for the disk."""
+
+    def on_rolled(self, log: "LocalLog") -> None:
+        """A segment has been closed, and should be on the disk soon."""
+
+    def on_log_start_offset(self, log: "LocalLog") -> None:
+        """The log start offset has moved, and should be written down."""
+
+    def on_truncated(self, log: "LocalLog") -> None:
+        """The end was cut: what was written down of the log may claim too much."""
 
 
 class LocalLog:
     """The segments of one replica. There is always an active one, the last.
 
-    `log_end_offset` is the offset of the next record; `recovery_point` is the offset up to
-    which everything is on the disk.
+    It holds the records from `log_start_offset`, below which nothing is shown any more, up to
+    `log_end_offset`, the offset of the next one. `recovery_point` is the offset up to which
+    everything is on the disk.
     """
 
     def __init__(
@@ -43,55 +64,53 @@ class LocalLog:
         topic_partition: TopicPartition,
         config: LogConfig,
         segments: LogSegments,
+        log_start_offset: int,
         recovery_point: int,
         log_end_offset: int,
     ) -> None:
-        self.topic_partition = topic_partition
-        self.config = config
-        self.log_directory = directory
+        self.topic_partition: Final = topic_partition
+        self.log_directory: Final = directory
         self.path = path
-        self.segments = segments
+        self.segments: Final = segments
+        self.reader: Final = SegmentReader(segments, directory)
+        self.log_start_offset = log_start_offset
         self.recovery_point = recovery_point
         self.log_end_offset = log_end_offset
         self.unflushed_records = 0
-        self.first_unflushed_ms = NO_TIMESTAMP
         self.is_closed = False
+        self.listener = LogListener()
         # Whether a flush has put the log's directory itself on the disk.
         self._is_listed = False
         # Whether a segment has been closed since the last flush.
         self._has_closed_segment = False
         # Up to where what a flush under way syncs is still what the log holds.
         self._flushing_to = 0
-        self.reader = SegmentReader(segments, directory)
+        self.update_config(config)
 
-    @property
-    def directory(self) -> str:
-        """The directory of the segments."""
-        return self.path
-
-    def current_end_offset(self) -> int:
-        """The log end offset, for those who ask later."""
-        return self.log_end_offset
-
-    @property
-    def log_end_offset_metadata(self) -> LogOffsetMetadata:
-        """The log end offset and its place."""
-        active = self.segments.active
-        return LogOffsetMetadata(self.log_end_offset, active.base_offset, active.size_bytes)
-
-    @property
-    def active_segment_base_offset(self) -> int:
-        """The base offset of the segment that is appended to."""
-        return self.segments.active.base_offset
-
-    @property
-    def size_bytes(self) -> int:
-        """The bytes of all segments, indexes not counted."""
-        return self.segments.size_bytes
+    def update_config(self, config: LogConfig) -> None:
+        """Takes new settings."""
+        self.config = config
+        self.segments.active.index_interval_bytes = config.index_interval_bytes
+        self._flush_messages = config.flush_messages
+        self._has_flush_messages = config.flush_messages < NEVER_MS
+        self._has_flush_ms = config.flush_ms < NEVER_MS
 
     # Growing.
 
-    def roll_segment(self) -> LogSegment:
+    def append(self, staged: Staged, now_ms: int) -> None:
+        """Writes batches that have their offsets.
+
+        Raises:
+            OSError: nothing was written.
+        """
+        segment = self.segments.active
+        position = segment.size_bytes
+        segment.append(staged.buffers, staged.headers, staged.size_bytes, staged.aborted)
+        segment.appended_ms = now_ms
+        self.log_end_offset = staged.end_offset
+        self.reader.remember_positions(staged.headers, position)
+
+    def roll(self) -> None:
         """Closes the active segment and begins one at the log end.
 
         Raises:
@@ -103,14 +122,13 @@ class LocalLog:
                 f"{self.path}: segment {active.base_offset} holds {active.size_bytes} bytes "
                 f"and the log ends at {self.log_end_offset}"
             )
-            return active
+            return
         # Sealed first: a crash between the two leaves no half-filled index behind.
         active.seal()
         self._has_closed_segment = True
         segment = self._new_segment(self.log_end_offset)
         self.segments.add(segment)
         self.reader.forget_positions()
-        return segment
 
     def _new_segment(self, base_offset: int) -> LogSegment:
         try:
@@ -138,6 +156,14 @@ class LocalLog:
             raise half_done(self.path, cause) from cause
 
     # Flushing.
+
+    def note_unflushed(self, record_count: int) -> None:
+        """Notes that more records wait for the disk, and says when that calls for a flush."""
+        if self.unflushed_records == 0 and self._has_flush_ms:
+            self.listener.on_unflushed(self)
+        self.unflushed_records += record_count
+        if self._has_flush_messages and self.unflushed_records >= self._flush_messages:
+            self.listener.on_flush_due(self)
 
     @property
     def needs_flush(self) -> bool:
@@ -189,7 +215,6 @@ class LocalLog:
             self.recovery_point = offset
         if self.recovery_point >= self.log_end_offset:
             self.unflushed_records = 0
-            self.first_unflushed_ms = NO_TIMESTAMP
 
     def flush(self) -> None:
         """Syncs the log and waits for it: for tools, tests and the end of the broker.
@@ -300,6 +325,7 @@ class LocalLog:
             self.segments.add(self._new_segment(offset))
         except OSError as error:
             raise half_done(self.path, error) from error
+        self.log_start_offset = offset
         self.log_end_offset = offset
         self.recovery_point = offset
         self._flushing_to = min(self._flushing_to, offset)
@@ -310,6 +336,11 @@ class LocalLog:
         self.path = path
         for segment in self.segments.all():
             segment.moved(path)
+
+    def abandon(self) -> None:
+        """Lets go of all files as they are: the log is being deleted or its disk has failed."""
+        self.is_closed = True
+        self.release_files()
 
     def release_files(self) -> None:
         """Gives all descriptors back; the next use takes new ones."""

@@ -94,9 +94,12 @@ class SegmentReader:
             BrokerError: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
         """
         try:
-            return self._place_of(offset)
+            index, position = self._find(offset)
         except OSError as error:
             raise self._read_failed(error) from error
+        if index < 0:
+            return None
+        return LogOffsetMetadata(offset, self._segments.at(index).base_offset, position)
 
     def find_timestamp(self, timestamp: int, from_offset: int) -> TimestampOffset | None:
         """The first record from `from_offset` on that is not older than `timestamp`.
@@ -118,6 +121,8 @@ class SegmentReader:
     def find_max_timestamp(self) -> TimestampOffset | None:
         """The first of the records with the largest timestamp, None without timestamps.
 
+        Of all that the segments hold: as in Kafka it may lie below the log's start.
+
         Raises:
             BrokerError: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
         """
@@ -129,16 +134,16 @@ class SegmentReader:
     def _read_failed(self, error: OSError) -> BrokerError:
         return self._directory.storage_error(error, f"reading {self._segments.active.directory}")
 
-    def _place_of(self, offset: int) -> LogOffsetMetadata | None:
+    def _find(self, offset: int) -> tuple[int, int]:
+        """The index of the segment, and the position in it, as `place_of`; (-1, -1) at the end."""
         index = max(self._segments.index_of(offset), 0)
         while index < len(self._segments):
-            segment = self._segments.at(index)
-            position = self._position_in(segment, offset)
+            position = self._position_in(self._segments.at(index), offset)
             if position >= 0:
-                return LogOffsetMetadata(offset, segment.base_offset, position)
+                return index, position
             # Compaction may have taken the end of a segment away.
             index += 1
-        return None
+        return -1, -1
 
     def _find_max_timestamp(self) -> TimestampOffset | None:
         best: LogSegment | None = None
@@ -160,15 +165,15 @@ class SegmentReader:
         log_end_offset: int,
         min_one_message: bool,
     ) -> LogReadInfo:
-        place = self._place_of(fetch_offset)
-        if place is None:
+        index, position = self._find(fetch_offset)
+        if index < 0:
             return LogReadInfo(LogOffsetMetadata(fetch_offset), [], 0)
-        index = self._segments.index_of(place.segment_base_offset)
         segment = self._segments.at(index)
+        place = LogOffsetMetadata(fetch_offset, segment.base_offset, position)
         end = segment.size_bytes
         if upper_offset < log_end_offset:
             end = self._end_position(segment, index, upper_offset)
-        data = _slice(segment.file, place.position, end, max_bytes, min_one_message)
+        data = _slice(segment.file, position, end, max_bytes, min_one_message)
         return LogReadInfo(place, [data] if data else [], len(data))
 
     def _position_in(self, segment: LogSegment, offset: int) -> int:

@@ -22,15 +22,11 @@ class Staged:
         self.aborted: list[AbortedEntry] = []
 
     def add(self, header: BatchHeader) -> None:
-        """Adds a batch; its bytes come by `add_buffer`, with those of its neighbours."""
+        """Adds a batch; its bytes go to `buffers`, with those of its neighbours."""
         self.headers.append(header)
         self.size_bytes += header.size_bytes
         self.record_count += max(header.record_count, 1)
         self.end_offset = header.base_offset + header.last_offset_delta + 1
-
-    def add_buffer(self, buffer: Buffer) -> None:
-        """Adds the bytes of the batches that were added."""
-        self.buffers.append(buffer)
 
     def clear(self, end_offset: int, first_result: int) -> None:
         """Empties the row, which was written or refused, for more."""

@@ -12,7 +12,8 @@ from odradek.clock import Clock
 from odradek.config.broker import BrokerConfig
 from odradek.errors import BrokerError
 from odradek.storage.cleaner.log_cleaner import LogCleaner
-from odradek.storage.log.log import Log, LogListener
+from odradek.storage.log.local_log import LocalLog, LogListener
+from odradek.storage.log.log import Log
 from odradek.storage.manager.log_flusher import LogFlusher
 from odradek.storage.manager.offset_checkpoints import OffsetCheckpoints
 from odradek.timer.periodic_task import PeriodicTask
@@ -86,22 +87,22 @@ class Housekeeping(LogListener):
         for log in self._working_logs():
             log.producers.remove_expired(now_ms, expiration_ms)
 
-    def on_unflushed(self, log: Log) -> None:
+    def on_unflushed(self, log: LocalLog) -> None:
         """See `LogListener`."""
         self._flusher.flush_later(log)
 
-    def on_flush_due(self, log: Log) -> None:
+    def on_flush_due(self, log: LocalLog) -> None:
         """See `LogListener`."""
         self._flusher.flush(log)
 
-    def on_rolled(self, log: Log) -> None:
+    def on_rolled(self, log: LocalLog) -> None:
         """See `LogListener`."""
         self._flusher.flush(log)
 
-    def on_log_start_offset(self, log: Log) -> None:
+    def on_log_start_offset(self, log: LocalLog) -> None:
         """See `LogListener`."""
         self._checkpoints.write_log_starts_of(log.log_directory)
 
-    def on_truncated(self, log: Log) -> None:
+    def on_truncated(self, log: LocalLog) -> None:
         """See `LogListener`."""
         self._checkpoints.write_all_of(log.log_directory)

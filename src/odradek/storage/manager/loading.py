@@ -25,6 +25,7 @@ from odradek.storage.checkpoints import (
     parse_partition_metadata,
 )
 from odradek.storage.log.leader_epochs import LeaderEpochCache
+from odradek.storage.log.local_log import LocalLog
 from odradek.storage.log.log import Log
 from odradek.storage.log.recovery import recover_segment, walk_segment
 from odradek.storage.log.segment import LogSegment
@@ -131,7 +132,7 @@ def open_log(
     # A crash may have come between the removal of segments and that of their epochs.
     epochs.truncate_from_start(log_start_offset)
     producers = ProducerStateManager(str(topic_partition))
-    snapshot_offset = replay_producers(
+    replay_producers(
         directory.file_system,
         path,
         segments,
@@ -142,21 +143,17 @@ def open_log(
     loader.mend_transaction_indexes(segments, log_end_offset)
     loader.remove_stray_snapshots(segments, log_end_offset)
     recovery_point = min(parameters.recovery_point, log_end_offset)
-    log = Log(
+    local = LocalLog(
         directory,
         path,
         topic_partition,
-        topic_id,
         config,
         segments,
         log_start_offset,
         log_end_offset if parameters.was_clean else recovery_point,
         log_end_offset,
-        epochs,
-        producers,
-        snapshot_offset,
     )
-    epochs.log_end_offset = log.current_end_offset
+    log = Log(local, topic_id, epochs, producers)
     log.cleaned_offset = min(parameters.cleaned_offset, log_end_offset)
     log.update_high_watermark(parameters.high_watermark)
     return log
@@ -245,7 +242,7 @@ class _Loader:
     def load_epochs(self, segments: LogSegments, log_end_offset: int) -> LeaderEpochCache:
         """The leader epochs of the checkpoint and the recovered records, or of all records."""
         file = f"{self._path}/{names.LEADER_EPOCH_CHECKPOINT}"
-        cache = LeaderEpochCache(self._file_system, file, lambda: log_end_offset)
+        cache = LeaderEpochCache(self._file_system, file)
         try:
             cache.restore(self._read_epochs(file, segments, log_end_offset))
         except CorruptCheckpoint as error:

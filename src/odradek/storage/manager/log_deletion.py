@@ -65,12 +65,12 @@ class LogDeletion:
 
     def _take_away(self, log: Log, target: str) -> bool:
         """Renames the directory of a log; False where the disk has failed."""
-        log.abandon()
+        log.local.abandon()
         directory = log.log_directory
         if directory.failure is not None:
             return False
-        self._rename(directory, log.path, target)
-        log.moved(target)
+        self._rename(directory, log.local.path, target)
+        log.local.moved(target)
         self._checkpoints.write_all_of(directory)
         return True
 

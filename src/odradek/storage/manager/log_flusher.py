@@ -6,7 +6,7 @@ what the one under way takes in was fixed before.
 """
 
 from odradek.background import Background
-from odradek.storage.log.log import NEVER_MS, Log
+from odradek.storage.log.local_log import NEVER_MS, LocalLog
 from odradek.timer.timer import Timer
 from odradek.timer.timer_task import TimerTask
 
@@ -18,9 +18,9 @@ class LogFlusher:
         self._background = background
         self._timer = timer
         # The logs that are being synced, and whether each has to be again.
-        self._under_way: dict[Log, bool] = {}
+        self._under_way: dict[LocalLog, bool] = {}
 
-    def flush(self, log: Log) -> None:
+    def flush(self, log: LocalLog) -> None:
         """Has a log synced; a failing disk takes its directory offline."""
         if log.is_closed:
             return
@@ -40,11 +40,11 @@ class LogFlusher:
             lambda error: self._on_error(log, error),
         )
 
-    def flush_later(self, log: Log) -> None:
+    def flush_later(self, log: LocalLog) -> None:
         """Has a log synced `flush.ms` from now."""
         self._timer.add(TimerTask(log.config.flush_ms, lambda: self.flush(log)))
 
-    def _on_flushed(self, log: Log, offset: int) -> None:
+    def _on_flushed(self, log: LocalLog, offset: int) -> None:
         is_due = self._under_way.pop(log)
         log.on_flushed(offset)
         if not log.needs_flush:
@@ -55,7 +55,7 @@ class LogFlusher:
             # What came meanwhile waits for the disk too.
             self.flush_later(log)
 
-    def _on_error(self, log: Log, error: BaseException) -> None:
+    def _on_error(self, log: LocalLog, error: BaseException) -> None:
         del self._under_way[log]
         # A deleted log is gone; any other that cannot be synced is not to be trusted.
         if isinstance(error, OSError) and not log.is_closed:

@@ -25,6 +25,7 @@ from odradek.model import TopicPartition
 from odradek.storage import names
 from odradek.storage.cleaner.log_cleaner import LogCleaner
 from odradek.storage.files import FileSystem, OsFileSystem, shared
+from odradek.storage.log.local_log import LocalLog
 from odradek.storage.log.log import Log
 from odradek.storage.log.swap import discard_cleaned
 from odradek.storage.log_directory import LogDirectory
@@ -165,7 +166,7 @@ class LogManager:
         return FoundLogs(directory, partitions, was_clean, frozenset(remade), deleted)
 
     def _adopt(self, log: Log) -> None:
-        log.listener = self.housekeeping
+        log.local.listener = self.housekeeping
         self._logs[log.topic_partition] = log
 
     # Finding, making, deleting.
@@ -289,10 +290,10 @@ class LogManager:
 
     def _write_topic_id(self, log: Log) -> None:
         try:
-            write_topic_id(log.log_directory, log.path, log.topic_id)
+            write_topic_id(log.log_directory, log.local.path, log.topic_id)
         except OSError as error:
             # The metadata store knows the id; the file is for whoever reads without it.
-            log.log_directory.storage_error(error, f"writing in {log.path}")
+            log.log_directory.storage_error(error, f"writing in {log.local.path}")
 
     def _emptiest(self) -> LogDirectory:
         online = self._online()
@@ -324,7 +325,11 @@ class LogManager:
     def _flush_all(self) -> None:
         """Has everything on the disks, several logs at a time."""
         rows = [
-            [partial(_flush, log) for log in self._logs_of(directory) if log.needs_flush]
+            [
+                partial(_flush, log.local)
+                for log in self._logs_of(directory)
+                if log.local.needs_flush
+            ]
             for directory in self._online()
         ]
         threads = self._config["num.recovery.threads.per.data.dir"]
@@ -342,7 +347,7 @@ class LogManager:
             for log in logs:
                 log.close()
                 if log.config.compact:
-                    discard_cleaned(self._file_system, log.path)
+                    discard_cleaned(self._file_system, log.local.path)
             offsets.write(directory)
             directory.mark_clean(broker_epoch)
         except (OSError, BrokerError) as error:
@@ -370,7 +375,7 @@ class LogManager:
         return [log for log in self._logs.values() if log.log_directory.failure is None]
 
 
-def _flush(log: Log, hand_over: Callable[[tuple[Log, int | OSError]], None]) -> None:
+def _flush(log: LocalLog, hand_over: Callable[[tuple[LocalLog, int | OSError]], None]) -> None:
     """Syncs a log on any thread; hands over the offset up to which it is on the disk."""
     try:
         target, work = log.prepare_flush()

@@ -158,7 +158,7 @@ class LogsLoader:
         except (OSError, CorruptRecords) as error:
             hand_over(UnreadableLog(topic_partition, directory, error))
             return
-        log.release_files()
+        log.local.release_files()
         hand_over(log)
 
     def _open_or_recover(

@@ -87,7 +87,7 @@ def _high_watermarks(logs: Sequence[Log]) -> Offsets:
 
 
 def _recovery_points(logs: Sequence[Log]) -> Offsets:
-    return {log.topic_partition: log.recovery_point for log in logs}
+    return {log.topic_partition: log.local.recovery_point for log in logs}
 
 
 def _cleaned_offsets(logs: Sequence[Log]) -> Offsets:

@@ -125,7 +125,9 @@ class CompletedTransaction:
 class ProducerStateManager:
     """The producers of one log. It reads and writes no files (see `producer_snapshot`).
 
-    `map_end_offset` is the offset up to which the log has been taken in.
+    `map_end_offset` is the offset up to which the log has been taken in, `snapshot_offset` that
+    of the latest snapshot on the disk. `first_unstable_offset` is the first one of the oldest
+    transaction that is not decided, -1 for none; one whose marker is not replicated yet counts.
     """
 
     def __init__(self, name: str) -> None:
@@ -136,7 +138,7 @@ class ProducerStateManager:
         self._open: OrderedDict[int, int] = OrderedDict()
         # Decided, but the marker is not below the high watermark yet.
         self._unreplicated: list[CompletedTransaction] = []
-        self._first_undecided = UNKNOWN_OFFSET
+        self.first_unstable_offset = UNKNOWN_OFFSET
         # Producers whose first write in a transaction is being verified elsewhere, by the number
         # of the verification. An end marker takes it away: what is found out then is too late.
         self._verifications: dict[int, int] = {}
@@ -144,17 +146,10 @@ class ProducerStateManager:
         # What the batches since the last `commit` replaced.
         self._replaced: dict[int, ProducerState | None] = {}
         self.map_end_offset = 0
+        self.snapshot_offset = 0
 
     def __len__(self) -> int:
         return len(self._states)
-
-    @property
-    def first_unstable_offset(self) -> int:
-        """The first offset of the oldest transaction that is not decided, -1 for none.
-
-        One whose marker is not replicated yet counts as undecided.
-        """
-        return self._first_undecided
 
     def get(self, producer_id: int) -> ProducerState | None:
         """What is known of a producer."""
@@ -278,8 +273,8 @@ class ProducerStateManager:
             txn_first_offset = header.base_offset
             self._open[header.producer_id] = txn_first_offset
             self._verifications.pop(header.producer_id, None)
-            if self._first_undecided < 0:
-                self._first_undecided = txn_first_offset
+            if self.first_unstable_offset < 0:
+                self.first_unstable_offset = txn_first_offset
         self._put(
             ProducerState(
                 header.producer_id,
@@ -315,7 +310,7 @@ class ProducerStateManager:
                 coordinator_epoch,
             )
         )
-        self._find_first_undecided()
+        self._find_first_unstable()
         return completed
 
     def last_stable_offset(self, completed: CompletedTransaction) -> int:
@@ -328,7 +323,7 @@ class ProducerStateManager:
             self._unreplicated = [
                 txn for txn in self._unreplicated if txn.last_offset >= high_watermark
             ]
-            self._find_first_undecided()
+            self._find_first_unstable()
 
     def commit(self) -> None:
         """What was taken in is in the log."""
@@ -353,7 +348,7 @@ class ProducerStateManager:
                     if txn.producer_id != producer_id or txn.first_offset != state.txn_first_offset
                 ]
         self._open = _in_order(self._open.items())
-        self._find_first_undecided()
+        self._find_first_unstable()
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> int:
         """Forgets producers without an open transaction that were silent for so long."""
@@ -368,7 +363,7 @@ class ProducerStateManager:
         return len(expired)
 
     def load(self, states: list[ProducerState], map_end_offset: int) -> None:
-        """Starts from a snapshot."""
+        """Starts from the snapshot at `map_end_offset`, or from nothing."""
         self._states = {state.producer_id: state for state in states}
         self._open = _in_order(
             (state.producer_id, state.txn_first_offset)
@@ -378,7 +373,8 @@ class ProducerStateManager:
         self._unreplicated = []
         self._replaced = {}
         self.map_end_offset = map_end_offset
-        self._find_first_undecided()
+        self.snapshot_offset = map_end_offset
+        self._find_first_unstable()
 
     def _check_first(self, header: BatchHeader, log_is_new: bool) -> None:
         if log_is_new and header.base_sequence > 0:
@@ -426,12 +422,12 @@ class ProducerStateManager:
             self._replaced[state.producer_id] = self._states.get(state.producer_id)
         self._states[state.producer_id] = state
 
-    def _find_first_undecided(self) -> None:
+    def _find_first_unstable(self) -> None:
         first = next(iter(self._open.values()), UNKNOWN_OFFSET)
         for transaction in self._unreplicated:
             if first < 0 or transaction.first_offset < first:
                 first = transaction.first_offset
-        self._first_undecided = first
+        self.first_unstable_offset = first
 
 
 def _in_order(transactions: Iterable[tuple[int, int]]) -> OrderedDict[int, int]:

@@ -1,4 +1,4 @@
-"""Rebuilding the producer state of a log from a snapshot and the records behind it."""
+"""Snapshots of a log's producers, and rebuilding their state from one and the records behind it."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -12,7 +12,11 @@ from odradek.storage.index.transaction_index import AbortedEntry, TransactionInd
 from odradek.storage.log.recovery import walk_segment
 from odradek.storage.log.segments import LogSegments
 from odradek.storage.producers.end_marker import parse_end_marker
-from odradek.storage.producers.producer_snapshot import CorruptSnapshot, decode_snapshot
+from odradek.storage.producers.producer_snapshot import (
+    CorruptSnapshot,
+    decode_snapshot,
+    encode_snapshot,
+)
 from odradek.storage.producers.producer_state import (
     CompletedTransaction,
     ProducerState,
@@ -27,8 +31,8 @@ def replay_producers(
     producers: ProducerStateManager,
     log_end_offset: int,
     recovered_from: int = UNKNOWN_OFFSET,
-) -> int:
-    """Makes `producers` what it has to be at the log end; returns the snapshot's offset, 0: none.
+) -> None:
+    """Makes `producers` what it has to be at the log end.
 
     Starts from the newest snapshot that is not beyond the log end and can be read; snapshots
     that are beyond it or cannot be read are removed. After a recovery the segments from
@@ -62,7 +66,20 @@ def replay_producers(
             segment.release()
     producers.commit()
     producers.map_end_offset = log_end_offset
-    return start_offset
+
+
+def take_snapshot(file_system: FileSystem, directory: str, producers: ProducerStateManager) -> None:
+    """Writes down the producers as they are at the log end, unless that has been done.
+
+    Raises:
+        OSError: there is no new snapshot; the old ones are as they were.
+    """
+    offset = producers.map_end_offset
+    if producers.snapshot_offset == offset:
+        return
+    path = names.segment_file(directory, offset, names.SNAPSHOT_SUFFIX)
+    file_system.replace(path, encode_snapshot(producers.active()), sync=False)
+    producers.snapshot_offset = offset
 
 
 def load_snapshot(
