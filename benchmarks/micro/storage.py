@@ -15,7 +15,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from odradek.background import InlineBackground
 from odradek.clock import SystemClock
@@ -39,6 +39,7 @@ def manager_over(directory: str, timer: MockTimer | None = None) -> LogManager:
         SystemClock(),
         timer or MockTimer(),
         InlineBackground(),
+        new_uuid=uuid4,
         on_log_dir_failure=print,
         file_system=OsFileSystem(durable=False),
     )

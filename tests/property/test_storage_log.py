@@ -9,7 +9,7 @@ record stays, nothing comes back, and nothing changes.
 import shutil
 import tempfile
 from typing import NamedTuple
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -109,6 +109,7 @@ class LogAgainstList(RuleBasedStateMachine):
             self.clock,
             self.timer,
             InlineBackground(),
+            new_uuid=uuid4,
             on_log_dir_failure=self.fail,
             file_system=OsFileSystem(3, durable=False),
         )

@@ -39,6 +39,7 @@ from odradek.replication.fetch import FetchInfo, FetchParams, FetchResult
 from odradek.replication.follower.fetcher_manager import ReplicaFetcherManager
 from odradek.replication.follower.leader_channel import LeaderChannel, OnFetched, OnOffset
 from odradek.replication.replica_manager import ReplicaManager
+from odradek.server.dice import random_uuid
 from odradek.storage.files import OsFileSystem
 from odradek.storage.log.log import Log
 from odradek.storage.manager.log_manager import LogManager
@@ -158,6 +159,7 @@ class Broker:
             world.clock,
             self.timer,
             InlineBackground(),
+            new_uuid=lambda: random_uuid(world.dice),
             on_log_dir_failure=_never,
             file_system=OsFileSystem(durable=False),
         )

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
@@ -226,6 +226,7 @@ def start(folder: Path) -> LogManager:
         ManualClock(wall_ms=1_700_000_000_000),
         MockTimer(),
         InlineBackground(),
+        new_uuid=uuid4,
         on_log_dir_failure=pytest.fail,
         file_system=OsFileSystem(64, durable=False),
     )

@@ -13,9 +13,10 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from itertools import chain
 from operator import attrgetter
-from secrets import randbelow
+from random import Random, SystemRandom
 from typing import Final, TypeVar
 
 from odradek.background import InlineWorkers
@@ -41,6 +42,7 @@ from odradek.purgatory import DelayedOperationPurgatory, WaitingOperation
 from odradek.replication.follower.fetcher_manager import ReplicaFetcherManager
 from odradek.replication.replica_manager import ReplicaManager
 from odradek.server.background import ThreadPoolBackground, ThreadWorkers
+from odradek.server.dice import random_uuid
 from odradek.server.errors import StartError
 from odradek.server.group_coordination import GroupCoordination
 from odradek.server.leader_channel import SocketLeaderChannel
@@ -69,7 +71,8 @@ class BrokerServer:
     """A broker on the running event loop; `start`, serve, `stop`. All calls are the loop's.
 
     An ephemeral one keeps its metadata in memory and forces nothing to the disk. `on_halt` is
-    what ends the process when the broker cannot go on; see `halt`.
+    what ends the process when the broker cannot go on; see `halt`. Without `dice` its ids are the
+    operating system's randomness.
     """
 
     def __init__(
@@ -77,6 +80,7 @@ class BrokerServer:
         config: BrokerConfig,
         clock: Clock,
         *,
+        dice: Random | None = None,
         ephemeral: bool = False,
         on_halt: Callable[[str], None] | None = None,
         shared: SharedMetadata | None = None,
@@ -87,6 +91,8 @@ class BrokerServer:
         self._on_halt = on_halt
         self.lifecycle = Lifecycle()
         self._clock = clock
+        self._dice = SystemRandom() if dice is None else dice
+        self._new_uuid: Final = partial(random_uuid, self._dice)
         self._ephemeral = ephemeral
         self._shared = shared
         self._links = links
@@ -183,7 +189,7 @@ class BrokerServer:
         self.metadata = MetadataCache()
         shared = self._shared
         if shared is None:
-            shared = SharedMetadata(self.background, os.urandom, self._open_journal())
+            shared = SharedMetadata(self.background, self._dice.randbytes, self._open_journal())
         self.store = EmbeddedMetadataStore(self.metadata, shared)
         self.store.on_session_lost(self._on_session_lost)
         self._resources.push_async_callback(self.background.drain)
@@ -204,6 +210,7 @@ class BrokerServer:
             self._clock,
             self.timer,
             self.background,
+            new_uuid=self._new_uuid,
             on_log_dir_failure=self._on_log_dir_failure,
             file_system=OsFileSystem(durable=not self._ephemeral),
             workers=InlineWorkers() if self._ephemeral else ThreadWorkers(),
@@ -213,7 +220,12 @@ class BrokerServer:
         broker_id = self.config.broker_id
         self.topic_purgatory = DelayedOperationPurgatory("Topic", self.timer, broker_id)
         self.controller = Controller(
-            self.store, self.metadata, self.config, broker_id, self.topic_purgatory, randbelow
+            self.store,
+            self.metadata,
+            self.config,
+            broker_id,
+            self.topic_purgatory,
+            self._dice.randrange,
         )
         self.producer_ids = ProducerIdManager(self.store)
         self.replicas = ReplicaManager(
@@ -230,7 +242,7 @@ class BrokerServer:
         )
         self.store.subscribe(ListenerStage.REPLICAS, self.fetchers.apply_delta)
         self.groups = GroupCoordination(
-            self.config, self._clock, self.timer, self.replicas, self.metadata
+            self.config, self._clock, self.timer, self.replicas, self.metadata, self._new_uuid
         )
         self.store.subscribe(ListenerStage.COORDINATORS, self.groups.apply_delta)
         self.transactions = TransactionCoordination(

@@ -11,6 +11,7 @@ the cluster. Nothing is forced to the disk: what is tried here is replication, n
 
 import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from random import Random
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
@@ -26,6 +27,7 @@ from odradek.purgatory import WaitingOperation
 from odradek.server.broker import BrokerServer
 from odradek.server.broker_calls import BrokerCalls, Pause
 from odradek.server.broker_helpers import BrokerHelpers
+from odradek.server.dice import dice
 from odradek.server.in_process_settings import TEST_DEFAULTS, check_settings, setting_texts
 from odradek.server.links import Links
 from odradek.server.loop_thread import LoopThread
@@ -40,9 +42,12 @@ _USUAL_REPLICAS: Final = 3
 class ClusterBroker:
     """One broker of a `Cluster`: stopped and started alone, it keeps its port and its records."""
 
-    def __init__(self, cluster: "Cluster", broker_id: int, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self, cluster: "Cluster", broker_id: int, settings: Mapping[str, str], dice: Random
+    ) -> None:
         self.id: Final = broker_id
         self._cluster: Final = cluster
+        self._dice: Final = dice
         self._settings: Final = dict(settings)
         self._server: BrokerServer | None = None
 
@@ -96,7 +101,7 @@ class ClusterBroker:
         """`start` on the running loop."""
         if self._server is not None:
             return
-        server = self._cluster.make_server(self._settings)
+        server = self._cluster.make_server(self._settings, self._dice)
         await server.start()
         self._server = server
         self._cluster.on_started(server)
@@ -127,7 +132,8 @@ class Cluster(BrokerCalls):
     """Brokers 1 to `brokers` in this process.
 
     `config` holds settings of every broker under Kafka's names. Internal topics and topics
-    that are made without a number get three replicas, or as many as there are brokers.
+    that are made without a number get three replicas, or as many as there are brokers. With a
+    `seed` the ids of cluster, topics and members are the same in every run.
 
     Raises:
         ValueError: a setting is illegal, or there is to be no broker.
@@ -139,12 +145,13 @@ class Cluster(BrokerCalls):
         clock: Clock | None = None,
         config: Mapping[str, object] = {},
         racks: Sequence[str] = (),
+        seed: int | None = None,
     ) -> None:
         if brokers < 1:
             raise ValueError(f"a cluster has at least one broker, not {brokers}")
         replicas = str(min(_USUAL_REPLICAS, brokers))
         self._clock: Clock = clock if clock is not None else SystemClock()
-        self._shared = SharedMetadata(InlineBackground(), os.urandom)
+        self._shared = SharedMetadata(InlineBackground(), dice(seed).randbytes)
         self._links = Links()
         self._thread: LoopThread | None = None
         self._scratch: Scratch | None = None
@@ -159,7 +166,13 @@ class Cluster(BrokerCalls):
             **setting_texts(config),
         }
         self.brokers: Final = [
-            ClusterBroker(self, broker_id, {**common, **_identity(broker_id, racks)})
+            ClusterBroker(
+                self,
+                broker_id,
+                {**common, **_identity(broker_id, racks)},
+                # Of its own, so that what one draws does not depend on when others do.
+                dice(None if seed is None else f"{seed}, broker {broker_id}"),
+            )
             for broker_id in range(1, brokers + 1)
         ]
         check_settings({**common, **_identity(1, racks)})
@@ -363,13 +376,18 @@ class Cluster(BrokerCalls):
         """Has the cluster's loop call it; from any thread, and from the loop itself."""
         return self._now(function)
 
-    def make_server(self, settings: Mapping[str, str]) -> BrokerServer:
+    def make_server(self, settings: Mapping[str, str], dice: Random) -> BrokerServer:
         """A broker of this cluster, not yet started."""
         assert self._scratch is not None, "the cluster does not run"
         folder = os.path.join(self._scratch.path, f"broker-{settings['broker.id']}")
         config = BrokerConfig({**settings, "log.dirs": folder})
         return BrokerServer(
-            config, self._clock, ephemeral=True, shared=self._shared, links=self._links
+            config,
+            self._clock,
+            dice=dice,
+            ephemeral=True,
+            shared=self._shared,
+            links=self._links,
         )
 
     def on_started(self, server: BrokerServer) -> None:

@@ -5,8 +5,9 @@ The coordinator's port to the log is implemented over the replica manager; leade
 expiry of offsets is a periodic task of the broker's timer.
 """
 
+from collections.abc import Callable
 from typing import Final
-from uuid import uuid4
+from uuid import UUID
 
 from odradek.clock import Clock
 from odradek.config import BrokerConfig
@@ -77,6 +78,7 @@ class GroupCoordination:
         timer: Timer,
         replicas: ReplicaManager,
         metadata: MetadataCache,
+        new_uuid: Callable[[], UUID],
     ) -> None:
         self._broker_id = config.broker_id
         self._timer = timer
@@ -86,7 +88,7 @@ class GroupCoordination:
         self.writes = DelayedOperationPurgatory("GroupWrite", timer, self._broker_id)
         self.purgatories = (self.rebalances, self.heartbeats, self.writes)
         services = GroupServices(
-            config, clock, self.rebalances, self.heartbeats, uuid4, TopicMetadata(metadata)
+            config, clock, self.rebalances, self.heartbeats, new_uuid, TopicMetadata(metadata)
         )
         self._runtime = CoordinatorRuntime[GroupShard](
             ReplicatedLog(GROUP_METADATA_TOPIC, replicas),

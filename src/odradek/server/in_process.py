@@ -25,6 +25,7 @@ from odradek.purgatory import WaitingOperation
 from odradek.server.broker import BrokerServer
 from odradek.server.broker_calls import BrokerCalls
 from odradek.server.broker_helpers import BrokerHelpers
+from odradek.server.dice import dice
 from odradek.server.in_process_settings import (
     TEST_DEFAULTS,
     check_settings,
@@ -39,6 +40,7 @@ class Broker(BrokerCalls):
     """A broker in this process.
 
     `config` holds settings under Kafka's names; numbers and booleans may be given as such.
+    With a `seed` its ids (of the cluster, of topics, of members) are the same in every run.
     A broker that was stopped starts again on the same ports and finds its data: in `data_dir`, or
     without one as long as the object lives and its `with` block, if any, has not been left.
 
@@ -54,6 +56,7 @@ class Broker(BrokerCalls):
         config: Mapping[str, object] = {},
         broker_id: int = 1,
         clock: Clock | None = None,
+        seed: int | None = None,
     ) -> None:
         self._data_dir = None if data_dir is None else os.fspath(data_dir)
         self._settings = {
@@ -64,6 +67,7 @@ class Broker(BrokerCalls):
         }
         check_settings(self._settings)
         self._clock: Clock = clock if clock is not None else SystemClock()
+        self._dice: Final = dice(seed)
         self._servers: Final[list[BrokerServer]] = []
         self._scratch: Scratch | None = None
         self._thread: LoopThread | None = None
@@ -137,11 +141,12 @@ class Broker(BrokerCalls):
         if directory is None:
             if self._scratch is None:
                 self._scratch = Scratch()
-                self._shared = SharedMetadata(InlineBackground(), os.urandom)
+                self._shared = SharedMetadata(InlineBackground(), self._dice.randbytes)
             directory = self._scratch.path
         server = BrokerServer(
             BrokerConfig({**self._settings, "log.dirs": directory}),
             self._clock,
+            dice=self._dice,
             ephemeral=self._data_dir is None,
             shared=self._shared,
         )

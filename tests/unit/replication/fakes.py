@@ -6,7 +6,7 @@ Records are ten bytes each, so that bytes and offsets are easy to tell apart.
 """
 
 from collections.abc import Callable
-from uuid import NAMESPACE_DNS, uuid5
+from uuid import NAMESPACE_DNS, uuid4, uuid5
 
 from odradek.background import InlineBackground
 from odradek.clock import ManualClock
@@ -165,6 +165,7 @@ class Cluster:
             self.clock,
             self.timer,
             InlineBackground(),
+            new_uuid=uuid4,
             on_log_dir_failure=lambda path: self.replicas.on_log_dir_failure(path),
             file_system=file_system,
         )

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -52,6 +52,7 @@ class World:
             self.clock,
             self.timer,
             background or InlineBackground(),
+            new_uuid=uuid4,
             on_log_dir_failure=self.failed.append,
             file_system=file_system,
             workers=workers,

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+from uuid import uuid4
 
 import pytest
 
@@ -62,6 +63,7 @@ def manager_with(world, background, files) -> LogManager:
         world.clock,
         world.timer,
         background,
+        new_uuid=uuid4,
         on_log_dir_failure=world.failed.append,
         file_system=files,
     )

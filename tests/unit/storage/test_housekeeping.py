@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 from functools import partial
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -67,6 +67,7 @@ def manager_with(world, background, **properties: str) -> LogManager:
         world.clock,
         world.timer,
         background,
+        new_uuid=uuid4,
         on_log_dir_failure=world.failed.append,
         file_system=OsFileSystem(64, durable=False),
     )

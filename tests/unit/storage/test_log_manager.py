@@ -2,7 +2,7 @@
 
 import json
 import os
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from tests.unit.storage.conftest import ORDERS_ID
@@ -78,6 +78,7 @@ def test_a_directory_of_another_broker_is_refused(world):
         world.clock,
         world.timer,
         InlineBackground(),
+        new_uuid=uuid4,
         on_log_dir_failure=world.failed.append,
     )
     with pytest.raises(ValueError, match="belongs to broker 1"):
@@ -443,6 +444,7 @@ def test_progress_is_reported(world, batches):
         world.clock,
         world.timer,
         InlineBackground(),
+        new_uuid=uuid4,
         on_log_dir_failure=world.failed.append,
     )
     again.start(lambda p: seen.append((p.loaded_logs, p.total_logs, p.checked_bytes)))

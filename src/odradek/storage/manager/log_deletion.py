@@ -5,8 +5,8 @@ they say for a log that was made anew.
 """
 
 import logging
-from collections.abc import Sequence
-from uuid import UUID, uuid4
+from collections.abc import Callable, Sequence
+from uuid import UUID
 
 from odradek.model import TopicPartition
 from odradek.storage import names
@@ -19,9 +19,15 @@ logger = logging.getLogger(__name__)
 
 
 class LogDeletion:
-    """Deletes logs that their manager has let go of."""
+    """Deletes logs that their manager has let go of, under names that no log has had before."""
 
-    def __init__(self, file_system: FileSystem, checkpoints: OffsetCheckpoints) -> None:
+    def __init__(
+        self,
+        file_system: FileSystem,
+        checkpoints: OffsetCheckpoints,
+        new_uuid: Callable[[], UUID],
+    ) -> None:
+        self._new_uuid = new_uuid
         self._file_system = file_system
         self._checkpoints = checkpoints
 
@@ -32,7 +38,7 @@ class LogDeletion:
             BrokerError: KAFKA_STORAGE_ERROR, the directory could not be renamed.
         """
         directory = log.log_directory
-        target = directory.file_path(names.deleted_directory(log.topic_partition, uuid4()))
+        target = directory.file_path(names.deleted_directory(log.topic_partition, self._new_uuid()))
         if self._take_away(log, target):
             self._remove(directory, target, log.config.file_delete_delay_ms)
 
@@ -40,7 +46,7 @@ class LogDeletion:
         self, directory: LogDirectory, path: str, topic_partition: TopicPartition, delay_ms: int
     ) -> None:
         """Deletes the directory of a log that could not be opened; raises as `delete`."""
-        target = directory.file_path(names.deleted_directory(topic_partition, uuid4()))
+        target = directory.file_path(names.deleted_directory(topic_partition, self._new_uuid()))
         self._rename(directory, path, target)
         self._checkpoints.write_all_of(directory)
         self._remove(directory, target, delay_ms)
@@ -49,7 +55,7 @@ class LogDeletion:
         """Lets the log of another topic of the same name lie, under a name of its own."""
         topic_partition = log.topic_partition
         directory = log.log_directory
-        target = directory.file_path(names.stray_directory(topic_partition, uuid4()))
+        target = directory.file_path(names.stray_directory(topic_partition, self._new_uuid()))
         if self._take_away(log, target):
             logger.warning(
                 "%s belongs to a topic with the id %s, not %s; set aside as %s",

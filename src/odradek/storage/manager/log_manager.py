@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Final
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from odradek.background import Background, InlineWorkers, Workers
 from odradek.clock import Clock
@@ -59,6 +59,7 @@ class LogManager:
         timer: Timer,
         background: Background,
         *,
+        new_uuid: Callable[[], UUID],
         on_log_dir_failure: Callable[[str], None],
         file_system: FileSystem | None = None,
         workers: Workers | None = None,
@@ -68,6 +69,7 @@ class LogManager:
         self._timer = timer
         self._background = background
         self._workers: Workers = workers if workers is not None else InlineWorkers()
+        self._new_uuid = new_uuid
         self._on_log_dir_failure = on_log_dir_failure
         self._file_system = file_system if file_system is not None else OsFileSystem()
         self.directories = [
@@ -90,7 +92,7 @@ class LogManager:
         self.housekeeping = Housekeeping(
             broker_config, clock, timer, self._working_logs, self.flusher, self.checkpoints
         )
-        self._deletion = LogDeletion(self._file_system, self.checkpoints)
+        self._deletion = LogDeletion(self._file_system, self.checkpoints, new_uuid)
         self._is_shut_down = False
 
     # The start.
@@ -132,7 +134,7 @@ class LogManager:
             self._clean[directory.path] = directory.open()
             if cluster_id is not None:
                 broker_id = self._config.broker_id if node_id is None else node_id
-                directory.identify(cluster_id, broker_id, uuid4())
+                directory.identify(cluster_id, broker_id, self._new_uuid())
         except BlockingIOError as error:
             raise BlockingIOError(
                 error.errno, f"{directory.path} is in use by another broker"

@@ -3,6 +3,8 @@
 `HotBroker` speaks the hot codecs: produce, fetch and list offsets as a client would.
 """
 
+from uuid import uuid4
+
 import pytest
 
 from odradek.background import InlineBackground
@@ -58,6 +60,7 @@ class HotBroker:
             self.clock,
             cluster.timer,
             InlineBackground(),
+            new_uuid=uuid4,
             on_log_dir_failure=lambda path: self.replicas.on_log_dir_failure(path),
         )
         self.log_manager.start()
