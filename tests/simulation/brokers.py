@@ -19,7 +19,8 @@ from tests.unit.replication.fakes import batch
 from odradek.background import InlineBackground
 from odradek.clock import ManualClock
 from odradek.config.broker import BrokerConfig
-from odradek.controller.leader_election import LeaderElection
+from odradek.controller.reassigner import Reassigner, Reassignment
+from odradek.controller.replication_control import ReplicationControl
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata import ListenerStage, MetadataCache
 from odradek.metadata.embedded import EmbeddedMetadataStore, SharedMetadata
@@ -46,7 +47,8 @@ from odradek.storage.manager.log_manager import LogManager
 from odradek.timer import MockTimer
 
 TP: Final = TopicPartition("t", 0)
-BROKERS: Final = (1, 2, 3)
+BROKERS: Final = (1, 2, 3, 4)
+REPLICAS: Final = 3
 SETTINGS: Final = {
     "replica.lag.time.max.ms": "500",
     "replica.fetch.wait.max.ms": "100",
@@ -178,7 +180,7 @@ class Broker:
         self.store.subscribe(ListenerStage.REPLICAS, self.replicas.apply_delta)
         self.store.subscribe(ListenerStage.REPLICAS, self.fetchers.apply_delta)
         self.store.on_session_lost(self.replicas.resign)
-        LeaderElection(self.store, broker_id, lambda image, topic: False)
+        ReplicationControl(self.store, broker_id, lambda image, topic: False)
         self.store.load()
         self.register()
 
@@ -237,7 +239,8 @@ class Sent(NamedTuple):
 
 
 class World:
-    """Three brokers, one partition with three replicas of which two must be in sync."""
+    """Four brokers, one partition with three replicas of which two must be in sync, and which move
+    from broker to broker."""
 
     def __init__(self, seed: int, directory: str) -> None:
         self.dice = random.Random(seed)
@@ -251,7 +254,8 @@ class World:
         for broker_id in BROKERS:
             self.start(broker_id)
         settings = {"min.insync.replicas": "2"}
-        self.brokers[1].store.create_topics([NewTopic("t", (BROKERS,), settings)], _must)
+        topic = NewTopic("t", (BROKERS[:REPLICAS],), settings)
+        self.brokers[1].store.create_topics([topic], _must)
         self.checker = Checker(self)
 
     def directory_of(self, broker_id: int) -> str:
@@ -285,6 +289,15 @@ class World:
         if self.brokers.get(broker.id) is broker:
             broker.register()
 
+    def reassign(self) -> None:
+        """Gives the partition other replicas, or takes back what is in progress."""
+        broker = self.brokers.get(self.shared.image.controller_id)
+        if broker is None:
+            return
+        target = tuple(self.dice.sample(BROKERS, REPLICAS))
+        wish = Reassignment(TP, None if self.dice.random() < 0.2 else target)
+        Reassigner(broker.store, broker.cache).alter([wish], lambda results: None)
+
     def produce(self) -> None:
         """Sends a record to a broker that may lead; it is sent once, and perhaps in vain."""
         broker = self.brokers.get(self.dice.choice(BROKERS))
@@ -294,6 +307,8 @@ class World:
 
         def on_done(results: list[AppendResult]) -> None:
             if results[0].error_code == ErrorCode.NONE:
+                # Now: in the next moment the log may be another broker's, and this one gone.
+                self.checker.check_log(broker)
                 self.acknowledged.append(Sent(results[0].base_offset, value))
 
         request = AppendRequest(ACKS_ALL, 300, AppendOrigin.CLIENT, [(TP, batch(value))], on_done)
@@ -320,8 +335,10 @@ class World:
             self.kill(broker_id)
         elif event < 0.78:
             self.start(broker_id)
-        elif event < 0.82:
+        elif event < 0.81:
             self.expire(broker_id)
+        elif event < 0.85:
+            self.reassign()
         elif event < 0.9:
             self.network.cut.add(frozenset(dice.sample(BROKERS, 2)))
         else:
@@ -330,7 +347,8 @@ class World:
         self.pass_time(dice.choice((5, 20, 60, 200)))
 
     def calm_down(self) -> None:
-        """Everything works again: in the end all replicas must be alike, and hold all."""
+        """Everything works again: in the end all replicas are where they should be, alike, and hold
+        all."""
         self.network.cut.clear()
         self.network.calm = True
         for broker_id in BROKERS:
@@ -349,13 +367,13 @@ class Checker:
     def __init__(self, world: World) -> None:
         self._world = world
         self._committed: list[bytes] = []
-        self._seen: dict[Broker, int] = {}
+        self._seen: dict[Log, int] = {}
         self._leaders: dict[int, int] = {}
 
     def check(self) -> None:
         for broker in self._world.brokers.values():
             self._check_leader(broker)
-            self._check_log(broker)
+            self.check_log(broker)
         self._check_acknowledged()
 
     def _check_leader(self, broker: Broker) -> None:
@@ -367,12 +385,12 @@ class Checker:
             f"{other} and {broker.id} both lead in epoch {partition.leader_epoch}"
         )
 
-    def _check_log(self, broker: Broker) -> None:
+    def check_log(self, broker: Broker) -> None:
         """The high watermark does not fall, and below it all logs agree for ever."""
         log = broker.log
         if log is None:
             return
-        before = self._seen.get(broker, 0)
+        before = self._seen.get(log, 0)
         assert log.high_watermark >= before, (
             f"the high watermark of {broker.id} fell from {before} to {log.high_watermark}"
         )
@@ -383,7 +401,7 @@ class Checker:
                 f"{broker.id} has {found} at {before}, committed was {known}"
             )
             self._committed += found[len(known) :]
-            self._seen[broker] = log.high_watermark
+            self._seen[log] = log.high_watermark
 
     def _check_acknowledged(self) -> None:
         for offset, value in self._world.acknowledged:
@@ -393,13 +411,15 @@ class Checker:
             )
 
     def check_settled(self) -> None:
-        logs = [broker.log for broker in self._world.brokers.values()]
         partition = self._world.shared.image.partition(TP)
         assert partition is not None
         assert partition.leader != NO_LEADER, f"nobody leads: {partition}"
-        assert set(partition.isr) == set(BROKERS), f"out of sync: {partition}"
-        contents = [values(log, 0, log.log_end_offset) for log in logs if log is not None]
-        assert len(contents) == len(BROKERS)
+        assert set(partition.isr) == set(partition.replicas), f"out of sync: {partition}"
+        assert not partition.is_reassigning, f"the reassignment does not end: {partition}"
+        logs = {broker.id: broker.log for broker in self._world.brokers.values()}
+        assert {one for one, log in logs.items() if log is not None} == set(partition.replicas)
+        contents = [values(log, 0, log.log_end_offset) for log in logs.values() if log is not None]
+        assert len(contents) == REPLICAS
         assert contents[0] == contents[1] == contents[2], "the replicas differ"
         assert contents[0][: len(self._committed)] == self._committed, "committed records are gone"
 

@@ -38,7 +38,8 @@ from odradek.controller.dynamic_config import DynamicBrokerConfig
 from odradek.controller.elections import plan_controlled_shutdown, plan_election
 from odradek.controller.feature_plans import plan_features
 from odradek.controller.internal_topics import wished_topic
-from odradek.controller.leader_election import LeaderElection
+from odradek.controller.reassigner import Reassigner
+from odradek.controller.replication_control import ReplicationControl
 from odradek.controller.results import (
     ConfigAlteration,
     ConfigEntry,
@@ -107,9 +108,10 @@ class Controller:
         self._configs: Final = ConfigPlanner(config, broker_id)
         self._create_topic_policy: Final = create_topic_policy
         self._changes: Final = ChangeQueue()
+        self.reassigner: Final = Reassigner(store, cache)
         self._collisions: dict[str, str] = {}
         store.subscribe(ListenerStage.SETTINGS, DynamicBrokerConfig(config, broker_id).apply_delta)
-        LeaderElection(store, broker_id, self._may_elect_unclean)
+        ReplicationControl(store, broker_id, self._may_elect_unclean)
         cache.on_published(self._on_published)
         self._note_topics(cache.image.topics.values())
 

@@ -45,7 +45,7 @@ def plan_controlled_shutdown(image: MetadataImage, broker_id: int) -> list[Parti
             heirs = [
                 replica
                 for replica in partition.replicas
-                if replica in isr and _is_live(image, partition, replica)
+                if replica in isr and is_live(image, partition, replica)
             ]
             if partition.leader == broker_id and heirs:
                 topic_partition = TopicPartition(topic.name, partition.partition)
@@ -57,7 +57,7 @@ def plan_controlled_shutdown(image: MetadataImage, broker_id: int) -> list[Parti
 def _after_failure(
     image: MetadataImage, partition: PartitionImage, may_elect_unclean: bool
 ) -> tuple[int, tuple[int, ...]]:
-    live = [replica for replica in partition.replicas if _is_live(image, partition, replica)]
+    live = [replica for replica in partition.replicas if is_live(image, partition, replica)]
     in_sync = [replica for replica in live if replica in partition.isr]
     isr = tuple(replica for replica in partition.isr if replica in in_sync)
     if partition.leader in in_sync:
@@ -92,7 +92,7 @@ def _preferred(image: MetadataImage, partition: PartitionImage) -> int:
     preferred = partition.replicas[0]
     if partition.leader == preferred:
         raise BrokerError(ErrorCode.ELECTION_NOT_NEEDED)
-    if preferred not in partition.isr or not _is_live(image, partition, preferred):
+    if preferred not in partition.isr or not is_live(image, partition, preferred):
         message = f"The preferred leader {preferred} is not in sync or not available."
         raise BrokerError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, message)
     return preferred
@@ -102,12 +102,13 @@ def _unclean(image: MetadataImage, partition: PartitionImage) -> tuple[int, tupl
     """A live replica, one in sync if there is any; one that is not becomes the whole ISR."""
     if partition.leader in image.brokers:
         raise BrokerError(ErrorCode.ELECTION_NOT_NEEDED)
-    live = [replica for replica in partition.replicas if _is_live(image, partition, replica)]
+    live = [replica for replica in partition.replicas if is_live(image, partition, replica)]
     if not live:
         raise BrokerError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
     in_sync = [replica for replica in live if replica in partition.isr]
     return (in_sync[0], partition.isr) if in_sync else (live[0], (live[0],))
 
 
-def _is_live(image: MetadataImage, partition: PartitionImage, replica: int) -> bool:
+def is_live(image: MetadataImage, partition: PartitionImage, replica: int) -> bool:
+    """Whether a replica can be had: its broker lives, and its log directory works."""
     return replica in image.brokers and replica not in partition.offline

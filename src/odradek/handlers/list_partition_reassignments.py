@@ -1,6 +1,7 @@
-"""ListPartitionReassignments (46), version 0: the reassignments in progress, which are none.
+"""ListPartitionReassignments (46), version 0: the reassignments in progress.
 
-See `alter_partition_reassignments`: what is accepted there is done when it is answered.
+Behaviour: partitions that are unknown, or not being reassigned, are left out. Null topics ask for
+all.
 """
 
 from odradek.errors import ErrorCode
@@ -8,9 +9,27 @@ from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
 
 
-def handle(_context: HandlerContext, request: Request) -> None:
-    """Answers at once, with nothing."""
-    request.answer()
+def handle(context: HandlerContext, request: Request) -> None:
+    """Answers at once, with what the metadata says."""
+    topics = request.body().topics
+    wanted = None if topics is None else {each.name: each.partition_indexes for each in topics}
+    request.answer(
+        topics=[
+            {
+                "name": name,
+                "partitions": [
+                    {
+                        "partition_index": partition.partition,
+                        "replicas": partition.replicas,
+                        "adding_replicas": partition.adding,
+                        "removing_replicas": partition.removing,
+                    }
+                    for partition in partitions
+                ],
+            }
+            for name, partitions in context.controller.reassigner.in_progress(wanted).items()
+        ]
+    )
 
 
 def fail(request: Request, code: ErrorCode) -> None:

@@ -59,7 +59,9 @@ class PartitionImage(NamedTuple):
     """The state of one partition.
 
     `leader_epoch` rises with every election, `partition_epoch` with every change at all.
-    `offline` names the replicas whose broker is gone or whose log directory failed.
+    `offline` names the replicas whose broker is gone or whose log directory failed. While the
+    partition is being reassigned, `adding` are the replicas that have yet to catch up, `removing`
+    those that go when they have; both are among the `replicas`.
     """
 
     partition: int
@@ -69,6 +71,13 @@ class PartitionImage(NamedTuple):
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     offline: tuple[int, ...] = ()
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+    @property
+    def is_reassigning(self) -> bool:
+        """Whether replicas come or go."""
+        return bool(self.adding or self.removing)
 
 
 class TopicImage(NamedTuple):

@@ -71,13 +71,24 @@ class NewPartitions(NamedTuple):
     assignment: Assignment
 
 
+class ReplicaAssignment(NamedTuple):
+    """The replicas that a partition is to have, and which of them come and go; see
+    `PartitionImage`."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+
 class PartitionChange(NamedTuple):
-    """A new leader or ISR; refused when the partition's epoch is no longer `partition_epoch`."""
+    """A new leader, ISR or, where it is named, assignment; refused when the partition's epoch is
+    no longer `partition_epoch`."""
 
     topic_partition: TopicPartition
     partition_epoch: int
     leader: int
     isr: tuple[int, ...]
+    assignment: ReplicaAssignment | None = None
 
 
 class MetadataStore(ABC):
@@ -156,7 +167,8 @@ class MetadataStore(ABC):
         changes: Sequence[PartitionChange],
         on_done: OnDone[list[PartitionImage | BrokerError]],
     ) -> None:
-        """Changes leaders and in-sync replicas; stale ones answer INVALID_UPDATE_VERSION."""
+        """Changes leaders, in-sync replicas and assignments; stale ones answer
+        INVALID_UPDATE_VERSION. A new leader, or a replica less, is a new leader epoch."""
 
     @abstractmethod
     def alter_configs(

@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 
 from odradek.background import InlineBackground
-from odradek.controller.leader_election import LeaderElection
+from odradek.controller.replication_control import ReplicationControl
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata import (
     ConfigResource,
@@ -85,7 +85,7 @@ def make_store(
     cache = MetadataCache()
     shared = SharedMetadata(background or InlineBackground(), counting_bytes(), journal)
     store = EmbeddedMetadataStore(cache, shared)
-    LeaderElection(store, 1, lambda image, topic: False)
+    ReplicationControl(store, 1, lambda image, topic: False)
     store.load()
     return store, cache
 
@@ -376,6 +376,8 @@ def test_a_file_of_the_first_version_gets_what_it_lacks(tmp_path: Path) -> None:
     store.close()
     with closing(sqlite3.connect(tmp_path / schema.FILE_NAME)) as connection:
         connection.execute("DROP TABLE deleted_topic")
+        connection.execute("ALTER TABLE partition DROP COLUMN adding")
+        connection.execute("ALTER TABLE partition DROP COLUMN removing")
         connection.execute("PRAGMA user_version = 1")
     store, _ = registered(Database(str(tmp_path)))
     assert set(store.load().topics) == {"a"}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from odradek.background import InlineBackground
-from odradek.controller.leader_election import LeaderElection
+from odradek.controller.replication_control import ReplicationControl
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata import (
     ListenerStage,
@@ -32,7 +32,7 @@ class Broker:
         self.store = EmbeddedMetadataStore(self.cache, shared)
         self.losses = 0
         self.store.on_session_lost(self._lost)
-        LeaderElection(self.store, broker_id, lambda image, topic: unclean)
+        ReplicationControl(self.store, broker_id, lambda image, topic: unclean)
         self.store.load()
         self.register()
 

@@ -26,7 +26,13 @@ from odradek.metadata.image import (
     with_replicas,
     without_replicas,
 )
-from odradek.metadata.store import Assignment, NewPartitions, NewTopic, PartitionChange
+from odradek.metadata.store import (
+    Assignment,
+    NewPartitions,
+    NewTopic,
+    PartitionChange,
+    ReplicaAssignment,
+)
 from odradek.model import NO_LEADER, TopicPartition
 
 T = TypeVar("T")
@@ -136,8 +142,8 @@ def create_partitions(
 def change_partitions(
     image: MetadataImage, changes: Sequence[PartitionChange], broker_id: int
 ) -> Change[list[PartitionImage | BrokerError]]:
-    """Leaders and in-sync replicas change, where the epoch is the one that was seen and the
-    broker that asks is the controller or the leader."""
+    """Leaders, in-sync replicas and assignments change, where the epoch is the one that was seen
+    and the broker that asks is the controller or the leader."""
     results: list[PartitionImage | BrokerError] = []
     changed: dict[str, TopicImage] = {}
     statements: list[Statement] = []
@@ -261,19 +267,37 @@ def _changed(
         )
     if change.leader != NO_LEADER and change.leader not in change.isr:
         return BrokerError(ErrorCode.INVALID_REQUEST, "the leader must be one of the ISR")
-    if not set(change.isr) <= set(partition.replicas) or not change.isr:
+    assignment = change.assignment or _assignment_of(partition)
+    if not set(change.isr) <= set(assignment.replicas) or not change.isr:
         return BrokerError(ErrorCode.INVALID_REQUEST, "the ISR must be some of the replicas")
     joining = set(change.isr) - set(partition.isr)
     gone = sorted(joining.difference(live))
     if gone:
         # What it has fetched before it went may be lost by now.
         return BrokerError(ErrorCode.INELIGIBLE_REPLICA, f"broker {gone[0]} does not live")
+    # Who is no replica any more must not be heard as one: its fetches are of another epoch.
+    is_new_epoch = change.leader != partition.leader or not (
+        set(partition.replicas) <= set(assignment.replicas)
+    )
     return partition._replace(
         leader=change.leader,
-        leader_epoch=partition.leader_epoch + (change.leader != partition.leader),
+        leader_epoch=partition.leader_epoch + is_new_epoch,
         partition_epoch=partition.partition_epoch + 1,
         isr=change.isr,
+        replicas=assignment.replicas,
+        adding=assignment.adding,
+        removing=assignment.removing,
+        offline=tuple(
+            replica
+            for replica in assignment.replicas
+            if replica in partition.offline
+            or (replica not in live and replica not in partition.replicas)
+        ),
     )
+
+
+def _assignment_of(partition: PartitionImage) -> ReplicaAssignment:
+    return ReplicaAssignment(partition.replicas, partition.adding, partition.removing)
 
 
 def _topic_exists(name: str) -> BrokerError:

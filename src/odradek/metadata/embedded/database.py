@@ -93,13 +93,15 @@ class Database:
         self._execute("PRAGMA journal_mode = WAL")
         self._execute("PRAGMA synchronous = FULL")
         if version < schema.SCHEMA_VERSION:
-            self._create()
+            self._create(version)
         self._check()
         self._reserve()
 
-    def _create(self) -> None:
-        """Makes the tables that a new file, or one of an earlier version, does not have."""
+    def _create(self, version: int) -> None:
+        """Makes what a new file (version 0), or one of an earlier version, does not have."""
         self._execute("BEGIN IMMEDIATE")
+        for statement in schema.ADDED_COLUMNS if version else ():
+            self._execute(statement)
         for statement in schema.TABLES:
             self._execute(statement)
         self._execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
@@ -148,11 +150,15 @@ class Database:
 
     def _read_topics(self) -> list[TopicImage]:
         partitions: dict[bytes, list[PartitionImage]] = {}
-        for topic_id, index, leader, epoch, version, replicas, isr in self._rows(
+        for topic_id, *numbers, replicas, isr, adding, removing in self._rows(
             schema.SELECT_PARTITIONS
         ):
             image = PartitionImage(
-                index, leader, epoch, version, schema.broker_ids(replicas), schema.broker_ids(isr)
+                *numbers,
+                schema.broker_ids(replicas),
+                schema.broker_ids(isr),
+                adding=schema.broker_ids(adding),
+                removing=schema.broker_ids(removing),
             )
             partitions.setdefault(topic_id, []).append(image)
         topics = [

@@ -13,7 +13,7 @@ from odradek.metadata.image import ConfigResource, PartitionImage, ResourceType,
 
 FILE_NAME: Final = "odradek-metadata.sqlite"
 APPLICATION_ID: Final = 0x4F645261
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 
 CLUSTER_ID: Final = "cluster_id"
 BROKER_EPOCH: Final = "broker_epoch"
@@ -29,18 +29,25 @@ TABLES: Final = (
     f"{_CREATE} topic (topic_id BLOB PRIMARY KEY, name TEXT NOT NULL UNIQUE) WITHOUT ROWID",
     f"{_CREATE} partition (topic_id BLOB NOT NULL, partition INTEGER NOT NULL,"
     " leader INTEGER NOT NULL, leader_epoch INTEGER NOT NULL, partition_epoch INTEGER NOT NULL,"
-    " replicas TEXT NOT NULL, isr TEXT NOT NULL, PRIMARY KEY (topic_id, partition)) WITHOUT ROWID",
+    " replicas TEXT NOT NULL, isr TEXT NOT NULL, adding TEXT NOT NULL DEFAULT '',"
+    " removing TEXT NOT NULL DEFAULT '', PRIMARY KEY (topic_id, partition)) WITHOUT ROWID",
     f"{_CREATE} config (resource_type INTEGER NOT NULL, resource_name TEXT NOT NULL,"
     " name TEXT NOT NULL, value TEXT NOT NULL,"
     " PRIMARY KEY (resource_type, resource_name, name)) WITHOUT ROWID",
     # Since version 2: topics whose logs may still be there.
     f"{_CREATE} deleted_topic (topic_id BLOB PRIMARY KEY) WITHOUT ROWID",
 )
+# What the tables of version 1 and 2 lack: a reassignment in progress.
+ADDED_COLUMNS: Final = (
+    "ALTER TABLE partition ADD COLUMN adding TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE partition ADD COLUMN removing TEXT NOT NULL DEFAULT ''",
+)
 
 SELECT_PROPERTIES: Final = "SELECT name, value FROM property"
 SELECT_TOPICS: Final = "SELECT topic_id, name FROM topic ORDER BY name"
 SELECT_PARTITIONS: Final = (
-    "SELECT topic_id, partition, leader, leader_epoch, partition_epoch, replicas, isr"
+    "SELECT topic_id, partition, leader, leader_epoch, partition_epoch, replicas, isr, adding,"
+    " removing"
     " FROM partition ORDER BY topic_id, partition"
 )
 SELECT_DELETED: Final = "SELECT topic_id FROM deleted_topic"
@@ -48,7 +55,7 @@ SELECT_CONFIGS: Final = "SELECT resource_type, resource_name, name, value FROM c
 
 _PUT_PROPERTY: Final = "INSERT OR REPLACE INTO property VALUES (?, ?)"
 _PUT_TOPIC: Final = "INSERT INTO topic VALUES (?, ?)"
-_PUT_PARTITION: Final = "INSERT OR REPLACE INTO partition VALUES (?, ?, ?, ?, ?, ?, ?)"
+_PUT_PARTITION: Final = "INSERT OR REPLACE INTO partition VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _PUT_CONFIG: Final = "INSERT OR REPLACE INTO config VALUES (?, ?, ?, ?)"
 _DELETE_TOPIC: Final = "DELETE FROM topic WHERE topic_id = ?"
 _DELETE_PARTITIONS: Final = "DELETE FROM partition WHERE topic_id = ?"
@@ -128,6 +135,8 @@ def _partition_row(topic_id: UUID, image: PartitionImage) -> tuple[object, ...]:
         image.leader,
         image.leader_epoch,
         image.partition_epoch,
-        ",".join(map(str, image.replicas)),
-        ",".join(map(str, image.isr)),
+        *(
+            ",".join(map(str, ids))
+            for ids in (image.replicas, image.isr, image.adding, image.removing)
+        ),
     )

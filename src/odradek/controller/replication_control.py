@@ -1,26 +1,29 @@
-"""`LeaderElection`: gives partitions new leaders when replicas come and go.
+"""`ReplicationControl`: gives partitions new leaders when replicas come and go, and ends
+reassignments when the new replicas have caught up.
 
 It listens to the metadata after everybody else, and acts while its broker is the controller.
-What it asks for is worked out by `elections`; a change that was overtaken is refused by the
-store, and what overtook it is looked at in its turn.
+What it asks for is worked out by `elections` and `reassignments`; a change that was overtaken is
+refused by the store, and what overtook it is looked at in its turn.
 """
 
 import logging
+from collections.abc import Sequence
 from typing import Final
 
 from odradek.controller.answers import all_partitions
 from odradek.controller.elections import MayElectUnclean, plan_failover
+from odradek.controller.reassignments import plan_completions
 from odradek.errors import BrokerError, ErrorCode
-from odradek.metadata.image import MetadataDelta, PartitionImage
-from odradek.metadata.store import ListenerStage, MetadataStore
+from odradek.metadata.image import MetadataDelta, MetadataImage, PartitionImage
+from odradek.metadata.store import ListenerStage, MetadataStore, PartitionChange
 from odradek.model import TopicPartition
 
 _LOG: Final = logging.getLogger(__name__)
 
 
-class LeaderElection:
-    """Elects, while `broker_id` is the controller, where a change has left a partition without
-    a leader that lives."""
+class ReplicationControl:
+    """Acts, while `broker_id` is the controller, where a change has left a partition without a
+    leader that lives, or with all that its reassignment waited for."""
 
     def __init__(
         self, store: MetadataStore, broker_id: int, may_elect_unclean: MayElectUnclean
@@ -35,10 +38,19 @@ class LeaderElection:
         if image.controller_id == self._broker_id:
             takes_office = delta.previous.controller_id != self._broker_id
             concerned = all_partitions(image) if takes_office else _changed_partitions(delta)
-            changes = plan_failover(image, concerned, self._may_elect_unclean)
+            changes = self._plan(image, concerned)
             if changes:
                 self._store.change_partitions(changes, self._on_changed)
         return ()
+
+    def _plan(
+        self, image: MetadataImage, concerned: Sequence[TopicPartition]
+    ) -> list[PartitionChange]:
+        """A partition that needs a leader gets that first; the rest follows from the next delta."""
+        elections = plan_failover(image, concerned, self._may_elect_unclean)
+        elected = {change.topic_partition for change in elections}
+        rest = [each for each in concerned if each not in elected]
+        return elections + plan_completions(image, rest)
 
     def _on_changed(self, outcome: list[PartitionImage | BrokerError] | BrokerError) -> None:
         if isinstance(outcome, BrokerError) and outcome.code is not ErrorCode.BROKER_NOT_AVAILABLE:

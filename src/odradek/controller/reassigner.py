@@ -1,0 +1,88 @@
+"""`Reassigner`: carries out what administrators ask of the replicas of partitions.
+
+What is asked is worked out by `reassignments` on the published image. A leader may change its ISR
+meanwhile; the store refuses the change then, and it is worked out again on what came of that.
+The end of a reassignment is not waited for: `ReplicationControl` sees it come.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Final, NamedTuple, TypeAlias
+
+from odradek.controller.answers import one_each, plan_each
+from odradek.controller.reassignments import plan_reassignment, reassignments_in_progress
+from odradek.errors import BrokerError, ErrorCode
+from odradek.metadata.cache import MetadataCache
+from odradek.metadata.image import PartitionImage
+from odradek.metadata.store import MetadataStore, PartitionChange
+from odradek.model import TopicPartition
+
+
+class Reassignment(NamedTuple):
+    """The replicas that a partition is to have; None takes back what is in progress."""
+
+    topic_partition: TopicPartition
+    target: tuple[int, ...] | None
+
+
+OnReassigned: TypeAlias = Callable[[Mapping[TopicPartition, BrokerError | None]], None]
+
+
+class Reassigner:
+    """Begins, takes back and tells of reassignments."""
+
+    def __init__(self, store: MetadataStore, cache: MetadataCache) -> None:
+        self._store: Final = store
+        self._cache: Final = cache
+
+    def alter(
+        self,
+        wishes: Sequence[Reassignment],
+        on_done: OnReassigned,
+        *,
+        allow_replication_factor_change: bool = True,
+    ) -> None:
+        """Answers an error, or None, for every partition, when what was begun is durable."""
+        results: dict[TopicPartition, BrokerError | None] = {}
+        self._alter(wishes, allow_replication_factor_change, results, on_done)
+
+    def in_progress(
+        self, wanted: Mapping[str, Iterable[int]] | None
+    ) -> dict[str, list[PartitionImage]]:
+        """The partitions being reassigned, by topic: of those that are `wanted`, or all."""
+        return reassignments_in_progress(self._cache.image, wanted)
+
+    def _alter(
+        self,
+        wishes: Sequence[Reassignment],
+        may_change_factor: bool,
+        results: dict[TopicPartition, BrokerError | None],
+        on_done: OnReassigned,
+    ) -> None:
+        plan = partial(
+            plan_reassignment,
+            self._cache.image,
+            allow_replication_factor_change=may_change_factor,
+        )
+        plans = plan_each(wishes, lambda wish: plan(*wish), lambda wish: wish.topic_partition)
+        accepted = [planned for planned in plans if isinstance(planned, PartitionChange)]
+        for wish, planned in zip(wishes, plans, strict=True):
+            results[wish.topic_partition] = planned if isinstance(planned, BrokerError) else None
+
+        def on_changed(outcome: list[PartitionImage | BrokerError] | BrokerError) -> None:
+            overtaken = set()
+            for change, each in zip(accepted, one_each(outcome, len(accepted)), strict=True):
+                if isinstance(each, BrokerError):
+                    results[change.topic_partition] = each
+                    if each.code is ErrorCode.INVALID_UPDATE_VERSION:
+                        overtaken.add(change.topic_partition)
+            if overtaken:
+                again = [wish for wish in wishes if wish.topic_partition in overtaken]
+                self._alter(again, may_change_factor, results, on_done)
+            else:
+                on_done(results)
+
+        if accepted:
+            self._store.change_partitions(accepted, on_changed)
+        else:
+            on_done(results)

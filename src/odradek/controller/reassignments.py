@@ -1,0 +1,150 @@
+"""Gives partitions other replicas: how a reassignment begins, is taken back, and ends.
+
+While one is in progress the partition has the replicas of both worlds: those it is to have, in
+their new order, and behind them those that go. Those that come are not in sync until they have
+caught up as any follower does; when all of them have, the ones that go leave in one step, and
+the leadership with them if one of them had it. A reassignment that is begun anew starts from the
+replicas before the first: whoever was still coming and is not wanted any more goes at once.
+
+Pure: an image in, changes or an error out.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from odradek.controller.elections import is_live
+from odradek.errors import BrokerError, ErrorCode
+from odradek.metadata.image import MetadataImage, PartitionImage
+from odradek.metadata.store import PartitionChange, ReplicaAssignment
+from odradek.model import NO_LEADER, TopicPartition
+
+
+def plan_reassignment(
+    image: MetadataImage,
+    topic_partition: TopicPartition,
+    target: tuple[int, ...] | None,
+    *,
+    allow_replication_factor_change: bool = True,
+) -> PartitionChange | None:
+    """The change that begins a reassignment to the replicas of `target`, or takes back the one in
+    progress (None); None when the partition is as it should be already.
+
+    Raises:
+        BrokerError: the partition is unknown, nothing is in progress that could be taken back,
+            or the target cannot be.
+    """
+    partition = _find(image, topic_partition)
+    if target is None:
+        return _cancellation(image, topic_partition, partition)
+    _check_target(image, target)
+    before = _before(partition)
+    if not allow_replication_factor_change and len(target) != len(before):
+        message = (
+            f"The replication factor is changed from {len(before)} to {len(target)}, which the "
+            "request does not allow."
+        )
+        raise BrokerError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+    removing = tuple(replica for replica in before if replica not in target)
+    adding = tuple(replica for replica in target if replica not in before)
+    assignment = ReplicaAssignment((*target, *removing), adding, removing)
+    if assignment == (partition.replicas, partition.adding, partition.removing):
+        return None
+    return _change(image, topic_partition, partition, assignment)
+
+
+def plan_completions(
+    image: MetadataImage, partitions: Iterable[TopicPartition]
+) -> list[PartitionChange]:
+    """The changes that end the reassignments whose new replicas are all in sync."""
+    changes = []
+    for topic_partition in partitions:
+        partition = image.partition(topic_partition)
+        if partition is None or not partition.is_reassigning:
+            continue
+        assignment = ReplicaAssignment(partition.replicas, partition.adding, partition.removing)
+        change = _change(image, topic_partition, partition, assignment)
+        if change.assignment != assignment:
+            changes.append(change)
+    return changes
+
+
+def reassignments_in_progress(
+    image: MetadataImage, wanted: Mapping[str, Iterable[int]] | None
+) -> dict[str, list[PartitionImage]]:
+    """The partitions that are being reassigned, by topic: of those that are `wanted`, or all."""
+    names = image.topics if wanted is None else wanted
+    found = {}
+    for name in names:
+        topic = image.topic(name)
+        if topic is None:
+            continue
+        moving = [partition for partition in topic.partitions if partition.is_reassigning]
+        if wanted is not None:
+            indexes = frozenset(wanted[name])
+            moving = [partition for partition in moving if partition.partition in indexes]
+        if moving:
+            found[name] = moving
+    return found
+
+
+def _find(image: MetadataImage, topic_partition: TopicPartition) -> PartitionImage:
+    topic, index = topic_partition
+    if image.topic(topic) is None:
+        message = f"Unable to find a topic named {topic}."
+        raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+    partition = image.partition(topic_partition)
+    if partition is None:
+        message = f"Unable to find partition {topic}:{index}."
+        raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+    return partition
+
+
+def _check_target(image: MetadataImage, target: tuple[int, ...]) -> None:
+    reason = None
+    unknown = [replica for replica in target if replica not in image.brokers]
+    if not target:
+        reason = "it is empty"
+    elif len(set(target)) != len(target):
+        reason = "it names a broker twice"
+    elif unknown:
+        reason = f"broker {unknown[0]} is not registered"
+    if reason is not None:
+        message = f"The assignment cannot be made: {reason}."
+        raise BrokerError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+
+
+def _cancellation(
+    image: MetadataImage, topic_partition: TopicPartition, partition: PartitionImage
+) -> PartitionChange:
+    if not partition.is_reassigning:
+        raise BrokerError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+    return _change(image, topic_partition, partition, ReplicaAssignment(_before(partition)))
+
+
+def _before(partition: PartitionImage) -> tuple[int, ...]:
+    """The replicas as they were before the reassignment, the ones that stay in their new order."""
+    return tuple(replica for replica in partition.replicas if replica not in partition.adding)
+
+
+def _change(
+    image: MetadataImage,
+    topic_partition: TopicPartition,
+    partition: PartitionImage,
+    assignment: ReplicaAssignment,
+) -> PartitionChange:
+    """The change to an assignment, which is completed by it where nobody has to be waited for."""
+
+    def may_lead(replica: int) -> bool:
+        return replica in partition.isr and is_live(image, partition, replica)
+
+    staying = tuple(each for each in assignment.replicas if each not in assignment.removing)
+    heirs = [replica for replica in staying if may_lead(replica)]
+    if heirs and set(assignment.adding) <= set(heirs):
+        assignment = ReplicaAssignment(staying)
+    isr = tuple(replica for replica in partition.isr if replica in assignment.replicas)
+    if not isr:
+        message = f"Nobody of {topic_partition} is in sync but new replicas."
+        raise BrokerError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    leader = partition.leader
+    if leader not in isr:
+        leader = next((each for each in assignment.replicas if may_lead(each)), NO_LEADER)
+    return PartitionChange(topic_partition, partition.partition_epoch, leader, isr, assignment)
