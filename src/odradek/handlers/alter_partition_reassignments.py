@@ -36,7 +36,8 @@ def handle(context: HandlerContext, request: Request) -> None:
                 {
                     "name": topic.name,
                     "partitions": [
-                        _outcome(topic.name, wish, results) for wish in topic.partitions
+                        _outcome(TopicPartition(topic.name, wish.partition_index), results)
+                        for wish in topic.partitions
                     ],
                 }
                 for topic in body.topics

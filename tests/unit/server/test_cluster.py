@@ -6,6 +6,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 import odradek
+from odradek import model
+from odradek.client import Admin
 from odradek.errors import BrokerError, ErrorCode
 
 FOREVER_S = 60
@@ -196,3 +198,33 @@ def test_on_the_running_loop() -> None:
             assert cluster.partition_state("a", 0).leader == other
 
     asyncio.run(main())
+
+
+def test_replicas_move_to_other_brokers_while_records_come() -> None:
+    """A broker could never be emptied, nor a new one filled."""
+
+    async def move(cluster: odradek.Cluster, *replicas: int) -> None:
+        async with Admin(cluster.bootstrap_servers) as admin:
+            partition = model.TopicPartition("a", 0)
+            answer = await admin.alter_partition_reassignments({partition: replicas})
+            assert answer == {partition: None}
+            async with asyncio.timeout(FOREVER_S):
+                while await admin.list_partition_reassignments([partition]):
+                    await asyncio.sleep(0.01)
+
+    with odradek.Cluster(4) as cluster:
+        cluster.create_topic("a", replication_factor=2, config={"min.insync.replicas": 2})
+        produce(cluster, "a", *map(str, range(100)))
+        before = cluster.partition_state("a", 0)
+        target = [each for each in (1, 2, 3, 4) if each not in before.replicas]
+        asyncio.run(move(cluster, *target))
+        state = cluster.partition_state("a", 0)
+        assert (state.replicas, set(state.isr), state.leader) == (
+            tuple(target),
+            set(target),
+            target[0],
+        )
+        assert produce(cluster, "a", "100") == [100]
+        for broker_id in before.replicas:
+            cluster.kill(broker_id)
+        assert read(cluster, "a", 101) == [str(number) for number in range(101)]

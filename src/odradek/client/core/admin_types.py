@@ -204,6 +204,15 @@ class ReplicaInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionReassignment:
+    """A reassignment under way: all replicas, and which of them come and go."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LogDirDescription:
     """A log directory of a broker; the totals are -1 where the broker does not tell."""
 

@@ -150,11 +150,11 @@ class Database:
 
     def _read_topics(self) -> list[TopicImage]:
         partitions: dict[bytes, list[PartitionImage]] = {}
-        for topic_id, *numbers, replicas, isr, adding, removing in self._rows(
+        for topic_id, index, leader, epoch, version, replicas, isr, adding, removing in self._rows(
             schema.SELECT_PARTITIONS
         ):
             image = PartitionImage(
-                *numbers,
+                *(index, leader, epoch, version),
                 schema.broker_ids(replicas),
                 schema.broker_ids(isr),
                 adding=schema.broker_ids(adding),

@@ -11,6 +11,7 @@ from odradek.client.aio.admin.configs import ConfigCalls
 from odradek.client.aio.admin.groups import GroupCalls
 from odradek.client.aio.admin.offsets import OffsetCalls
 from odradek.client.aio.admin.partitions import PartitionCalls
+from odradek.client.aio.admin.reassignments import ReassignmentCalls
 from odradek.client.aio.admin.topics import TopicCalls
 from odradek.client.aio.admin.transactions import TransactionCalls
 
@@ -21,6 +22,7 @@ class Admin(
     GroupCalls,
     OffsetCalls,
     PartitionCalls,
+    ReassignmentCalls,
     ClusterCalls,
     TransactionCalls,
 ):
