@@ -82,7 +82,9 @@ class MemoryLog(PartitionWriter):
         self.index: dict[int, int] = {}
         self.end = 0
 
-    def append(self, _partition: int, batch: bytearray, on_committed: OnCommitted) -> None:
+    def append(
+        self, _partition: int, batch: bytearray, on_committed: OnCommitted, _version: int = 0
+    ) -> None:
         header = parse_header(batch)
         stamp(batch, header, self.end, 0)
         self.index[self.end] = len(self.batches)

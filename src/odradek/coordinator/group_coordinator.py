@@ -29,12 +29,11 @@ from odradek.coordinator.consumer.requests import (
 from odradek.coordinator.group import Group
 from odradek.coordinator.group_shard import GroupShard
 from odradek.coordinator.offsets.requests import FetchedOffsets, OffsetCommitRequest, TopicErrors
-from odradek.coordinator.runtime.batches import Producer
+from odradek.coordinator.runtime.batches import EndMarker, Producer
 from odradek.coordinator.runtime.response_errors import response_code, response_error
 from odradek.coordinator.runtime.runtime import CoordinatorRuntime
 from odradek.coordinator.runtime.shard import CoordinatorResult
 from odradek.errors import BrokerError, ErrorCode
-from odradek.model import TransactionResult
 
 logger = logging.getLogger(__name__)
 
@@ -178,13 +177,11 @@ class GroupCoordinator:
     def complete_transaction(
         self,
         partition: int,
-        producer: Producer,
-        coordinator_epoch: int,
-        result: TransactionResult,
+        marker: EndMarker,
         on_done: Callable[[BrokerError | None], None],
     ) -> None:
         """Writes an end marker; see the runtime. `on_done` is called once."""
-        self.runtime.complete_transaction(partition, producer, coordinator_epoch, result, on_done)
+        self.runtime.complete_transaction(partition, marker, on_done)
 
     def flush(self) -> None:
         """Appends the commits that linger."""

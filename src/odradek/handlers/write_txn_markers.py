@@ -7,7 +7,7 @@ the version of transactions that the markers are checked by.
 
 from typing import Any
 
-from odradek.coordinator.transactions.markers import EndMarker
+from odradek.coordinator.runtime.batches import EndMarker
 from odradek.errors import ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request

@@ -38,7 +38,13 @@ class ReplicatedLog(PartitionWriter):
         self._topic = topic
         self._replicas = replicas
 
-    def append(self, partition: int, batch: bytearray, on_committed: OnCommitted) -> None:
+    def append(
+        self,
+        partition: int,
+        batch: bytearray,
+        on_committed: OnCommitted,
+        transaction_version: int = 0,
+    ) -> None:
         """See `PartitionWriter`."""
 
         def on_done(results: list[AppendResult]) -> None:
@@ -54,7 +60,8 @@ class ReplicatedLog(PartitionWriter):
             )
 
         entries = [(TopicPartition(self._topic, partition), memoryview(batch))]
-        request = AppendRequest(ACKS_ALL, NEVER_MS, AppendOrigin.COORDINATOR, entries, on_done)
+        origin = AppendOrigin.COORDINATOR
+        request = AppendRequest(ACKS_ALL, NEVER_MS, origin, entries, on_done, transaction_version)
         self._replicas.append_records([request])
 
     def bounds(self, partition: int) -> LogBounds:

@@ -11,10 +11,10 @@ from typing import Any, Final
 from odradek.client.apis import ClientApi
 from odradek.clock import Clock
 from odradek.coordinator.group_coordinator import GroupCoordinator
-from odradek.coordinator.runtime.batches import Producer
+from odradek.coordinator.runtime.batches import EndMarker
 from odradek.coordinator.runtime.partitioning import partition_for
 from odradek.coordinator.transactions.commands import partitions_by_topic
-from odradek.coordinator.transactions.markers import EndMarker, MarkerWriter, OnMarked
+from odradek.coordinator.transactions.markers import MarkerWriter, OnMarked
 from odradek.coordinator.transactions.requests import AddPartitionsRequest
 from odradek.coordinator.transactions.writes import OnCodes, TransactionWrites
 from odradek.errors import BrokerError, ErrorCode
@@ -26,7 +26,6 @@ from odradek.model import (
     TopicPartition,
     TransactionResult,
 )
-from odradek.records.builder import build_end_marker
 from odradek.replication.append import ACKS_ALL, AppendRequest, AppendResult
 from odradek.replication.replica_manager import ReplicaManager
 from odradek.server.broker_channel import BrokerChannels
@@ -77,13 +76,7 @@ class LocalMarkers(MarkerWriter):
         def on_written(error: BrokerError | None) -> None:
             on_done(topic_partition, ErrorCode.NONE if error is None else error.code)
 
-        self._groups.complete_transaction(
-            topic_partition.partition,
-            Producer(marker.producer_id, marker.producer_epoch),
-            marker.coordinator_epoch,
-            marker.result,
-            on_written,
-        )
+        self._groups.complete_transaction(topic_partition.partition, marker, on_written)
 
     def _write_to_logs(
         self, marker: EndMarker, partitions: list[TopicPartition], on_done: OnMarked
@@ -92,7 +85,7 @@ class LocalMarkers(MarkerWriter):
             for result in results:
                 on_done(result.topic_partition, _marked(result.error_code))
 
-        batch = self._batch(marker)
+        batch = marker.batch(self._clock.wall_ms())
         entries = [(each, memoryview(bytearray(batch))) for each in partitions]
         request = AppendRequest(
             ACKS_ALL,
@@ -103,16 +96,6 @@ class LocalMarkers(MarkerWriter):
             marker.transaction_version,
         )
         self._replicas.append_records([request])
-
-    def _batch(self, marker: EndMarker) -> bytes:
-        return build_end_marker(
-            commit=marker.result is TransactionResult.COMMIT,
-            base_offset=0,
-            timestamp_ms=self._clock.wall_ms(),
-            producer_id=marker.producer_id,
-            producer_epoch=marker.producer_epoch,
-            coordinator_epoch=marker.coordinator_epoch,
-        )
 
 
 def _marked(code: ErrorCode) -> ErrorCode:

@@ -49,7 +49,13 @@ class ListLog(PartitionWriter):
         self.held: list[tuple[int, OnCommitted]] = []
         self.appends = 0
 
-    def append(self, partition: int, batch: bytearray, on_committed: OnCommitted) -> None:
+    def append(
+        self,
+        partition: int,
+        batch: bytearray,
+        on_committed: OnCommitted,
+        transaction_version: int = 0,
+    ) -> None:
         if self.refusal is not None:
             on_committed(BrokerError(self.refusal))
             return

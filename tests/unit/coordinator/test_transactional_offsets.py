@@ -10,7 +10,7 @@ from odradek.coordinator.group_shard import GroupShard
 from odradek.coordinator.offsets.requests import OffsetCommitRequest
 from odradek.coordinator.records.offset_records import OffsetAndMetadata, OffsetCommitKey
 from odradek.coordinator.records.record import CoordinatorRecord
-from odradek.coordinator.runtime.batches import Producer
+from odradek.coordinator.runtime.batches import EndMarker, Producer
 from odradek.coordinator.runtime.shard import CoordinatorResult
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TransactionResult
@@ -46,7 +46,7 @@ class Transactions:
 
     def end(self, producer_id: int, result: TransactionResult, partition: int = 0) -> None:
         self.world.runtime.complete_transaction(
-            partition, Producer(producer_id, 0), 7, result, self.outcomes.append
+            partition, EndMarker(producer_id, 0, 7, result, 0), self.outcomes.append
         )
 
     def unstable(self, group_id: str = "g") -> set[tuple[str, int]]:

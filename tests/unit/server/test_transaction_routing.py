@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from tests.unit.coordinator.transactions import BILLS, COMMIT, ORDERS, Leaders
 
-from odradek.coordinator.transactions.markers import EndMarker
+from odradek.coordinator.runtime.batches import EndMarker
 from odradek.coordinator.transactions.requests import AddPartitionsRequest, ProducerIdAndEpoch
 from odradek.errors import BrokerError, ErrorCode
 from odradek.protocol import messages

@@ -10,16 +10,14 @@ from typing import Final, Generic, TypeVar
 
 from odradek.clock import Clock
 from odradek.coordinator.records.record import CoordinatorRecord, RecordCodec
-from odradek.coordinator.runtime.batches import NO_PRODUCER, Batch, Producer, Write
+from odradek.coordinator.runtime.batches import NO_PRODUCER, Batch, EndMarker, Producer, Write
 from odradek.coordinator.runtime.context import ShardContext
 from odradek.coordinator.runtime.delayed_write import DelayedWrite, WriteKey
 from odradek.coordinator.runtime.partition_writer import OnCommitted, PartitionWriter
 from odradek.coordinator.runtime.settings import RuntimeSettings
 from odradek.coordinator.runtime.shard import CoordinatorShard, ignore_outcome
 from odradek.errors import BrokerError, ErrorCode
-from odradek.model import TransactionResult
 from odradek.purgatory import DelayedOperationPurgatory
-from odradek.records.builder import build_end_marker
 
 _RECORD_OVERHEAD_BYTES: Final = 32
 
@@ -90,9 +88,7 @@ class BatchAppender(Generic[S]):
     def append_end_marker(
         self,
         context: ShardContext[S],
-        producer: Producer,
-        coordinator_epoch: int,
-        result: TransactionResult,
+        marker: EndMarker,
         on_committed: OnCommitted,
     ) -> None:
         """Ends a producer's transaction in the partition, once the marker is committed."""
@@ -105,20 +101,13 @@ class BatchAppender(Generic[S]):
                 error = not_coordinator()
             if error is None:
                 context.shard.replay_end_transaction_marker(
-                    producer.producer_id, producer.producer_epoch, result
+                    marker.producer_id, marker.producer_epoch, marker.result
                 )
             on_committed(error)
 
         self._flush(context)
-        marker = build_end_marker(
-            commit=result is TransactionResult.COMMIT,
-            base_offset=0,
-            timestamp_ms=self._clock.wall_ms(),
-            producer_id=producer.producer_id,
-            producer_epoch=producer.producer_epoch,
-            coordinator_epoch=coordinator_epoch,
-        )
-        self._writer.append(context.partition, bytearray(marker), on_written)
+        batch = marker.batch(self._clock.wall_ms())
+        self._writer.append(context.partition, batch, on_written, marker.transaction_version)
 
     def flush(self) -> None:
         """Appends everything that lingers."""

@@ -7,8 +7,8 @@ from odradek.coordinator.records.record import CoordinatorRecord
 from odradek.coordinator.runtime.delayed_write import DelayedWrite, WriteKey
 from odradek.coordinator.runtime.partition_writer import OnCommitted
 from odradek.errors import BrokerError, ErrorCode
-from odradek.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from odradek.records.builder import RecordBatchBuilder
+from odradek.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TransactionResult
+from odradek.records.builder import RecordBatchBuilder, build_end_marker
 
 R = TypeVar("R")
 
@@ -18,6 +18,29 @@ class Producer(NamedTuple):
 
     producer_id: int
     producer_epoch: int
+
+
+class EndMarker(NamedTuple):
+    """What the markers of one transaction say, and by which rules they are checked."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    result: TransactionResult
+    transaction_version: int
+
+    def batch(self, timestamp_ms: int) -> bytearray:
+        """The marker as a log has it."""
+        return bytearray(
+            build_end_marker(
+                commit=self.result is TransactionResult.COMMIT,
+                base_offset=0,
+                timestamp_ms=timestamp_ms,
+                producer_id=self.producer_id,
+                producer_epoch=self.producer_epoch,
+                coordinator_epoch=self.coordinator_epoch,
+            )
+        )
 
 
 NO_PRODUCER: Final = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)

@@ -27,9 +27,15 @@ class PartitionWriter(ABC):
     """The partitions of one internal topic."""
 
     @abstractmethod
-    def append(self, partition: int, batch: bytearray, on_committed: OnCommitted) -> None:
+    def append(
+        self,
+        partition: int,
+        batch: bytearray,
+        on_committed: OnCommitted,
+        transaction_version: int = 0,
+    ) -> None:
         """Appends one record batch; `on_committed` is called exactly once, maybe before this
-        returns.
+        returns. An end marker is checked by the rules of its `transaction_version`.
 
         With None when the high watermark has passed the batch: every in-sync replica has it.
         With an error when it is not in the log, or when this broker has lost the leadership

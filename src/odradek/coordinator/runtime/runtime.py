@@ -31,7 +31,7 @@ from typing import Generic, TypeVar
 from odradek.clock import Clock
 from odradek.coordinator.records.record import CoordinatorRecord, RecordCodec
 from odradek.coordinator.runtime.appender import BatchAppender, not_coordinator
-from odradek.coordinator.runtime.batches import Answer, Producer
+from odradek.coordinator.runtime.batches import Answer, EndMarker, Producer
 from odradek.coordinator.runtime.context import ShardContext, ShardState
 from odradek.coordinator.runtime.loader import CoordinatorLoader
 from odradek.coordinator.runtime.partition_writer import PartitionWriter
@@ -46,7 +46,6 @@ from odradek.coordinator.runtime.shard import (
     ignore_outcome,
 )
 from odradek.errors import BrokerError, ErrorCode
-from odradek.model import TransactionResult
 from odradek.purgatory import DelayedOperationPurgatory
 
 S = TypeVar("S", bound=CoordinatorShard)
@@ -310,9 +309,7 @@ class CoordinatorRuntime(Generic[S]):
     def complete_transaction(
         self,
         partition: int,
-        producer: Producer,
-        coordinator_epoch: int,
-        result: TransactionResult,
+        marker: EndMarker,
         on_done: Callable[[BrokerError | None], None],
     ) -> None:
         """Writes the end marker of a transaction into one partition of the internal topic.
@@ -326,7 +323,7 @@ class CoordinatorRuntime(Generic[S]):
         except BrokerError as error:
             on_done(error)
             return
-        self._appender.append_end_marker(context, producer, coordinator_epoch, result, on_done)
+        self._appender.append_end_marker(context, marker, on_done)
 
     def flush(self) -> None:
         """Appends everything that lingers."""

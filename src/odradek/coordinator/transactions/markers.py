@@ -13,11 +13,12 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, final
+from typing import Final, final
 
 from mypy_extensions import mypyc_attr
 
 from odradek.coordinator.records.transaction_records import TransactionState, TransactionValue
+from odradek.coordinator.runtime.batches import EndMarker
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition, TransactionResult
 from odradek.purgatory import DelayedOperation, DelayedOperationPurgatory
@@ -28,16 +29,6 @@ RETRY_MS: Final = 100
 """How long it takes until leaders that could not write a marker are asked again."""
 _NEVER_MS: Final = 2**31 - 1
 _NAMED_PARTITIONS: Final = 3
-
-
-class EndMarker(NamedTuple):
-    """What the markers of one transaction say, and by which rules they are checked."""
-
-    producer_id: int
-    producer_epoch: int
-    coordinator_epoch: int
-    result: TransactionResult
-    transaction_version: int
 
 
 OnMarked = Callable[[TopicPartition, ErrorCode], None]
