@@ -1,19 +1,30 @@
-"""Producers, a coordinator and logs in one thread, with whatever can go wrong between them.
+"""Producers, coordinators and logs in one thread, with whatever can go wrong between them.
 
 Answers are lost and asked for again, producers die and come back as zombies, appends reach a log
 long after their verification, leaders hold markers back or refuse them, replicas of the
 coordinator's log are slow or lose its uncommitted tail, brokers are killed, time passes.
 
+A transaction writes records to some partitions and moves an offset of a group, which a real
+group coordinator keeps.
+
 What must hold (`Simulation.check`): a transaction is read whole or not at all, once; what was
-acknowledged as committed is read, and what was not, is not; and when all producers are gone and
-their time-outs are over, no log holds its readers up.
+acknowledged as committed is read, and what was not, is not; the group stands where the last
+transaction that counts has put it; and one time-out after all producers are gone no log holds
+its readers up.
 """
 
 import random
 from collections import Counter, defaultdict
 
+from tests.unit.coordinator.fakes import ListLog, World
 from tests.unit.coordinator.transactions import Leaders, TransactionWorld
 
+from odradek.coordinator.offsets.requests import (
+    CommittedPartition,
+    CommittedTopic,
+    OffsetCommitRequest,
+)
+from odradek.coordinator.runtime.batches import Producer
 from odradek.coordinator.transactions.requests import (
     AddPartitionsRequest,
     EndTxnRequest,
@@ -22,10 +33,13 @@ from odradek.coordinator.transactions.requests import (
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import AppendOrigin, TopicPartition, TransactionResult
 from odradek.records.batch import parse_header
-from odradek.records.builder import RecordBatchBuilder, build_end_marker
+from odradek.records.builder import RecordBatchBuilder
+from odradek.storage.producers.end_marker import parse_end_marker
 from odradek.storage.producers.producer_state import ProducerStateManager
 
 E = ErrorCode
+OFFSETS = TopicPartition("__consumer_offsets", 0)
+GROUP = "g"
 TIMEOUT_MS = 20_000
 FENCED = {
     E.PRODUCER_FENCED,
@@ -44,27 +58,42 @@ class SimulatedLog:
         self.entries = []
         self.producers = ProducerStateManager(name)
 
-    def append(self, data, tag, origin=AppendOrigin.CLIENT, marker=None):
-        header = parse_header(bytearray(data), 0)
-        header.base_offset = len(self.entries)
-        if marker is None:
-            if self.producers.check(header, origin, not self.entries) is not None:
-                return
-            self.producers.update(header)
-        else:
-            version, epoch = marker.transaction_version, marker.coordinator_epoch
-            self.producers.check_marker(header, epoch, origin, version)
-            is_commit = marker.result is TransactionResult.COMMIT
-            self.producers.complete(header, is_commit, epoch)
-        self.producers.commit()
-        self.entries.append((header.producer_id, tag, marker))
+    def write(self, append, on_done):
+        """A record of a producer."""
+        builder = RecordBatchBuilder(
+            producer_id=append.identity.producer_id,
+            producer_epoch=append.identity.producer_epoch,
+            base_sequence=append.sequence,
+            is_transactional=True,
+        )
+        builder.append(0, None, b"v")
+        data = bytearray(builder.build())
+        try:
+            is_new = take_in(self.producers, data, len(self.entries), AppendOrigin.CLIENT)
+        except BrokerError as error:
+            on_done(error.code)
+            return
+        if is_new:
+            tag = append.transaction.tag, append.sequence
+            self.entries.append((append.identity.producer_id, tag, None))
+            self.producers.on_high_watermark(len(self.entries))
+        on_done(E.NONE)
+
+    def mark(self, marker, now_ms, on_done):
+        """An end marker of a coordinator."""
+        origin, version = AppendOrigin.COORDINATOR, marker.transaction_version
+        try:
+            take_in(self.producers, marker.batch(now_ms), len(self.entries), origin, version)
+        except BrokerError as error:
+            on_done(error.code)
+            return
+        self.entries.append((marker.producer_id, None, marker))
         self.producers.on_high_watermark(len(self.entries))
+        on_done(E.NONE)
 
     def kill(self):
         """What is only in memory is gone; a snapshot brings the rest back."""
-        states = self.producers.active()
-        self.producers = ProducerStateManager(self.name)
-        self.producers.load(states, len(self.entries))
+        self.producers = reloaded(self.producers, self.name, len(self.entries))
 
     def committed(self):
         """The tags that readers of committed records see, by the markers alone."""
@@ -80,6 +109,92 @@ class SimulatedLog:
         return seen, pending
 
 
+def take_in(producers, data, offset, origin, version=0):
+    """What a log does with a batch before it has it; False when it has had it before."""
+    header = parse_header(data, 0)
+    header.base_offset = offset
+    if header.is_control:
+        end = parse_end_marker(memoryview(data))
+        producers.check_marker(header, end.coordinator_epoch, origin, version)
+        producers.complete(header, end.is_commit, end.coordinator_epoch)
+    elif producers.check(header, origin, offset == 0) is not None:
+        return False
+    else:
+        producers.update(header)
+    producers.commit()
+    return True
+
+
+def reloaded(producers, name, end):
+    """The producers that a snapshot at the end of the log brings back."""
+    again = ProducerStateManager(name)
+    again.load(producers.active(), end)
+    return again
+
+
+class OffsetsLog(ListLog):
+    """The log of a group coordinator, which checks producers as every log does."""
+
+    def __init__(self):
+        super().__init__()
+        self.producers = ProducerStateManager(str(OFFSETS))
+
+    def append(self, partition, batch, on_committed, transaction_version=0):
+        offset, origin = self.ends.get(partition, 0), AppendOrigin.COORDINATOR
+        try:
+            take_in(self.producers, batch, offset, origin, transaction_version)
+        except BrokerError as error:
+            on_committed(error)
+            return
+        super().append(partition, batch, on_committed)
+        self.producers.on_high_watermark(self.ends[partition])
+
+    def reload_producers(self):
+        self.producers = reloaded(self.producers, str(OFFSETS), self.ends.get(0, 0))
+
+
+class SimulatedOffsets:
+    """A real group coordinator; each transactional id has an offset of its own in the group."""
+
+    def __init__(self):
+        self._world = World()
+        self._world.log = OffsetsLog()
+        self._world.restart()
+
+    @property
+    def producers(self):
+        return self._world.log.producers
+
+    def write(self, append, on_done):
+        """A TxnOffsetCommit, which carries no sequence."""
+
+        def on_committed(outcome):
+            on_done(outcome.code if isinstance(outcome, BrokerError) else outcome[0][1][0][1])
+
+        offset = CommittedPartition(0, append.transaction.number, -1, "")
+        topics = [CommittedTopic(append.name, None, [offset])]
+        request = OffsetCommitRequest(GROUP, "", None, -1, -1, topics, 3, is_transactional=True)
+        groups, producer = self._world.groups, Producer(*append.identity)
+        groups.commit_offsets_in_transaction(request, producer, on_committed)
+
+    def mark(self, marker, _now_ms, on_done):
+        """See `SimulatedLog`."""
+
+        def on_written(error):
+            on_done(E.NONE if error is None else error.code)
+
+        self._world.groups.complete_transaction(OFFSETS.partition, marker, on_written)
+
+    def kill(self):
+        """The group coordinator is loaded again."""
+        self._world.log.reload_producers()
+        self._world.restart()
+
+    def committed(self):
+        """Where the group stands, by transactional id."""
+        return {name: offset for (name, _), offset in self._world.committed(GROUP).items()}
+
+
 class SimulatedLeaders(Leaders):
     """Writes markers into the simulated logs, sometimes late, sometimes at the second try."""
 
@@ -92,29 +207,22 @@ class SimulatedLeaders(Leaders):
         if simulation.chance(0.05):
             on_done(partition, E.NOT_LEADER_OR_FOLLOWER)
             return
-        log = simulation.logs[partition]
-        data = build_end_marker(
-            commit=marker.result is TransactionResult.COMMIT,
-            base_offset=0,
-            timestamp_ms=simulation.world.clock.wall_ms(),
-            producer_id=marker.producer_id,
-            producer_epoch=marker.producer_epoch,
-            coordinator_epoch=marker.coordinator_epoch,
-        )
-        try:
-            log.append(data, None, AppendOrigin.COORDINATOR, marker)
-        except BrokerError as error:
-            on_done(partition, error.code)
-            return
-        # Written, but the answer may be lost: the coordinator has to send it again.
-        on_done(partition, E.NOT_LEADER_OR_FOLLOWER if simulation.chance(0.05) else E.NONE)
+
+        def on_marked(code):
+            # Written, but the answer may be lost: the coordinator has to send it again.
+            is_lost = code is E.NONE and simulation.chance(0.05)
+            on_done(partition, E.NOT_LEADER_OR_FOLLOWER if is_lost else code)
+
+        simulation.places[partition].mark(marker, simulation.world.clock.wall_ms(), on_marked)
 
 
 class Transaction:
     """What its producer knows of a transaction."""
 
-    def __init__(self, tag):
+    def __init__(self, name, tag, number):
+        self.name = name
         self.tag = tag
+        self.number = number  # rises from one transaction of an id to the next
         self.written = Counter()
         self.asked_commit = False
         self.outcome = None  # what was acknowledged
@@ -127,7 +235,7 @@ class SimulatedProducer:
         self.simulation = simulation
         self.name = name
         self.number = number
-        self.version = simulation.random.choice((0, 2))
+        self.version = simulation.random.choice((0, 2)) if simulation.world.version == 2 else 0
         self.identity = None
         self.sequences = Counter()
         self.added = set()
@@ -168,8 +276,10 @@ class SimulatedProducer:
             self._init()
         elif self.transaction is None:
             self.count += 1
-            self.transaction = Transaction(f"{self.name}/{self.number}/{self.count}")
-            self.simulation.transactions.append(self.transaction)
+            tag = f"{self.name}/{self.number}/{self.count}"
+            transactions = self.simulation.transactions
+            self.transaction = Transaction(self.name, tag, len(transactions))
+            transactions.append(self.transaction)
         elif self._wants_to_end():
             self._end()
         else:
@@ -193,14 +303,14 @@ class SimulatedProducer:
         self.simulation.world.coordinator.init_producer_id(request, self._answered(on_answer))
 
     def _write(self):
-        partition = self.unanswered or self.simulation.random.choice(list(self.simulation.logs))
+        partition = self.unanswered or self.simulation.random.choice(list(self.simulation.places))
         if self.version == 0 and partition not in self.added:
             self._add(partition)
             return
         self.unanswered = partition
         on_sent = self._answered(lambda code: self._on_written(partition, code))
         append = Append(self, partition, on_sent)
-        if self.simulation.logs[partition].producers.is_in_transaction(*self.identity):
+        if self.simulation.places[partition].producers.is_in_transaction(*self.identity):
             append.verified(E.NONE)
         else:
             self._verify(partition, append)
@@ -229,7 +339,8 @@ class SimulatedProducer:
     def _on_written(self, partition, code):
         if code is E.NONE:
             self.unanswered = None
-            self.sequences[partition] += 1
+            if partition != OFFSETS:
+                self.sequences[partition] += 1
             self.transaction.written[partition] += 1
         elif code is E.OUT_OF_ORDER_SEQUENCE_NUMBER:
             self.must_abort = True
@@ -291,21 +402,20 @@ class Append:
 
     def __init__(self, producer, partition, on_done):
         self._simulation = producer.simulation
-        self._partition = partition
-        self._tag = producer.transaction.tag
-        self._sequence = producer.sequences[partition]
-        self._identity = producer.identity
+        self._place = producer.simulation.places[partition]
+        self.name = producer.name
+        self.transaction = producer.transaction
+        self.sequence = producer.sequences[partition]
+        self.identity = producer.identity
         self._on_done = on_done
         self._number = -1
 
     def begin_verification(self):
-        log = self._simulation.logs[self._partition]
-        self._number = log.producers.begin_verification(self._identity.producer_id)
+        self._number = self._place.producers.begin_verification(self.identity.producer_id)
 
     def verified(self, code):
         if code is not E.NONE:
-            log = self._simulation.logs[self._partition]
-            log.producers.end_verification(self._identity.producer_id, self._number)
+            self._place.producers.end_verification(self.identity.producer_id, self._number)
             self._on_done(E.INVALID_PRODUCER_EPOCH if code is E.PRODUCER_FENCED else code)
         elif self._simulation.chance(0.15):
             self._simulation.late.append(self)
@@ -313,23 +423,10 @@ class Append:
             self.arrive()
 
     def arrive(self):
-        builder = RecordBatchBuilder(
-            producer_id=self._identity.producer_id,
-            producer_epoch=self._identity.producer_epoch,
-            base_sequence=self._sequence,
-            is_transactional=True,
-        )
-        builder.append(0, None, b"v")
-        log = self._simulation.logs[self._partition]
-        if not log.producers.is_verification_valid(*self._identity, self._number):
-            self._on_done(E.INVALID_TXN_STATE)
-            return
-        try:
-            log.append(builder.build(), (self._tag, self._sequence))
-        except BrokerError as error:
-            self._on_done(error.code)
+        if self._place.producers.is_verification_valid(*self.identity, self._number):
+            self._place.write(self, self._on_done)
         else:
-            self._on_done(E.NONE)
+            self._on_done(E.INVALID_TXN_STATE)
 
 
 class Simulation:
@@ -337,11 +434,13 @@ class Simulation:
 
     def __init__(self, seed, names=2, partitions=3):
         self.random = random.Random(seed)
-        self.world = TransactionWorld(version=2)
+        self.world = TransactionWorld(version=self.random.choice((1, 2, 2, 2)))
         self.logs = {
             each: SimulatedLog(str(each))
             for each in (TopicPartition("t", index) for index in range(partitions))
         }
+        self.offsets = SimulatedOffsets()
+        self.places = {**self.logs, OFFSETS: self.offsets}
         self.calm = False
         self.late = []
         self.transactions = []
@@ -405,8 +504,8 @@ class Simulation:
         self.world.log.holds = False
         self.world.leaders.held.clear()
         self.world.leaders.holds = False
-        for log in self.logs.values():
-            log.kill()
+        for place in self.places.values():
+            place.kill()
         self.world.restart()
 
     def _settle(self):
@@ -417,35 +516,41 @@ class Simulation:
         self.world.log.holds = self.world.leaders.holds = False
         self.world.log.commit()
         self.world.leaders.release()
-        for _ in range(3):
-            for each in self.late:
-                each.arrive()
-            self.late.clear()
-            self.world.advance(TIMEOUT_MS + 1)
-            self.world.coordinator.abort_timed_out()
-            self.world.advance(1_000)
+        for each in self.late:
+            each.arrive()
+        self.world.advance(TIMEOUT_MS + 1)
+        self.world.coordinator.abort_timed_out()
+        self.world.advance(1_000)
 
     def check(self):
         """Raises AssertionError where something that must hold does not."""
         seen = Counter()
+        for partition, place in self.places.items():
+            assert place.producers.first_unstable_offset < 0, f"{partition} holds its readers up"
         for partition, log in self.logs.items():
             committed, pending = log.committed()
-            assert log.producers.first_unstable_offset < 0, f"{partition} holds its readers up"
             assert not any(pending.values()), f"{partition} has undecided records: {pending}"
             for (tag, sequence), times in committed.items():
                 assert times == 1, f"{tag}, sequence {sequence} is {times} times in {partition}"
                 seen[tag, partition] += 1
         assert not self.world.markers.waiting(), "somebody waits for markers"
+        offsets = {}
         for transaction in self.transactions:
-            self._check_transaction(transaction, seen)
+            self._check_transaction(transaction, seen, offsets)
+        found = self.offsets.committed()
+        assert found.keys() <= offsets.keys(), f"{found} was never committed, only {offsets}"
+        for name, possible in offsets.items():
+            assert found.get(name) in possible, f"{name} stands at {found.get(name)}, {possible}"
 
-    def _check_transaction(self, transaction, seen):
+    def _check_transaction(self, transaction, seen, offsets):
+        """`offsets` are those at which the group may stand, by transactional id."""
         read = {
             partition: seen[transaction.tag, partition]
             for partition in self.logs
             if seen[transaction.tag, partition]
         }
-        wanted = dict(transaction.written)
+        wanted = {each: transaction.written[each] for each in self.logs}
+        wanted = {each: count for each, count in wanted.items() if count}
         known = transaction.outcome
         if known is TransactionResult.COMMIT:
             assert read == wanted, f"{transaction.tag} was committed: {wanted}, read: {read}"
@@ -453,3 +558,9 @@ class Simulation:
             assert not read, f"{transaction.tag} was never committed, read: {read}"
         else:
             assert read in ({}, wanted), f"{transaction.tag}: {wanted}, read: {read}"
+        if not transaction.written[OFFSETS]:
+            return
+        if known is TransactionResult.COMMIT or read:
+            offsets[transaction.name] = {transaction.number}
+        elif known is None and transaction.asked_commit and not wanted:
+            offsets.setdefault(transaction.name, {None}).add(transaction.number)

@@ -1,0 +1,124 @@
+"""Breaks transactions on purpose, one line at a time; their simulation has to find it.
+
+What readers of a log see is not simulated: that is found by the tests of the log.
+"""
+
+from pathlib import Path
+
+import pytest
+from tests.mutants import Mutation, assert_noticed, copy_sources
+
+SIMULATION = ["tests/simulation/test_transactions.py"]
+SEEDS = "1000"
+LOG = ["tests/unit/storage/test_producer_state.py", "tests/unit/storage/test_log.py"]
+
+MUTATIONS = {
+    "a zombie ends the transaction of its successor": Mutation(
+        "coordinator/transactions/commands.py",
+        "    if value.producer_epoch != request.producer.producer_epoch:\n"
+        "        raise BrokerError(ErrorCode.PRODUCER_FENCED)\n"
+        "    if value.state is TransactionState.ONGOING:\n",
+        "    if value.state is TransactionState.ONGOING:\n",
+    ),
+    "a zombie adds to the transaction of its successor": Mutation(
+        "coordinator/transactions/commands.py",
+        "        if value.producer_epoch != producer.producer_epoch:\n"
+        "            raise BrokerError(ErrorCode.PRODUCER_FENCED)\n",
+        "",
+    ),
+    "an open transaction is handed on with its id": Mutation(
+        "coordinator/transactions/commands.py",
+        "        if value.state is TransactionState.ONGOING:\n"
+        "            after = transaction.fenced",
+        "        if False:\n            after = transaction.fenced",
+    ),
+    "commands of one id look at a state that is not replayed": Mutation(
+        "coordinator/transactions/transaction_coordinator.py",
+        "self._runtime.execute(transactional_id, command, on_outcome, exclusive=True)",
+        "self._runtime.execute(transactional_id, command, on_outcome)",
+    ),
+    "the first refusal of a marker is its last": Mutation(
+        "coordinator/transactions/markers.py",
+        "        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,\n        ErrorCode.INVALID",
+        "        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,\n"
+        "        ErrorCode.NOT_LEADER_OR_FOLLOWER,\n        ErrorCode.INVALID",
+    ),
+    "what was decided before a crash is forgotten": Mutation(
+        "coordinator/transactions/shard.py", "        if prepared:\n", "        if not prepared:\n"
+    ),
+    "a time-out ends nothing": Mutation(
+        "coordinator/transactions/transaction.py",
+        "value.start_timestamp_ms + value.timeout_ms < now_ms",
+        "value.start_timestamp_ms + value.timeout_ms < 0",
+    ),
+    "an epoch is not raised at the end of a transaction": Mutation(
+        "coordinator/transactions/transaction.py",
+        "epoch, last_epoch = min(epoch + 1, MAX_EPOCH), epoch\n",
+        "epoch, last_epoch = epoch, epoch\n",
+    ),
+    "a late write is let in after the end": Mutation(
+        "storage/producers/producer_state.py",
+        "return self._verifications.get(producer_id) == number",
+        "return True",
+    ),
+    "an end marker does not take a verification away": Mutation(
+        "storage/producers/producer_state.py",
+        '        """Takes in a transaction\'s end marker; None when the producer had none open."""\n'
+        "        producer_id = header.producer_id\n"
+        "        self._verifications.pop(producer_id, None)\n",
+        "        producer_id = header.producer_id\n",
+    ),
+    "a lost answer makes a record come twice": Mutation(
+        "storage/producers/producer_state.py",
+        "            if duplicate is not None:\n                return duplicate\n",
+        "            if duplicate is not None:\n                return None\n",
+    ),
+    "an aborted offset counts": Mutation(
+        "coordinator/offsets/pending.py",
+        "if value is not None and result is TransactionResult.COMMIT:",
+        "if value is not None:",
+    ),
+    "an offset counts before its marker": Mutation(
+        "coordinator/offsets/store.py",
+        "            self.pending.put(producer_id, key, value)\n",
+        "            self.pending.put(producer_id, key, value)\n"
+        "            self._put(key, value)\n",
+    ),
+}
+
+LOG_MUTATIONS = {
+    "readers of committed records get what is open": Mutation(
+        "storage/log/log.py", "if unstable < 0 or unstable > self.high_watermark:", "if True:"
+    ),
+    "a marker counts before it is replicated": Mutation(
+        "storage/producers/producer_state.py",
+        "            self._unreplicated.append(completed)\n",
+        "",
+    ),
+    "an old coordinator writes markers": Mutation(
+        "storage/producers/producer_state.py",
+        "if coordinator_epoch < state.coordinator_epoch:",
+        "if False:",
+    ),
+    "a late marker ends the transaction after": Mutation(
+        "storage/producers/producer_state.py",
+        "bumps = transaction_version >= _EPOCH_BUMPING_VERSION",
+        "bumps = False",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_mutant_is_found(tmp_path: Path, name: str) -> None:
+    """The simulation would let somebody break just this."""
+    assert_noticed(
+        copy_sources(tmp_path), MUTATIONS[name], SIMULATION, ODRADEK_TRANSACTION_SEEDS=SEEDS
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LOG_MUTATIONS)
+def test_a_mutant_of_the_log_is_found(tmp_path: Path, name: str) -> None:
+    """The tests of the log would let somebody break just this."""
+    assert_noticed(copy_sources(tmp_path), LOG_MUTATIONS[name], LOG)
