@@ -63,7 +63,6 @@ MUTATIONS = {
     ),
     "an end marker does not take a verification away": Mutation(
         "storage/producers/producer_state.py",
-        '        """Takes in a transaction\'s end marker; None when the producer had none open."""\n'
         "        producer_id = header.producer_id\n"
         "        self._verifications.pop(producer_id, None)\n",
         "        producer_id = header.producer_id\n",
