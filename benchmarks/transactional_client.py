@@ -15,10 +15,9 @@ from typing import Final
 
 from fastcrc import crc32
 
-from benchmarks.commits import COORDINATOR_TIMEOUT_S, ask_until, exactly, frame_of, sized
+from benchmarks.commits import ask_until, exactly, frame_of, sized
 from odradek.errors import ErrorCode
 from odradek.protocol.header import encode_request_header
-from odradek.protocol.messages import decode_response
 from odradek.protocol.produce import (
     ProducePartition,
     ProduceRequest,
@@ -35,15 +34,20 @@ _CRC: Final = struct.Struct(">I")
 _ERROR: Final = struct.Struct(">h")
 # In a record batch: its checksum, what that covers, and its producer.
 _CRC_AT, _ATTRIBUTES_AT, _PRODUCER_AT = 17, 21, 43
-# In the answer to EndTxn, behind its size: correlation id, tags, throttle time, then these.
-_END_ERROR_AT, _END_IDENTITY_AT = 9, 11
+# In the answers to InitProducerId and EndTxn: correlation id, tags, throttle time, then these.
+_ERROR_AT, _IDENTITY_AT = 9, 11
 
 
 class TransactionalProducer:
     """One connection and its transactional id."""
 
     def __init__(
-        self, address: str, name: str, topic: str, partitions: Sequence[int], values: Sequence[bytes]
+        self,
+        address: str,
+        name: str,
+        topic: str,
+        partitions: Sequence[int],
+        values: Sequence[bytes],
     ) -> None:
         host, _, port = address.rpartition(":")
         self.connection = socket.create_connection((host, int(port)))
@@ -56,8 +60,10 @@ class TransactionalProducer:
             builder.append(1_700_000_000_000, None, value)
         self._batch = bytearray(builder.build())
         self._produce, self._batches_at = _produce_frame(name, topic, partitions, self._batch)
-        # Two array lengths of one byte, the name behind its own, and an index come before it.
-        self._produce_error_at = 4 + 1 + 1 + 1 + len(topic) + (1 if len(partitions) < 127 else 2) + 4
+        # Correlation id, tags, how many topics, the name behind its length, how many partitions,
+        # an index: all lengths are of one byte.
+        assert len(partitions) < 127, "the length would be of two bytes"
+        self._error_at = 4 + 1 + 1 + 1 + len(topic) + 1 + 4
         self._ends = {each: _end_frame(name, each) for each in (True, False)}
 
     def _initialize(self, name: str) -> tuple[int, int]:
@@ -65,9 +71,8 @@ class TransactionalProducer:
         ask_until(self.connection, sized(find), lambda answer: name.encode() in answer)
         asked = {"transactional_id": name, "transaction_timeout_ms": TRANSACTION_TIMEOUT_MS}
         frame = sized(frame_of(INIT_PRODUCER_ID, 4, 2, **asked))
-        answer = ask_until(self.connection, frame, lambda answer: _ERROR.unpack_from(answer, 9)[0] == 0)
-        made = decode_response(INIT_PRODUCER_ID, 4, memoryview(answer), 5)
-        return made.producer_id, made.producer_epoch
+        answer = ask_until(self.connection, frame, _is_initialized)
+        return _IDENTITY.unpack_from(answer, _IDENTITY_AT)
 
     def send_records(self) -> None:
         """The only write of a transaction."""
@@ -86,16 +91,16 @@ class TransactionalProducer:
 
     def receive_written(self) -> bool:
         """Whether the write was taken, which it may not be yet."""
-        code = _ERROR.unpack_from(self._receive(), self._produce_error_at)[0]
+        code = _ERROR.unpack_from(self._receive(), self._error_at)[0]
         assert code in (ErrorCode.NONE, *_RETRIED), f"a write failed: {ErrorCode(code).name}"
         return code == ErrorCode.NONE
 
     def receive_ended(self) -> None:
         """The answer to EndTxn, which brings the next epoch."""
         answer = self._receive()
-        code = _ERROR.unpack_from(answer, _END_ERROR_AT)[0]
+        code = _ERROR.unpack_from(answer, _ERROR_AT)[0]
         assert code == ErrorCode.NONE, f"an end failed: {ErrorCode(code).name}"
-        self.identity = _IDENTITY.unpack_from(answer, _END_IDENTITY_AT)
+        self.identity = _IDENTITY.unpack_from(answer, _IDENTITY_AT)
 
     def _receive(self) -> bytes:
         return exactly(self.connection, int.from_bytes(exactly(self.connection, 4), "big"))
@@ -116,7 +121,17 @@ class TransactionalProducer:
         return time.perf_counter() - began
 
 
-_RETRIED: Final = (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_ENOUGH_REPLICAS)
+def _is_initialized(answer: bytes) -> bool:
+    return _ERROR.unpack_from(answer, _ERROR_AT)[0] == ErrorCode.NONE
+
+
+_RETRIED: Final = (
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+)
+"""The markers before are on their way, or a topic has just been made."""
 
 
 def _produce_frame(
@@ -140,21 +155,14 @@ def _end_frame(name: str, is_commit: bool) -> bytearray:
     return bytearray(sized(frame_of(END_TXN, 5, 3, committed=is_commit, **fields)))
 
 
-def run_commits(producers: Sequence[TransactionalProducer], commits: int) -> None:
-    """So many transactions in all, one after another with each producer, all at the same time."""
-    left = commits
+def run_commits(producers: Sequence[TransactionalProducer], seconds: float) -> int:
+    """Transactions one after another with each producer, all at the same time, for so long; how
+    many were committed."""
+    committed = 0
+    deadline = time.monotonic() + seconds
     later: list[tuple[float, int]] = []
     steps: dict[int, Callable[[], None]] = {}
-    deadline = time.monotonic() + COORDINATOR_TIMEOUT_S
     with selectors.DefaultSelector() as selector:
-
-        def begin(number: int) -> None:
-            nonlocal left
-            if left == 0:
-                selector.unregister(producers[number].connection)
-                return
-            left -= 1
-            write(number)
 
         def write(number: int) -> None:
             producers[number].send_records()
@@ -169,15 +177,20 @@ def run_commits(producers: Sequence[TransactionalProducer], commits: int) -> Non
                 heapq.heappush(later, (time.monotonic() + RETRY_S, number))
 
         def on_ended(number: int) -> None:
+            nonlocal committed
             producers[number].receive_ended()
-            begin(number)
+            committed += 1
+            if time.monotonic() < deadline:
+                write(number)
+            else:
+                selector.unregister(producers[number].connection)
 
         for number, producer in enumerate(producers):
             selector.register(producer.connection, selectors.EVENT_READ, number)
-            begin(number)
+            write(number)
         while selector.get_map():
             for key, _ in selector.select(RETRY_S if later else 1):
                 steps[key.data]()
             while later and later[0][0] <= time.monotonic():
                 write(heapq.heappop(later)[1])
-            assert left == 0 or time.monotonic() < deadline * 10, "the broker has fallen silent"
+    return committed

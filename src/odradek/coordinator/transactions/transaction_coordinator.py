@@ -247,10 +247,9 @@ class TransactionCoordinator(TransactionWrites):
 
     def _shard(self, transactional_id: str) -> TransactionShard:
         try:
-            self._runtime.partition_of(transactional_id)
+            return self._runtime.shard(transactional_id)
         except BrokerError as error:
-            raise BrokerError(ErrorCode.NOT_COORDINATOR) from error
-        return self._runtime.shard(transactional_id)
+            raise _response_error(error) from error
 
     def _execute(
         self,
@@ -259,12 +258,13 @@ class TransactionCoordinator(TransactionWrites):
         on_done: Callable[[R | BrokerError], None],
     ) -> None:
         def on_outcome(outcome: R | BrokerError) -> None:
-            on_done(response_error(outcome) if isinstance(outcome, BrokerError) else outcome)
+            on_done(_response_error(outcome) if isinstance(outcome, BrokerError) else outcome)
 
-        try:
-            self._runtime.partition_of(transactional_id)
-        except BrokerError:
-            # There is no topic: nobody coordinates anything.
-            on_done(BrokerError(ErrorCode.NOT_COORDINATOR))
-            return
         self._runtime.execute(transactional_id, command, on_outcome, exclusive=True)
+
+
+def _response_error(error: BrokerError) -> BrokerError:
+    """Without the topic nobody coordinates anything; else as an append's failure is told."""
+    if error.code is ErrorCode.COORDINATOR_NOT_AVAILABLE:
+        return BrokerError(ErrorCode.NOT_COORDINATOR)
+    return response_error(error)
