@@ -20,9 +20,10 @@ from odradek.coordinator.classic.requests import (
     SyncRequest,
     SyncResult,
 )
-from odradek.coordinator.consumer.client_protocol import decode_assignment, encode_assignment
 from odradek.coordinator.consumer.requests import HeartbeatRequest, HeartbeatResult
 from odradek.errors import BrokerError, ErrorCode
+from odradek.model import TopicPartition
+from odradek.protocol.consumer_protocol import Assignment, decode_assignment, encode_assignment
 
 SESSION_TIMEOUT_MS = 30_000
 REBALANCE_TIMEOUT_MS = 20_000
@@ -137,13 +138,12 @@ class ClassicSimulatedMember(SimulatedMember):
 
     def shares(self, joined: JoinResult) -> Mapping[str, bytes]:
         """What a leader assigns: everybody every so many-th partition."""
-        world = self.simulation.world
         ids = [member.member_id for member in joined.members]
         return {
             member_id: encode_assignment(
-                1,
-                {world.topic_id(TOPIC): frozenset(range(index, PARTITIONS, len(ids)))},
-                world.metadata.image,
+                Assignment(
+                    tuple(TopicPartition(TOPIC, n) for n in range(index, PARTITIONS, len(ids)))
+                )
             )
             for index, member_id in enumerate(ids)
         }
@@ -154,7 +154,7 @@ class ClassicSimulatedMember(SimulatedMember):
             return
         self.become("stable")
         assigned = decode_assignment(result.assignment).partitions
-        self.partitions = assigned.get(TOPIC, frozenset())
+        self.partitions = frozenset(index for _, index in assigned)
         self.simulation.note_assignment(self)
 
     def heartbeat(self) -> None:

@@ -6,8 +6,6 @@ from datetime import datetime
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from odradek.client.core.consumer_protocol import decode_assignment
-from odradek.client.errors import KafkaError
 from odradek.coordinator.offsets.requests import (
     CommittedPartition,
     CommittedTopic,
@@ -17,6 +15,8 @@ from odradek.coordinator.offsets.requests import (
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.image import MetadataImage
 from odradek.model import GROUP_METADATA_TOPIC, NO_LEADER_EPOCH, TopicPartition
+from odradek.protocol.consumer_protocol import decode_assignment
+from odradek.protocol.primitives import ProtocolError
 from odradek.replication.delayed_fetch import DelayedFetch
 from odradek.replication.fetch import (
     CONSUMER_REPLICA_ID,
@@ -282,5 +282,5 @@ def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
     """What a classic group's leader has given a member; nothing where that is another format."""
     try:
         return tuple(sorted(decode_assignment(assignment).partitions))
-    except KafkaError:
+    except ProtocolError:
         return ()

@@ -5,16 +5,12 @@ import random
 import pytest
 
 from odradek.client.core.assignors import ASSIGNORS, Assignments
-from odradek.client.core.consumer_protocol import (
-    Assignment,
+from odradek.model import TopicPartition
+from odradek.protocol.consumer_protocol import (
     Subscription,
-    decode_assignment,
     decode_subscription,
-    encode_assignment,
     encode_subscription,
 )
-from odradek.client.errors import GroupError
-from odradek.model import TopicPartition
 
 
 def partitions(topic: str, *indexes: int) -> tuple[TopicPartition, ...]:
@@ -134,19 +130,3 @@ def test_a_claim_of_an_older_generation_does_not_count() -> None:
         {"t": 1},
     )
     assert found == {"old": (), "new": same}
-
-
-def test_the_bytes_are_kafkas() -> None:
-    """Taken from Kafka's definitions: topics and owned partitions sorted, then generation, rack."""
-    told = Subscription(("b", "a"), partitions("a", 1, 0), None, 7, "r")
-    assert encode_subscription(told) == bytes.fromhex(
-        "000300000002000161000162ffffffff0000000100016100000002000000000000000100000007000172"
-    )
-    assert encode_assignment(Assignment(partitions("a", 2))) == bytes.fromhex(
-        "0003000000010001610000000100000002ffffffff"
-    )
-    assert decode_assignment(b"") == Assignment(())
-    with pytest.raises(GroupError):
-        decode_assignment(b"\0")
-    with pytest.raises(GroupError):
-        decode_subscription(b"\0\1\0\0\0\7")

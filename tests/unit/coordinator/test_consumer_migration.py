@@ -4,30 +4,27 @@ import pytest
 from tests.unit.coordinator.consumers import Consumer, ConsumerWorld, settle
 from tests.unit.coordinator.fakes import Member
 
-from odradek.coordinator.consumer.client_protocol import (
-    decode_assignment,
-    decode_subscription,
-    encode_assignment,
-)
+from odradek.coordinator.consumer.embedded_protocol import read_assignment, read_subscription
 from odradek.errors import BrokerError, ErrorCode
-from odradek.protocol.primitives import Writer
+from odradek.model import TopicPartition
+from odradek.protocol.consumer_protocol import (
+    Assignment,
+    Subscription,
+    encode_assignment,
+    encode_subscription,
+)
 
 
 def subscription(topics: list[str], owned: dict[str, list[int]]) -> bytes:
     """Version 1, as cooperative members write it."""
-    writer = Writer()
-    writer.int16(1)
-    writer.array_length(len(topics), False)
-    for topic in topics:
-        writer.string(topic, False)
-    writer.int32(-1)
-    writer.array_length(len(owned), False)
-    for topic, indexes in owned.items():
-        writer.string(topic, False)
-        writer.array_length(len(indexes), False)
-        for index in indexes:
-            writer.int32(index)
-    return writer.to_bytes()
+    partitions = tuple(TopicPartition(topic, n) for topic, some in owned.items() for n in some)
+    return encode_subscription(Subscription(tuple(topics), partitions, version=1))
+
+
+def whole_topic() -> bytes:
+    """The assignment of all partitions of "t"."""
+    partitions = tuple(TopicPartition("t", index) for index in range(4))
+    return encode_assignment(Assignment(partitions, version=1))
 
 
 class ClassicConsumer(Member):
@@ -48,8 +45,9 @@ class ClassicConsumer(Member):
         self.sync()
         code = self.synced[-1].error_code
         assert code is ErrorCode.NONE, code
-        assigned = decode_assignment(self.synced[-1].assignment)
-        self.owned = {topic: sorted(indexes) for topic, indexes in assigned.partitions.items()}
+        self.owned = {}
+        for topic, index in read_assignment(self.synced[-1].assignment).partitions:
+            self.owned.setdefault(topic, []).append(index)
 
     def follow(self) -> None:
         """Heartbeats, and joins again as long as it is asked to."""
@@ -67,10 +65,8 @@ def classic_group(world: ConsumerWorld, *names: str) -> list[ClassicConsumer]:
     for member in members:
         if member.generation_id != world.runtime.shard("g").registry.get("g").generation_id:
             member.rejoin()
-    everything = {world.topic_id("t"): frozenset(range(4))}
-    whole = encode_assignment(1, everything, world.metadata.image)
     for member in members:
-        member.sync({members[0].member_id: whole} if member.leads else None)
+        member.sync({members[0].member_id: whole_topic()} if member.leads else None)
     members[0].owned = {"t": [0, 1, 2, 3]}
     return members
 
@@ -152,8 +148,7 @@ def test_a_static_process_is_restarted_with_the_new_protocol(world: ConsumerWorl
     """It takes its own place, with its partitions; nothing moves."""
     old = ClassicConsumer(world, "old", instance_id="one")
     old.rejoin()
-    whole = encode_assignment(1, {world.topic_id("t"): frozenset(range(4))}, world.metadata.image)
-    old.sync({old.member_id: whole})
+    old.sync({old.member_id: whole_topic()})
     new = Consumer(world, "new", instance_id="one")
     new.join()
     assert (new.error, new.has) == (None, {"t": [0, 1, 2, 3]})
@@ -198,14 +193,13 @@ def test_an_assignment_on_its_way_to_the_log_is_not_overlooked(world: ConsumerWo
     old.rejoin()
     world.advance(0)
     world.log.holds = True
-    whole = encode_assignment(1, {world.topic_id("t"): frozenset(range(4))}, world.metadata.image)
-    old.sync({old.member_id: whole})
+    old.sync({old.member_id: whole_topic()})
     new = Consumer(world, "new")
     new.join()
     assert new.error is not None
     assert new.error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # it comes again
     world.log.commit()
-    assert decode_assignment(old.synced[-1].assignment).partitions == {"t": frozenset(range(4))}
+    assert old.synced[-1].assignment == whole_topic()
     world.log.holds = False
     new.join()
     assert (new.error, new.has) == (None, {})
@@ -372,7 +366,7 @@ def test_wrong_claims_of_classic_members_are_refused(world: ConsumerWorld) -> No
 @pytest.mark.parametrize("data", [b"", b"\0", b"\0\1\0\0\0\5", b"\0\0\0\0\0\1\0\1\xff"])
 def test_malformed_subscriptions_are_refused(data: bytes) -> None:
     with pytest.raises(BrokerError, match="INCONSISTENT_GROUP_PROTOCOL"):
-        decode_subscription(data)
+        read_subscription(data)
     if data:
         with pytest.raises(BrokerError, match="INCONSISTENT_GROUP_PROTOCOL"):
-            decode_assignment(data)
+            read_assignment(data)

@@ -11,7 +11,6 @@ from itertools import chain
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from odradek.client.core.consumer_protocol import NO_GENERATION, Subscription
 from odradek.coordinator.assignors import (
     AssignmentSpec,
     MemberSpec,
@@ -20,6 +19,12 @@ from odradek.coordinator.assignors import (
     UniformAssignor,
 )
 from odradek.model import TopicPartition
+from odradek.protocol.consumer_protocol import (
+    NO_GENERATION,
+    Subscription,
+    read_partitions,
+    write_partitions,
+)
 from odradek.protocol.primitives import ProtocolError, Reader, Writer
 
 Assignments = dict[str, tuple[TopicPartition, ...]]
@@ -86,15 +91,7 @@ class Sticky(Assignor):
         if generation_id == NO_GENERATION:
             return None
         writer = Writer()
-        by_topic: dict[str, list[int]] = {}
-        for topic, index in owned:
-            by_topic.setdefault(topic, []).append(index)
-        writer.array_length(len(by_topic), False)
-        for topic, indexes in by_topic.items():
-            writer.string(topic, False)
-            writer.array_length(len(indexes), False)
-            for index in indexes:
-                writer.int32(index)
+        write_partitions(writer, owned)
         writer.int32(generation_id)
         return writer.to_bytes()
 
@@ -196,12 +193,8 @@ def _read_sticky(data: bytes | None) -> tuple[frozenset[TopicPartition], int]:
     if data is None:
         return frozenset(), NO_GENERATION
     reader = Reader(memoryview(data))
-    partitions = set()
     try:
-        for _ in range(reader.array_length(False, 6)):
-            topic = reader.string(False)
-            for _ in range(reader.array_length(False, 4)):
-                partitions.add(TopicPartition(topic, reader.int32()))
+        partitions = read_partitions(reader)
         generation_id = reader.int32() if reader.remaining >= 4 else NO_GENERATION
     except ProtocolError:
         return frozenset(), NO_GENERATION

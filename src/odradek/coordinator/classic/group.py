@@ -23,7 +23,6 @@ from odradek.coordinator.classic.requests import (
     SyncResult,
 )
 from odradek.coordinator.classic.states import GroupEvent, GroupState, transition
-from odradek.coordinator.consumer_protocol import subscribed_topics
 from odradek.coordinator.group import CONSUMER_PROTOCOL_TYPE, CheckPartition, Group, GroupType
 from odradek.coordinator.records.group_records import (
     GroupMetadataKey,
@@ -33,6 +32,8 @@ from odradek.coordinator.records.group_records import (
 from odradek.coordinator.records.record import CoordinatorRecord
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import NO_TIMESTAMP
+from odradek.protocol.consumer_protocol import decode_subscription
+from odradek.protocol.primitives import ProtocolError
 
 
 class ClassicGroup(Group):
@@ -360,10 +361,11 @@ class ClassicGroup(Group):
             return None
         found: set[str] = set()
         for member in self.members.values():
-            topics = subscribed_topics(member.metadata(self.protocol_name or ""))
-            if topics is None:
+            try:
+                subscription = decode_subscription(member.metadata(self.protocol_name or ""))
+            except ProtocolError:
                 return None
-            found |= topics
+            found.update(subscription.topics)
         return frozenset(found)
 
     def to_value(self, assignments: dict[str, bytes] | None = None) -> GroupMetadataValue:

@@ -20,13 +20,13 @@ from odradek.coordinator.classic.requests import (
     SyncRequest,
     SyncResult,
 )
-from odradek.coordinator.consumer.client_protocol import (
-    by_topic_id,
-    decode_subscription,
-    encode_assignment,
-)
 from odradek.coordinator.consumer.consumer_groups import ConsumerGroups
 from odradek.coordinator.consumer.conversion import common_protocol
+from odradek.coordinator.consumer.embedded_protocol import (
+    by_topic_id,
+    read_subscription,
+    write_assignment,
+)
 from odradek.coordinator.consumer.group import ConsumerGroup
 from odradek.coordinator.consumer.group_change import GroupChange
 from odradek.coordinator.consumer.member import ConsumerMember, MemberState
@@ -70,13 +70,13 @@ class ClassicMembers(ClassicProtocol):
             return CoordinatorResult((), JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))
         change = self._groups.change(group)
         member = self._find(change, member_id, request)
-        subscription = decode_subscription(request.protocols[0][1])
+        subscription = read_subscription(request.protocols[0][1])
         updated = member._replace(
             instance_id=request.group_instance_id or member.instance_id,
             rack_id=subscription.rack_id,
             client_id=request.client_id,
             client_host=request.client_host,
-            subscribed_topic_names=subscription.topics,
+            subscribed_topic_names=frozenset(subscription.topics),
             subscribed_topic_regex="",
             rebalance_timeout_ms=request.rebalance_timeout_ms,
             server_assignor=None,
@@ -124,8 +124,8 @@ class ClassicMembers(ClassicProtocol):
         if group.epoch > member.member_epoch and not _gives_back(member):
             self._call_back(group, member)
         self._groups.start_session(group.group_id, member.member_id, classic.session_timeout_ms)
-        version = decode_subscription(subscription).version
-        assignment = encode_assignment(version, member.assigned, self._groups.image)
+        version = read_subscription(subscription).version
+        assignment = write_assignment(version, member.assigned, self._groups.image)
         on_synced(SyncResult(ErrorCode.NONE, CONSUMER_PROTOCOL_TYPE, name, assignment))
 
     def heartbeat(

@@ -10,11 +10,11 @@ the group's epoch, and rebalance.
 from odradek.config.broker import BrokerConfig
 from odradek.coordinator.classic.group import ClassicGroup
 from odradek.coordinator.classic.member import ClassicMember
-from odradek.coordinator.consumer.client_protocol import (
+from odradek.coordinator.consumer.embedded_protocol import (
     by_topic_id,
-    decode_assignment,
-    decode_subscription,
-    encode_assignment,
+    read_assignment,
+    read_subscription,
+    write_assignment,
 )
 from odradek.coordinator.consumer.group import ConsumerGroup
 from odradek.coordinator.consumer.group_change import topics_hash
@@ -99,8 +99,8 @@ def _consumer_member(
     group: ClassicGroup, member: ClassicMember, image: MetadataImage
 ) -> ConsumerMember:
     protocol_name = group.protocol_name or member.protocols[0][0]
-    subscription = decode_subscription(member.metadata(protocol_name))
-    assignment = decode_assignment(member.assignment)
+    subscription = read_subscription(member.metadata(protocol_name))
+    assignment = read_assignment(member.assignment)
     if assignment.user_data:
         raise BrokerError(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
@@ -114,7 +114,7 @@ def _consumer_member(
         subscription.rack_id,
         member.client_id,
         member.client_host,
-        subscription.topics,
+        frozenset(subscription.topics),
         "",
         member.rebalance_timeout_ms,
         None,
@@ -152,7 +152,7 @@ def _classic_value(
 ) -> MemberMetadataValue:
     assert member.classic is not None, f"{member.member_id} speaks the consumer protocol"
     subscription = dict(member.classic.supported_protocols)[protocol_name]
-    version = decode_subscription(subscription).version
+    version = read_subscription(subscription).version
     return MemberMetadataValue(
         member.member_id,
         member.instance_id,
@@ -161,5 +161,5 @@ def _classic_value(
         member.rebalance_timeout_ms,
         member.classic.session_timeout_ms,
         subscription,
-        encode_assignment(version, member.assigned, image),
+        write_assignment(version, member.assigned, image),
     )

@@ -17,11 +17,12 @@ from odradek.client.apis import (
     LIST_GROUPS,
 )
 from odradek.client.core.admin_types import GroupDescription, GroupListing, MemberDescription
-from odradek.client.core.consumer_protocol import decode_assignment
 from odradek.client.core.metadata import Node
-from odradek.client.errors import GroupError, KafkaError, UnsupportedVersion, error_for, raise_for
+from odradek.client.errors import KafkaError, UnsupportedVersion, error_for, raise_for
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
+from odradek.protocol.consumer_protocol import decode_assignment
+from odradek.protocol.primitives import ProtocolError
 
 _NOT_OF_THIS_KIND = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
 _NO_OPERATIONS = -(1 << 31)
@@ -198,8 +199,8 @@ def _classic_group(group: Message, coordinator: Node) -> GroupDescription:
 def _assigned(data: bytes) -> tuple[TopicPartition, ...]:
     """The partitions of an assignment; whatever is none has none."""
     try:
-        return tuple(decode_assignment(data).partitions)
-    except GroupError:
+        return decode_assignment(data).partitions
+    except ProtocolError:
         return ()
 
 

@@ -13,20 +13,19 @@ from odradek.client.aio.cluster import GROUP_CHANNEL, Message
 from odradek.client.aio.group.membership import Membership, is_lost
 from odradek.client.apis import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 from odradek.client.core.assignors import ASSIGNORS, Assignor
-from odradek.client.core.consumer_protocol import (
-    NO_GENERATION,
-    Assignment,
-    Subscription,
-    decode_assignment,
-    decode_subscription,
-    encode_assignment,
-    encode_subscription,
-)
+from odradek.client.core.consumer_protocol import read_assignment, read_subscription
 from odradek.client.core.group_metadata import GroupMetadata
 from odradek.client.core.member_state import MemberEvent, MemberState, moved
 from odradek.client.errors import FencedInstance, KafkaError, NetworkError, raise_for
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
+from odradek.protocol.consumer_protocol import (
+    NO_GENERATION,
+    Assignment,
+    Subscription,
+    encode_assignment,
+    encode_subscription,
+)
 
 _LOGGER: Final = logging.getLogger(__name__)
 _JOIN_SLACK_MS: Final = 5_000
@@ -218,15 +217,9 @@ class ClassicMembership(Membership):
         """The leader's part: who gets what."""
         members: dict[str, Subscription] = {}
         for each in joined.members:
-            told = decode_subscription(each.metadata)
-            members[each.member_id] = Subscription(
-                told.topics,
-                told.owned,
-                told.user_data,
-                told.generation_id,
-                told.rack_id,
-                getattr(each, "group_instance_id", None),
-            )
+            instance_id = getattr(each, "group_instance_id", None)
+            subscription = read_subscription(each.metadata)
+            members[each.member_id] = subscription._replace(instance_id=instance_id)
         counts = await self._partition_counts(members)
         assignments = ASSIGNORS[joined.protocol_name].assign(members, counts)
         return [
@@ -265,7 +258,7 @@ class ClassicMembership(Membership):
             timeout_ms=self._max_poll_interval_ms + _JOIN_SLACK_MS,
         )
         raise_for(int(answer.error_code), f"group {self.group_id}")
-        return decode_assignment(answer.assignment).partitions
+        return read_assignment(answer.assignment).partitions
 
     # --- heartbeats -------------------------------------------------------------------------
 
