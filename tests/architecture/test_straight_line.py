@@ -29,7 +29,6 @@ STEPS = {
         "handlers/produce.py",
         "protocol/produce.py",
         "handlers/topic_names.py",
-        "replication/append.py",
         "handlers/context.py",
     ],
     "nothing has to come before the append: it is in no transaction, and not heavy": [
@@ -39,7 +38,7 @@ STEPS = {
     ],
     "the socket read has ended: all of it goes to its partitions": [
         "replication/replica_manager.py",
-        "replication/append_batch.py",
+        "replication/append.py",
         "replication/partition_table.py",
     ],
     "leadership and in-sync replicas are checked": [

@@ -39,6 +39,7 @@ from odradek.replication.append import ACKS_ALL, AppendRequest, AppendResult
 from odradek.replication.fetch import FetchInfo, FetchParams, FetchResult
 from odradek.replication.follower.fetcher_manager import ReplicaFetcherManager
 from odradek.replication.follower.leader_channel import LeaderChannel, OnFetched, OnOffset
+from odradek.replication.offset_lookup import find_offset
 from odradek.replication.replica_manager import ReplicaManager
 from odradek.server.dice import random_uuid
 from odradek.storage.files import OsFileSystem
@@ -112,9 +113,8 @@ class SimulatedChannel(LeaderChannel):
     ) -> None:
         def ask(broker: "Broker", answer: Callable[[int | BrokerError], None]) -> None:
             try:
-                found = broker.replicas.list_offsets(
-                    topic_partition, timestamp, 0, current_leader_epoch, True
-                )
+                partition = broker.replicas.partition(topic_partition)
+                found = find_offset(partition, timestamp, 0, current_leader_epoch, True)
             except BrokerError as error:
                 answer(error)
             else:
@@ -174,7 +174,7 @@ class Broker:
             self.config,
             self.timer,
             lambda leader: SimulatedChannel(world, self, leader),
-            self.replicas.find_partition,
+            self.replicas.partitions.find,
             self.replicas.on_committed,
         )
         self.store.subscribe(ListenerStage.REPLICAS, self.replicas.apply_delta)
@@ -186,7 +186,7 @@ class Broker:
 
     @property
     def log(self) -> Log | None:
-        partition = self.replicas.find_partition(TP)
+        partition = self.replicas.partitions.find(TP)
         return None if partition is None else partition.log
 
     def register(self) -> None:
@@ -377,7 +377,7 @@ class Checker:
         self._check_acknowledged()
 
     def _check_leader(self, broker: Broker) -> None:
-        partition = broker.replicas.find_partition(TP)
+        partition = broker.replicas.partitions.find(TP)
         if partition is None or not partition.is_leader:
             return
         other = self._leaders.setdefault(partition.leader_epoch, broker.id)

@@ -9,7 +9,7 @@ large batches on a helper thread. Such a step derives from `BeforeAppend` and is
         def concerns(self, append):
             return append.transactional_id is not None
 
-        def begin(self, append, on_done):
+        def start(self, append, on_done):
             self._transactions.verify(
                 append.transactional_id,
                 [topic_partition for topic_partition, _ in append.entries],
@@ -18,7 +18,7 @@ large batches on a helper thread. Such a step derives from `BeforeAppend` and is
 
 What holds meanwhile:
 
-- A step that is done before `begin` returns costs nothing: the request is appended together
+- A step that is done before `start` returns costs nothing: the request is appended together
   with the others of its socket read.
 - Else its connection waits, as for any unanswered request: what came before on it is appended
   before, nothing that came after is looked at. The request keeps its frame, so the batches in
@@ -72,6 +72,6 @@ class BeforeAppend:
         """Whether there is anything to do for this request. Asked for every one, so be quick."""
         raise NotImplementedError
 
-    def begin(self, append: PendingAppend, on_done: Callable[[Refusals], None]) -> None:
+    def start(self, append: PendingAppend, on_done: Callable[[Refusals], None]) -> None:
         """Does the step, then calls `on_done` with the partitions that may not be appended to."""
         raise NotImplementedError

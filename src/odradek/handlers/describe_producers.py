@@ -42,14 +42,14 @@ def fail(request: Request, code: ErrorCode) -> None:
 def _describe(context: HandlerContext, topic_partition: TopicPartition) -> dict[str, object]:
     try:
         check_topic_name(topic_partition.topic)
-        producers = context.replicas.describe_producers(topic_partition)
+        producers = context.replicas.partition(topic_partition).leader_log().producers
     except BrokerError as error:
         return _refusal(topic_partition.partition, error)
     return {
         "partition_index": topic_partition.partition,
         "error_code": ErrorCode.NONE,
         "error_message": None,
-        "active_producers": [_producer(state) for state in producers],
+        "active_producers": [_producer(state) for state in producers.active()],
     }
 
 

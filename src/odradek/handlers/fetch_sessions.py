@@ -180,9 +180,9 @@ class FetchSessionCache:
             return FetchContext(
                 _all_partitions(request), opens_session=request.session_epoch == INITIAL_EPOCH
             )
-        return self._go_on(request, by_id)
+        return self._resume(request, by_id)
 
-    def _go_on(self, request: FetchRequest, by_id: bool) -> FetchContext:
+    def _resume(self, request: FetchRequest, by_id: bool) -> FetchContext:
         session = self._sessions.get(request.session_id)
         if session is None:
             return FetchContext([], error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)

@@ -29,6 +29,7 @@ from odradek.replication.fetch import (
     ISOLATION_TXN_COMMITTED,
     READ_COMMITTED,
 )
+from odradek.replication.offset_lookup import find_offset, find_segment_starts
 
 OFFSET_NOT_AVAILABLE_VERSION: Final = 5
 
@@ -94,14 +95,13 @@ def _answer(
         raise BrokerError(
             ErrorCode.UNSUPPORTED_VERSION, f"version {version} knows no timestamp {timestamp}"
         )
+    partition = context.replicas.partition(topic_partition)
     if version == 0:
-        offsets = context.replicas.list_offsets_before(
-            topic_partition, timestamp, asked.max_num_offsets, isolation, only_leader
+        offsets = find_segment_starts(
+            partition, timestamp, asked.max_num_offsets, isolation, only_leader
         )
         return ListOffsetsPartitionResponse(asked.index, ErrorCode.NONE, old_style_offsets=offsets)
-    found = context.replicas.list_offsets(
-        topic_partition, timestamp, isolation, asked.current_leader_epoch, only_leader
-    )
+    found = find_offset(partition, timestamp, isolation, asked.current_leader_epoch, only_leader)
     return ListOffsetsPartitionResponse(
         asked.index, ErrorCode.NONE, found.timestamp, found.offset, found.leader_epoch
     )

@@ -52,9 +52,8 @@ def _end_offset(
     leader_epoch: int,
 ) -> dict[str, object]:
     try:
-        end = context.replicas.offset_for_leader_epoch(
-            topic_partition, current_leader_epoch, leader_epoch
-        )
+        partition = context.replicas.partition(topic_partition)
+        end = partition.end_offset_of_epoch(leader_epoch, current_leader_epoch, only_leader=True)
     except BrokerError as error:
         return _refusal(topic_partition.partition, error.code)
     return {

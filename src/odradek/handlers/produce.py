@@ -148,7 +148,7 @@ class _ProduceReply:
             step = steps[position]
             position += 1
             if step.concerns(pending):
-                step.begin(pending, self._request.guard(_AfterStep(self, pending, position).resume))
+                step.start(pending, self._request.guard(_AfterStep(self, pending, position).resume))
                 return
         if self._is_late:
             self._append_late()

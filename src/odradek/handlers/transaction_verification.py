@@ -88,7 +88,7 @@ class TransactionVerification(BeforeAppend):
         """See `BeforeAppend`."""
         return append.transactional_id is not None
 
-    def begin(self, append: PendingAppend, on_done: Callable[[Refusals], None]) -> None:
+    def start(self, append: PendingAppend, on_done: Callable[[Refusals], None]) -> None:
         """Asks about the partitions in which the transaction has written nothing yet."""
         transactional_id = append.transactional_id
         assert transactional_id is not None, "a request without a transaction is verified"

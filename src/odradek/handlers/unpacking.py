@@ -51,7 +51,7 @@ class Unpacking(BeforeAppend):
                 return True
         return False
 
-    def begin(self, append: PendingAppend, on_done: Callable[[Refusals], None]) -> None:
+    def start(self, append: PendingAppend, on_done: Callable[[Refusals], None]) -> None:
         """Has the heavy ones validated by their topic's rules; the others stay as they are."""
         heavy: list[tuple[int, memoryview, BatchRules]] = []
         for position, (topic_partition, records) in enumerate(append.entries):

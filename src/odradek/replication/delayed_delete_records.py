@@ -1,7 +1,7 @@
 """A DeleteRecords, waiting for every live replica to have moved its log start offset.
 
 The leader moves at once; followers learn the new log start offset from the leader's answers
-and report theirs with their next fetch. A partition is settled when the low watermark, the
+and report theirs with their next fetch. A partition is satisfied when the low watermark, the
 smallest log start among its live replicas, has reached the wanted offset, or when the
 question can no longer be asked here.
 """
@@ -65,11 +65,11 @@ class DelayedDeleteRecords(DelayedOperation):
             result.error = _TIMED_OUT
 
     def try_complete(self) -> bool:
-        """Settles what can be settled; completes when no partition is pending."""
-        self._pending = [result for result in self._pending if not self._settle(result)]
+        """Asks for what is pending; completes when no partition is."""
+        self._pending = [result for result in self._pending if not self._is_satisfied(result)]
         return not self._pending and self.force_complete()
 
-    def _settle(self, result: DeleteRecordsResult) -> bool:
+    def _is_satisfied(self, result: DeleteRecordsResult) -> bool:
         try:
             low_watermark = self._replicas.low_watermark(result.topic_partition)
         except BrokerError as error:

@@ -1,12 +1,12 @@
 """A produce with acks=all, waiting for the in-sync replicas to have its records.
 
-Each partition is settled on its own: when every in-sync replica has reached the required
+Each partition is satisfied on its own: when every in-sync replica has reached the required
 offset, when they have but too few are left, or when the question can no longer be asked here
 (leadership moved, partition deleted, directory failed). The answer goes out once none is
 pending, or at the time-out, and always carries every partition.
 
-Until a partition is settled its error is REQUEST_TIMED_OUT, so that a time-out needs no
-further work: whatever was not settled by then has the right answer already.
+Until a partition is satisfied its error is REQUEST_TIMED_OUT, so that a time-out needs no
+further work: whatever is pending by then has the right answer already.
 """
 
 from typing import Final
@@ -29,7 +29,7 @@ class _AwaitedAppend:
         self.required_offset = result.last_offset + 1
         self.acks_pending = True
 
-    def settle(self, replicas: ReplicaStates) -> bool:
+    def is_satisfied(self, replicas: ReplicaStates) -> bool:
         """Asks once; True when the partition's answer is known."""
         try:
             if not replicas.has_enough_replicas(self.result.topic_partition, self.required_offset):
@@ -63,10 +63,10 @@ class DelayedProduce(DelayedOperation):
             awaited.result.fail(_TIMED_OUT)
 
     def try_complete(self) -> bool:
-        """Settles what can be settled; completes when no partition is pending."""
+        """Asks for what is pending; completes when no partition is."""
         pending = False
         for awaited in self._awaited:
-            if awaited.acks_pending and not awaited.settle(self._replicas):
+            if awaited.acks_pending and not awaited.is_satisfied(self._replicas):
                 pending = True
         return not pending and self.force_complete()
 

@@ -196,12 +196,12 @@ class InSyncReplicas:
         )
 
     def propose(self, members: frozenset[int]) -> None:
-        """Opens a proposal; both sets count until it is `settled`."""
+        """Opens a proposal; both sets count until it is completed."""
         assert self.proposed is None, f"{sorted(self.proposed or ())} is still being proposed"
         self.proposed = members
         self._check()
 
-    def settle(self, committed: Iterable[int]) -> None:
+    def complete_proposal(self, committed: Iterable[int]) -> None:
         """Ends a proposal with what the store holds now."""
         self.proposed = None
         self.committed = frozenset(committed)

@@ -386,14 +386,14 @@ class Partition:
         leader_epoch = self.leader_epoch
 
         def on_done(outcome: PartitionImage | BrokerError) -> None:
-            self._on_proposal_settled(leader_epoch, outcome)
+            self._on_proposal_completed(leader_epoch, outcome)
 
         change = PartitionChange(
             self.topic_partition, self.partition_epoch, self.broker_id, tuple(sorted(members))
         )
         self._propose_isr(change, on_done)
 
-    def _on_proposal_settled(
+    def _on_proposal_completed(
         self, leader_epoch: int, outcome: PartitionImage | BrokerError
     ) -> None:
         in_sync = self.in_sync_replicas
@@ -401,10 +401,10 @@ class Partition:
             return  # another leadership, or the metadata brought the outcome already
         if isinstance(outcome, BrokerError):
             logger.warning("%s: the ISR stays: %s", self.topic_partition, outcome)
-            in_sync.settle(in_sync.committed)
+            in_sync.complete_proposal(in_sync.committed)
         else:
             self.partition_epoch = outcome.partition_epoch
-            in_sync.settle(outcome.isr)
+            in_sync.complete_proposal(outcome.isr)
         self.maybe_increment_leader_high_watermark()
         self._on_committed(self)
 

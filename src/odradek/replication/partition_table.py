@@ -1,22 +1,35 @@
-"""Which partitions this broker hosts, and the right error for those that it does not."""
+"""The partitions that this broker hosts, asked by name; with the right error for all others.
 
-from collections.abc import Callable, Iterator
+It is how waiting operations look at the world (`ReplicaStates`), and where one fetch reads its
+many partitions. The limit of the whole fetch is spent partition by partition, in the order asked.
+The first batch that is found goes out even when it is larger than the limits: a reader whose limits
+are too small would otherwise stand still for ever. Failures are results: one partition's
+trouble is none of the others' business.
+"""
+
+from collections.abc import Iterator
 
 from odradek.errors import BrokerError, ErrorCode
+from odradek.metadata.image import MetadataImage
 from odradek.model import TopicPartition
+from odradek.replication.fetch import FetchInfo, FetchParams, FetchResult
 from odradek.replication.partition import Partition
+from odradek.replication.quota import ReplicationQuota
+from odradek.replication.replica_states import EpochEndOffset, ReadableEnd, ReplicaStates
 
 
-class PartitionTable:
+class PartitionTable(ReplicaStates):
     """The partitions with a replica here.
 
-    `exists` tells a partition of the cluster without a replica here (the client has old
-    metadata) from one that does not exist.
+    `image` is the newest that this broker was handed, which clients may not see yet: a partition
+    that is being deleted is unknown here before it disappears there. It tells a partition of the
+    cluster without a replica here (the client has old metadata) from one that does not exist.
     """
 
-    def __init__(self, exists: Callable[[TopicPartition], bool]) -> None:
+    def __init__(self, leader_quota: ReplicationQuota) -> None:
+        self.image = MetadataImage("")
         self._partitions: dict[TopicPartition, Partition] = {}
-        self._exists = exists
+        self._quota = leader_quota
 
     def __len__(self) -> int:
         return len(self._partitions)
@@ -38,7 +51,7 @@ class PartitionTable:
         partition = self._partitions.get(topic_partition)
         if partition is not None:
             return partition
-        if self._exists(topic_partition):
+        if self.image.partition(topic_partition) is not None:
             raise BrokerError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic_partition} has no replica here"
             )
@@ -63,3 +76,70 @@ class PartitionTable:
             for partition in self._partitions.values()
             if partition.log is not None and partition.log.log_directory.path == directory
         ]
+
+    # What waiting operations ask
+
+    def readable_end(self, info: FetchInfo, params: FetchParams) -> ReadableEnd:
+        """See `ReplicaStates`."""
+        return self.get(info.topic_partition).readable_end(info, params)
+
+    def diverging_end(self, info: FetchInfo, params: FetchParams) -> EpochEndOffset | None:
+        """See `ReplicaStates`."""
+        return self.get(info.topic_partition).diverging_end(info, params)
+
+    def has_enough_replicas(self, topic_partition: TopicPartition, required_offset: int) -> bool:
+        """See `ReplicaStates`."""
+        return self.get(topic_partition).has_enough_replicas(required_offset)
+
+    def low_watermark(self, topic_partition: TopicPartition) -> int:
+        """See `ReplicaStates`."""
+        return self.get(topic_partition).low_watermark(frozenset(self.image.brokers))
+
+    # Reading
+
+    def read(self, params: FetchParams, infos: list[FetchInfo]) -> list[FetchResult]:
+        """See `ReplicaStates`: one result for each of `infos`, in their order."""
+        results: list[FetchResult] = []
+        budget_bytes = params.max_bytes
+        min_one_message = not params.hard_max_bytes
+        for info in infos:
+            result = self._read_one(
+                params, info, min(info.max_bytes, budget_bytes), min_one_message
+            )
+            if result.size_bytes > 0:
+                min_one_message = False
+                budget_bytes = max(0, budget_bytes - result.size_bytes)
+            results.append(result)
+        return results
+
+    def _read_one(
+        self, params: FetchParams, info: FetchInfo, max_bytes: int, min_one_message: bool
+    ) -> FetchResult:
+        topic_partition = info.topic_partition
+        try:
+            partition = self.get(topic_partition)
+            result = partition.read(params, info, max_bytes, min_one_message)
+        except BrokerError as error:
+            return FetchResult(topic_partition, error.code)
+        if params.is_from_follower:
+            self._throttle(params, result)
+        return result
+
+    def _throttle(self, params: FetchParams, result: FetchResult) -> None:
+        """Takes back what a throttled follower may not have now; it asks again later."""
+        if self.is_throttled(result.topic_partition, params):
+            result.records = []
+            result.size_bytes = 0
+        elif result.size_bytes > 0:
+            self._quota.record(result.topic_partition, result.size_bytes)
+
+    def is_throttled(self, topic_partition: TopicPartition, params: FetchParams) -> bool:
+        """See `ReplicaStates`; members of the ISR are never held back."""
+        quota = self._quota
+        if not params.is_from_follower or not quota.is_throttled(topic_partition):
+            return False
+        partition = self.find(topic_partition)
+        if partition is None or partition.in_sync_replicas is None:
+            return False
+        in_sync = params.replica_id in partition.in_sync_replicas.committed
+        return not in_sync and quota.is_exceeded()

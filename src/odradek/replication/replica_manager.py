@@ -1,7 +1,7 @@
-"""Finds partitions, delegates to them, and parks what has to wait. Decides nothing itself.
+"""Carries requests to the partitions, and parks what has to wait. Decides nothing itself.
 
 Whatever is a rule of one partition is in `partition`, how requests are appended together in
-`append_batch`, how a fetch is read in `local_reader`, what a change of metadata does in
+`append`, how a fetch reads many partitions in `partition_table`, what a change of metadata does in
 `role_changes`. Everything is called on the broker's loop and calls back on it; nothing here
 blocks.
 
@@ -16,11 +16,10 @@ from typing import Final
 from odradek.clock import Clock
 from odradek.config.broker import BrokerConfig
 from odradek.errors import BrokerError, ErrorCode
-from odradek.metadata.image import MetadataDelta, MetadataImage, PartitionImage
+from odradek.metadata.image import MetadataDelta, PartitionImage
 from odradek.metadata.store import MetadataStore, PartitionChange
 from odradek.model import INTERNAL_TOPICS, TopicPartition
-from odradek.replication.append import ACKS_ALL, AppendRequest, AppendResult
-from odradek.replication.append_batch import BatchAppender
+from odradek.replication.append import ACKS_ALL, AppendRequest, AppendResult, RequestAppender
 from odradek.replication.delayed_delete_records import (
     DelayedDeleteRecords,
     DeleteRecordsResult,
@@ -30,8 +29,6 @@ from odradek.replication.delayed_fetch import AwaitedFetch, DelayedFetch
 from odradek.replication.delayed_produce import DelayedProduce
 from odradek.replication.fetch import FetchInfo, FetchParams, FetchResult, OnFetched
 from odradek.replication.keys import operation_key
-from odradek.replication.local_reader import LocalReader
-from odradek.replication.offset_lookup import find_offset, find_segment_starts
 from odradek.replication.partition import OnIsrChanged, Partition
 from odradek.replication.partition_table import PartitionTable
 from odradek.replication.purgatories import (
@@ -41,11 +38,8 @@ from odradek.replication.purgatories import (
     ReplicationPurgatories,
 )
 from odradek.replication.quota import ReplicationQuota
-from odradek.replication.replica_states import EpochEndOffset, ReadableEnd, ReplicaStates
 from odradek.replication.role_changes import RoleChanges
-from odradek.storage.log.offset_metadata import TimestampOffset
 from odradek.storage.manager.log_manager import LogManager
-from odradek.storage.producers.producer_state import ProducerState
 from odradek.timer import PeriodicTask, Timer
 
 # How long a log that found no room waits until it is tried again.
@@ -54,12 +48,8 @@ _REOPEN_MS: Final = 1000
 logger = logging.getLogger(__name__)
 
 
-class ReplicaManager(ReplicaStates):
-    """This broker's replicas, as requests and waiting operations see them.
-
-    Its image of the metadata is the newest one that it was handed, which clients may not see
-    yet: a partition that is being deleted is unknown here before it disappears there.
-    """
+class ReplicaManager:
+    """This broker's replicas as requests see them; `partitions` are those that it hosts."""
 
     def __init__(
         self,
@@ -76,7 +66,6 @@ class ReplicaManager(ReplicaStates):
         self._clock = clock
         self._store = store
         self._log_manager = log_manager
-        self._image = MetadataImage("")
         self.purgatories = ReplicationPurgatories(
             timer,
             broker_id,
@@ -86,13 +75,12 @@ class ReplicaManager(ReplicaStates):
                 "delete.records.purgatory.purge.interval.requests"
             ],
         )
-        self._partitions = PartitionTable(self._exists)
-        self._appender = BatchAppender(self._partitions, self.purgatories)
-        self._reader = LocalReader(self._partitions, leader_quota or ReplicationQuota())
+        self.partitions = PartitionTable(leader_quota or ReplicationQuota())
+        self._appender = RequestAppender(self.partitions, self.purgatories)
         self._roles = RoleChanges(
             broker_id,
             config,
-            self._partitions,
+            self.partitions,
             self.purgatories,
             log_manager,
             self._make_partition,
@@ -107,31 +95,23 @@ class ReplicaManager(ReplicaStates):
 
     def partition(self, topic_partition: TopicPartition) -> Partition:
         """A partition with a replica here; raises as `PartitionTable.get`."""
-        return self._partitions.get(topic_partition)
-
-    def find_partition(self, topic_partition: TopicPartition) -> Partition | None:
-        """A partition with a replica here, if there is one."""
-        return self._partitions.find(topic_partition)
-
-    def partitions(self) -> list[Partition]:
-        """All partitions with a replica here."""
-        return list(self._partitions)
+        return self.partitions.get(topic_partition)
 
     def apply_delta(self, delta: MetadataDelta) -> list[TopicPartition]:
         """Follows a change of the metadata; to be called before its image is published.
         Answers the replicas that cannot be served here."""
-        self._image = delta.image
+        self.partitions.image = delta.image
         return self._roles.apply(delta)
 
     def resign(self) -> None:
         """Leads nothing any more, until the metadata says so again; who waits hears of it."""
-        for partition in self._partitions:
+        for partition in self.partitions:
             partition.resign()
             self.purgatories.wake_all(partition.operation_key, ROLE)
 
     def on_log_dir_failure(self, directory: str) -> None:
         """Takes the partitions of a failed log directory offline and says so to the cluster."""
-        failed = self._partitions.in_directory(directory)
+        failed = self.partitions.in_directory(directory)
         for partition in failed:
             partition.make_offline()
         self._store.report_offline([each.topic_partition for each in failed], self.broker_id)
@@ -142,9 +122,6 @@ class ReplicaManager(ReplicaStates):
         """Tries the logs again that could not be made, where a disk still works: it was full."""
         if self._roles.unopened and self._log_manager.has_working_directory:
             self._store.report_online(sorted(self._roles.unopened), self.broker_id)
-
-    def _exists(self, topic_partition: TopicPartition) -> bool:
-        return self._image.partition(topic_partition) is not None
 
     def _make_partition(self, topic_partition: TopicPartition) -> Partition:
         return Partition(
@@ -167,7 +144,7 @@ class ReplicaManager(ReplicaStates):
         self.purgatories.wake_all(partition.operation_key, COMMITTED)
 
     def _on_broker_config(self, _names: frozenset[str]) -> None:
-        self._roles.refresh_configs(self._image)
+        self._roles.refresh_configs(self.partitions.image)
 
     # Appending
 
@@ -185,7 +162,7 @@ class ReplicaManager(ReplicaStates):
 
     def _await_replicas(self, request: AppendRequest, results: list[AppendResult]) -> None:
         keys = [operation_key(each.topic_partition) for each in results if _succeeded(each)]
-        produce = DelayedProduce(request.timeout_ms, results, self, request.on_done)
+        produce = DelayedProduce(request.timeout_ms, results, self.partitions, request.on_done)
         self.purgatories.produce.try_complete_else_watch(produce, keys)
 
     # Fetching
@@ -194,7 +171,7 @@ class ReplicaManager(ReplicaStates):
         self, params: FetchParams, infos: list[FetchInfo], on_done: OnFetched
     ) -> DelayedFetch | None:
         """Reads, and answers at once or when there is enough; returns the wait, if there is one."""
-        results = self._reader.read(params, infos)
+        results = self.partitions.read(params, infos)
         if params.is_from_follower:
             self._record_follower(params, infos, results)
         if _answer_at_once(params, results):
@@ -204,7 +181,7 @@ class ReplicaManager(ReplicaStates):
             AwaitedFetch(info, result.fetch_offset_metadata)
             for info, result in zip(infos, results, strict=True)
         ]
-        fetch = DelayedFetch(params, awaited, self, on_done)
+        fetch = DelayedFetch(params, awaited, self.partitions, on_done)
         keys = [operation_key(info.topic_partition) for info in infos]
         if self.purgatories.fetch.try_complete_else_watch(fetch, keys):
             return None
@@ -215,7 +192,7 @@ class ReplicaManager(ReplicaStates):
     ) -> None:
         """Notes how far a follower is, before it is answered or parked, and wakes produces."""
         for info, result in zip(infos, results, strict=True):
-            partition = self._partitions.find(info.topic_partition)
+            partition = self.partitions.find(info.topic_partition)
             if partition is None:
                 logger.warning(
                     "follower %d fetches %s, which is not here",
@@ -236,64 +213,7 @@ class ReplicaManager(ReplicaStates):
                 if changed:
                     self.purgatories.wake_all(partition.operation_key, FOLLOWER_FETCH)
 
-    # What waiting operations ask
-
-    def readable_end(self, info: FetchInfo, params: FetchParams) -> ReadableEnd:
-        """See `ReplicaStates`."""
-        return self._partitions.get(info.topic_partition).readable_end(info, params)
-
-    def diverging_end(self, info: FetchInfo, params: FetchParams) -> EpochEndOffset | None:
-        """See `ReplicaStates`."""
-        return self._partitions.get(info.topic_partition).diverging_end(info, params)
-
-    def is_throttled(self, topic_partition: TopicPartition, params: FetchParams) -> bool:
-        """See `ReplicaStates`."""
-        return self._reader.is_throttled(topic_partition, params)
-
-    def read(self, params: FetchParams, infos: list[FetchInfo]) -> list[FetchResult]:
-        """See `ReplicaStates`."""
-        return self._reader.read(params, infos)
-
-    def has_enough_replicas(self, topic_partition: TopicPartition, required_offset: int) -> bool:
-        """See `ReplicaStates`."""
-        return self._partitions.get(topic_partition).has_enough_replicas(required_offset)
-
-    def low_watermark(self, topic_partition: TopicPartition) -> int:
-        """See `ReplicaStates`."""
-        return self._partitions.get(topic_partition).low_watermark(frozenset(self._image.brokers))
-
-    # Offsets, deletions, producers
-
-    def list_offsets(
-        self,
-        topic_partition: TopicPartition,
-        timestamp: int,
-        isolation: int,
-        current_leader_epoch: int,
-        only_leader: bool,
-    ) -> TimestampOffset:
-        """The offset that a timestamp stands for; see `offset_lookup.find_offset`."""
-        partition = self._partitions.get(topic_partition)
-        return find_offset(partition, timestamp, isolation, current_leader_epoch, only_leader)
-
-    def list_offsets_before(
-        self,
-        topic_partition: TopicPartition,
-        timestamp: int,
-        max_count: int,
-        isolation: int,
-        only_leader: bool,
-    ) -> list[int]:
-        """Starts of segments before a time; see `offset_lookup.find_segment_starts`."""
-        partition = self._partitions.get(topic_partition)
-        return find_segment_starts(partition, timestamp, max_count, isolation, only_leader)
-
-    def offset_for_leader_epoch(
-        self, topic_partition: TopicPartition, current_leader_epoch: int, leader_epoch: int
-    ) -> EpochEndOffset:
-        """Where an epoch ends in this leader's log; raises as `Partition.local_log`."""
-        partition = self._partitions.get(topic_partition)
-        return partition.end_offset_of_epoch(leader_epoch, current_leader_epoch, True)
+    # Deleting
 
     def delete_records(
         self,
@@ -312,7 +232,7 @@ class ReplicaManager(ReplicaStates):
             on_done(results)
             return
         keys = [operation_key(each.topic_partition) for each in waiting]
-        operation = DelayedDeleteRecords(timeout_ms, results, self, on_done)
+        operation = DelayedDeleteRecords(timeout_ms, results, self.partitions, on_done)
         self.purgatories.delete_records.try_complete_else_watch(operation, keys)
 
     def _delete_before(
@@ -324,21 +244,17 @@ class ReplicaManager(ReplicaStates):
                     ErrorCode.INVALID_TOPIC_EXCEPTION,
                     f"records of the internal topic {topic_partition.topic} cannot be deleted",
                 )
-            partition = self._partitions.get(topic_partition)
+            partition = self.partitions.get(topic_partition)
             requested_offset = partition.delete_records(offset)
         except BrokerError as error:
             return DeleteRecordsResult(topic_partition, error=error)
         return DeleteRecordsResult(topic_partition, requested_offset)
 
-    def describe_producers(self, topic_partition: TopicPartition) -> list[ProducerState]:
-        """The producers with state in this leader's log; raises as `Partition.leader_log`."""
-        return self._partitions.get(topic_partition).leader_log().producers.active()
-
     # Upkeep
 
     def maybe_shrink_isrs(self) -> None:
         """Proposes smaller ISRs where followers have been behind for too long."""
-        for partition in self._partitions:
+        for partition in self.partitions:
             partition.maybe_shrink_isr()
 
     def shutdown(self) -> None:

@@ -33,7 +33,7 @@ class ReadableEnd:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class ReplicaStates:
-    """What `ReplicaManager` answers to operations that wait, and fakes answer in tests."""
+    """What `PartitionTable` answers to operations that wait, and fakes answer in tests."""
 
     def readable_end(self, info: FetchInfo, params: FetchParams) -> ReadableEnd:
         """Where the reader's view of the partition ends now."""

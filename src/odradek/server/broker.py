@@ -237,7 +237,7 @@ class BrokerServer:
             self.config,
             self.timer,
             self._open_channel,
-            self.replicas.find_partition,
+            self.replicas.partitions.find,
             self.replicas.on_committed,
         )
         self.store.subscribe(ListenerStage.REPLICAS, self.fetchers.apply_delta)
@@ -447,7 +447,7 @@ class BrokerServer:
                 return
 
 
-async def outcome(begin: Callable[[OnDone[T]], None]) -> T:
+async def outcome(start: Callable[[OnDone[T]], None]) -> T:
     """Awaits what a floor reports by callback.
 
     Raises:
@@ -463,5 +463,5 @@ async def outcome(begin: Callable[[OnDone[T]], None]) -> T:
         else:
             future.set_result(result)
 
-    begin(on_done)
+    start(on_done)
     return await future

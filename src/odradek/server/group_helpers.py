@@ -24,7 +24,11 @@ from odradek.replication.fetch import (
     FetchInfo,
     FetchParams,
 )
-from odradek.replication.offset_lookup import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from odradek.replication.offset_lookup import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    find_offset,
+)
 from odradek.server.broker import BrokerServer, outcome
 from odradek.server.changes import Changes
 from odradek.server.running_brokers import RunningBrokers
@@ -229,11 +233,10 @@ class GroupHelpers:
         return min(max(to, first), end)
 
     def _lookup(self, where: TopicPartition, timestamp: int) -> int:
-        replicas = self._brokers.leader(where).replicas
-        found = replicas.list_offsets(
-            where, timestamp, ISOLATION_HIGH_WATERMARK, NO_LEADER_EPOCH, only_leader=True
-        )
-        return found.offset
+        partition = self._brokers.leader(where).replicas.partition(where)
+        return find_offset(
+            partition, timestamp, ISOLATION_HIGH_WATERMARK, NO_LEADER_EPOCH, only_leader=True
+        ).offset
 
     async def _make_home(self) -> None:
         """Creates the topic of all groups where there has been none, as a client's search does."""

@@ -99,7 +99,7 @@ class TopicReader:
         start = replicas.partition(where).leader_log().log_start_offset
         position = max(self._positions.get(index, start), start)
         self._positions[index] = position
-        result = replicas.read(self._params, [FetchInfo(where, position, READ_BYTES)])[0]
+        result = replicas.partitions.read(self._params, [FetchInfo(where, position, READ_BYTES)])[0]
         if result.error_code != ErrorCode.NONE:
             text = f"{where} at offset {position}: {result.error_code.text}"
             raise BrokerError(result.error_code, text)

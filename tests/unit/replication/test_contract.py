@@ -53,7 +53,7 @@ class Real:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self.states: ReplicaStates = cluster.replicas
+        self.states: ReplicaStates = cluster.replicas.partitions
 
     def create(self, replicas: tuple[int, ...], min_in_sync: int) -> None:
         self._cluster.create("orders", replicas, min_insync_replicas=str(min_in_sync))

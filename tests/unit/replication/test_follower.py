@@ -343,7 +343,7 @@ def test_who_is_followed_and_over_which_connection(tmp_path):
         cluster.config,
         cluster.timer,
         open_channel,
-        cluster.replicas.find_partition,
+        cluster.replicas.partitions.find,
         lambda _: None,
     )
     brokers = {number: BrokerRegistration(number, (), None, number) for number in (1, 2, 3)}

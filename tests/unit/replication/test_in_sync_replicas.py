@@ -64,7 +64,7 @@ def test_a_member_proposed_to_leave_counts_until_it_has_left():
     fetch(replicas, 2, 3, 9, 1)
     replicas.propose(frozenset({1}))
     assert replicas.high_watermark(9, LAG_MS + 2, LAG_MS) == 3
-    replicas.settle({1})
+    replicas.complete_proposal({1})
     assert replicas.high_watermark(9, LAG_MS + 2, LAG_MS) == 9
 
 

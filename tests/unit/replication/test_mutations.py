@@ -73,12 +73,12 @@ MUTATIONS = {
         "if False:",
     ),
     "an append does not wake fetches": Mutation(
-        "replication/append_batch.py",
+        "replication/append.py",
         "            self._purgatories.wake_fetches(partition.operation_key, APPEND)\n",
         "",
     ),
     "clients write internal topics": Mutation(
-        "replication/append_batch.py",
+        "replication/append.py",
         "elif from_client and topic_partition.topic in INTERNAL_TOPICS:",
         "elif False:",
     ),

@@ -15,6 +15,8 @@ from odradek.replication.offset_lookup import (
     LATEST_TIERED_TIMESTAMP,
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
+    find_offset,
+    find_segment_starts,
 )
 from odradek.replication.replica_states import EpochEndOffset
 from odradek.testing.faulty_files import FaultyFileSystem
@@ -486,7 +488,7 @@ def test_offsets_by_name_and_by_time(cluster, batch):
         cluster.produce(A, value)
 
     def offset(timestamp: int) -> int:
-        return cluster.replicas.list_offsets(A, timestamp, 1, -1, True).offset
+        return find_offset(cluster.replicas.partition(A), timestamp, 1, -1, True).offset
 
     assert offset(EARLIEST_TIMESTAMP) == 0
     assert offset(LATEST_TIMESTAMP) == 2
@@ -500,9 +502,9 @@ def test_consumers_are_not_shown_offsets_that_are_not_committed(cluster):
     cluster.create("orders", (1, 2))
     cluster.produce(A, b"a")
     cluster.fetch(A, 0, replica_id=2)
-    assert cluster.replicas.list_offsets(A, LATEST_TIMESTAMP, 1, -1, True).offset == 0
-    assert cluster.replicas.list_offsets(A, LATEST_TIMESTAMP, 0, -1, True).offset == 1
-    assert cluster.replicas.list_offsets(A, 0, 1, -1, True).offset == -1
+    assert find_offset(cluster.replicas.partition(A), LATEST_TIMESTAMP, 1, -1, True).offset == 0
+    assert find_offset(cluster.replicas.partition(A), LATEST_TIMESTAMP, 0, -1, True).offset == 1
+    assert find_offset(cluster.replicas.partition(A), 0, 1, -1, True).offset == -1
 
 
 def test_a_new_leader_does_not_guess_what_is_committed(cluster):
@@ -510,20 +512,21 @@ def test_a_new_leader_does_not_guess_what_is_committed(cluster):
     cluster.produce(A, b"a")
     cluster.change("orders", leader_epoch=1)
     with pytest.raises(BrokerError) as refused:
-        cluster.replicas.list_offsets(A, LATEST_TIMESTAMP, 1, -1, True)
+        find_offset(cluster.replicas.partition(A), LATEST_TIMESTAMP, 1, -1, True)
     assert refused.value.code == ErrorCode.OFFSET_NOT_AVAILABLE
     cluster.fetch(A, 1, replica_id=2)
-    assert cluster.replicas.list_offsets(A, LATEST_TIMESTAMP, 1, -1, True).offset == 1
+    assert find_offset(cluster.replicas.partition(A), LATEST_TIMESTAMP, 1, -1, True).offset == 1
 
 
 def test_segment_starts_for_the_oldest_clients(cluster):
     cluster.create("orders", segment_bytes="1024")
     for _ in range(4):
         cluster.produce(A, b"x" * 600)
-    starts = cluster.replicas.list_offsets_before(A, LATEST_TIMESTAMP, 10, 1, True)
+    partition = cluster.replicas.partition(A)
+    starts = find_segment_starts(partition, LATEST_TIMESTAMP, 10, 1, True)
     assert starts == [4, 3, 2, 1, 0]
-    assert cluster.replicas.list_offsets_before(A, LATEST_TIMESTAMP, 2, 1, True) == [4, 3]
-    assert cluster.replicas.list_offsets_before(A, EARLIEST_TIMESTAMP, 10, 1, True) == [0]
+    assert find_segment_starts(partition, LATEST_TIMESTAMP, 2, 1, True) == [4, 3]
+    assert find_segment_starts(partition, EARLIEST_TIMESTAMP, 10, 1, True) == [0]
 
 
 def test_where_an_epoch_ends(cluster):
@@ -531,11 +534,11 @@ def test_where_an_epoch_ends(cluster):
     cluster.produce(A, b"a", b"b")
     cluster.change("orders", leader_epoch=5)
     cluster.produce(A, b"c")
-    replicas = cluster.replicas
-    assert replicas.offset_for_leader_epoch(A, -1, 0) == EpochEndOffset(0, 2)
-    assert replicas.offset_for_leader_epoch(A, 5, 3) == EpochEndOffset(0, 2)
-    assert replicas.offset_for_leader_epoch(A, 5, 5) == EpochEndOffset(5, 3)
-    assert replicas.offset_for_leader_epoch(A, 5, 6) == EpochEndOffset(-1, -1)
+    partition = cluster.replicas.partition(A)
+    assert partition.end_offset_of_epoch(0, -1, True) == EpochEndOffset(0, 2)
+    assert partition.end_offset_of_epoch(3, 5, True) == EpochEndOffset(0, 2)
+    assert partition.end_offset_of_epoch(5, 5, True) == EpochEndOffset(5, 3)
+    assert partition.end_offset_of_epoch(6, 5, True) == EpochEndOffset(-1, -1)
 
 
 # Deleting

@@ -79,7 +79,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FakeWorld]
     partition = made.partition
     in_sync = partition.in_sync_replicas
     assert in_sync is not None
-    in_sync.settle(in_sync.committed)
+    in_sync.complete_proposal(in_sync.committed)
     yield made
     made.cluster.close()
 

@@ -161,7 +161,7 @@ def test_a_follower_has_what_its_leader_acknowledged() -> None:
         cluster.create_topic("a")
         produce(cluster, "a", "one")
         follower = cluster.broker(roles(cluster, "a")[1]).server.replicas
-        (partition,) = follower.partitions()
+        (partition,) = follower.partitions
         assert not partition.is_leader
         assert partition.log is not None
         assert partition.log.log_end_offset == 1

@@ -25,7 +25,7 @@ class Step(BeforeAppend):
     def concerns(self, append):
         return append.required_acks in self.acks
 
-    def begin(self, append, on_done):
+    def start(self, append, on_done):
         self.log.append((self.name, append.transactional_id, [tp for tp, _ in append.entries]))
         if self.at_once is not None:
             on_done(self.at_once)
@@ -100,7 +100,7 @@ def test_a_step_that_fails_is_answered(stepped, batch, caplog):
     """The producer would wait until its own time-out."""
 
     class Broken(Step):
-        def begin(self, append, on_done):
+        def start(self, append, on_done):
             raise RuntimeError("boom")
 
     broker = stepped(Broken("broken", []))
