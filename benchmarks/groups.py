@@ -33,9 +33,9 @@ from odradek.clock import Clock, ManualClock, SystemClock
 from odradek.config import BrokerConfig
 from odradek.coordinator.assignors import Partitions
 from odradek.coordinator.consumer.requests import HeartbeatRequest, HeartbeatResult
-from odradek.coordinator.consumer.topic_metadata import TopicMetadata
 from odradek.coordinator.group_coordinator import GroupCoordinator
 from odradek.coordinator.group_shard import GroupShard
+from odradek.coordinator.modern.topic_metadata import TopicMetadata
 from odradek.coordinator.records.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from odradek.clock import Clock
 from odradek.config.broker import BrokerConfig
-from odradek.coordinator.consumer.topic_metadata import TopicMetadata
+from odradek.coordinator.modern.topic_metadata import TopicMetadata
 from odradek.coordinator.runtime.shard import Append, Execute
 from odradek.metadata.cache import MetadataCache
 from odradek.purgatory import DelayedOperationPurgatory

@@ -11,9 +11,9 @@ from uuid import UUID
 
 from odradek.clock import Clock
 from odradek.config import BrokerConfig
-from odradek.coordinator.consumer.topic_metadata import TopicMetadata
 from odradek.coordinator.group_coordinator import GroupCoordinator
 from odradek.coordinator.group_shard import GroupShard
+from odradek.coordinator.modern.topic_metadata import TopicMetadata
 from odradek.coordinator.records.record_codec import GroupRecordCodec
 from odradek.coordinator.runtime.partition_writer import LogBounds, OnCommitted, PartitionWriter
 from odradek.coordinator.runtime.runtime import CoordinatorRuntime

@@ -14,9 +14,9 @@ from odradek.coordinator.classic.requests import (
     SyncRequest,
     SyncResult,
 )
-from odradek.coordinator.consumer.topic_metadata import TopicMetadata
 from odradek.coordinator.group_coordinator import GroupCoordinator
 from odradek.coordinator.group_shard import GroupShard
+from odradek.coordinator.modern.topic_metadata import TopicMetadata
 from odradek.coordinator.offsets.requests import (
     CommittedPartition,
     CommittedTopic,

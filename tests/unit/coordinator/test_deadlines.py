@@ -1,13 +1,12 @@
-"""Deadlines of members of consumer groups, without a group (R7)."""
+"""Deadlines of members, without a group."""
 
 import pytest
 
-from odradek.coordinator.consumer.deadlines import (
+from odradek.coordinator.consumer.revocation import DelayedRevocation, RevocationKey
+from odradek.coordinator.modern.deadlines import (
     Deadlines,
-    DelayedRevocation,
     DelayedSession,
     MemberDeadline,
-    RevocationKey,
     SessionKey,
 )
 from odradek.purgatory import DelayedOperationPurgatory

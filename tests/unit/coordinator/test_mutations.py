@@ -16,6 +16,7 @@ TESTS = {
         "tests/unit/coordinator/test_deadlines.py",
         "tests/unit/coordinator/test_consumer_migration.py",
     ],
+    "modern": ["tests/unit/coordinator/test_deadlines.py"],
     "group_shard.py": ["tests/unit/coordinator/test_consumer_migration.py"],
     "offsets": [
         "tests/unit/coordinator/test_transactional_offsets.py",
@@ -42,7 +43,7 @@ MUTATIONS = {
         "        member.heartbeat_satisfied = True\n",
     ),
     "a heartbeat does not end the session before it": Mutation(
-        "coordinator/consumer/deadlines.py",
+        "coordinator/modern/deadlines.py",
         "            deadline.is_met = True\n",
         "            deadline.is_met = False\n",
     ),

@@ -3,9 +3,19 @@
 It answers questions and changes its own state; it never waits, answers or writes. Who does
 that is `rebalance.RebalancingGroup`.
 
-Of all this only a generation is durable: the members, their subscriptions and assignments, as
-the leader's SyncGroup completed it. Who is about to join, sync or expire is not, and need not
-be: after a restart members find their generation again or join anew.
+Unlike a consumer group's, this state is not all made by replay; Kafka's is not either.
+
+    by replay   that a generation has its assignments, and is stable with that; all of a group
+                that is loaded, or was a consumer group; that a group is gone
+    volatile    who joins, which number the generation gets, its protocol and its leader, until
+                the record of that generation is committed; ids that were handed out; who waits
+                in a join or sync; every timer
+
+A record is written of a generation as a whole: when its leader's SyncGroup brings the
+assignments, when nobody is left, and when a static member comes back under a new id. Whoever
+loads the log falls back to the last one, and members find that out from their heartbeats: they
+are in that generation still, or they join anew. Nothing of it was promised to anybody before:
+only SyncGroup tells what a member may read, and it is answered when the record is committed.
 """
 
 from collections.abc import Iterable, Sequence

@@ -2,12 +2,13 @@
 
 A rebalance runs from one wait to the next:
 
-    begin       members' heartbeats are answered REBALANCE_IN_PROGRESS; `DelayedJoin` waits
-                until all have joined again, `InitialDelayedJoin` gives the first some time
-    generation  who is missing is dropped, the joins are answered, the leader gets the list;
-                `DelayedSync` waits for everybody's SyncGroup
-    assignment  the leader's SyncGroup is stored, and when it is committed everyone is answered
-    stable      `DelayedHeartbeat` watches each member
+    PreparingRebalance    members' heartbeats are answered REBALANCE_IN_PROGRESS; `DelayedJoin`
+                          waits until all have joined again, `InitialDelayedJoin` gives the first
+                          some time
+    CompletingRebalance   who is missing is removed, the joins are answered, the leader gets the
+                          list; `DelayedSync` waits for everybody's SyncGroup; the leader's is
+                          stored, and when it is committed everyone is answered
+    Stable                `DelayedHeartbeat` watches each member
 
 Every member has one session, and every sign of life ends its `DelayedHeartbeat` and begins the
 next. Whatever a member does, and whatever it fails to do, ends in one of the methods here.

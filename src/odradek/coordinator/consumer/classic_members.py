@@ -29,8 +29,9 @@ from odradek.coordinator.consumer.embedded_protocol import (
 )
 from odradek.coordinator.consumer.group import ConsumerGroup
 from odradek.coordinator.consumer.group_change import GroupChange
-from odradek.coordinator.consumer.member import ConsumerMember, MemberState
+from odradek.coordinator.consumer.member import ConsumerMember
 from odradek.coordinator.group import CONSUMER_PROTOCOL_TYPE
+from odradek.coordinator.modern.member_state import MemberState
 from odradek.coordinator.records.consumer_group_records import ClassicMemberMetadata
 from odradek.coordinator.runtime.shard import CoordinatorResult
 from odradek.errors import BrokerError, ErrorCode

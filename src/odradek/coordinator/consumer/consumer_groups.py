@@ -15,23 +15,9 @@ from odradek.coordinator.consumer.conversion import (
     may_upgrade,
     upgrade_records,
 )
-from odradek.coordinator.consumer.deadlines import (
-    Deadlines,
-    DelayedRevocation,
-    DelayedSession,
-    RevocationKey,
-    SessionKey,
-)
 from odradek.coordinator.consumer.group import ConsumerGroup, preferred_assignor
 from odradek.coordinator.consumer.group_change import GroupChange
-from odradek.coordinator.consumer.member import (
-    JOIN_EPOCH,
-    LEAVE_EPOCH,
-    STATIC_LEAVE_EPOCH,
-    ConsumerMember,
-    MemberState,
-)
-from odradek.coordinator.consumer.reconciliation import is_subset
+from odradek.coordinator.consumer.member import STATIC_LEAVE_EPOCH, ConsumerMember
 from odradek.coordinator.consumer.replay import replayed
 from odradek.coordinator.consumer.requests import (
     DescribedGroup,
@@ -39,8 +25,12 @@ from odradek.coordinator.consumer.requests import (
     HeartbeatResult,
     check_heartbeat,
 )
+from odradek.coordinator.consumer.revocation import DelayedRevocation, RevocationKey
 from odradek.coordinator.consumer.settings import ConsumerGroupSettings
 from odradek.coordinator.group import GroupRegistry
+from odradek.coordinator.modern.deadlines import Deadlines, DelayedSession, SessionKey
+from odradek.coordinator.modern.member_state import JOIN_EPOCH, LEAVE_EPOCH, MemberState
+from odradek.coordinator.modern.partitions import is_subset
 from odradek.coordinator.records.record import CoordinatorRecord
 from odradek.coordinator.runtime.shard import CoordinatorResult, ignore_outcome
 from odradek.coordinator.services import ShardServices

@@ -17,14 +17,14 @@ from odradek.coordinator.consumer.embedded_protocol import (
     write_assignment,
 )
 from odradek.coordinator.consumer.group import ConsumerGroup
-from odradek.coordinator.consumer.group_change import topics_hash
 from odradek.coordinator.consumer.member import (
-    NO_PARTITIONS,
     ConsumerMember,
-    MemberState,
     to_topic_partitions,
 )
 from odradek.coordinator.group import CONSUMER_PROTOCOL_TYPE
+from odradek.coordinator.modern.member_state import MemberState
+from odradek.coordinator.modern.partitions import NO_PARTITIONS
+from odradek.coordinator.modern.topic_metadata import topics_hash
 from odradek.coordinator.records.consumer_group_records import (
     ClassicMemberMetadata,
     ConsumerGroupCurrentMemberAssignmentKey,

@@ -13,14 +13,14 @@ from uuid import UUID
 
 from odradek.coordinator.assignors import Partitions
 from odradek.coordinator.consumer.member import (
-    NO_PARTITIONS,
     ConsumerMember,
-    MemberState,
     to_partitions,
 )
 from odradek.coordinator.consumer.requests import DescribedGroup, DescribedMember
 from odradek.coordinator.consumer.subscriptions import Subscriptions
 from odradek.coordinator.group import CONSUMER_PROTOCOL_TYPE, CheckPartition, Group, GroupType
+from odradek.coordinator.modern.member_state import MemberState
+from odradek.coordinator.modern.partitions import NO_PARTITIONS
 from odradek.coordinator.records.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,

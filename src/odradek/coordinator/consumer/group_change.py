@@ -10,7 +10,6 @@ what the command has decided so far beside it, for the steps that depend on one 
     reconciliation                              the member goes one step towards its target
 """
 
-from hashlib import blake2b
 from typing import Final
 from uuid import UUID
 
@@ -20,7 +19,7 @@ from odradek.coordinator.consumer.member import ConsumerMember, to_topic_partiti
 from odradek.coordinator.consumer.reconciliation import reconcile
 from odradek.coordinator.consumer.subscriptions import Subscriptions
 from odradek.coordinator.consumer.target_assignment import compute_target, readable_topics
-from odradek.coordinator.modern.subscription_regex import matching_topics
+from odradek.coordinator.modern.topic_metadata import topics_hash
 from odradek.coordinator.records.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupKey,
@@ -35,9 +34,9 @@ from odradek.coordinator.records.consumer_group_records import (
     ConsumerGroupTargetAssignmentMetadataValue,
 )
 from odradek.coordinator.records.record import CoordinatorRecord
+from odradek.coordinator.regular_expressions import matching_names
 from odradek.metadata.image import MetadataImage
 
-_HASH_BYTES: Final = 8
 INITIAL_EPOCH: Final = 1
 """The epoch of a group that is still empty, as in Kafka: its first member joins in the next."""
 
@@ -157,7 +156,7 @@ class GroupChange:
             known = self._expressions.get(expression)
             if known is not None and is_current:
                 continue
-            topics = tuple(sorted(matching_topics(expression, self._image.topics)))
+            topics = tuple(sorted(matching_names(expression, self._image.topics)))
             if known is None or known.topics != topics:
                 value = ConsumerGroupRegularExpressionValue(
                     topics, self._metadata_version, self._now_ms
@@ -234,13 +233,3 @@ class GroupChange:
 
     def _write(self, key: ConsumerGroupKey, value: object | None) -> None:
         self.records.append(CoordinatorRecord(key, value))
-
-
-def topics_hash(names: set[str], image: MetadataImage) -> int:
-    """A number that is another one when a topic comes, goes or gets partitions."""
-    digest = blake2b(digest_size=_HASH_BYTES)
-    for name in sorted(names):
-        topic = image.topic(name)
-        if topic is not None:
-            digest.update(topic.topic_id.bytes + len(topic.partitions).to_bytes(4, "big"))
-    return int.from_bytes(digest.digest(), "big", signed=True)

@@ -4,13 +4,14 @@ Two records tell of it: what it subscribes to (key 5), and what it has (key 8).
 """
 
 from collections.abc import Mapping
-from enum import IntEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from odradek.coordinator.assignors import Partitions
 from odradek.coordinator.consumer.requests import HeartbeatRequest
+from odradek.coordinator.modern.member_state import JOIN_EPOCH, MemberState
+from odradek.coordinator.modern.partitions import NO_PARTITIONS, union
 from odradek.coordinator.records.consumer_group_records import (
     ClassicMemberMetadata,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -21,23 +22,9 @@ from odradek.coordinator.records.consumer_group_records import (
 AssignmentEpochs = Mapping[UUID, Mapping[int, int]]
 """By topic and partition."""
 
-NO_PARTITIONS: Final[Partitions] = MappingProxyType({})
 NO_EPOCHS: Final[AssignmentEpochs] = MappingProxyType({})
-JOIN_EPOCH: Final = 0
-LEAVE_EPOCH: Final = -1
 STATIC_LEAVE_EPOCH: Final = -2
-
-
-class MemberState(IntEnum):
-    """How far a member is; the numbers stand in the log."""
-
-    STABLE = 0
-    UNREVOKED_PARTITIONS = 1
-    """It was asked to give partitions back and has not said yet that it did."""
-    UNRELEASED_PARTITIONS = 2
-    """It waits for partitions that others have not given back."""
-    UNKNOWN = 127
-    """Written by a coordinator that knows more states."""
+"""A static member says with it that it will be back."""
 
 
 class ConsumerMember(NamedTuple):
@@ -192,16 +179,6 @@ class ConsumerMember(NamedTuple):
 
 def _or(said: str | None, known: str | None) -> str | None:
     return known if said is None else said
-
-
-def union(one: Partitions, other: Partitions) -> Partitions:
-    """The partitions that are in one or the other."""
-    if not other:
-        return one
-    result = dict(one)
-    for topic_id, indexes in other.items():
-        result[topic_id] = result.get(topic_id, frozenset()) | indexes
-    return result
 
 
 def _since(known: Mapping[int, int], indexes: frozenset[int], epoch: int) -> dict[int, int]:

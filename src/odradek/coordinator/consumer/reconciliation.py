@@ -15,10 +15,12 @@ from collections.abc import Callable, Collection
 from uuid import UUID
 
 from odradek.coordinator.assignors import Partitions
-from odradek.coordinator.consumer.member import (
+from odradek.coordinator.consumer.member import ConsumerMember
+from odradek.coordinator.modern.member_state import MemberState
+from odradek.coordinator.modern.partitions import (
     NO_PARTITIONS,
-    ConsumerMember,
-    MemberState,
+    difference,
+    intersection,
     union,
 )
 from odradek.errors import BrokerError, ErrorCode
@@ -62,7 +64,7 @@ def _unsubscribed(member: ConsumerMember, subscribed: Collection[UUID]) -> Consu
     """A member that has partitions to give back, with those that it does not read any more
     among them."""
     kept = {topic_id: each for topic_id, each in member.assigned.items() if topic_id in subscribed}
-    pending = union(member.pending_revocation, _difference(member.assigned, kept))
+    pending = union(member.pending_revocation, difference(member.assigned, kept))
     return member.at_epoch(member.member_epoch, member.state, kept, pending)
 
 
@@ -73,11 +75,11 @@ def _step(
     owned: Partitions | None,
     owner: Owner,
 ) -> ConsumerMember:
-    kept = _intersection(member.assigned, target)
-    revoked = _difference(member.assigned, kept)
+    kept = intersection(member.assigned, target)
+    revoked = difference(member.assigned, kept)
     if revoked and _still_owns(owned, revoked):
         return member.at_epoch(member.member_epoch, MemberState.UNREVOKED_PARTITIONS, kept, revoked)
-    wanted = _difference(target, kept)
+    wanted = difference(target, kept)
     received = {
         topic_id: free
         for topic_id, indexes in wanted.items()
@@ -92,29 +94,8 @@ def _step(
     return member.at_epoch(target_epoch, state, union(kept, received), NO_PARTITIONS)
 
 
-def is_subset(partitions: Partitions, of: Partitions) -> bool:
-    """Whether all of the partitions are among others."""
-    return all(indexes <= of.get(topic_id, frozenset()) for topic_id, indexes in partitions.items())
-
-
 def _still_owns(owned: Partitions | None, revoked: Partitions) -> bool:
     """Whether the member has something of that yet; who says nothing has not given it back."""
     return owned is None or any(
         not indexes.isdisjoint(owned.get(topic_id, ())) for topic_id, indexes in revoked.items()
     )
-
-
-def _intersection(one: Partitions, other: Partitions) -> Partitions:
-    return {
-        topic_id: both
-        for topic_id, indexes in one.items()
-        if (both := indexes & other.get(topic_id, frozenset()))
-    }
-
-
-def _difference(one: Partitions, other: Partitions) -> Partitions:
-    return {
-        topic_id: rest
-        for topic_id, indexes in one.items()
-        if (rest := indexes - other.get(topic_id, frozenset()))
-    }

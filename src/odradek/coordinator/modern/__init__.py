@@ -1,1 +1,7 @@
-"""What groups whose coordinator assigns partitions have in common."""
+"""What groups have in common whose coordinator assigns partitions: consumer groups now, and what
+share groups will need as well.
+
+Their members send heartbeats only and come from epoch to epoch (`member_state`, `deadlines`); the
+group's epoch rises with its members and with the topics that they read (`topic_metadata`);
+assignments are sets of partitions by topic id (`partitions`), made by `assignors`.
+"""

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from odradek.clock import Clock
 from odradek.config.broker import BrokerConfig
-from odradek.coordinator.modern.subscription_regex import matching_topics
 from odradek.coordinator.records.transaction_records import TransactionValue
+from odradek.coordinator.regular_expressions import matching_names
 from odradek.coordinator.runtime.response_errors import response_error
 from odradek.coordinator.runtime.runtime import CoordinatorRuntime
 from odradek.coordinator.runtime.shard import CoordinatorResult, ignore_outcome
@@ -240,7 +240,7 @@ class TransactionCoordinator(TransactionWrites):
         ]
         if not pattern:
             return found
-        names = matching_topics(pattern, [each.transactional_id for each in found])
+        names = matching_names(pattern, [each.transactional_id for each in found])
         return [each for each in found if each.transactional_id in names]
 
     # The runtime

@@ -1,7 +1,7 @@
-"""Subscriptions by regular expression, in the syntax of RE2 (KIP-848).
+"""Names by regular expression, in the syntax of RE2: subscriptions (KIP-848), transactional ids.
 
-The expressions come from clients and are matched on the event loop against every topic name, so
-they must not be able to take long: RE2 matches in linear time and knows no look-around and no
+The expressions come from clients and are matched on the event loop against every name, so they
+must not be able to take long: RE2 matches in linear time and knows no look-around and no
 back references. A name matches when the whole of it does.
 """
 
@@ -34,16 +34,7 @@ def _compiled(expression: str) -> Any:
         ) from error
 
 
-def check_expression(expression: str) -> None:
-    """Checks that an expression can be used.
-
-    Raises:
-        BrokerError: INVALID_REGULAR_EXPRESSION.
-    """
-    _compiled(expression)
-
-
-def matching_topics(expression: str, names: Iterable[str]) -> frozenset[str]:
+def matching_names(expression: str, names: Iterable[str]) -> frozenset[str]:
     """The names that match as a whole.
 
     Raises:

@@ -1,7 +1,16 @@
-"""`TopicMetadata`: the topics as consumer groups look at them, and whether they have changed."""
+"""The topics as groups look at them that assign their partitions, and whether they have changed.
+
+`TopicMetadata` says so to a broker as long as it runs, without looking; the hash that a group's
+record has says so across restarts and brokers.
+"""
+
+from hashlib import blake2b
+from typing import Final
 
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata.image import MetadataDelta, MetadataImage
+
+_HASH_BYTES: Final = 8
 
 
 class TopicMetadata:
@@ -25,3 +34,13 @@ class TopicMetadata:
         )
         if delta.topics_added or delta.topics_removed or grown:
             self.version += 1
+
+
+def topics_hash(names: set[str], image: MetadataImage) -> int:
+    """A number that is another one when a topic comes, goes or gets partitions."""
+    digest = blake2b(digest_size=_HASH_BYTES)
+    for name in sorted(names):
+        topic = image.topic(name)
+        if topic is not None:
+            digest.update(topic.topic_id.bytes + len(topic.partitions).to_bytes(4, "big"))
+    return int.from_bytes(digest.digest(), "big", signed=True)

@@ -1,11 +1,10 @@
-"""What a consumer group waits for: its members' signs of life, and partitions given back.
+"""What a member must do in time, or it loses its place: by default, send its next heartbeat.
 
-Both are delayed operations. `DelayedSession` ends with the member's next heartbeat, which
-begins another; `DelayedRevocation` ends when the member goes on to its next epoch. Either's
-time-out costs the member its place.
+Deadlines are delayed operations. `DelayedSession` ends with the member's next heartbeat, which
+begins another.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from odradek.purgatory import DelayedOperation, DelayedOperationPurgatory
@@ -14,14 +13,6 @@ from odradek.purgatory import DelayedOperation, DelayedOperationPurgatory
 @dataclass(frozen=True, slots=True)
 class SessionKey:
     """A member's next heartbeat is awaited here."""
-
-    group_id: str
-    member_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class RevocationKey:
-    """A member that must give partitions back is awaited here."""
 
     group_id: str
     member_id: str
@@ -55,32 +46,24 @@ class DelayedSession(MemberDeadline):
         return "a heartbeat"
 
 
-class DelayedRevocation(MemberDeadline):
-    """A member must give partitions back within its rebalance time-out."""
-
-    def missing(self) -> str:
-        """What is awaited."""
-        return "partitions to be given back"
-
-
 class Deadlines:
     """The deadlines of one kind, at most one for each key."""
 
     def __init__(self, purgatory: DelayedOperationPurgatory) -> None:
         self._purgatory = purgatory
-        self._pending: dict[SessionKey | RevocationKey, MemberDeadline] = {}
+        self._pending: dict[Hashable, MemberDeadline] = {}
 
-    def start(self, key: SessionKey | RevocationKey, deadline: MemberDeadline) -> None:
+    def start(self, key: Hashable, deadline: MemberDeadline) -> None:
         """Awaits something, in place of what was awaited there before."""
         self.met(key)
         self._pending[key] = deadline
         self._purgatory.try_complete_else_watch(deadline, [key])
 
-    def awaits(self, key: SessionKey | RevocationKey) -> bool:
+    def awaits(self, key: Hashable) -> bool:
         """Whether something is awaited there."""
         return key in self._pending
 
-    def met(self, key: SessionKey | RevocationKey) -> None:
+    def met(self, key: Hashable) -> None:
         """The member has done it, or need not any more."""
         deadline = self._pending.pop(key, None)
         if deadline is not None:

@@ -1,0 +1,25 @@
+"""Partitions that a member of a consumer group must give back, and how long it may take.
+
+Begins when it is asked to, ends when it goes on to its next epoch or joins again. Else the
+time-out costs it its place.
+"""
+
+from dataclasses import dataclass
+
+from odradek.coordinator.modern.deadlines import MemberDeadline
+
+
+@dataclass(frozen=True, slots=True)
+class RevocationKey:
+    """A member that must give partitions back is awaited here."""
+
+    group_id: str
+    member_id: str
+
+
+class DelayedRevocation(MemberDeadline):
+    """A member must give partitions back within its rebalance time-out."""
+
+    def missing(self) -> str:
+        """What is awaited."""
+        return "partitions to be given back"

@@ -1,0 +1,23 @@
+"""How far a member is whose partitions the coordinator assigns, and its special epochs.
+
+A member's epoch is the group's epoch that it has come to. With the first heartbeat it joins, with
+the last it leaves.
+"""
+
+from enum import IntEnum
+from typing import Final
+
+JOIN_EPOCH: Final = 0
+LEAVE_EPOCH: Final = -1
+
+
+class MemberState(IntEnum):
+    """How far a member is; the numbers stand in the log."""
+
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
+    """It was asked to give partitions back and has not said yet that it did."""
+    UNRELEASED_PARTITIONS = 2
+    """It waits for partitions that others have not given back."""
+    UNKNOWN = 127
+    """Written by a coordinator that knows more states."""
