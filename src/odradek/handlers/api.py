@@ -12,11 +12,15 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from odradek.errors import ErrorCode
-from odradek.model import AclOperation, ResourceType
+from odradek.model import AclOperation, ResourceType, TopicPartition
 
 if TYPE_CHECKING:
     from odradek.handlers.context import HandlerContext
     from odradek.handlers.request import Request
+
+
+Concerns = Callable[[TopicPartition], bool]
+"""Whether a partition is one of those that are meant."""
 
 
 class Permission(NamedTuple):
@@ -44,7 +48,8 @@ class Api:
 
     `fail` answers a request in the shape of this API's own response when its handler failed
     unexpectedly; an API whose responses have no place for such an error has none, and the
-    connection is closed instead. `permission` is what a caller needs for each resource that the
+    connection is closed instead. `refuse` answers an error for the partitions that are pointed out
+    to it and serves the others. `permission` is what a caller needs for each resource that the
     request is about, or `ANYBODY`; `cost` is what the request is charged for. An API whose
     handler may leave requests `batched` has `end_of_read`, which carries them out.
     """
@@ -59,6 +64,7 @@ class Api:
     permission: Permission | None = ANYBODY
     cost: Cost = Cost.REQUEST_TIME
     end_of_read: "Callable[[HandlerContext], None] | None" = None
+    refuse: "Callable[[HandlerContext, Request, ErrorCode, Concerns], None] | None" = None
 
     def serves(self, version: int) -> bool:
         """Whether that version is advertised."""

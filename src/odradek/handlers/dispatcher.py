@@ -12,10 +12,11 @@ their requests came.
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from odradek.errors import ErrorCode
-from odradek.handlers.api import Api
+from odradek.handlers.api import Api, Concerns
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
 from odradek.log_limit import LimitedLog
@@ -77,6 +78,24 @@ class Dispatcher(RequestHandler):
         elif not request.keeps_frame:
             exchange.release_frame()
 
+    def refuse(
+        self, exchange: Exchange, header: RequestHeader, code: ErrorCode, concerns: Concerns
+    ) -> None:
+        """Answers a request of an API that is served with an error, and does nothing of it; of one
+        that can be told apart by partitions, for those that `concerns` says."""
+        api = self._apis[header.api_key]
+        context = self._context
+
+        def fail(_context: HandlerContext, request: Request) -> None:
+            self._answer_failure(api, request, code)
+
+        def refuse(_context: HandlerContext, request: Request) -> None:
+            assert api.refuse is not None, "asked for before"
+            api.refuse(context, request, code, concerns)
+
+        handle = fail if api.refuse is None else refuse
+        self._dispatch(exchange, header, replace(api, handle=handle))
+
     def _run(self, request: Request, function: Callable[[], None]) -> None:
         """Runs the rest of a handler, from a callback."""
         try:
@@ -114,15 +133,15 @@ class Dispatcher(RequestHandler):
             request.exchange.client_host,
         )
         if not request.answered:
-            self._answer_failure(api, request)
+            self._answer_failure(api, request, ErrorCode.UNKNOWN_SERVER_ERROR)
         request.abandon()
 
-    def _answer_failure(self, api: Api, request: Request) -> None:
+    def _answer_failure(self, api: Api, request: Request, code: ErrorCode) -> None:
         if api.fail is None:
             request.close()
             return
         try:
-            api.fail(request, ErrorCode.UNKNOWN_SERVER_ERROR)
+            api.fail(request, code)
         except Exception:  # noqa: BLE001 - as in _dispatch; the body itself may be the trouble
             _LOG.exception("%s cannot say that it failed, closing the connection", api.name)
             if not request.answered:

@@ -15,6 +15,7 @@ from typing import Final
 from uuid import UUID
 
 from odradek.errors import BrokerError, ErrorCode
+from odradek.handlers.api import Concerns
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.fetch_sessions import FetchContext, SessionPartition
 from odradek.handlers.request import Request
@@ -65,6 +66,24 @@ def handle(context: HandlerContext, request: Request) -> None:
     if parked is not None and not parked.is_completed:
         reply.is_parked = True
         context.parked_fetches.park(exchange.connection_id, parked)
+
+
+def refuse(context: HandlerContext, request: Request, code: ErrorCode, concerns: Concerns) -> None:
+    """Answers an error for the partitions that `concerns` says; reads what the others have."""
+    exchange = request.exchange
+    version = request.api_version
+    body = decode_fetch_request(exchange.frame, version, request.body_position)
+    fetch_context = context.fetch_sessions.open(body, version >= TOPIC_ID_VERSION)
+    if fetch_context.error_code != ErrorCode.NONE:
+        fail(request, fetch_context.error_code)
+        return
+    reply = _FetchReply(context, request, body.replica_id >= 0, fetch_context)
+    params = _params(context, body, version, exchange.answer_bytes())
+    results = context.replicas.partitions.read(params, reply.infos)
+    for result in results:
+        if concerns(result.topic_partition):
+            result.refuse(code)
+    reply.on_fetched(results)
 
 
 def fail(request: Request, code: ErrorCode) -> None:

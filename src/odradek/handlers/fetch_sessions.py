@@ -172,6 +172,10 @@ class FetchSessionCache:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def find(self, session_id: int) -> FetchSession | None:
+        """The session of that id, if it is open."""
+        return self._sessions.get(session_id)
+
     def open(self, request: FetchRequest, by_id: bool) -> FetchContext:
         """Understands a request; a context with an error code is answered with that alone."""
         if request.session_epoch == FINAL_EPOCH or request.session_epoch == INITIAL_EPOCH:

@@ -20,6 +20,7 @@ from typing import Final
 from uuid import UUID
 
 from odradek.errors import BrokerError, ErrorCode
+from odradek.handlers.api import Concerns
 from odradek.handlers.before_append import PendingAppend, Refusals
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
@@ -62,6 +63,23 @@ def handle(context: HandlerContext, request: Request) -> None:
     )
     reply = _ProduceReply(context, request, body)
     request.handled_by = reply
+    _begin(context, request, body, reply)
+
+
+def refuse(context: HandlerContext, request: Request, code: ErrorCode, concerns: Concerns) -> None:
+    """Answers an error for the partitions that `concerns` says; appends to the others."""
+    body = decode_produce_request(
+        request.exchange.frame, request.api_version, request.body_position
+    )
+    reply = _ProduceReply(context, request, body)
+    request.handled_by = reply
+    reply.refuse(code, concerns)
+    _begin(context, request, body, reply)
+
+
+def _begin(
+    context: HandlerContext, request: Request, body: ProduceRequest, reply: "_ProduceReply"
+) -> None:
     if reply.is_transactional and body.transactional_id is None:
         reply.fail(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     elif not context.before_append:
@@ -127,6 +145,12 @@ class _ProduceReply:
 
     def _refuse(self, topic_partition: TopicPartition, error: BrokerError) -> None:
         self._early.append(_refusal(topic_partition, error))
+
+    def refuse(self, code: ErrorCode, concerns: Concerns) -> None:
+        """Takes partitions out that would else be appended to."""
+        self._refuse_entries(
+            {where: BrokerError(code) for where, _ in self.entries if concerns(where)}
+        )
 
     # The way to the append
 

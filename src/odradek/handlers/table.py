@@ -89,8 +89,17 @@ def _row(
     """A row; without an operation anybody may ask."""
     permission = ANYBODY if operation is None else Permission(operation, resource)
     versions = (min_version, max_version, flexible_from)
-    end_of_read = getattr(module, "end_of_read", None)
-    return Api(key, name, *versions, module.handle, module.fail, permission, cost, end_of_read)
+    return Api(
+        key,
+        name,
+        *versions,
+        module.handle,
+        module.fail,
+        permission,
+        cost,
+        end_of_read=getattr(module, "end_of_read", None),
+        refuse=getattr(module, "refuse", None),
+    )
 
 
 _READ, _WRITE, _CREATE = AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE

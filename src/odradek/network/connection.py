@@ -129,11 +129,18 @@ class SocketExchange(Exchange):
         self.charged_bytes: i64 = charged_bytes
         self.finished = False
         self.answer: list[Buffer] | None = None
+        self.cut_bytes: i64 = -1  # how much of the answer leaves; -1: all of it
 
     def send(self, buffers: list[Buffer]) -> None:
         """Keeps the answer for its turn."""
         self.answer = buffers
         self._finish()
+
+    def send_part(self, buffers: list[Buffer], byte_count: int) -> None:
+        """Keeps the answer for its turn, and closes in the middle of it."""
+        self.cut_bytes = byte_count
+        self.send(buffers)
+        self.connection.close()
 
     def no_op(self) -> None:
         """Lets the next answer take the turn."""
@@ -470,6 +477,8 @@ class Connection:
         for buffer in answer:
             size += len(buffer)
         self._out.append(encode_size(size))
+        if exchange.cut_bytes >= 0:
+            answer = [b"".join(answer)[: exchange.cut_bytes]]
         self._out += answer
         self._out_bytes += size
 

@@ -16,6 +16,7 @@ from odradek.network.addresses import format_host_port, plain_address
 from odradek.network.connection import Connection, ConnectionContext, Transport
 from odradek.network.connection_quotas import ConnectionQuotas
 from odradek.network.socket_protocol import SocketProtocol
+from odradek.protocol.exchange import RequestHandler
 from odradek.timer import Timer, TimerTask
 
 logger = logging.getLogger(__name__)
@@ -114,6 +115,10 @@ class Listener:
             self._server.close()
         elif self._socket is not None:
             self._socket.close()
+
+    def use(self, handler: RequestHandler) -> None:
+        """Hands what comes from now on to another handler."""
+        self._context.handler = handler
 
     def pause(self) -> None:
         """Accepts on, and serves no connection until `resume`."""

@@ -127,6 +127,11 @@ class SocketServer:
             self.stop_accepting()
             raise
 
+    def use(self, handler: RequestHandler) -> None:
+        """Hands the requests that come from now on to another handler."""
+        for listener in self._listeners:
+            listener.use(handler)
+
     def pause(self) -> None:
         """Takes connections and bytes, and answers nothing until `resume`."""
         for listener in self._listeners:

@@ -83,6 +83,10 @@ class Exchange:
         """
         raise NotImplementedError
 
+    def send_part(self, buffers: list[Buffer], byte_count: int) -> None:
+        """Answers as `send` does, but the connection ends behind so many bytes of the answer."""
+        raise NotImplementedError
+
     def no_op(self) -> None:
         """Ends the exchange without an answer (a produce with acks=0)."""
         raise NotImplementedError

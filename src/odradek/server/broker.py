@@ -204,6 +204,7 @@ class BrokerServer:
         return Database(self.config.log_dirs[0])
 
     def _build_storage(self) -> None:
+        self.files = OsFileSystem(durable=not self._ephemeral)
         self.logs = LogManager(
             self.config.log_dirs,
             self.config,
@@ -212,7 +213,7 @@ class BrokerServer:
             self.background,
             new_uuid=self._new_uuid,
             on_log_dir_failure=self._on_log_dir_failure,
-            file_system=OsFileSystem(durable=not self._ephemeral),
+            file_system=self.files,
             workers=InlineWorkers() if self._ephemeral else ThreadWorkers(),
         )
 
@@ -259,6 +260,9 @@ class BrokerServer:
         self.store.subscribe(ListenerStage.COORDINATORS, self.transactions.apply_delta)
 
     def _build_network(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.fetch_sessions = FetchSessionCache(
+            self.config["max.incremental.fetch.session.cache.slots"], self._clock
+        )
         context = HandlerContext(
             broker_id=self.config.broker_id,
             apis=API_TABLE,
@@ -277,14 +281,13 @@ class BrokerServer:
                 TransactionVerification(self.transactions.writes, self.replicas, self.config),
             ),
             producer_ids=self.producer_ids,
-            fetch_sessions=FetchSessionCache(
-                self.config["max.incremental.fetch.session.cache.slots"], self._clock
-            ),
+            fetch_sessions=self.fetch_sessions,
             log_manager=self.logs,
         )
+        self.dispatcher = Dispatcher(context)
         self.sockets = SocketServer(
             self.config.listeners,
-            Dispatcher(context),
+            self.dispatcher,
             self._clock,
             self.timer,
             network_limits(self.config),

@@ -4,20 +4,19 @@ A call that blocks is for any thread but the brokers' own; its twin with `_async
 on the running loop. What is asked, `broker_helpers` and `group_helpers` answer.
 """
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from odradek.client.core.fetched import ConsumerRecord
 from odradek.model import TopicPartition
-from odradek.server.broker_helpers import BrokerHelpers, Data, Headers
+from odradek.server.broker_helpers import Data, Headers
 from odradek.server.group_helpers import STABLE, GroupState, Target
 from odradek.server.in_process_settings import setting_text
-from odradek.server.loop_thread import LoopThread
+from odradek.server.loop_calls import LoopCalls
 
 if TYPE_CHECKING:
     from odradek.tables.arrow import Table
 
-T = TypeVar("T")
 WAIT_S: Final = 10.0
 
 
@@ -34,39 +33,8 @@ class Pause:
         self._resume()
 
 
-class BrokerCalls:
-    """The calls. What derives from it has the brokers, and the thread they live in, if any."""
-
-    _thread: LoopThread | None
-    _helpers: BrokerHelpers
-
-    def _check_running(self) -> None:
-        """Raises RuntimeError where there is nobody to ask."""
-        raise NotImplementedError
-
-    def _asked(self) -> BrokerHelpers:
-        self._check_running()
-        return self._helpers
-
-    def _run(self, work: Coroutine[Any, Any, T], awaited: str) -> T:
-        """Has the brokers' thread do it, and waits; `awaited` is what to use without one."""
-        thread = self._thread
-        if thread is None:
-            work.close()
-            self._check_running()
-            raise RuntimeError(f"on a running loop, use `await {awaited}(...)`")
-        return thread.run(work)
-
-    def _now(self, function: Callable[[], T]) -> T:
-        """Has the brokers' loop call it at once: from any thread, and from the loop itself."""
-        thread = self._thread
-        if thread is None or thread.is_current:
-            return function()
-
-        async def call() -> T:
-            return function()
-
-        return thread.run(call())
+class BrokerCalls(LoopCalls):
+    """The calls about records, topics and groups."""
 
     # --- standing still -------------------------------------------------------------------------
 

@@ -22,12 +22,15 @@ from odradek.controller import CreatableTopic
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.embedded import SharedMetadata
 from odradek.metadata.image import PartitionImage
+from odradek.metadata.store import PartitionChange
 from odradek.model import TopicPartition
 from odradek.purgatory import WaitingOperation
-from odradek.server.broker import BrokerServer
+from odradek.server.broker import BrokerServer, outcome
 from odradek.server.broker_calls import BrokerCalls, Pause
 from odradek.server.broker_helpers import BrokerHelpers
 from odradek.server.dice import dice
+from odradek.server.fault_calls import FaultCalls
+from odradek.server.faults import FaultBoard
 from odradek.server.in_process_settings import TEST_DEFAULTS, check_settings, setting_texts
 from odradek.server.links import Links
 from odradek.server.loop_thread import LoopThread
@@ -128,7 +131,7 @@ class ClusterBroker:
         return server
 
 
-class Cluster(BrokerCalls):
+class Cluster(BrokerCalls, FaultCalls):
     """Brokers 1 to `brokers` in this process.
 
     `config` holds settings of every broker under Kafka's names. Internal topics and topics
@@ -157,6 +160,7 @@ class Cluster(BrokerCalls):
         self._scratch: Scratch | None = None
         self._servers: Final[list[BrokerServer]] = []
         self._helpers = BrokerHelpers(self._servers, self._clock)
+        self._faults = FaultBoard(self._servers)
         common = {
             **TEST_DEFAULTS,
             "default.replication.factor": replicas,
@@ -319,6 +323,34 @@ class Cluster(BrokerCalls):
         wish = CreatableTopic(name, partitions, replication_factor, configs=settings)
         await controller.server.create(wish)
 
+    def move_leader(self, topic: str, partition: int = 0, to: int | None = None) -> int:
+        """Has another replica in sync lead a partition, broker `to` or any; returns which.
+
+        Raises:
+            KeyError: there is no such partition.
+            BrokerError: no such replica is in sync.
+        """
+        return self.run(self.move_leader_async(topic, partition, to))
+
+    async def move_leader_async(self, topic: str, partition: int = 0, to: int | None = None) -> int:
+        """`move_leader` on the running loop."""
+        state = self.partition_state(topic, partition)
+        others = [each for each in state.isr if each != state.leader and to in (None, each)]
+        if not others or self.controller is None:
+            raise BrokerError(
+                ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+                f"{topic}-{partition} is led by {state.leader}, in sync are {list(state.isr)}",
+            )
+        where = TopicPartition(topic, partition)
+        change = PartitionChange(where, state.partition_epoch, others[0], state.isr)
+        store = self.controller.server.store
+        results: list[PartitionImage | BrokerError] = await outcome(
+            lambda on_done: store.change_partitions([change], on_done)
+        )
+        if isinstance(results[0], BrokerError):
+            raise results[0]
+        return others[0]
+
     def kill(self, broker_id: int) -> None:
         """Ends a broker where it stands; see `ClusterBroker.kill`."""
         self.broker(broker_id).kill()
@@ -394,6 +426,7 @@ class Cluster(BrokerCalls):
         """One of its brokers serves."""
         self._servers.append(server)
         self._helpers.on_started(server)
+        self._faults.on_started(server)
 
     def on_stopping(self, server: BrokerServer) -> None:
         """One of its brokers is about to end."""

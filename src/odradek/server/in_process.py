@@ -26,6 +26,8 @@ from odradek.server.broker import BrokerServer
 from odradek.server.broker_calls import BrokerCalls
 from odradek.server.broker_helpers import BrokerHelpers
 from odradek.server.dice import dice
+from odradek.server.fault_calls import FaultCalls
+from odradek.server.faults import FaultBoard
 from odradek.server.in_process_settings import (
     TEST_DEFAULTS,
     check_settings,
@@ -36,7 +38,7 @@ from odradek.server.scratch import Scratch
 from odradek.server.shown import topics_in_words
 
 
-class Broker(BrokerCalls):
+class Broker(BrokerCalls, FaultCalls):
     """A broker in this process.
 
     `config` holds settings under Kafka's names; numbers and booleans may be given as such.
@@ -73,6 +75,7 @@ class Broker(BrokerCalls):
         self._thread: LoopThread | None = None
         self._unsubscribe: Callable[[], None] | None = None
         self._helpers = BrokerHelpers(self._servers, self._clock)
+        self._faults = FaultBoard(self._servers)
         self._shared: SharedMetadata | None = None
 
     def __repr__(self) -> str:
@@ -158,6 +161,7 @@ class Broker(BrokerCalls):
             raise
         self._servers.append(server)
         self._helpers.on_started(server)
+        self._faults.on_started(server)
         # It comes back where clients have learnt to find it.
         self._settings["listeners"] = ",".join(
             f"{each.listener_name}://{format_host_port(each.host, each.port)}"

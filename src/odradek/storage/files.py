@@ -18,7 +18,7 @@ import mmap
 import os
 import resource
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -61,10 +61,17 @@ class HandlePool:
     def __init__(self, max_open_files: int) -> None:
         self.max_open_files = max_open_files
         self.may_evict = True
+        # Asked before anything is written, with the path: raises the OSError that a test wants.
+        self.trouble: Callable[[str], None] | None = None
         self._held: dict[Handle, None] = {}
 
     def __len__(self) -> int:
         return len(self._held)
+
+    def check_write(self, path: str) -> None:
+        """Raises what a test has the disk answer to a write."""
+        if self.trouble is not None:
+            self.trouble(path)
 
     def add(self, handle: Handle) -> None:
         """Notes that `handle` holds a descriptor; makes room when there are too many."""
@@ -282,6 +289,7 @@ class OsFile(File):
     def append(self, buffers: Sequence[Buffer], size_bytes: int) -> None:
         """See the port."""
         start = self.size
+        self._pool.check_write(self.path)
         try:
             self._write_all(self._opened(), buffers, start, size_bytes)
         except OSError as error:
@@ -384,6 +392,7 @@ class OsFileSystem(FileSystem):
         if size_bytes < 0:
             if not create:
                 raise FileNotFoundError(f"{path} is missing")
+            self.pool.check_write(path)
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
             size_bytes = 0
         return OsFile(path, self.pool, size_bytes, self.durable)
@@ -394,6 +403,7 @@ class OsFileSystem(FileSystem):
         try:
             # A write to a hole of a full disk would end the process with SIGBUS.
             if os.fstat(descriptor).st_size < size_bytes:
+                self.pool.check_write(path)
                 os.posix_fallocate(descriptor, 0, size_bytes)
             return mmap.mmap(descriptor, size_bytes)
         finally:
@@ -406,6 +416,7 @@ class OsFileSystem(FileSystem):
 
     def replace(self, path: str, data: bytes, *, sync: bool) -> None:
         """See the port."""
+        self.pool.check_write(path)
         temporary = path + names.TEMPORARY_SUFFIX
         with open(temporary, "wb") as stream:
             stream.write(data)
@@ -462,6 +473,8 @@ class OsFileSystem(FileSystem):
 
     def make_directory(self, path: str) -> None:
         """See the port."""
+        if not os.path.isdir(path):
+            self.pool.check_write(path)
         os.makedirs(path, exist_ok=True)
 
     def rename(self, path: str, target: str) -> None:

@@ -26,6 +26,7 @@ EXCUSED = {
     ("server/broker_helpers.py", "timeout"): "bounds a caller's patience, in real time",
     ("server/group_helpers.py", "sleep(0)"): "lets groups be loaded, a slice in a turn",
     ("server/group_helpers.py", "timeout"): "bounds a caller's patience, in real time",
+    ("server/faults/board.py", "timeout"): "the same",
     ("server/broker_calls.py", "wait_for"): "the same, under the name that its caller uses",
 }
 
