@@ -27,7 +27,10 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class LogDirectory:
-    """A directory of logs. `failure` is None as long as its disk works."""
+    """A directory of logs. `failure` is None as long as its disk works.
+
+    `was_clean` says, once it is open, whether it was closed in order last time.
+    """
 
     def __init__(
         self,
@@ -45,11 +48,12 @@ class LogDirectory:
         self.background = background
         self.failure: LogDirFailure | None = None
         self.directory_id: UUID | None = None
+        self.was_clean = False
         self._on_failure = on_failure
         self._lock: FileLock | None = None
 
-    def open(self) -> bool:
-        """Makes and locks the directory; returns whether it was closed in order last time.
+    def open(self) -> None:
+        """Makes and locks the directory, and finds out whether it was closed in order.
 
         The marker of an orderly end is removed: from now on a crash is possible. So is what a
         crash left of a checkpoint that was being written.
@@ -64,11 +68,10 @@ class LogDirectory:
             if name.endswith(names.TEMPORARY_SUFFIX):
                 self.file_system.remove(self.file_path(name))
         marker = self.file_path(names.CLEAN_SHUTDOWN_FILE)
-        was_clean = self.file_system.size(marker) >= 0
-        if was_clean:
+        self.was_clean = self.file_system.size(marker) >= 0
+        if self.was_clean:
             self.file_system.remove(marker)
             self.file_system.sync(self.path)
-        return was_clean
 
     def mark_clean(self, broker_epoch: int) -> None:
         """Writes the marker; every log has been flushed and closed."""

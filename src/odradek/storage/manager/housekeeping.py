@@ -13,8 +13,8 @@ from odradek.config.broker import BrokerConfig
 from odradek.errors import BrokerError
 from odradek.storage.cleaner.log_cleaner import LogCleaner
 from odradek.storage.log.local_log import LocalLog, LogListener
-from odradek.storage.log.log import Log
 from odradek.storage.manager.log_flusher import LogFlusher
+from odradek.storage.manager.log_table import LogTable
 from odradek.storage.manager.offset_checkpoints import OffsetCheckpoints
 from odradek.timer.periodic_task import PeriodicTask
 from odradek.timer.timer import Timer
@@ -26,21 +26,21 @@ _EXPIRATION_CHECK_MS: Final = 600_000
 
 
 class Housekeeping(LogListener):
-    """The housekeeping of the logs that `working_logs` gives. `stop` ends it."""
+    """The housekeeping of `logs`. `stop` ends it."""
 
     def __init__(
         self,
         config: BrokerConfig,
         clock: Clock,
         timer: Timer,
-        working_logs: Callable[[], list[Log]],
+        logs: LogTable,
         flusher: LogFlusher,
         checkpoints: OffsetCheckpoints,
     ) -> None:
         self._config = config
         self._clock = clock
         self._timer = timer
-        self._working_logs = working_logs
+        self._logs = logs
         self._flusher = flusher
         self._checkpoints = checkpoints
         self._tasks: list[PeriodicTask] = []
@@ -74,7 +74,7 @@ class Housekeeping(LogListener):
     def delete_old_segments(self) -> None:
         """Applies retention to every log."""
         now_ms = self._clock.wall_ms()
-        for log in self._working_logs():
+        for log in self._logs.working():
             try:
                 log.delete_old_segments(now_ms)
             except BrokerError as error:
@@ -84,7 +84,7 @@ class Housekeeping(LogListener):
         """Forgets the producers that have been silent for `producer.id.expiration.ms`."""
         now_ms = self._clock.wall_ms()
         expiration_ms = self._config["producer.id.expiration.ms"]
-        for log in self._working_logs():
+        for log in self._logs.working():
             log.producers.remove_expired(now_ms, expiration_ms)
 
     def on_unflushed(self, log: LocalLog) -> None:

@@ -1,10 +1,9 @@
 """`LogManager`: all logs of a broker, over all directories of `log.dirs`.
 
-It loads them at the start (recovering those of a directory that was not closed in order),
-makes, finds and closes them. What is done for them meanwhile has places of its own: deletion in
-`log_deletion`, retention and the like in `housekeeping`, syncing in `log_flusher`, what is
-written down of them in `offset_checkpoints`, compaction in `log_cleaner`. What blocks runs in the
-background.
+It finds and makes them, and has everything else done where it has a place of its own: the start
+in `logs_loader` (recovery included), the end in `closing`; meanwhile deletion in `log_deletion`,
+retention and the like in `housekeeping`, syncing in `log_flusher`, what is written down of them in
+`offset_checkpoints`, compaction in `log_cleaner`. What blocks runs in the background.
 
 A new log goes to the directory with the fewest. A directory whose disk fails goes offline
 alone: its logs answer KAFKA_STORAGE_ERROR, the others live on.
@@ -12,7 +11,6 @@ alone: its logs answer KAFKA_STORAGE_ERROR, the others live on.
 
 import logging
 from collections.abc import Callable, Collection, Sequence
-from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -22,25 +20,23 @@ from odradek.config.broker import BrokerConfig
 from odradek.config.topic import LogConfig
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TopicPartition
-from odradek.storage import names
 from odradek.storage.cleaner.log_cleaner import LogCleaner
-from odradek.storage.files import FileSystem, OsFileSystem, shared
-from odradek.storage.log.local_log import LocalLog
+from odradek.storage.files import FileSystem, OsFileSystem
 from odradek.storage.log.log import Log
-from odradek.storage.log.swap import discard_cleaned
 from odradek.storage.log_directory import LogDirectory
+from odradek.storage.manager.closing import close_directory, flush_logs
 from odradek.storage.manager.housekeeping import Housekeeping
 from odradek.storage.manager.loading import create_log, read_topic_id, write_topic_id
 from odradek.storage.manager.log_deletion import LogDeletion
 from odradek.storage.manager.log_flusher import LogFlusher
+from odradek.storage.manager.log_table import LogTable
 from odradek.storage.manager.logs_loader import (
     NO_TOPIC_ID,
-    FoundLogs,
     LogsLoader,
     OnProgress,
     UnreadableLog,
 )
-from odradek.storage.manager.offset_checkpoints import FinalOffsets, OffsetCheckpoints
+from odradek.storage.manager.offset_checkpoints import OffsetCheckpoints
 from odradek.timer.timer import Timer
 
 logger = logging.getLogger(__name__)
@@ -65,9 +61,6 @@ class LogManager:
         workers: Workers | None = None,
     ) -> None:
         self._config = broker_config
-        self._clock = clock
-        self._timer = timer
-        self._background = background
         self._workers: Workers = workers if workers is not None else InlineWorkers()
         self._new_uuid = new_uuid
         self._on_log_dir_failure = on_log_dir_failure
@@ -76,13 +69,12 @@ class LogManager:
             LogDirectory(path, self._file_system, clock, timer, background, self._on_failure)
             for path in log_dirs
         ]
-        self._logs: dict[TopicPartition, Log] = {}
+        self._logs = LogTable()
         self._unreadable: dict[TopicPartition, UnreadableLog] = {}
-        self._clean: dict[str, bool] = {}
         self.flusher = LogFlusher(background, timer)
-        self.checkpoints = OffsetCheckpoints(self.directories, self._logs_of)
+        self.checkpoints = OffsetCheckpoints(self.directories, self._logs)
         self.cleaner = LogCleaner(
-            self._working_logs,
+            self._logs.working,
             broker_config,
             clock,
             timer,
@@ -90,7 +82,7 @@ class LogManager:
             lambda log: self.checkpoints.write_cleaned_offsets_of(log.log_directory),
         )
         self.housekeeping = Housekeeping(
-            broker_config, clock, timer, self._working_logs, self.flusher, self.checkpoints
+            broker_config, clock, timer, self._logs, self.flusher, self.checkpoints
         )
         self._deletion = LogDeletion(self._file_system, self.checkpoints, new_uuid)
         self._is_shut_down = False
@@ -118,10 +110,9 @@ class LogManager:
         for directory in self.directories:
             self._open_directory(directory, cluster_id, node_id)
         self._check_any_online()
-        found = [self._find_logs(directory) for directory in self._online()]
         loader = LogsLoader(self._config, self._file_system, self._workers, self._adopt)
-        loader.load(found, on_progress)
-        self._unreadable = {each.topic_partition: each for each in loader.unreadable}
+        found = loader.load(self._online(), on_progress)
+        self._unreadable = loader.unreadable
         self._check_any_online()
         for each in found:
             self._deletion.finish(each.directory, each.deleted)
@@ -131,7 +122,7 @@ class LogManager:
         self, directory: LogDirectory, cluster_id: str | None, node_id: int | None
     ) -> None:
         try:
-            self._clean[directory.path] = directory.open()
+            directory.open()
             if cluster_id is not None:
                 broker_id = self._config.broker_id if node_id is None else node_id
                 directory.identify(cluster_id, broker_id, self._new_uuid())
@@ -142,34 +133,9 @@ class LogManager:
         except OSError as error:
             directory.fail(error)
 
-    def _find_logs(self, directory: LogDirectory) -> FoundLogs:
-        was_clean = self._clean[directory.path]
-        try:
-            return self._sort_names(directory, was_clean=was_clean)
-        except OSError as error:
-            directory.fail(error)
-            return FoundLogs(directory, [], was_clean)
-
-    def _sort_names(self, directory: LogDirectory, *, was_clean: bool) -> FoundLogs:
-        partitions = []
-        deleted = []
-        stale = []
-        for name in self._file_system.list_directory(directory.path):
-            path = directory.file_path(name)
-            topic_partition = names.parse_partition_directory(name)
-            if names.is_deleted_directory(name):
-                deleted.append(path)
-                # An orderly end has written the checkpoints anew.
-                if not was_clean and directory.is_in_checkpoints(path):
-                    stale.append(name)
-            elif topic_partition is not None and self._file_system.is_directory(path):
-                partitions.append(topic_partition)
-        remade = frozenset(tp for tp in partitions if _has_deleted(tp, stale)) if stale else ()
-        return FoundLogs(directory, partitions, was_clean, frozenset(remade), deleted)
-
     def _adopt(self, log: Log) -> None:
         log.local.listener = self.housekeeping
-        self._logs[log.topic_partition] = log
+        self._logs.add(log)
 
     # Finding, making, deleting.
 
@@ -179,7 +145,7 @@ class LogManager:
 
     def logs(self) -> list[Log]:
         """All logs, those of failed directories included."""
-        return list(self._logs.values())
+        return self._logs.all()
 
     def get_or_create(
         self,
@@ -201,7 +167,7 @@ class LogManager:
         """
         log = self._logs.get(topic_partition)
         if log is not None and not _is_same_topic(log.topic_id, topic_id):
-            del self._logs[topic_partition]
+            self._logs.remove(topic_partition)
             self._deletion.set_aside(log, topic_id)
             log = None
         if log is None:
@@ -221,7 +187,7 @@ class LogManager:
         Raises:
             BrokerError: KAFKA_STORAGE_ERROR; the log is out of use all the same.
         """
-        log = self._logs.pop(topic_partition, None)
+        log = self._logs.remove(topic_partition)
         if log is not None:
             self._deletion.delete(log)
             return
@@ -237,7 +203,7 @@ class LogManager:
 
         Afterwards none of them comes back, unless it lies in a directory that is offline.
         """
-        for log in self._working_logs():
+        for log in self._logs.working():
             if log.topic_id in topic_ids:
                 self._delete_or_warn(log.topic_partition)
         for topic_partition, unreadable in list(self._unreadable.items()):
@@ -304,9 +270,8 @@ class LogManager:
         if len(online) == 1:
             return online[0]
         counts = dict.fromkeys([directory.path for directory in online], 0)
-        for log in self._logs.values():
-            if log.log_directory.path in counts:
-                counts[log.log_directory.path] += 1
+        for log in self._logs.working():
+            counts[log.log_directory.path] += 1
         return min(online, key=lambda directory: counts[directory.path])
 
     # Failure and the end.
@@ -318,43 +283,13 @@ class LogManager:
         self._is_shut_down = True
         self.cleaner.stop()
         self.housekeeping.stop()
-        self._flush_all()
+        threads = self._config["num.recovery.threads.per.data.dir"]
+        rows = [self._logs.of(directory) for directory in self._online()]
+        flush_logs(rows, self._file_system, self._workers, threads)
         for directory in self.directories:
             if directory.failure is None:
-                self._close_directory(directory, broker_epoch)
+                close_directory(directory, self._logs.of(directory), broker_epoch)
             directory.release_lock()
-
-    def _flush_all(self) -> None:
-        """Has everything on the disks, several logs at a time."""
-        rows = [
-            [
-                partial(_flush, log.local)
-                for log in self._logs_of(directory)
-                if log.local.needs_flush
-            ]
-            for directory in self._online()
-        ]
-        threads = self._config["num.recovery.threads.per.data.dir"]
-        with shared(self._file_system.pool):
-            for log, outcome in self._workers.run(rows, threads):
-                if isinstance(outcome, OSError):
-                    log.log_directory.fail(outcome)
-                else:
-                    log.on_flushed(outcome)
-
-    def _close_directory(self, directory: LogDirectory, broker_epoch: int) -> None:
-        logs = self._logs_of(directory)
-        offsets = FinalOffsets(logs)
-        try:
-            for log in logs:
-                log.close()
-                if log.config.compact:
-                    discard_cleaned(self._file_system, log.local.path)
-            offsets.write(directory)
-            directory.mark_clean(broker_epoch)
-        except (OSError, BrokerError) as error:
-            # Without the marker the next start recovers what could not be closed.
-            logger.warning("%s was not closed in order: %s", directory.path, error)
 
     def _on_failure(self, directory: LogDirectory) -> None:
         cause = directory.failure.cause if directory.failure is not None else None
@@ -369,29 +304,6 @@ class LogManager:
             failure = self.directories[0].failure
             assert failure is not None, "no directory is online and the first has not failed"
             raise failure
-
-    def _logs_of(self, directory: LogDirectory) -> list[Log]:
-        return [log for log in self._logs.values() if log.log_directory is directory]
-
-    def _working_logs(self) -> list[Log]:
-        return [log for log in self._logs.values() if log.log_directory.failure is None]
-
-
-def _flush(log: LocalLog, hand_over: Callable[[tuple[LocalLog, int | OSError]], None]) -> None:
-    """Syncs a log on any thread; hands over the offset up to which it is on the disk."""
-    try:
-        target, work = log.prepare_flush()
-        work()
-    except OSError as error:
-        hand_over((log, error))
-    else:
-        hand_over((log, target))
-    finally:
-        log.release_files()
-
-
-def _has_deleted(topic_partition: TopicPartition, deleted: Sequence[str]) -> bool:
-    return any(names.is_deleted_directory_of(name, topic_partition) for name in deleted)
 
 
 def _is_same_topic(found: UUID, topic_id: UUID) -> bool:

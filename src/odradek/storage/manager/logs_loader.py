@@ -46,7 +46,7 @@ OnProgress = Callable[[LoadingProgress], None]
 
 
 class FoundLogs(NamedTuple):
-    """What lies in a directory, and whether that was closed in order.
+    """What lies in a directory.
 
     `deleted` are the paths of logs that wait for their removal. After a crash the checkpoints may
     still speak of one that was deleted a moment before: of the partitions in `remade`, beside
@@ -55,9 +55,31 @@ class FoundLogs(NamedTuple):
 
     directory: LogDirectory
     partitions: Sequence[TopicPartition]
-    was_clean: bool
-    remade: frozenset[TopicPartition] = frozenset()
-    deleted: Sequence[str] = ()
+    remade: frozenset[TopicPartition]
+    deleted: Sequence[str]
+
+
+def find_logs(directory: LogDirectory) -> FoundLogs:
+    """Looks what lies in an open directory.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    partitions = []
+    deleted = []
+    stale = []
+    for name in directory.file_system.list_directory(directory.path):
+        path = directory.file_path(name)
+        topic_partition = names.parse_partition_directory(name)
+        if names.is_deleted_directory(name):
+            deleted.append(path)
+            # An orderly end has written the checkpoints anew.
+            if not directory.was_clean and directory.is_in_checkpoints(path):
+                stale.append(name)
+        elif topic_partition is not None and directory.file_system.is_directory(path):
+            partitions.append(topic_partition)
+    remade = frozenset(tp for tp in partitions if _has_deleted(tp, stale)) if stale else frozenset()
+    return FoundLogs(directory, partitions, remade, deleted)
 
 
 class UnreadableLog(NamedTuple):
@@ -78,7 +100,7 @@ _Result = int | Log | UnreadableLog
 
 
 class LogsLoader:
-    """Opens what was found; `adopt` gets each log, on the caller's thread.
+    """Opens what lies in directories; `adopt` gets each log, on the caller's thread.
 
     Afterwards `unreadable` are those that were left as they are.
     """
@@ -94,14 +116,17 @@ class LogsLoader:
         self._file_system = file_system
         self._workers = workers
         self._adopt = adopt
-        self.unreadable: list[UnreadableLog] = []
+        self.unreadable: dict[TopicPartition, UnreadableLog] = {}
 
-    def load(self, found: Sequence[FoundLogs], on_progress: OnProgress | None) -> None:
-        """Blocks until every log is opened that can be.
+    def load(
+        self, directories: Sequence[LogDirectory], on_progress: OnProgress | None
+    ) -> list[FoundLogs]:
+        """Blocks until every log is opened that can be; returns what was found.
 
         Raises:
             ValueError: two directories hold the same log.
         """
+        found = self._find(directories)
         _check_single(found)
         progress = LoadingProgress(sum(len(each.partitions) for each in found))
         rows = [self._row(each) for each in found]
@@ -111,6 +136,16 @@ class LogsLoader:
                 self._take(result, progress)
                 if on_progress is not None:
                     on_progress(progress)
+        return found
+
+    def _find(self, directories: Sequence[LogDirectory]) -> list[FoundLogs]:
+        found = []
+        for directory in directories:
+            try:
+                found.append(find_logs(directory))
+            except OSError as error:
+                directory.fail(error)
+        return found
 
     def _row(self, found: FoundLogs) -> list[Work[_Result]]:
         try:
@@ -135,7 +170,7 @@ class LogsLoader:
                 recovery_point=recovery_points.get(topic_partition, 0),
                 high_watermark=high_watermarks.get(topic_partition, 0),
                 cleaned_offset=cleaned.get(topic_partition, 0),
-                was_clean=found.was_clean,
+                was_clean=directory.was_clean,
                 on_finding=logger.warning,
             )
             row.append(partial(self._open, directory, topic_partition, parameters))
@@ -189,7 +224,11 @@ class LogsLoader:
             result.directory.fail(result.error)
         else:
             logger.error("%s cannot be opened and is left as it is: %s", result.path, result.error)
-            self.unreadable.append(result)
+            self.unreadable[result.topic_partition] = result
+
+
+def _has_deleted(topic_partition: TopicPartition, deleted: Sequence[str]) -> bool:
+    return any(names.is_deleted_directory_of(name, topic_partition) for name in deleted)
 
 
 def _check_single(found: Sequence[FoundLogs]) -> None:

@@ -11,17 +11,15 @@ from odradek.storage import names
 from odradek.storage.log.log import Log
 from odradek.storage.log_directory import LogDirectory
 from odradek.storage.manager.checkpoint_writer import CheckpointWriter, Offsets
-
-# The logs that lie in a directory now.
-LogsOf = Callable[[LogDirectory], list[Log]]
+from odradek.storage.manager.log_table import LogTable
 
 
 class OffsetCheckpoints:
-    """The checkpoints of `directories`; `logs_of` says whose offsets they hold."""
+    """The checkpoints of `directories`, for the offsets of `logs`."""
 
-    def __init__(self, directories: Sequence[LogDirectory], logs_of: LogsOf) -> None:
+    def __init__(self, directories: Sequence[LogDirectory], logs: LogTable) -> None:
         self._writers = {directory: CheckpointWriter(directory) for directory in directories}
-        self._logs_of = logs_of
+        self._logs = logs
 
     def write_recovery_points(self) -> None:
         """Writes down how far each log is on the disk, where that has changed."""
@@ -60,7 +58,7 @@ class OffsetCheckpoints:
     def _write(
         self, directory: LogDirectory, name: str, offsets_of: Callable[[Sequence[Log]], Offsets]
     ) -> None:
-        self._writers[directory].write(name, lambda: offsets_of(self._logs_of(directory)))
+        self._writers[directory].write(name, lambda: offsets_of(self._logs.of(directory)))
 
 
 class FinalOffsets:

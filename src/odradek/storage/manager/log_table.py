@@ -1,0 +1,36 @@
+"""Which logs a broker has."""
+
+from odradek.model import TopicPartition
+from odradek.storage.log.log import Log
+from odradek.storage.log_directory import LogDirectory
+
+
+class LogTable:
+    """The logs that are open, one a partition."""
+
+    def __init__(self) -> None:
+        self._logs: dict[TopicPartition, Log] = {}
+
+    def get(self, topic_partition: TopicPartition) -> Log | None:
+        """The log of a partition, None when there is none here."""
+        return self._logs.get(topic_partition)
+
+    def all(self) -> list[Log]:
+        """All logs, those of failed directories included."""
+        return list(self._logs.values())
+
+    def working(self) -> list[Log]:
+        """The logs whose disk works."""
+        return [log for log in self._logs.values() if log.log_directory.failure is None]
+
+    def of(self, directory: LogDirectory) -> list[Log]:
+        """The logs that lie in a directory."""
+        return [log for log in self._logs.values() if log.log_directory is directory]
+
+    def add(self, log: Log) -> None:
+        """Takes a log in."""
+        self._logs[log.topic_partition] = log
+
+    def remove(self, topic_partition: TopicPartition) -> Log | None:
+        """Lets a log go; returns it, if it was there."""
+        return self._logs.pop(topic_partition, None)
