@@ -40,6 +40,7 @@ from odradek.replication.fetch import FetchInfo, FetchParams, FetchResult
 from odradek.replication.follower.fetcher_manager import ReplicaFetcherManager
 from odradek.replication.follower.leader_channel import LeaderChannel, OnFetched, OnOffset
 from odradek.replication.offset_lookup import find_offset
+from odradek.replication.quota import ReplicationQuotas
 from odradek.replication.replica_manager import ReplicaManager
 from odradek.server.dice import random_uuid
 from odradek.storage.files import OsFileSystem
@@ -166,8 +167,9 @@ class Broker:
             file_system=OsFileSystem(durable=False),
         )
         self.logs.start()
+        quotas = ReplicationQuotas(broker_id, self.config, world.clock)
         self.replicas = ReplicaManager(
-            broker_id, self.config, world.clock, self.timer, self.logs, self.store
+            broker_id, self.config, world.clock, self.timer, self.logs, self.store, quotas.leader
         )
         self.fetchers = ReplicaFetcherManager(
             broker_id,
@@ -176,6 +178,7 @@ class Broker:
             lambda leader: SimulatedChannel(world, self, leader),
             self.replicas.partitions.find,
             self.replicas.on_committed,
+            quotas.follower,
         )
         self.store.subscribe(ListenerStage.REPLICAS, self.replicas.apply_delta)
         self.store.subscribe(ListenerStage.REPLICAS, self.fetchers.apply_delta)

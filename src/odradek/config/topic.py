@@ -370,10 +370,6 @@ class LogConfig:
         self.preallocate: bool = v["preallocate"]
         self.initial_file_bytes: int = self.segment_bytes if self.preallocate else 0
         self.unclean_leader_election_enable: bool = v["unclean.leader.election.enable"]
-        self.leader_throttled_replicas: tuple[str, ...] = v["leader.replication.throttled.replicas"]
-        self.follower_throttled_replicas: tuple[str, ...] = v[
-            "follower.replication.throttled.replicas"
-        ]
 
     @classmethod
     def from_settings(

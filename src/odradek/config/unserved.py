@@ -30,8 +30,7 @@ _TABLE: Final = (
     (
         _NOT_SERVED,
         "quotas",
-        "quota.window.* controller.quota.window.* replication.quota.window.* "
-        "leader.replication.throttled.* follower.replication.throttled.* "
+        "quota.window.* controller.quota.window.* "
         "client.quota.callback.class max.connection.creation.rate",
     ),
     (

@@ -1,26 +1,124 @@
-"""Whether replication traffic may flow now: the port that followers' fetches are held to.
+"""How many bytes a second replication may move: the two quotas of KIP-73.
 
-A quota names the throttled partitions and says whether their rate has been used up. Only
-followers outside the ISR are ever held back, so that a throttle cannot shrink the ISR.
-What counts and over which window is the business of the floor that owns the quota.
+A leader holds back what it sends, a follower what it fetches. Covered are the replicas that the
+settings of a topic name (`leader.replication.throttled.replicas` and its twin), the rate is the
+broker's (`leader.replication.throttled.rate`). Only followers outside the ISR are ever held back,
+so that a throttle cannot shrink the ISR; what those inside fetch counts all the same.
+
+The rate is measured over whole windows (`replication.quota.window.*`), of which all but the last
+count even when nothing moved in them: a burst at the beginning may be that long's worth.
 """
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from typing import Final
 
 from mypy_extensions import mypyc_attr
 
+from odradek.clock import Clock
+from odradek.config.broker import BrokerConfig
+from odradek.metadata.image import ConfigResource, MetadataDelta, ResourceType
 from odradek.model import TopicPartition
+
+_ALL: Final = "*"
+_LEADER_REPLICAS: Final = "leader.replication.throttled.replicas"
+_FOLLOWER_REPLICAS: Final = "follower.replication.throttled.replicas"
+
+
+class WindowedRate:
+    """Bytes a second over the last `windows` windows, the one that goes on included."""
+
+    def __init__(self, windows: int, window_ms: int) -> None:
+        self._windows: Final = windows
+        self._window_ms: Final = window_ms
+        # The beginning and the bytes of the windows in which something moved, oldest first.
+        self._moved: Final[deque[list[int]]] = deque()
+        self._sum_bytes = 0
+
+    def record(self, now_ms: int, size_bytes: int) -> None:
+        """Counts what has moved."""
+        start_ms = now_ms - now_ms % self._window_ms
+        if not self._moved or self._moved[-1][0] != start_ms:
+            self._moved.append([start_ms, 0])
+        self._moved[-1][1] += size_bytes
+        self._sum_bytes += size_bytes
+
+    def per_second(self, now_ms: int) -> float:
+        """The rate now."""
+        oldest_ms = now_ms - now_ms % self._window_ms - (self._windows - 1) * self._window_ms
+        while self._moved and self._moved[0][0] < oldest_ms:
+            self._sum_bytes -= self._moved.popleft()[1]
+        span_ms = max(now_ms - oldest_ms, 1)
+        return self._sum_bytes * 1000 / span_ms
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class ReplicationQuota:
-    """Without limits; subclasses throttle."""
+    """The quota of one direction: which partitions it covers, and what has moved of them."""
 
-    def is_throttled(self, topic_partition: TopicPartition) -> bool:  # noqa: ARG002 - a port
+    def __init__(self, clock: Clock, limit: Callable[[], int], rate: WindowedRate) -> None:
+        self._clock: Final = clock
+        self._limit: Final = limit
+        self._rate: Final = rate
+        # By topic, the partitions that are covered; None stands for all of them.
+        self._covered: Final[dict[str, frozenset[int] | None]] = {}
+
+    def cover(self, topic: str, replicas: Collection[str], broker_id: int) -> None:
+        """Takes over what a topic's setting says: `partition:broker` pairs, or `*`."""
+        if _ALL in replicas:
+            self._covered[topic] = None
+            return
+        partitions = frozenset(_partitions_of(replicas, broker_id))
+        if partitions:
+            self._covered[topic] = partitions
+        else:
+            self._covered.pop(topic, None)
+
+    def is_throttled(self, topic_partition: TopicPartition) -> bool:
         """Whether the partition is among those that the quota covers."""
-        return False
+        if topic_partition.topic not in self._covered:
+            return False
+        partitions = self._covered[topic_partition.topic]
+        return partitions is None or topic_partition.partition in partitions
 
     def is_exceeded(self) -> bool:
         """Whether covered partitions must wait."""
-        return False
+        return self._rate.per_second(self._clock.monotonic_ms()) > self._limit()
 
     def record(self, topic_partition: TopicPartition, size_bytes: int) -> None:
-        """Counts bytes sent to a follower of the partition."""
+        """Counts bytes that have moved of the partition, if it is covered."""
+        if self.is_throttled(topic_partition):
+            self._rate.record(self._clock.monotonic_ms(), size_bytes)
+
+
+class ReplicationQuotas:
+    """Both quotas of a broker, as the settings of topics and of the broker have them."""
+
+    def __init__(self, broker_id: int, config: BrokerConfig, clock: Clock) -> None:
+        self._broker_id: Final = broker_id
+        windows: int = config["replication.quota.window.num"]
+        window_ms: int = config["replication.quota.window.size.seconds"] * 1000
+
+        def quota(name: str) -> ReplicationQuota:
+            return ReplicationQuota(clock, lambda: config[name], WindowedRate(windows, window_ms))
+
+        self.leader: Final = quota("leader.replication.throttled.rate")
+        self.follower: Final = quota("follower.replication.throttled.rate")
+
+    def apply_delta(self, delta: MetadataDelta) -> tuple[()]:
+        """Covers what the topics say after a change."""
+        gone = (ConfigResource(ResourceType.TOPIC, topic.name) for topic in delta.topics_removed)
+        for resource in (*delta.configs_changed, *gone):
+            if resource.type == ResourceType.TOPIC:
+                settings = delta.image.config(resource)
+                self._cover(resource.name, self.leader, settings.get(_LEADER_REPLICAS))
+                self._cover(resource.name, self.follower, settings.get(_FOLLOWER_REPLICAS))
+        return ()
+
+    def _cover(self, topic: str, quota: ReplicationQuota, replicas: str | None) -> None:
+        quota.cover(topic, replicas.split(",") if replicas else (), self._broker_id)
+
+
+def _partitions_of(replicas: Iterable[str], broker_id: int) -> list[int]:
+    pairs = (each.split(":") for each in replicas)
+    return [int(partition) for partition, broker in pairs if int(broker) == broker_id]

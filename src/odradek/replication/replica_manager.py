@@ -59,7 +59,7 @@ class ReplicaManager:
         timer: Timer,
         log_manager: LogManager,
         store: MetadataStore,
-        leader_quota: ReplicationQuota | None = None,
+        leader_quota: ReplicationQuota,
     ) -> None:
         self.broker_id = broker_id
         self._config = config
@@ -75,7 +75,7 @@ class ReplicaManager:
                 "delete.records.purgatory.purge.interval.requests"
             ],
         )
-        self.partitions = PartitionTable(leader_quota or ReplicationQuota())
+        self.partitions = PartitionTable(leader_quota)
         self._appender = RequestAppender(self.partitions, self.purgatories)
         self._roles = RoleChanges(
             broker_id,

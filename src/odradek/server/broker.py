@@ -40,6 +40,7 @@ from odradek.metadata.store import ListenerStage, MetadataStoreError, OnDone
 from odradek.network import ListenerError, SocketServer, format_host_port
 from odradek.purgatory import DelayedOperationPurgatory, WaitingOperation
 from odradek.replication.follower.fetcher_manager import ReplicaFetcherManager
+from odradek.replication.quota import ReplicationQuotas
 from odradek.replication.replica_manager import ReplicaManager
 from odradek.server.background import ThreadPoolBackground, ThreadWorkers
 from odradek.server.dice import random_uuid
@@ -229,8 +230,11 @@ class BrokerServer:
             self._dice.randrange,
         )
         self.producer_ids = ProducerIdManager(self.store)
+        quotas = ReplicationQuotas(broker_id, self.config, self._clock)
+        self.store.subscribe(ListenerStage.REPLICAS, quotas.apply_delta)
         self.replicas = ReplicaManager(
-            broker_id, self.config, self._clock, self.timer, self.logs, self.store
+            *(broker_id, self.config, self._clock, self.timer, self.logs, self.store),
+            quotas.leader,
         )
         self.store.subscribe(ListenerStage.REPLICAS, self.replicas.apply_delta)
         self.fetchers = ReplicaFetcherManager(
@@ -240,6 +244,7 @@ class BrokerServer:
             self._open_channel,
             self.replicas.partitions.find,
             self.replicas.on_committed,
+            quotas.follower,
         )
         self.store.subscribe(ListenerStage.REPLICAS, self.fetchers.apply_delta)
         self.groups = GroupCoordination(

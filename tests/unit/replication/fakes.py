@@ -32,7 +32,7 @@ from odradek.replication.fetch import (
     FetchParams,
     FetchResult,
 )
-from odradek.replication.quota import ReplicationQuota
+from odradek.replication.quota import ReplicationQuota, ReplicationQuotas
 from odradek.replication.replica_manager import ReplicaManager
 from odradek.replication.replica_states import EpochEndOffset, ReadableEnd, ReplicaStates
 from odradek.storage.files import FileSystem
@@ -170,8 +170,10 @@ class Cluster:
             file_system=file_system,
         )
         self.log_manager.start()
+        self.quotas = ReplicationQuotas(1, self.config, self.clock)
         self.replicas = ReplicaManager(
-            1, self.config, self.clock, self.timer, self.log_manager, self.store, quota
+            *(1, self.config, self.clock, self.timer, self.log_manager, self.store),
+            quota or self.quotas.leader,
         )
         self.image = MetadataImage("cluster").with_brokers({1: None, 2: None, 3: None}, 1)
 

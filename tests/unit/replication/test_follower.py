@@ -85,7 +85,8 @@ class Follower:
         self.leader = ScriptedLeader()
         self.readable: list[Partition] = []
         self.fetcher = ReplicaFetcher(
-            1, 5, 2, self.leader, self.cluster.timer, SETTINGS, self.readable.append
+            *(1, 5, 2, self.leader, self.cluster.timer, SETTINGS, self.readable.append),
+            self.cluster.quotas.follower,
         )
 
     def partition(self, index: int = 0) -> Partition:
@@ -178,6 +179,23 @@ def test_the_high_watermark_of_a_follower_does_not_go_back(follower):
     follower.leader.answer(records(0, 1, b"one", b"two", high_watermark=2))
     follower.leader.answer(FetchPartitionResponse(0, 0, 1, 1, 0))
     assert follower.high_watermark == 2
+
+
+def test_a_follower_over_its_quota_rests_unless_it_has_caught_up(follower):
+    """A throttle that holds nobody back is none; one that holds back whom the high watermark waits
+    for stops producers."""
+    quota = follower.cluster.quotas.follower
+    quota.cover("a", ("0:1",), 1)
+    follower.cluster.config.update_dynamic(
+        cluster={"follower.replication.throttled.rate": "1"}, broker={}
+    )
+    follower.follow(epoch=1)
+    follower.leader.answer(records(0, 1, b"one", b"two", high_watermark=9))
+    assert follower.leader.fetches == []
+    follower.cluster.wait(SETTINGS.backoff_ms)
+    assert follower.leader.asked() == {0: (2, 1)}
+    follower.leader.answer(records(2, 1, b"three", high_watermark=3))
+    assert follower.leader.asked() == {0: (3, 1)}
 
 
 def test_a_session_names_only_what_has_changed(tmp_path):
@@ -345,6 +363,7 @@ def test_who_is_followed_and_over_which_connection(tmp_path):
         open_channel,
         cluster.replicas.partitions.find,
         lambda _: None,
+        cluster.quotas.follower,
     )
     brokers = {number: BrokerRegistration(number, (), None, number) for number in (1, 2, 3)}
     image = MetadataImage("c").with_brokers(brokers, 1)

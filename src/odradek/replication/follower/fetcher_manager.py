@@ -16,6 +16,7 @@ from odradek.model import TopicPartition
 from odradek.replication.follower.leader_channel import OpenChannel
 from odradek.replication.follower.replica_fetcher import FetcherSettings, ReplicaFetcher
 from odradek.replication.partition import Partition
+from odradek.replication.quota import ReplicationQuota
 from odradek.timer import Timer
 
 _FetcherKey = tuple[int, int]
@@ -32,12 +33,14 @@ class ReplicaFetcherManager:
         open_channel: OpenChannel,
         find: Callable[[TopicPartition], Partition | None],
         on_readable: Callable[[Partition], None],
+        quota: ReplicationQuota,
     ) -> None:
         self._broker_id: Final = broker_id
         self._timer: Final = timer
         self._open_channel: Final = open_channel
         self._find: Final = find
         self._on_readable: Final = on_readable
+        self._quota: Final = quota
         self._fetcher_count: Final[int] = config["num.replica.fetchers"]
         self._settings: Final = FetcherSettings(
             config["replica.fetch.wait.max.ms"],
@@ -107,7 +110,7 @@ class ReplicaFetcherManager:
             channel = self._open_channel(leader)
             fetcher = ReplicaFetcher(
                 *(self._broker_id, me.epoch, leader.id, channel),
-                *(self._timer, self._settings, self._on_readable),
+                *(self._timer, self._settings, self._on_readable, self._quota),
             )
             self._fetchers[key] = fetcher
         return fetcher

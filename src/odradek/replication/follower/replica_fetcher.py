@@ -24,6 +24,7 @@ from odradek.replication.follower.local_replica import (
     truncate_to_range,
 )
 from odradek.replication.partition import Partition
+from odradek.replication.quota import ReplicationQuota
 from odradek.storage.log.log import Log
 from odradek.timer import Timer, TimerTask
 
@@ -69,6 +70,7 @@ class ReplicaFetcher:
         timer: Timer,
         settings: FetcherSettings,
         on_readable: Callable[[Partition], None],
+        quota: ReplicationQuota,
     ) -> None:
         self.leader_id: Final = leader_id
         self._broker_id: Final = broker_id
@@ -77,6 +79,7 @@ class ReplicaFetcher:
         self._timer: Final = timer
         self._settings: Final = settings
         self._on_readable: Final = on_readable
+        self._quota: Final = quota
         self._followed: Final[dict[TopicPartition, _Followed]] = {}
         self._names: Final[dict[UUID, str]] = {}
         self._session: Final = FetchSession()
@@ -210,8 +213,22 @@ class ReplicaFetcher:
             before = log.log_end_offset
             if append_fetched(log, answer):
                 self._on_readable(followed.partition)
-            if log.log_end_offset != before:
+            if answer.records:
+                self._quota.record(topic_partition, sum(map(len, answer.records)))
+            if self._is_held_back(topic_partition, log, answer):
+                self._back_off(topic_partition)
+            elif log.log_end_offset != before:
                 self._want(topic_partition)
+
+    def _is_held_back(
+        self, topic_partition: TopicPartition, log: Log, answer: FetchPartitionResponse
+    ) -> bool:
+        """Whether the quota keeps a replica that is behind from asking on."""
+        return (
+            log.log_end_offset < answer.high_watermark
+            and self._quota.is_throttled(topic_partition)
+            and self._quota.is_exceeded()
+        )
 
     def _return_into_range(self, topic_partition: TopicPartition) -> None:
         """Asks where the leader's log lies, and brings the replica's end there."""

@@ -36,6 +36,7 @@ from odradek.protocol.produce import (
 )
 from odradek.records.builder import RecordBatchBuilder
 from odradek.records.compression import Compression
+from odradek.replication.quota import ReplicationQuotas
 from odradek.replication.replica_manager import ReplicaManager
 from odradek.storage.manager.log_manager import LogManager
 
@@ -65,7 +66,8 @@ class HotBroker:
         )
         self.log_manager.start()
         self.replicas = ReplicaManager(
-            1, cluster.config, self.clock, cluster.timer, self.log_manager, cluster.store
+            *(1, cluster.config, self.clock, cluster.timer, self.log_manager, cluster.store),
+            ReplicationQuotas(1, cluster.config, self.clock).leader,
         )
         cluster.store.subscribe(ListenerStage.REPLICAS, self.replicas.apply_delta)
         self.sessions = FetchSessionCache(slots, self.clock)
