@@ -285,6 +285,8 @@ def _own_words(value: Any, name: str = "") -> Any:
         return "a text" if value else None
     if name in _OWN and value not in (-1, "", None):
         return _OWN[name]
+    if name == "session_id" and value:
+        return "a session"
     return value
 
 

@@ -31,7 +31,8 @@ def handle(context: HandlerContext, request: Request) -> None:
 
     def on_done(results: Mapping[TopicPartition, BrokerError | None]) -> None:
         request.answer(
-            allow_replication_factor_change=may_change_factor,
+            # Told again, but of nothing.
+            allow_replication_factor_change=may_change_factor or not wishes,
             responses=[
                 {
                     "name": topic.name,

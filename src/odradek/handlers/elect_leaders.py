@@ -1,13 +1,13 @@
 """ElectLeaders (43), versions 0 to 2: hands partitions back to their preferred leaders.
 
 Behaviour: a partition that is led by the one that the election would choose answers
-ELECTION_NOT_NEEDED; when all partitions are asked for (null), such ones are left out.
+ELECTION_NOT_NEEDED; when all partitions are asked for (null), such ones are left out, and their
+topic is told without them.
 
 Version notes: 1 adds the type of election (preferred or unclean) and a top-level error.
 """
 
-from collections.abc import Sequence
-from itertools import groupby
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from odradek.controller.results import ElectionResult, ElectionType
@@ -28,12 +28,15 @@ def handle(context: HandlerContext, request: Request) -> None:
         fail(request, ErrorCode.INVALID_REQUEST)
         return
 
+    partitions = _partitions(body)
+    topics = context.metadata.image.topics if partitions is None else ()
+
     def on_elected(results: Sequence[ElectionResult]) -> None:
-        _answer(request, results)
+        _answer(request, results, topics=topics)
 
     context.controller.elect_leaders(
         ElectionType(election_type),
-        _partitions(body),
+        partitions,
         milliseconds(body.timeout),
         request.guard(on_elected),
     )
@@ -56,15 +59,18 @@ def _partitions(body: Any) -> list[TopicPartition] | None:
 
 
 def _answer(
-    request: Request, results: Sequence[ElectionResult], code: ErrorCode = ErrorCode.NONE
+    request: Request,
+    results: Sequence[ElectionResult],
+    code: ErrorCode = ErrorCode.NONE,
+    topics: Iterable[str] = (),
 ) -> None:
-    ordered = sorted(results, key=lambda result: result.topic_partition)
-    by_topic = groupby(ordered, key=lambda result: result.topic_partition.topic)
+    by_topic: dict[str, list[dict[str, object]]] = {topic: [] for topic in topics}
+    for result in sorted(results, key=lambda result: result.topic_partition):
+        by_topic.setdefault(result.topic_partition.topic, []).append(_result(result))
     request.answer(
         error_code=code,
         replica_election_results=[
-            {"topic": topic, "partition_result": [_result(each) for each in group]}
-            for topic, group in by_topic
+            {"topic": topic, "partition_result": each} for topic, each in by_topic.items()
         ],
     )
 

@@ -152,7 +152,9 @@ class _FetchReply:
                 answers.append(_answer(results[position], info, version, leaders))
                 position += 1
             else:
-                answers.append(FetchPartitionResponse(partition.index, ErrorCode.UNKNOWN_TOPIC_ID))
+                answer = FetchPartitionResponse(partition.index, ErrorCode.UNKNOWN_TOPIC_ID)
+                answer.aborted = []
+                answers.append(answer)
         response = self._respond(answers)
         response.node_endpoints = leaders.endpoints
         _send(self._request, response)
@@ -234,6 +236,8 @@ def _explain(
 ) -> None:
     if answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR and version < STORAGE_ERROR_VERSION:
         answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        answer.aborted = []
     if answer.error_code in _EPOCH_ERRORS and version >= CURRENT_LEADER_VERSION:
         leader = leaders.leader_of(topic_partition)
         answer.current_leader_id, answer.current_leader_epoch = leader

@@ -212,7 +212,7 @@ class FetchSessionCache:
         privileged: bool,
     ) -> int:
         """Notes a full answer, opening the session that was asked for; returns its id or 0."""
-        if not context.opens_session or not context.partitions:
+        if not context.opens_session:
             return NO_SESSION_ID
         session = self._create(len(context.partitions), by_id, privileged)
         if session is None:

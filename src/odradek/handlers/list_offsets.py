@@ -32,6 +32,7 @@ from odradek.replication.fetch import (
 from odradek.replication.offset_lookup import find_offset, find_segment_starts
 
 OFFSET_NOT_AVAILABLE_VERSION: Final = 5
+ISOLATION_LEVELS: Final = (0, READ_COMMITTED)
 
 # The first version that gives a meaning to a negative timestamp.
 _NAMED_TIMESTAMPS: Final[dict[int, int]] = {-1: 0, -2: 0, -3: 7, -4: 8, -5: 9, -6: 11}
@@ -41,6 +42,9 @@ def handle(context: HandlerContext, request: Request) -> None:
     """Answers every partition at once."""
     version = request.api_version
     body = decode_list_offsets_request(request.exchange.frame, version, request.body_position)
+    if body.isolation_level not in ISOLATION_LEVELS:
+        fail(request, ErrorCode.UNKNOWN_SERVER_ERROR)
+        return
     repeated = _repeated(body) if version > 0 else frozenset()
     isolation = _isolation(body)
     only_leader = body.replica_id != DEBUGGING_REPLICA_ID

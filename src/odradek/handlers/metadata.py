@@ -9,8 +9,9 @@ are shown by the end point of the listener that the request came in by.
 
 Version notes: 1 adds the controller, racks and the internal flag, 2 the cluster id, 5 offline
 replicas, 7 leader epochs, 9 is flexible, 10 adds topic ids, and topics may be asked for by
-id, which are never created; 11 drops the cluster's authorized operations, 12 allows null
-names, 13 adds a top-level error. Authorized operations are told from version 8 on, to who asks.
+id, which are never created, from 12 on; 11 drops the cluster's authorized operations, 12 allows
+null names, 13 adds a top-level error. Authorized operations are told from version 8 on, to who
+asks.
 """
 
 from collections.abc import Sequence
@@ -37,6 +38,9 @@ def handle(context: HandlerContext, request: Request) -> None:
     """Answers now, or when the missing topics have been created."""
     body = request.body()
     image = context.metadata.image
+    if request.api_version < NULL_NAME_VERSION and _names_ids(body):
+        fail(request, ErrorCode.INVALID_REQUEST)
+        return
     if body.topics is None or (request.api_version == 0 and not body.topics):
         _answer(context, request, body, [_known(image, topic, request) for topic in _all(image)])
         return
@@ -57,9 +61,21 @@ def handle(context: HandlerContext, request: Request) -> None:
 def fail(request: Request, code: ErrorCode) -> None:
     """Answers with an error in place of every topic that was asked for."""
     asked = request.body().topics or ()
-    names = [getattr(topic, "name", None) for topic in asked]
-    topics = [{"error_code": code, "name": name or _no_name(request)} for name in names]
+    topics = [
+        {
+            "error_code": code,
+            "name": getattr(topic, "name", None) or _no_name(request),
+            "topic_id": getattr(topic, "topic_id", None),
+        }
+        for topic in asked
+    ]
     request.answer(error_code=code, topics=topics)
+
+
+def _names_ids(body: Any) -> bool:
+    """Whether a topic is named otherwise than by its name alone."""
+    topics = body.topics or ()
+    return any(topic.name is None or getattr(topic, "topic_id", None) for topic in topics)
 
 
 def _once(values: list[Any]) -> list[Any]:

@@ -136,6 +136,8 @@ class _ProduceReply:
         topic_partition = TopicPartition(name, index)
         refusal = check_records(records, self._request.api_version)
         if refusal is not None:
+            if self._context.metadata.image.partition(topic_partition) is None:
+                refusal = BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             self._refuse(topic_partition, refusal)
         elif isinstance(records, memoryview):
             self._early.append(None)

@@ -129,19 +129,18 @@ class CoordinatorRuntime(Generic[S]):
         """The partition that a group or transactional id belongs to.
 
         Raises:
-            BrokerError: COORDINATOR_NOT_AVAILABLE, the topic does not exist yet.
+            BrokerError: NOT_COORDINATOR, the topic does not exist yet, and nobody coordinates.
         """
         count = self._partition_count()
         if not count:
-            raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            raise BrokerError(ErrorCode.NOT_COORDINATOR)
         return partition_for(key, count)
 
     def shard(self, key: str) -> S:
         """The shard of a group or transactional id.
 
         Raises:
-            BrokerError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS or
-                COORDINATOR_NOT_AVAILABLE.
+            BrokerError: NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS.
         """
         return self._active(self.partition_of(key)).shard
 

@@ -249,7 +249,7 @@ class TransactionCoordinator(TransactionWrites):
         try:
             return self._runtime.shard(transactional_id)
         except BrokerError as error:
-            raise _response_error(error) from error
+            raise response_error(error) from error
 
     def _execute(
         self,
@@ -258,13 +258,6 @@ class TransactionCoordinator(TransactionWrites):
         on_done: Callable[[R | BrokerError], None],
     ) -> None:
         def on_outcome(outcome: R | BrokerError) -> None:
-            on_done(_response_error(outcome) if isinstance(outcome, BrokerError) else outcome)
+            on_done(response_error(outcome) if isinstance(outcome, BrokerError) else outcome)
 
         self._runtime.execute(transactional_id, command, on_outcome, exclusive=True)
-
-
-def _response_error(error: BrokerError) -> BrokerError:
-    """Without the topic nobody coordinates anything; else as an append's failure is told."""
-    if error.code is ErrorCode.COORDINATOR_NOT_AVAILABLE:
-        return BrokerError(ErrorCode.NOT_COORDINATOR)
-    return response_error(error)
