@@ -86,7 +86,7 @@ class GroupHelpers:
             coordinator = self._brokers.coordinator(group).groups.coordinator
             listed = {each.group_id: each for each in coordinator.list_groups((), ())}.get(group)
         except BrokerError as error:
-            if error.code is not ErrorCode.COORDINATOR_NOT_AVAILABLE:
+            if error.code is not ErrorCode.NOT_COORDINATOR:
                 raise
             return GroupState(group, DEAD)
         if listed is None:
