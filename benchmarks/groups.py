@@ -131,7 +131,7 @@ class Coordinator:
             clock,
             self.deferred.append,
             lambda: 1,
-            lambda partition, append, execute: GroupShard(
+            lambda partition, _epoch, append, execute: GroupShard(
                 partition, ShardServices(services, append, execute)
             ),
             RuntimeSettings(lambda: 1_000_000),

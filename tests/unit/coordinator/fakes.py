@@ -138,7 +138,7 @@ class World:
             self.clock,
             self.deferred.append,
             lambda: self.partitions,
-            lambda partition, append, execute: GroupShard(
+            lambda partition, _epoch, append, execute: GroupShard(
                 partition, ShardServices(services, append, execute)
             ),
             RuntimeSettings(

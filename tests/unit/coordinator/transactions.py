@@ -89,7 +89,9 @@ class TransactionWorld:
             self.clock,
             self.timer.call_threadsafe,
             lambda: self.partitions,
-            lambda partition, _append, _execute: TransactionShard(partition, self.epoch, services),
+            lambda partition, epoch, _append, _execute: TransactionShard(
+                partition, epoch, services
+            ),
             RuntimeSettings(lambda: 1 << 20),
             DelayedOperationPurgatory("TransactionWrite", self.timer),
         )

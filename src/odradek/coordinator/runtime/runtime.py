@@ -59,6 +59,7 @@ class CoordinatorRuntime(Generic[S]):
     """Loads, finds and unloads shards, and carries their commands out.
 
     `partition_count` is the topic's number of partitions, None while there is no topic;
+    `make_shard` is given the partition, the epoch of the leadership, and the ways to the log;
     `defer` runs something at the loop's next turn; answers wait for replicas in `writes`.
     """
 
@@ -69,7 +70,7 @@ class CoordinatorRuntime(Generic[S]):
         clock: Clock,
         defer: Callable[[Callable[[], None]], None],
         partition_count: Callable[[], int | None],
-        make_shard: Callable[[int, Append, Execute], S],
+        make_shard: Callable[[int, int, Append, Execute], S],
         settings: RuntimeSettings,
         writes: DelayedOperationPurgatory,
     ) -> None:
@@ -98,6 +99,7 @@ class CoordinatorRuntime(Generic[S]):
         elected.attach(
             self._make_shard(
                 partition,
+                leader_epoch,
                 lambda *write: self._appender.append(elected, *write),
                 self._execute_for_shard,
             )
