@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from odradek._lazy import exports
 from odradek._pure import install_if_asked
 from odradek.version import VERSION
 
@@ -14,20 +15,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Broker", "Cluster", "ManualClock", "__version__"]
 __version__ = VERSION
-_HOMES = {
-    "Broker": "odradek.server.in_process",
-    "Cluster": "odradek.server.cluster",
-    "ManualClock": "odradek.clock",
-}
-
-
-def __getattr__(name: str) -> object:
-    """Imports what is named when it is first asked for: a client needs no broker."""
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    found: object = getattr(import_module(home), name)
-    globals()[name] = found
-    return found
+__getattr__ = exports(
+    __name__,
+    {
+        "Broker": "odradek.server.in_process",
+        "Cluster": "odradek.server.cluster",
+        "ManualClock": "odradek.clock",
+    },
+)

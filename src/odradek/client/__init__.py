@@ -8,6 +8,8 @@ dice of its own. Nothing here knows how a broker works inside.
 
 from typing import TYPE_CHECKING
 
+from odradek._lazy import exports
+
 if TYPE_CHECKING:
     from odradek.client.aio.admin import Admin
     from odradek.client.aio.consumer import Consumer
@@ -15,20 +17,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Admin", "Consumer", "Producer"]
 
-_HOMES = {
-    "Admin": "odradek.client.aio.admin",
-    "Consumer": "odradek.client.aio.consumer",
-    "Producer": "odradek.client.aio.producer",
-}
-
-
-def __getattr__(name: str) -> object:
-    """Imports a client when it is first asked for: who blocks needs no event loop."""
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    found: object = getattr(import_module(home), name)
-    globals()[name] = found
-    return found
+__getattr__ = exports(
+    __name__,
+    {
+        "Admin": "odradek.client.aio.admin",
+        "Consumer": "odradek.client.aio.consumer",
+        "Producer": "odradek.client.aio.producer",
+    },
+)

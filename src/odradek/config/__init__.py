@@ -5,6 +5,8 @@ A name's table is imported when it is first asked for: a client needs none of th
 
 from typing import TYPE_CHECKING
 
+from odradek._lazy import exports
+
 if TYPE_CHECKING:
     from odradek.config.broker import BROKER_SETTINGS, BrokerConfig
     from odradek.config.client_metrics import CLIENT_METRICS_SETTINGS
@@ -38,25 +40,22 @@ __all__ = [
     "parse_properties",
 ]
 
-_HOMES = {
-    "BROKER_SETTINGS": "odradek.config.broker",
-    "BrokerConfig": "odradek.config.broker",
-    "CLIENT_METRICS_SETTINGS": "odradek.config.client_metrics",
-    "GROUP_SETTINGS": "odradek.config.group",
-    "Layered": "odradek.config.layers",
-    "LogConfig": "odradek.config.topic",
-    "TOPIC_SETTINGS": "odradek.config.topic",
-    "parse_properties": "odradek.config.properties",
-}
-
-
-def __getattr__(name: str) -> object:
-    """Imports what is named, once."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    home = _HOMES.get(name, "odradek.config.definition")
-    found: object = getattr(import_module(home), name)
-    globals()[name] = found
-    return found
+__getattr__ = exports(
+    __name__,
+    {
+        "BROKER_SETTINGS": "odradek.config.broker",
+        "BrokerConfig": "odradek.config.broker",
+        "CLIENT_METRICS_SETTINGS": "odradek.config.client_metrics",
+        "ConfigError": "odradek.config.definition",
+        "ConfigSource": "odradek.config.definition",
+        "DynamicMode": "odradek.config.definition",
+        "GROUP_SETTINGS": "odradek.config.group",
+        "Layered": "odradek.config.layers",
+        "LogConfig": "odradek.config.topic",
+        "Setting": "odradek.config.definition",
+        "SettingType": "odradek.config.definition",
+        "TOPIC_SETTINGS": "odradek.config.topic",
+        "Value": "odradek.config.definition",
+        "parse_properties": "odradek.config.properties",
+    },
+)

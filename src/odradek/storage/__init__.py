@@ -11,6 +11,8 @@ names of files needs no log manager, and starts in a fraction of the time.
 
 from typing import TYPE_CHECKING
 
+from odradek._lazy import exports
+
 if TYPE_CHECKING:
     from odradek.storage.files import File, FileSystem, OsFileSystem
     from odradek.storage.index.offset_index import OffsetIndex
@@ -49,34 +51,25 @@ __all__ = [
     "TimestampOffset",
 ]
 
-_HOMES = {
-    "AbortedTransaction": "odradek.storage.log.offset_metadata",
-    "File": "odradek.storage.files",
-    "FileSystem": "odradek.storage.files",
-    "LeaderEpochCache": "odradek.storage.log.leader_epochs",
-    "Log": "odradek.storage.log.log",
-    "LogAppendInfo": "odradek.storage.log.offset_metadata",
-    "LogDirectory": "odradek.storage.log_directory",
-    "LogManager": "odradek.storage.manager.log_manager",
-    "LogOffsetMetadata": "odradek.storage.log.offset_metadata",
-    "LogReadInfo": "odradek.storage.log.offset_metadata",
-    "LogSegment": "odradek.storage.log.segment",
-    "OffsetIndex": "odradek.storage.index.offset_index",
-    "OsFileSystem": "odradek.storage.files",
-    "ProducerState": "odradek.storage.producers.producer_state",
-    "ProducerStateManager": "odradek.storage.producers.producer_state",
-    "TimeIndex": "odradek.storage.index.time_index",
-    "TimestampOffset": "odradek.storage.log.offset_metadata",
-}
-
-
-def __getattr__(name: str) -> object:
-    """Imports what is asked for."""
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    found: object = getattr(import_module(home), name)
-    globals()[name] = found
-    return found
+__getattr__ = exports(
+    __name__,
+    {
+        "AbortedTransaction": "odradek.storage.log.offset_metadata",
+        "File": "odradek.storage.files",
+        "FileSystem": "odradek.storage.files",
+        "LeaderEpochCache": "odradek.storage.log.leader_epochs",
+        "Log": "odradek.storage.log.log",
+        "LogAppendInfo": "odradek.storage.log.offset_metadata",
+        "LogDirectory": "odradek.storage.log_directory",
+        "LogManager": "odradek.storage.manager.log_manager",
+        "LogOffsetMetadata": "odradek.storage.log.offset_metadata",
+        "LogReadInfo": "odradek.storage.log.offset_metadata",
+        "LogSegment": "odradek.storage.log.segment",
+        "OffsetIndex": "odradek.storage.index.offset_index",
+        "OsFileSystem": "odradek.storage.files",
+        "ProducerState": "odradek.storage.producers.producer_state",
+        "ProducerStateManager": "odradek.storage.producers.producer_state",
+        "TimeIndex": "odradek.storage.index.time_index",
+        "TimestampOffset": "odradek.storage.log.offset_metadata",
+    },
+)

@@ -91,4 +91,4 @@ def test_neither_brings_the_broker_along() -> None:
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert done.stdout == "['_pure', 'clock', 'purgatory', 'timer', 'version']\n"
+    assert done.stdout == "['_lazy', '_pure', 'clock', 'purgatory', 'timer', 'version']\n"
