@@ -1,1 +1,1 @@
-"""The purgatory benchmark (R6): wheels, the old queue, and Apache Kafka's own, side by side."""
+"""The purgatory benchmark: wheels, the old queue, and Apache Kafka's own, side by side."""

@@ -1,4 +1,4 @@
-"""One run of the benchmark: requests arrive, complete or time out, and are counted (R6).
+"""One run of the benchmark: requests arrive, complete or time out, and are counted.
 
 The requests are fake, so that what is measured is waiting: creating an operation, watching
 it under its keys, the time-out, the completion, and getting rid of it.

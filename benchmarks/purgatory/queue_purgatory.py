@@ -1,4 +1,4 @@
-"""The purgatory before timing wheels, as the measured baseline (R5). For benchmarks only.
+"""The purgatory before timing wheels, as the measured baseline. For benchmarks only.
 
 Every operation goes into one delay queue, a binary heap ordered by deadline, and into the
 lists of its keys. Completing it removes it from the one list in which a check met it, and

@@ -53,7 +53,7 @@ class TopicPartition(NamedTuple):
 
 
 class EndPoint(NamedTuple):
-    """Where a listener can be reached; `listener_name` may differ from the protocol (R27)."""
+    """Where a listener can be reached; `listener_name` may differ from the protocol."""
 
     listener_name: str
     security_protocol: str

@@ -35,6 +35,20 @@ class Command(NamedTuple):
     help: str
 
 
+EPILOG: Final = """\
+examples:
+  odradek start --port 9092 --data-dir data
+  odradek topics --bootstrap-server localhost:9092 --create --topic orders --partitions 3
+  odradek console-consumer --bootstrap-server localhost:9092 --topic orders --from-beginning
+  odradek help start                 what a command takes
+  odradek help settings retention    what the settings of that word mean
+
+exit status:
+  0  done
+  1  a broker or the environment refused; the last line says why
+  2  wrong usage
+"""
+
 COMMANDS: Final = (
     Command("start", "odradek.cli.start", "run a broker in the foreground"),
     Command("consume", "odradek.cli.people.consume", "print records, those that one wants"),
@@ -64,6 +78,8 @@ COMMANDS: Final = (
     Command("fsck", "odradek.cli.fsck", "check a data directory without changing it"),
     Command("import", "odradek.cli.import_kafka", "take over an Apache Kafka data directory"),
     Command("wheel", "odradek.cli.wheel", "show a live timing wheel in the terminal"),
+    Command("completion", "odradek.cli.completion", "print a completion script for a shell"),
+    Command("help", "odradek.cli.help", "the help of a command, or what settings mean"),
 )
 
 
@@ -128,7 +144,10 @@ def did_you_mean(word: str, names: Sequence[str]) -> str:
 def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
     """The parser, in full for the command that `words` name."""
     parser = argparse.ArgumentParser(
-        prog="odradek", description="A broker that speaks Kafka's protocol, and its tools."
+        prog="odradek",
+        description="A broker that speaks Kafka's protocol, and its tools.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"odradek {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)

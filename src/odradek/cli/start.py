@@ -13,13 +13,12 @@ import logging
 import os
 import signal
 import sys
-import textwrap
 import time
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from odradek.cli.arguments import natural_number, port
 from odradek.clock import SystemClock
-from odradek.config import BROKER_SETTINGS, BrokerConfig, ConfigError, Setting, parse_properties
+from odradek.config import BrokerConfig, ConfigError, parse_properties
 from odradek.config.likely_names import with_likely_setting
 from odradek.config.single_node import SINGLE_NODE_DEFAULTS
 from odradek.config.unserved import unserved
@@ -219,13 +218,21 @@ def ease_collector() -> None:
 
 
 def epilog() -> str:
-    """What `--help` ends with: every broker setting, from the table."""
-    rows = [describe_setting(row) for row in BROKER_SETTINGS.values()]
-    return "settings (--set KEY=VALUE, or a line in --config):\n" + "\n".join(rows)
+    """What `--help` ends with."""
+    return """\
+examples:
+  odradek start                                    data in ./odradek-data, port 9092
+  odradek start --port 9093 --data-dir /var/lib/odradek
+  odradek start --listener 192.168.1.7:9092        for one network; clients are told this address
+  odradek start --config server.properties --set num.partitions=3
 
+`odradek help settings` explains the settings, `odradek help settings retention` those of that word.
 
-def describe_setting(row: Setting) -> str:
-    """A setting in the form of argparse's own help."""
-    default = "unset" if row.default is None else row.render(row.default) or "empty"
-    head = f"  {row.name}  ({row.type.name.lower()}, default {default})"
-    return head + "\n" + textwrap.indent(textwrap.fill(row.text, 90), " " * 6)
+Prints one line on standard output when it serves; the log goes to standard error. SIGTERM and
+SIGINT end it in order.
+
+exit status:
+  0  ended in order
+  1  could not start, or a disk failed: the last line on standard error says why
+  2  wrong usage
+"""

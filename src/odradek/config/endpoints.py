@@ -1,4 +1,4 @@
-"""Reads `listeners` and its map of protocols (R27): `NAME://host:port`, IPv6 in brackets."""
+"""Reads `listeners` and its map of protocols: `NAME://host:port`, IPv6 in brackets."""
 
 import re
 from collections.abc import Iterable, Mapping

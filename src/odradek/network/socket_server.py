@@ -1,4 +1,4 @@
-"""All listeners of a broker, and what their connections share: buffers, quotas, memory (R26).
+"""All listeners of a broker, and what their connections share: buffers, quotas, memory.
 
 `start` returns when every listener accepts, or none does; `stop` closes every connection.
 """

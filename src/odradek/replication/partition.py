@@ -183,7 +183,7 @@ class Partition:
     ) -> list[LogAppendInfo | BrokerError]:
         """Appends several requests' batches at once; each gets its own outcome.
 
-        Does not move the high watermark: the fetches are woken in between (R7).
+        Does not move the high watermark: the fetches are woken in between.
 
         Raises:
             BrokerError: this broker cannot append at all (not leader, storage).

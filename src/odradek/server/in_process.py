@@ -1,4 +1,4 @@
-"""`odradek.Broker`: a broker inside the process that uses it, for tests and notebooks (R40).
+"""`odradek.Broker`: a broker inside the process that uses it, for tests and notebooks.
 
 `with` runs it on an event loop in a thread of its own, `async with` on the running loop.
 Without a data directory it is ephemeral: it lives in a temporary directory that goes with

@@ -1,0 +1,76 @@
+"""Completion scripts, in the shells that they are for."""
+
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from odradek.cli.main import COMMANDS, main
+
+COMPLETED = [
+    ("", {command.name for command in COMMANDS} | {"--help", "--version"}),
+    ("topi", {"topics"}),
+    ("start --da", {"--data-dir"}),
+    ("topics --format ", {"text", "json"}),
+    ("transactions find", {"find-hanging"}),
+    ("completion ", {"bash", "zsh", "--help"}),
+    ("start --config ", set()),  # a file: the shell's own
+]
+
+
+def script(shell: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    assert main(["completion", shell]) == 0
+    path = folder / f"odradek.{shell}"
+    path.write_text(capsys.readouterr().out, encoding="utf-8")
+    return path
+
+
+def run(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(("typed", "offered"), COMPLETED, ids=[typed for typed, _ in COMPLETED])
+def test_bash(
+    typed: str, offered: set[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The tabulator key offers what the command does not take, or not what it takes."""
+    words = ["odradek", *typed.split(" ")]
+    shown = run(
+        "bash",
+        "--norc",
+        "-c",
+        f"source {script('bash', tmp_path, capsys)}; COMP_WORDS=({shlex.join(words)});"
+        f'COMP_CWORD={len(words) - 1}; _odradek; printf "%s\\n" "${{COMPREPLY[@]}}"',
+    )
+    assert set(shown.split()) == offered
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("", "topics:list, describe, create, alter, delete topics"),
+        ("topics --format ", "json"),
+        ("start --da", "--data-dir:where the data is kept"),
+        ("transactions find", "find-hanging"),
+        ("start --config ", "FILES"),
+    ],
+)
+def test_zsh(typed: str, offered: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Words come without their meaning, or the function's text is no zsh."""
+    path = script("zsh", tmp_path, capsys)
+    words = ["odradek", *typed.split(" ")]
+    shown = run(
+        "zsh",
+        "-f",
+        "-c",
+        'compdef() { }; _files() { print FILES }; compadd() { print -l -- "${@[2,-1]}" };'
+        '_describe() { print -l -- "${(@P)@[-1]}" };'
+        f"source {path}; words=({shlex.join(words)}); CURRENT={len(words)}; _odradek",
+    )
+    assert offered in shown.splitlines()

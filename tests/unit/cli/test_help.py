@@ -1,0 +1,46 @@
+"""`odradek help`."""
+
+import pytest
+
+from odradek.cli.main import main
+
+
+def test_help_with_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """`odradek help fsck` shows something else than `odradek fsck --help`."""
+    with pytest.raises(SystemExit) as ended:
+        main(["fsck", "--help"])
+    asked = capsys.readouterr().out
+    with pytest.raises(SystemExit) as ended:
+        main(["help", "fsck"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == asked
+
+
+def test_help_alone_is_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    """Who types the word that every tool knows is told it does not exist."""
+    assert main(["help"]) == 0
+    assert "exit status:" in capsys.readouterr().out
+
+
+def test_settings_of_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+    """The settings are nowhere in the terminal, or all 300 of them at once."""
+    assert main(["help", "settings", "segment.bytes"]) == 0
+    said = capsys.readouterr().out
+    assert "  log.segment.bytes  (int, default 1073741824)\n" in said
+    assert "  segment.bytes  (int, default 1073741824)\n" in said
+    assert "retention" not in said
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (["help", "strat"], 2, "there is no help about 'strat' (did you mean start?)"),
+        (["help", "settings", "num.partitons"], 1, "(did you mean num.partitions?)"),
+    ],
+)
+def test_mistyped(
+    words: list[str], status: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A slip of the finger is answered without the word that was meant."""
+    assert main(words) == status
+    assert said in capsys.readouterr().err
