@@ -185,6 +185,7 @@ def native_extensions(directory: Path) -> list[Extension]:
             opt_level="3",
             debug_level="0",
             multi_file=True,
+            group_name="odradek",
             target_dir=str(directory),
         )
     except SystemExit as error:  # how mypycify says that the sources do not pass

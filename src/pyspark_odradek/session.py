@@ -6,6 +6,7 @@ none of this, only the package on the workers.
 """
 
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -17,6 +18,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from pyspark_odradek.gateway import Gateway, launch
+from pyspark_odradek.source import DefaultSource
 
 # A local session starts faster and answers small queries sooner with these. Its time zone is
 # that of record timestamps, so that hours and days are cut alike on every machine.
@@ -51,10 +53,15 @@ def session(
     """
     local = LOCAL_DEFAULTS if master.startswith("local") else {}
     settings = {**DEFAULTS, **local, **(conf or {})}
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    python = os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     gateway = launch(settings, memory=memory)
     try:
-        yield _connect(gateway, app_name, master, settings)
+        spark = _connect(gateway, app_name, master, settings)
+        if shlex.quote(python) != python:
+            # Spark looks for data sources with a shell that splits the path of Python, and
+            # finds none where it has a space.
+            spark.dataSource.register(DefaultSource)
+        yield spark
     finally:
         # The JVM stops its session by itself when it ends. Asking it to would need the
         # connection of this thread, and that still waits for an answer after a Ctrl-C.

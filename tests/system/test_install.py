@@ -1,7 +1,8 @@
 """The package as a user installs it: from a plain copy of the sources, into a fresh environment.
 
 The folder is called `odradek`, which is what cloning gives. Dependencies come from the package
-index, as they would for a user.
+index, as they would for a user. In each environment README's first minute is typed as it stands;
+only the port is another.
 """
 
 import os
@@ -9,24 +10,32 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
+from tools import peers
+from tools.free_port import free_port
 
 ROOT = Path(__file__).parents[2]
-TIMEOUT_S = 1200
-SNIPPET = re.compile(r"In a test, with any client.*?```python\n(.*?)```", re.DOTALL)
+TIMEOUT_S = 1800
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+PORT = "9092"
 
 
 def plain_copy(directory: Path) -> Path:
     """The sources as a release would have them: nothing that was built."""
     target = directory / "odradek"
     unwanted = shutil.ignore_patterns("*.so", "__pycache__", "*.egg-info", "build")
+    target.mkdir()
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
-        target.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, target / name)
     shutil.copytree(ROOT / "src", target / "src", ignore=unwanted)
     return target
+
+
+def everything_in(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
 
 def run(*command: str, cwd: Path, **environment: str) -> str:
@@ -47,24 +56,92 @@ def run(*command: str, cwd: Path, **environment: str) -> str:
     return output
 
 
+def fresh_environment(directory: Path) -> str:
+    """The Python of a new virtual environment."""
+    run(sys.executable, "-m", "venv", str(directory / "venv"), cwd=directory)
+    return str(directory / "venv" / "bin" / "python")
+
+
+def pip_install(python: str, *wanted: str, cwd: Path, **environment: str) -> str:
+    return run(python, "-m", "pip", "install", "-v", *wanted, cwd=cwd, **environment)
+
+
+def live_the_first_minute(python: str, folder: Path) -> None:
+    """Types what README says, with the environment's commands found first."""
+    pip_install(python, "confluent-kafka", "pytest", cwd=folder)
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    blocks = BLOCK.findall(text[text.index("## The first minute") :])
+    pages = [block for kind, block in blocks if kind == "python" and "spark" not in block]
+    scripts = [block for block in pages if not block.startswith("def test_")]
+    [test] = [block for block in pages if block.startswith("def test_")]
+    assert len(scripts) > 1, "README's first minute has shrunk"
+    for script in scripts:
+        run(python, "-W", "error", "-c", script, cwd=folder)
+    (folder / "test_readme.py").write_text(test, encoding="utf-8")
+    assert "1 passed" in run(python, "-m", "pytest", "-q", "test_readme.py", cwd=folder)
+    serve_and_talk([block for kind, block in blocks if kind == "sh"], python, folder)
+
+
+def serve_and_talk(blocks: list[str], python: str, folder: Path) -> None:
+    """README's shell: a broker, and kcat that talks to it (where kcat is)."""
+    port = str(free_port())
+    start, talk = (block.replace(PORT, port) for block in blocks)
+    program = str(Path(python).parent / start.split()[0])
+    broker = subprocess.Popen(
+        [program, *start.split()[1:]], cwd=folder, stdout=subprocess.PIPE, text=True
+    )
+    assert broker.stdout is not None
+    try:
+        assert broker.stdout.readline().startswith(f"odradek ready bootstrap=127.0.0.1:{port} ")
+        try:
+            peers.kcat()
+        except peers.PeerUnavailable:
+            return
+        assert run("bash", "-e", "-c", talk, cwd=folder).splitlines() == ["one spool of thread"]
+        broker.terminate()
+        assert broker.wait(60) == 0
+    finally:
+        broker.kill()
+        broker.wait()
+        broker.stdout.close()
+
+
+def compiled_modules(python: str) -> list[Path]:
+    return list((Path(python).parents[1] / "lib").rglob("odradek/**/*.so"))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("compiler", ["without a compiler", "with a compiler"])
-def test_an_install_as_readme_says(tmp_path: Path, compiler: str) -> None:
-    """A user's first command would fail, or install something that does not run."""
+def test_pip_install_without_a_compiler(tmp_path: Path) -> None:
+    """A user's first command fails without a compiler, or leaves its traces in the sources."""
     sources = plain_copy(tmp_path)
-    environment = tmp_path / "venv"
-    run(sys.executable, "-m", "venv", str(environment), cwd=tmp_path)
-    python = str(environment / "bin" / "python")
-    is_compiled = compiler == "with a compiler"
-    if is_compiled and not (shutil.which("cc") or shutil.which("gcc")):
-        pytest.skip("there is no C compiler here")
-    path = {} if is_compiled else {"PATH": str(environment / "bin")}
-    said = run(python, "-m", "pip", "install", "-v", str(sources), cwd=tmp_path, **path)
-    assert ("installing without compiled modules, slower" in said) is not is_compiled
-    run(python, "-m", "pip", "install", "-q", "confluent-kafka", cwd=tmp_path)
-    found = SNIPPET.search((ROOT / "README.md").read_text(encoding="utf-8"))
-    assert found is not None, "README has no first minute"
-    run(python, "-c", found.group(1), cwd=tmp_path)
-    built = list((environment / "lib").rglob("odradek/**/*.so"))
-    assert bool(built) is is_compiled
-    assert "odradek 0." in run(str(environment / "bin" / "odradek"), "--version", cwd=tmp_path)
+    before = everything_in(sources)
+    python = fresh_environment(tmp_path)
+    # Nothing on the path but the environment: there is no compiler.
+    said = pip_install(python, ".[spark]", cwd=sources, PATH=str(Path(python).parent))
+    assert "installing without compiled modules, slower: there is no C compiler here" in said
+    assert everything_in(sources) == before
+    assert not compiled_modules(python)
+    live_the_first_minute(python, tmp_path)
+    run(python, "-c", "import pyspark, pyspark_odradek", cwd=tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (shutil.which("cc") or shutil.which("gcc")), reason="no C compiler here")
+def test_built_and_installed_with_a_compiler(tmp_path: Path) -> None:
+    """What is uploaded is incomplete, or runs uncompiled; the build says nothing for minutes."""
+    sources = plain_copy(tmp_path)
+    dist = tmp_path / "dist"
+    said = run(sys.executable, "-m", "build", "--outdir", str(dist), cwd=sources)
+    assert "odradek: compiled 1/" in said, "the build is silent"
+    assert not list(sources.rglob("*.c")) + list(sources.rglob("*.so"))
+    assert not (sources / "build").exists()
+    [wheel], [archive] = dist.glob("*.whl"), dist.glob("*.tar.gz")
+    assert "linux" in wheel.name, "the wheel is not that of one platform"
+    with tarfile.open(archive) as packed:
+        names = {name.partition("/")[2] for name in packed.getnames()}
+    assert {"setup.py", "LICENSE", "README.md", "src/odradek/py.typed"} <= names
+    python = fresh_environment(tmp_path)
+    pip_install(python, str(wheel), cwd=tmp_path)
+    assert compiled_modules(python)
+    assert "odradek 0." in run(str(Path(python).parent / "odradek"), "--version", cwd=tmp_path)
+    live_the_first_minute(python, tmp_path)
