@@ -24,6 +24,12 @@ class Clock(Protocol):
         """Milliseconds since the Unix epoch, as people and records understand it."""
         ...
 
+    @property
+    def keeps_pace(self) -> bool:
+        """Whether it goes as the machine's clock does, by which clients live: only then can their
+        silence be measured on it."""
+        ...
+
     def wait_s(self, duration_ms: int) -> float | None:
         """How many seconds to sleep until the clock has gone on by `duration_ms`; None when it
         stands until somebody moves it."""
@@ -47,6 +53,11 @@ class SystemClock:
     def wall_ms(self) -> int:
         """The machine's date and time."""
         return time_ns() // 1_000_000
+
+    @property
+    def keeps_pace(self) -> bool:
+        """It does."""
+        return True
 
     def wait_s(self, duration_ms: int) -> float | None:
         """So many milliseconds."""
@@ -97,6 +108,11 @@ class ManualClock:
         if self._speed > 0:
             return self._wall_ms + self._run_ms()
         return self._wall_ms
+
+    @property
+    def keeps_pace(self) -> bool:
+        """It stands, jumps or runs away."""
+        return False
 
     def wait_s(self, duration_ms: int) -> float | None:
         """None while it stands; at a speed, so much shorter."""

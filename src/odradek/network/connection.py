@@ -281,6 +281,11 @@ class Connection:
         return not self._unanswered
 
     @property
+    def reads(self) -> bool:
+        """Whether what the client sends next would be taken."""
+        return not self._reading_paused and not self._stalls & CLOSED
+
+    @property
     def waiting_bytes(self) -> int:
         """Received and not handled yet."""
         return self._end - self._start

@@ -7,7 +7,7 @@ connection to: the loop that accepts is the loop that serves.
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, cast
 
 from odradek.log_limit import LimitedLog
@@ -15,6 +15,7 @@ from odradek.model import EndPoint
 from odradek.network.addresses import format_host_port, plain_address
 from odradek.network.connection import Connection, ConnectionContext, Transport
 from odradek.network.connection_quotas import ConnectionQuotas
+from odradek.network.readiness import READ, WRITE
 from odradek.network.socket_protocol import SocketProtocol
 from odradek.protocol.exchange import RequestHandler
 from odradek.timer import Timer, TimerTask
@@ -132,6 +133,17 @@ class Listener:
         for connection in tuple(self._connections):
             connection.resume()
 
+    def awaited(self) -> Iterator[tuple[int, int]]:
+        """The descriptors of the sockets, and what the loop awaits of each (`readiness`)."""
+        listening = self._socket
+        if listening is not None and listening.fileno() >= 0:
+            yield listening.fileno(), READ
+        for connection, accepted in self._connections.items():
+            if accepted.descriptor >= 0:
+                reads = READ if connection.reads else 0
+                writes = WRITE if accepted.transport.get_write_buffer_size() else 0
+                yield accepted.descriptor, reads | writes
+
     def close_connections(self) -> None:
         """Closes every connection, after the answers that were given."""
         for connection in tuple(self._connections):
@@ -177,7 +189,7 @@ class Listener:
         )
         if self._is_paused:
             connection.pause()
-        self._connections[connection] = accepted = _Accepted(cast(Transport, transport))
+        self._connections[connection] = accepted = _Accepted(transport)
         if self._idle_max_ms > 0:
             self._watch_idle(connection, accepted)
         return connection
@@ -213,8 +225,9 @@ class Listener:
 class _Accepted:
     """What the listener keeps about a connection."""
 
-    def __init__(self, transport: Transport) -> None:
-        self.transport = transport
+    def __init__(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(Transport, transport)
+        self.descriptor: Final[int] = transport.get_extra_info("socket").fileno()
         self.idle_task: TimerTask | None = None
 
 

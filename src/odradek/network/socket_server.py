@@ -6,6 +6,7 @@
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Final
 
 from odradek.clock import Clock
@@ -14,6 +15,7 @@ from odradek.model import EndPoint
 from odradek.network.connection import ConnectionContext
 from odradek.network.connection_quotas import ConnectionQuotas
 from odradek.network.listener import Listener, ListenerError, SocketOptions
+from odradek.network.readiness import any_ready
 from odradek.network.receive_buffers import BufferPool
 from odradek.network.request_memory import RequestMemory
 from odradek.network.response_memory import ResponseMemory
@@ -141,6 +143,11 @@ class SocketServer:
         """Serves again, and first what has come meanwhile."""
         for listener in self._listeners:
             listener.resume()
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether the loop has nothing to do on any socket: to accept, to read, or to write on."""
+        return not any_ready(chain.from_iterable(each.awaited() for each in self._listeners))
 
     def stop_accepting(self) -> None:
         """No new connections; the open ones are served on."""

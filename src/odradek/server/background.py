@@ -58,6 +58,11 @@ class ThreadPoolBackground:
         self._begin()
         self._loop.call_soon(self._call_back, action)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way."""
+        return self._pending == 0
+
     async def drain(self) -> None:
         """Waits until nothing is under way, what callbacks submit included."""
         # Between the last outcome and this task's turn the timer may have submitted more.

@@ -26,7 +26,7 @@ from odradek.metadata.store import PartitionChange
 from odradek.model import TopicPartition
 from odradek.purgatory import WaitingOperation
 from odradek.server.broker import BrokerServer, outcome
-from odradek.server.broker_calls import BrokerCalls, Pause
+from odradek.server.broker_calls import Pause
 from odradek.server.broker_helpers import BrokerHelpers
 from odradek.server.dice import dice
 from odradek.server.fault_calls import FaultCalls
@@ -36,6 +36,7 @@ from odradek.server.links import Links
 from odradek.server.loop_thread import LoopThread
 from odradek.server.scratch import Scratch
 from odradek.server.shown import topics_in_words
+from odradek.server.time_calls import TimeCalls
 
 T = TypeVar("T")
 
@@ -131,7 +132,7 @@ class ClusterBroker:
         return server
 
 
-class Cluster(BrokerCalls, FaultCalls):
+class Cluster(TimeCalls, FaultCalls):
     """Brokers 1 to `brokers` in this process.
 
     `config` holds settings of every broker under Kafka's names. Internal topics and topics
@@ -158,7 +159,7 @@ class Cluster(BrokerCalls, FaultCalls):
         self._links = Links()
         self._thread: LoopThread | None = None
         self._scratch: Scratch | None = None
-        self._servers: Final[list[BrokerServer]] = []
+        self._servers = []
         self._helpers = BrokerHelpers(self._servers, self._clock)
         self._faults = FaultBoard(self._servers)
         common = {
@@ -203,12 +204,14 @@ class Cluster(BrokerCalls, FaultCalls):
         except BaseException:
             self._end_thread()
             raise
+        self._follow_clock()
         return self
 
     def stop(self) -> None:
         """Stops all brokers and their thread. Stopping what does not run does nothing."""
         if self._thread is None:
             return
+        self._unfollow_clock()
         try:
             self.run(self.stop_async())
         finally:

@@ -12,7 +12,7 @@ Here is the life of a broker; what a test may ask of it is in `broker_calls`.
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Final
 
@@ -23,7 +23,6 @@ from odradek.metadata.embedded import SharedMetadata
 from odradek.network import format_host_port
 from odradek.purgatory import WaitingOperation
 from odradek.server.broker import BrokerServer
-from odradek.server.broker_calls import BrokerCalls
 from odradek.server.broker_helpers import BrokerHelpers
 from odradek.server.dice import dice
 from odradek.server.fault_calls import FaultCalls
@@ -36,9 +35,10 @@ from odradek.server.in_process_settings import (
 from odradek.server.loop_thread import LoopThread
 from odradek.server.scratch import Scratch
 from odradek.server.shown import topics_in_words
+from odradek.server.time_calls import TimeCalls
 
 
-class Broker(BrokerCalls, FaultCalls):
+class Broker(TimeCalls, FaultCalls):
     """A broker in this process.
 
     `config` holds settings under Kafka's names; numbers and booleans may be given as such.
@@ -70,10 +70,9 @@ class Broker(BrokerCalls, FaultCalls):
         check_settings(self._settings)
         self._clock: Clock = clock if clock is not None else SystemClock()
         self._dice: Final = dice(seed)
-        self._servers: Final[list[BrokerServer]] = []
+        self._servers = []
         self._scratch: Scratch | None = None
         self._thread: LoopThread | None = None
-        self._unsubscribe: Callable[[], None] | None = None
         self._helpers = BrokerHelpers(self._servers, self._clock)
         self._faults = FaultBoard(self._servers)
         self._shared: SharedMetadata | None = None
@@ -100,7 +99,7 @@ class Broker(BrokerCalls, FaultCalls):
             thread.close()
             raise
         self._thread = thread
-        self._unsubscribe = self._clock.subscribe(self._catch_up)
+        self._follow_clock()
         return self
 
     def stop(self) -> None:
@@ -109,9 +108,7 @@ class Broker(BrokerCalls, FaultCalls):
         thread, self._thread = self._thread, None
         if thread is None:
             return
-        if self._unsubscribe is not None:
-            self._unsubscribe()
-            self._unsubscribe = None
+        self._unfollow_clock()
         try:
             thread.run(self.stop_async())
         finally:
@@ -259,15 +256,6 @@ class Broker(BrokerCalls, FaultCalls):
         if self._server is None:
             raise RuntimeError("the broker is not running")
         return self._server
-
-    def _catch_up(self) -> None:
-        """The clock was moved: waits until the broker has done what that made due."""
-        if self._thread is not None and not self._thread.is_current:
-            self._thread.run(self._caught_up())
-
-    async def _caught_up(self) -> None:
-        if self._server is not None:  # else it is just being restarted
-            await self._server.catch_up()
 
     @property
     def _is_empty(self) -> bool:

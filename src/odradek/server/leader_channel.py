@@ -49,8 +49,12 @@ class SocketLeaderChannel(LeaderChannel):
         timer: Timer,
         timeout_ms: int,
         on_broken: Callable[[BaseException], None],
+        *,
+        measures_silence: bool = True,
     ) -> None:
-        """`on_broken` hears of what a caller's callback raised: nobody else would."""
+        """`on_broken` hears of what a caller's callback raised: nobody else would. Unless it
+        `measures_silence`, an answer may take as long as the connection is open."""
+        self._measures_silence: Final = measures_silence
         self._on_broken: Final = on_broken
         self._address: Final = address
         self._broker_id: Final = broker_id
@@ -144,7 +148,8 @@ class SocketLeaderChannel(LeaderChannel):
     ) -> Answer:
         silence = NetworkError(f"{self._address} was silent for {self._timeout_ms} ms")
         late = TimerTask(self._timeout_ms, lambda: connection.close(silence))
-        self._timer.add(late)
+        if self._measures_silence:
+            self._timer.add(late)
         try:
             return await connection.send(api, version, body)
         finally:

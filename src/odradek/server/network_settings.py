@@ -10,20 +10,23 @@ import socket
 from collections.abc import Sequence
 from typing import Final
 
+from odradek.clock import Clock
 from odradek.config import BrokerConfig
 from odradek.model import EndPoint
 from odradek.network import NetworkLimits, SocketOptions
 from odradek.network.listener import OS_DEFAULT
 
+NEVER_IDLE: Final = -1
 ANY_ADDRESS: Final = frozenset({"", "0.0.0.0", "::"})
 
 
-def network_limits(config: BrokerConfig) -> NetworkLimits:
-    """The limits that connections live under."""
+def network_limits(config: BrokerConfig, clock: Clock) -> NetworkLimits:
+    """The limits that connections live under. Idle ones end only on a clock that goes as their
+    clients' does: on one that a test moves, all would be idle at once."""
     return NetworkLimits(
         frame_max_bytes=config.socket_request_max_bytes,
         request_memory_bytes=config.queued_max_request_bytes,
-        idle_max_ms=config.connections_max_idle_ms,
+        idle_max_ms=config.connections_max_idle_ms if clock.keeps_pace else NEVER_IDLE,
         max_connections=config.max_connections,
         max_connections_per_ip=config.max_connections_per_ip,
         per_ip_overrides=config.connections_per_ip_overrides,

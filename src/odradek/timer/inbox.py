@@ -28,6 +28,11 @@ class Inbox:
         self._queue: deque[tuple[TimerTask, int]] = deque()
         self._told = False
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to take."""
+        return not self._queue
+
     def put(self, task: TimerTask, expiration_ms: int) -> bool:
         """Hands a task over, from any thread; whether the owner is to be told of it."""
         self._queue.append((task, expiration_ms))

@@ -254,6 +254,12 @@ class SystemTimer(Timer):
         finally:
             self._running = False
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether `advance_clock` has nothing to do now: nothing is due, nothing handed over."""
+        self._read_clock()
+        return self._inbox.is_empty and not self._something_due()
+
     def next_due_ms(self) -> int | None:
         """When `advance_clock` next has something to do; None when nothing is pending."""
         if self._counter.pending == 0:

@@ -2,6 +2,7 @@
 
 import os
 
+from odradek.clock import SystemClock
 from odradek.config import BrokerConfig
 from odradek.model import EndPoint
 from odradek.network.listener import OS_DEFAULT
@@ -10,7 +11,7 @@ from odradek.server.network_settings import advertised_endpoints, network_limits
 
 def test_limits_have_kafkas_defaults() -> None:
     """Goal: what is not set behaves as Kafka, but for the socket buffers."""
-    limits = network_limits(BrokerConfig())
+    limits = network_limits(BrokerConfig(), SystemClock())
     assert limits.frame_max_bytes == 104_857_600
     assert limits.idle_max_ms == 600_000
     assert limits.socket_options.send_buffer_bytes == OS_DEFAULT
@@ -18,7 +19,7 @@ def test_limits_have_kafkas_defaults() -> None:
 
 def test_socket_buffers_are_applied_when_set() -> None:
     """Goal: whoever sets Kafka's very default means it."""
-    limits = network_limits(BrokerConfig({"socket.send.buffer.bytes": "102400"}))
+    limits = network_limits(BrokerConfig({"socket.send.buffer.bytes": "102400"}), SystemClock())
     assert limits.socket_options.send_buffer_bytes == 102_400
     assert limits.socket_options.receive_buffer_bytes == OS_DEFAULT
 
