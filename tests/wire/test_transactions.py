@@ -2,20 +2,31 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+import os
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import ProducerFenced
 from aiokafka.structs import TopicPartition as AioTopicPartition
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from kafka import KafkaProducer
+from kafka import KafkaConsumer, KafkaProducer
+from kafka import TopicPartition as KafkaTopicPartition
+from kafka.structs import OffsetAndMetadata
 from tests.wire.differential import Peer
+from tools import peers
 
 from odradek import Broker, Cluster
+from odradek.client import Admin
+from odradek.client.core.admin_types import TransactionDescription
 
 TIMEOUT_S = 60
+JAVA_TIMEOUT_S = 240
+INPUTS = 40
 ROUNDS = 6
 
 
@@ -228,6 +239,115 @@ def test_kafka_python_commits_and_aborts(bootstrap: str, names: Callable[[str], 
     assert sorted(read_all(bootstrap, topic, "read_committed")) == sorted(wanted)
 
 
+def test_aiokafka_carries_each_record_once(bootstrap: str, names: Callable[[str], str]) -> None:
+    """Fails when aiokafka's consume-transform-produce chain loses an input or has one twice.
+
+    Every other transaction is aborted and done again from the offsets that are committed.
+    """
+    source, target, group = (names(name) for name in ("source", "target", "chain"))
+    fill_source(bootstrap, source, target)
+
+    async def run() -> None:
+        producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=target)
+        consumer = AIOKafkaConsumer(
+            source,
+            bootstrap_servers=bootstrap,
+            group_id=group,
+            isolation_level="read_committed",
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+        )
+        await producer.start()
+        await consumer.start()
+        done, attempt = 0, 0
+        while done < INPUTS:
+            taken = await consumer.getmany(timeout_ms=200, max_records=7)
+            if not taken:
+                continue
+            await producer.begin_transaction()
+            for place, messages in taken.items():
+                for each in messages:
+                    await producer.send_and_wait(target, each.value, partition=place.partition)
+            offsets = {place: messages[-1].offset + 1 for place, messages in taken.items()}
+            await producer.send_offsets_to_transaction(offsets, group)
+            attempt += 1
+            if attempt % 2:
+                await producer.abort_transaction()
+                for place in consumer.assignment():
+                    consumer.seek(place, await consumer.committed(place) or 0)
+            else:
+                await producer.commit_transaction()
+                done += sum(map(len, taken.values()))
+        await consumer.stop()
+        await producer.stop()
+
+    asyncio.run(asyncio.wait_for(run(), TIMEOUT_S))
+    assert_carried(bootstrap, target)
+
+
+def test_kafka_python_carries_each_record_once(bootstrap: str, names: Callable[[str], str]) -> None:
+    """Fails when kafka-python's consume-transform-produce chain loses an input or has one twice.
+
+    It flushes before it ends a transaction, see above.
+    """
+    source, target, group = (names(name) for name in ("source", "target", "chain"))
+    fill_source(bootstrap, source, target)
+    producer = KafkaProducer(bootstrap_servers=bootstrap, transactional_id=target)
+    producer.init_transactions()
+    consumer = KafkaConsumer(
+        bootstrap_servers=bootstrap,
+        group_id=group,
+        isolation_level="read_committed",
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        max_poll_records=7,
+    )
+    places = [KafkaTopicPartition(source, index) for index in range(2)]
+    consumer.assign(places)
+    done, attempt, deadline = 0, 0, time.monotonic() + TIMEOUT_S
+    while done < INPUTS:
+        assert time.monotonic() < deadline, f"{done} records were carried"
+        taken = consumer.poll(timeout_ms=200)
+        if not taken:
+            continue
+        producer.begin_transaction()
+        for place, messages in taken.items():
+            for each in messages:
+                producer.send(target, each.value, partition=place.partition)
+        offsets = {
+            place: OffsetAndMetadata(messages[-1].offset + 1, "", -1)
+            for place, messages in taken.items()
+        }
+        producer.send_offsets_to_transaction(offsets, group)
+        producer.flush(TIMEOUT_S)
+        attempt += 1
+        if attempt % 2:
+            producer.abort_transaction()
+            for place in places:
+                consumer.seek(place, consumer.committed(place) or 0)
+        else:
+            producer.commit_transaction()
+            done += sum(map(len, taken.values()))
+    consumer.close()
+    producer.close(TIMEOUT_S)
+    assert_carried(bootstrap, target)
+
+
+def fill_source(bootstrap: str, source: str, target: str) -> None:
+    """Two topics, and in one of them what a chain has to carry to the other."""
+    create(bootstrap, source, target)
+    feed = Producer({"bootstrap.servers": bootstrap})
+    for number in range(INPUTS):
+        feed.produce(source, f"input-{number}".encode(), partition=number % 2)
+    assert feed.flush(TIMEOUT_S) == 0
+
+
+def assert_carried(bootstrap: str, target: str) -> None:
+    """Every input is there once."""
+    wanted = [f"input-{number}" for number in range(INPUTS)]
+    assert sorted(read_all(bootstrap, target, "read_committed")) == sorted(wanted)
+
+
 @pytest.mark.slow
 def test_transactions_go_on_when_a_broker_dies() -> None:
     """Fails when markers do not reach other brokers, or those of a dead coordinator are lost."""
@@ -330,3 +450,65 @@ def test_kafkas_producer_takes_the_older_protocol_when_the_version_is_lowered(
         peer.close()
         (state,) = answer.transaction_states
         assert (state.transaction_state, state.producer_epoch) == ("CompleteCommit", 0)
+
+
+@pytest.fixture
+def java_chain(
+    java: str, javac: str, bootstrap: str, tmp_path: Path
+) -> Callable[[Sequence[Path], str, str], dict[str, str]]:
+    """Runs `java/TransactionalChain.java` with the clients among some jars: what it printed."""
+    (tmp_path / "log4j2.properties").write_text("rootLogger.level = OFF\n", encoding="utf-8")
+
+    def call(jars: Sequence[Path], *topics: str) -> dict[str, str]:
+        path = os.pathsep.join([str(tmp_path), *map(str, jars)])
+        source = Path(__file__).parent / "java" / "TransactionalChain.java"
+        for command in (
+            [javac, "-cp", path, "-d", str(tmp_path), str(source)],
+            [java, "-Xmx128m", "-cp", path, source.stem, bootstrap, *topics, str(INPUTS)],
+        ):
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=JAVA_TIMEOUT_S, check=False
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+        return dict(line.rsplit(" ", 1) for line in done.stdout.splitlines())
+
+    return call
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("jvm")
+@pytest.mark.parametrize(("release", "raises_epochs"), [("3.9", False), ("4.3", True)])
+def test_javas_producer_is_atomic_fenced_and_carries_each_record_once(
+    java_chain: Callable[..., dict[str, str]],
+    bootstrap: str,
+    names: Callable[[str], str],
+    release: str,
+    raises_epochs: bool,
+) -> None:
+    """Fails when Kafka's own producer, of the older protocol and of the newer, loses a record,
+    has one twice, or goes on when another has its id. By the newer one every end has an epoch."""
+    source, target = names("source"), names("target")
+    fill_source(bootstrap, source, target)
+    jars = peers.kafka_jars() if release == "4.3" else peers.zookeeper_kafka_jars()
+    printed = java_chain(jars, source, target)
+    assert printed["fenced by"] in ("ProducerFencedException", "InvalidProducerEpochException")
+    assert int(printed["attempts"]) >= 2
+    wanted = [f"kept-{number}-{partition}" for number in range(0, 6, 2) for partition in range(2)]
+    wanted += [f"input-{number}" for number in range(INPUTS)]
+    assert sorted(read_all(bootstrap, target, "read_committed")) == sorted(wanted)
+    with reading(bootstrap, "read_committed", target) as consumer:
+        places = consumer.committed([TopicPartition(source, index) for index in range(2)])
+    assert [each.offset for each in places] == [INPUTS // 2] * 2
+    assert (epoch_of(bootstrap, target) > 10) is raises_epochs
+
+
+def epoch_of(bootstrap: str, transactional_id: str) -> int:
+    """The epoch of the producer that has an id."""
+
+    async def ask() -> int:
+        async with Admin(bootstrap) as admin:
+            found = (await admin.describe_transactions([transactional_id]))[transactional_id]
+            assert isinstance(found, TransactionDescription), found
+            return found.producer_epoch
+
+    return asyncio.run(ask())
