@@ -55,6 +55,7 @@ def modern_servers(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(
     params=[
+        "bootstrap",
         pytest.param("apache_kafka", marks=pytest.mark.slow),
         pytest.param("apache_kafka_3", marks=pytest.mark.slow),
     ]

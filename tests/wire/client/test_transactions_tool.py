@@ -6,12 +6,17 @@ That tables are Kafka's, word for word, is in `test_kafka_tools.py`.
 
 import asyncio
 import json
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import Producer as TransactionalProducer
+from confluent_kafka import TopicPartition as Place
+from tests.wire.differential import Peer
 
+from odradek import Broker
 from odradek.cli.main import main
 from odradek.cli.tools.transactions import hanging
 from odradek.client import Admin
@@ -23,8 +28,10 @@ from odradek.client.core.admin_types import (
 )
 from odradek.client.errors import KafkaError
 from odradek.model import TopicPartition
+from odradek.records.builder import RecordBatchBuilder
 
 TIMEOUT_S = 60
+KAFKAS_TOOL = "org.apache.kafka.tools.TransactionsCommand"
 
 
 async def create(bootstrap: str, topic: str) -> None:
@@ -98,6 +105,88 @@ def test_force_ends_the_transaction_and_shuts_its_producer_out(
     assert state.transaction_start_offset == -1
     with pytest.raises(KafkaException):
         writer.commit_transaction(TIMEOUT_S)
+
+
+UNVERIFIED = {"transaction.partition.verification.enable": "false"}
+
+
+def hang(bootstrap: str, topic: str) -> None:
+    """A transaction in a partition that no coordinator knows, as clients before verification
+    leave it behind when their first write is late; the record is an hour old."""
+    builder = RecordBatchBuilder(
+        producer_id=777, producer_epoch=3, base_sequence=0, is_transactional=True
+    )
+    builder.append(time.time_ns() // 1_000_000 - 3_600_000, None, b"v")
+    partition = {"index": 0, "records": builder.build()}
+    peer = Peer(bootstrap)
+    written = peer.ask(
+        "produce",
+        9,
+        transactional_id="hung",
+        acks=-1,
+        timeout_ms=9000,
+        topic_data=[{"name": topic, "partition_data": [partition]}],
+    )
+    peer.close()
+    assert written.responses[0].partition_responses[0].error_code == 0
+
+
+@pytest.fixture
+def hung_broker() -> Iterator[str]:
+    """The address of a broker with a transaction that hangs in partition 0 of topic `hung`."""
+    with Broker(config=UNVERIFIED) as broker:
+        broker.create_topic("hung")
+        # So that there is a coordinator to be asked.
+        producer = TransactionalProducer(
+            {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "other"}
+        )
+        producer.init_transactions(TIMEOUT_S)
+        hang(broker.bootstrap_servers, "hung")
+        yield broker.bootstrap_servers
+
+
+def run_tool(bootstrap: str, line: str, capsys: pytest.CaptureFixture[str]) -> str:
+    capsys.readouterr()
+    assert main(["transactions", "--bootstrap-server", bootstrap, *line.split()]) == 0
+    return capsys.readouterr().out
+
+
+def test_a_transaction_that_hangs_is_found_and_ended(
+    hung_broker: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An operator cannot find out what holds readers up, or not free them."""
+    for scope in ("--topic hung", "--topic hung --partition 0", "--broker-id 1"):
+        found = json.loads(run_tool(hung_broker, f"find-hanging {scope} --format json", capsys))
+        [row] = found
+        assert (row["Topic"], row["Partition"], row["ProducerId"]) == ("hung", 0, 777)
+        assert (row["ProducerEpoch"], row["StartOffset"]) == (3, 0)
+        assert row["Duration(min)"] in (60, 61)
+    run_tool(hung_broker, "abort --topic hung --partition 0 --start-offset 0", capsys)
+    assert (
+        json.loads(run_tool(hung_broker, "find-hanging --topic hung --format json", capsys)) == []
+    )
+    consumer = Consumer({"bootstrap.servers": hung_broker, "group.id": "g"})
+    _, stable_end = consumer.get_watermark_offsets(Place("hung", 0), TIMEOUT_S)
+    assert stable_end == 2
+    consumer.close()
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("jvm")
+def test_kafkas_tool_finds_and_ends_what_hangs_with_ours(
+    hung_broker: str, tool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Kafka's tool cannot do so with our broker, or ours says it in other words."""
+    address = ["--bootstrap-server", hung_broker]
+    find = ["find-hanging", "--topic", "hung"]
+    printed = tool.unbound(KAFKAS_TOOL, *address, *find)
+    assert "777" in printed
+    assert run_tool(hung_broker, " ".join(find), capsys) == printed
+    end = ["abort", "--topic", "hung", "--partition", "0", "--start-offset", "0"]
+    tool.unbound(KAFKAS_TOOL, *address, *end)
+    assert run_tool(hung_broker, " ".join(find), capsys) == tool.unbound(
+        KAFKAS_TOOL, *address, *find
+    )
 
 
 class Coordinator:
