@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from tests.wire.differential import Peer, Scenario
+from tests.wire.test_differential_groups import Member
 
 from odradek.records.builder import RecordBatchBuilder
 
@@ -269,14 +270,7 @@ def test_offsets_in_transactions(same_answers: Check) -> None:
     def scenario(peer: Peer) -> None:
         create(peer, "offs")
         group = "offs-group"
-        deadline = time.monotonic() + TIMEOUT_S
-        while True:
-            found = peer.quietly("find_coordinator", 4, coordinator_keys=(group,), key_type=0)
-            fetched = peer.quietly("offset_fetch", 8, groups=[{"group_id": group, "topics": None}])
-            if not found.coordinators[0].error_code and not fetched.groups[0].error_code:
-                break
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        await_group(peer, group)
 
         def commit(version: int, who: Owner, **fields: object) -> None:
             partitions = [
@@ -386,3 +380,165 @@ def test_what_tools_see(same_answers: Check) -> None:
         settle(peer, busy.name)
 
     same_answers(scenario)
+
+
+STEPS = ("nothing", "added", "written", "offsets", "decided")
+
+
+@pytest.mark.parametrize("version", [3, 5])
+@pytest.mark.parametrize("step", STEPS)
+def test_two_producers_with_one_id(same_answers: Check, step: str, version: int) -> None:
+    """Fails when what one of them may still do, and is told, is not what Kafka says; the other
+    has come when the first had got as far as `step`."""
+
+    def scenario(peer: Peer) -> None:
+        topic, name = f"two-{step}-{version}", f"two-{step}-{version}"
+        group = f"{name}-group"
+        create(peer, topic)
+        await_group(peer, group)
+        first = owner(peer, name)
+        steps = STEPS[1 : STEPS.index(step) + 1]
+        if "added" in steps:
+            add(peer, first, version, (topic, [0]))
+        if "written" in steps:
+            write(peer, first, topic, version)
+        if "offsets" in steps:
+            commit_offset(peer, first, group, topic, version)
+        if "decided" in steps:
+            end(peer, first, version, True)
+            settle(peer, name)
+        second = owner(peer, name)
+        settle(peer, name)
+        write(peer, first, topic, version)
+        commit_offset(peer, first, group, topic, version)
+        add(peer, first, version, (topic, [1]))
+        for committed in (True, False):
+            end(peer, first, version, committed)
+        peer.ask("init_producer_id", 4, transaction_timeout_ms=1000, **first.fields)
+        # The other is not disturbed by any of that.
+        add(peer, second, version, (topic, [0, 1]))
+        write(peer, second, topic, version)
+        commit_offset(peer, second, group, topic, version)
+        end(peer, second, version, True)
+        settle(peer, name)
+        await_stable(peer, topic)
+        peer.ask("offset_fetch", 8, groups=fetched(group, topic), require_stable=True)
+
+    same_answers(scenario)
+
+
+def test_a_topic_that_is_deleted_under_a_transaction(same_answers: Check) -> None:
+    """Fails when a partition that is gone keeps its transaction from ending."""
+
+    def scenario(peer: Peer) -> None:
+        for version in (3, 5):
+            kept, gone, name = (f"{stem}-{version}" for stem in ("kept", "gone", "deletes"))
+            create(peer, kept)
+            create(peer, gone)
+            who = owner(peer, name)
+            add(peer, who, version, (kept, [0]), (gone, [0, 1]))
+            write(peer, who, kept, version)
+            write(peer, who, gone, version)
+            peer.ask("delete_topics", 5, topic_names=(gone,), timeout_ms=9000)
+            peer.ask_until(
+                lambda answer: answer.topics[0].error_code == UNKNOWN_TOPIC,
+                "metadata",
+                12,
+                topics=[{"name": gone}],
+                allow_auto_topic_creation=False,
+            )
+            end(peer, who, version, True)
+            settle(peer, name)
+            peer.ask("describe_transactions", 0, transactional_ids=(name,))
+            end(peer, who, version, True)
+            await_stable(peer, kept)
+
+    same_answers(scenario)
+
+
+def test_offsets_of_a_group_that_has_moved_on(same_answers: Check) -> None:
+    """Fails when a member of the past commits by a transaction, or one of today cannot."""
+
+    def scenario(peer: Peer) -> None:
+        create(peer, "moves")
+        group = "moves-group"
+        await_group(peer, group)
+        member = Member(peer, group).settle()
+        for version in (3, 5):
+            who = owner(peer, f"moves-{version}")
+            if version < 5:
+                peer.ask("add_offsets_to_txn", 3, group_id=group, **who.fields)
+            good = {"member_id": member.member_id, "generation_id": member.generation_id}
+            for wrong in (
+                {"generation_id": member.generation_id - 1},
+                {"generation_id": member.generation_id + 1},
+                {"member_id": "stranger"},
+                {"member_id": ""},
+                {"group_instance_id": "instance"},
+            ):
+                commit_offset(peer, who, group, "moves", version, **{**good, **wrong})
+            commit_offset(peer, who, group, "moves", version, **good)
+            member.settle()
+            commit_offset(peer, who, group, "moves", version, **good)
+            end(peer, who, version, True)
+            settle(peer, who.name)
+
+    same_answers(scenario)
+
+
+UNKNOWN_TOPIC = 3
+
+
+def write(peer: Peer, who: Owner, topic: str, version: int) -> None:
+    partition = {"index": 0, "records": batch(who)}
+    peer.ask(
+        "produce",
+        12 if version >= 5 else 11,
+        transactional_id=who.name,
+        acks=-1,
+        timeout_ms=5000,
+        topic_data=[{"name": topic, "partition_data": [partition]}],
+    )
+
+
+def commit_offset(
+    peer: Peer, who: Owner, group: str, topic: str, version: int, **fields: object
+) -> None:
+    """TxnOffsetCommit, with what the older protocol has before it unless a member speaks."""
+    if version < 5 and not fields:
+        peer.ask("add_offsets_to_txn", 3, group_id=group, **who.fields)
+    place = {"partition_index": 0, "committed_offset": who.epoch + 5, "committed_metadata": ""}
+    asked = {"group_id": group, "topics": [{"name": topic, "partitions": [place]}]}
+    peer.ask("txn_offset_commit", version, **{**asked, **who.fields, **fields})
+
+
+def fetched(group: str, topic: str) -> list[dict[str, object]]:
+    return [{"group_id": group, "topics": [{"name": topic, "partition_indexes": [0, 1]}]}]
+
+
+def await_group(peer: Peer, group: str) -> None:
+    """A group's coordinator is found and has loaded."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        found = peer.quietly("find_coordinator", 4, coordinator_keys=(group,), key_type=0)
+        asked = peer.quietly("offset_fetch", 8, groups=[{"group_id": group, "topics": None}])
+        if not found.coordinators[0].error_code and not asked.groups[0].error_code:
+            return
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def await_stable(peer: Peer, topic: str) -> None:
+    """Nothing holds readers up: the last stable offset is the end."""
+    partitions = [{"partition_index": index, "timestamp": -1} for index in range(2)]
+    asked = [{"name": topic, "partitions": partitions}]
+    ends = peer.ask("list_offsets", 5, replica_id=-1, isolation_level=0, topics=asked)
+    offsets = [each.offset for each in ends.topics[0].partitions]
+    peer.ask_until(
+        lambda answer: [each.offset for each in answer.topics[0].partitions] == offsets,
+        "list_offsets",
+        5,
+        replica_id=-1,
+        isolation_level=1,
+        topics=asked,
+    )

@@ -22,6 +22,8 @@ from odradek.coordinator.transactions.requests import (
     TransactionFilter,
 )
 from odradek.errors import BrokerError, ErrorCode
+from odradek.records.builder import RecordBatchBuilder
+from odradek.records.compression import Compression
 
 E = ErrorCode
 LAST_EPOCH = 0x7FFF - 1
@@ -355,6 +357,50 @@ def test_impossible_records_do_not_hold_an_id_up(world):
     world.coordinator.abort_timed_out()
     assert world.state() == "COMPLETE_ABORT"
     assert world.producer("dead").producer_epoch == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (b"", b"v"),
+        (b"\x00\x00", b"v"),
+        (b"\x00\x09\x00\x01t", b"v"),
+        (b"\x00\x00\x00\x01t", b""),
+        (b"\x00\x00\x00\x01t", b"\x00\x09"),
+        (b"\x00\x00\x00\x01t", b"\x00\x01" + bytes(14) + b"\x63" + bytes(20)),
+        (b"\x00\x00\x00\x01t", b"\xff" * 60),
+        (b"\x00\x00\x00\x01t", b"\x00\x00" + bytes(14) + b"\x01" + b"\x7f" * 20),
+        (b"\x00\x00\xff\xff", None),
+    ],
+)
+def test_a_record_that_nobody_understands_is_passed_over(world, caplog, key, value):
+    """Fails when one foreign or broken record keeps a partition of ids from being loaded."""
+    before, after = world.producer("before"), None
+    builder = RecordBatchBuilder()
+    builder.append(0, key, value)
+    world.log.append(0, bytearray(builder.build()), lambda _error: None)
+    after = world.producer("after")
+    caplog.clear()
+    world.restart()
+    assert world.add(before, name="before") is E.NONE
+    assert world.add(after, name="after") is E.NONE
+    (line,) = [each.getMessage() for each in caplog.records if each.levelname == "ERROR"]
+    assert line.startswith("partition 0, offset 1 is passed over: ")
+
+
+def test_a_batch_that_cannot_be_read_is_passed_over(world, caplog):
+    """Fails when a damaged batch keeps a partition of ids from being loaded."""
+    before = world.producer("before")
+    builder = RecordBatchBuilder(Compression.GZIP)
+    builder.append(0, b"k" * 100, b"v" * 100)
+    data = bytearray(builder.build())
+    data[-30:] = bytes(30)
+    world.log.append(0, data, lambda _error: None)
+    after = world.producer("after")
+    world.restart()
+    assert world.add(before, name="before") is E.NONE
+    assert world.add(after, name="after") is E.NONE
+    assert "passed over" in caplog.text
 
 
 # Time

@@ -2,7 +2,8 @@
 
 In slices, one in a turn of the loop however many partitions wait, so that the broker goes on
 serving. Records of a transaction are replayed with their producer's id, and end markers tell
-the shard what has become of them.
+the shard what has become of them. A record or batch that cannot be understood is passed over,
+with a line in the log: what else the partition has is not lost because of it.
 """
 
 import logging
@@ -85,11 +86,23 @@ class CoordinatorLoader(Generic[S]):
             context.next_offset = context.end_offset
         for header in headers:
             context.next_offset = header.last_offset + 1
-            if header.is_control:
-                _replay_marker(context.shard, data, header)
-                continue
-            for record in read_batch(data, header):
-                self._replay(context, record, header.producer_id)
+            try:
+                self._replay_batch(context, data, header)
+            except BrokerError as error:
+                logger.error(
+                    "partition %d, offsets %d to %d are passed over: %s",
+                    context.partition,
+                    header.base_offset,
+                    header.last_offset,
+                    error,
+                )
+
+    def _replay_batch(self, context: ShardContext[S], data: bytes, header: BatchHeader) -> None:
+        if header.is_control:
+            _replay_marker(context.shard, data, header)
+            return
+        for record in read_batch(data, header):
+            self._replay(context, record, header.producer_id)
 
     def _replay(self, context: ShardContext[S], stored: Record, producer_id: int) -> None:
         try:
