@@ -23,6 +23,7 @@ type in one place, `error_for`. Errors of one item among many are values in the 
 from typing import Final
 
 from odradek.errors import BrokerError, ErrorCode
+from odradek.model import TopicPartition
 
 
 class KafkaError(BrokerError):
@@ -107,6 +108,17 @@ class TransactionAborted(TransactionError):
 
 class RecordError(KafkaError):
     """A record or a batch was refused."""
+
+
+class BadRecord(RecordError):
+    """A record that cannot be read: `partition` and `offset` say which, to `seek` behind it."""
+
+    def __init__(
+        self, partition: TopicPartition, offset: int, reason: str, code: ErrorCode
+    ) -> None:
+        super().__init__(f"{partition} at offset {offset}: {reason}", code)
+        self.partition: Final = partition
+        self.offset: Final = offset
 
 
 class RecordTooLarge(RecordError):

@@ -7,7 +7,7 @@ on the running loop. What is asked, `broker_helpers` and `group_helpers` answer.
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from odradek.client.core.fetched import ConsumerRecord
+from odradek.client.core.consumer_record import ConsumerRecord
 from odradek.model import TopicPartition
 from odradek.server.broker_helpers import Data, Headers
 from odradek.server.group_helpers import STABLE, GroupState, Target

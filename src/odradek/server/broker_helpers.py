@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from odradek.client.core.fetched import ConsumerRecord
+from odradek.client.core.consumer_record import ConsumerRecord
 from odradek.client.core.partitioner import partition_for_key
 from odradek.clock import Clock
 from odradek.controller import (

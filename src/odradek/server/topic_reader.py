@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from odradek.client.core.fetched import ConsumerRecord, FetchedChunk
+from odradek.client.core.consumer_record import ConsumerRecord
+from odradek.client.core.fetched import FetchedChunk
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.replication.delayed_fetch import DelayedFetch

@@ -8,10 +8,11 @@ import pytest
 
 import odradek
 from odradek.client import Admin, Consumer, Producer
-from odradek.client.aio.consumer import Records
+from odradek.client.aio.handout import Records
 from odradek.client.core.admin_types import CommittedOffset, NewTopic
-from odradek.client.core.fetched import BadRecord, ConsumerRecord
+from odradek.client.core.consumer_record import ConsumerRecord
 from odradek.client.errors import (
+    BadRecord,
     CommitFailed,
     NoOffsetForPartition,
     OffsetOutOfRange,
@@ -93,7 +94,7 @@ def test_columns_hold_the_same_records(servers: str, topic: str, run: Run) -> No
             consumer.seek(one, 7)
             rows, data = 0, b""
             while rows < 43:
-                columns = (await consumer.getcolumns(timeout_ms=5000))[one]
+                columns = (await consumer.getmany(timeout_ms=5000, columns=True))[one]
                 assert columns.value is not None
                 rows += columns.row_count
                 data += columns.value.data

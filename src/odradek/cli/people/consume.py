@@ -21,8 +21,8 @@ from odradek.cli.people.words import number_words, size_words
 from odradek.cli.terminal import takes_colours
 from odradek.cli.tools.connection import run_async, text_of
 from odradek.client import Consumer
-from odradek.client.core.fetched import BadRecord, ConsumerRecord
-from odradek.client.errors import StaleMetadata
+from odradek.client.core.consumer_record import ConsumerRecord
+from odradek.client.errors import BadRecord, StaleMetadata
 from odradek.client.settings import CONSUMER_SETTINGS
 from odradek.model import TopicPartition
 

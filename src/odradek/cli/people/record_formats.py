@@ -20,7 +20,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from odradek.cli.terminal import CYAN, DIM, painted
-from odradek.client.core.fetched import ConsumerRecord
+from odradek.client.core.consumer_record import ConsumerRecord
 
 RecordFormat = Callable[[ConsumerRecord], bytes]
 _TOKEN: Final = re.compile(

@@ -12,7 +12,8 @@ from typing import Final
 from odradek.cli.arguments import natural_number
 from odradek.cli.tools.connection import add_connection, client_config, run_async, text_of
 from odradek.client import Consumer
-from odradek.client.core.fetched import BadRecord, ConsumerRecord
+from odradek.client.core.consumer_record import ConsumerRecord
+from odradek.client.errors import BadRecord
 from odradek.client.settings import CONSUMER_SETTINGS
 from odradek.config.properties import parse_properties
 from odradek.model import TopicPartition

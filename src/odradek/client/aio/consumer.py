@@ -3,17 +3,18 @@
 `getmany`, `getone` and `async for` give records out; the fetcher is ahead in the background.
 Partitions come and go only inside these calls, and auto-commit commits only what earlier calls gave
 out: whatever was read before a call is taken to be dealt with.
+
+This is the face; behind it are `subscription` (topics and membership), `fetcher` (what is brought),
+`handout` (what is given out) and `commits`.
 """
 
 import asyncio
-import logging
-import re
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Literal, overload
 
+from odradek.client.aio.closing import AsyncClosing
 from odradek.client.aio.cluster import ClusterClient
+from odradek.client.aio.commits import CommitCallback, Commits, Offsets
 from odradek.client.aio.fetcher import Fetcher
 from odradek.client.aio.group import (
     ClassicMembership,
@@ -21,9 +22,11 @@ from odradek.client.aio.group import (
     Membership,
     RebalanceListener,
 )
-from odradek.client.aio.offsets import list_offsets
+from odradek.client.aio.handout import Columns, ConsumerInterceptor, Handout, Records
+from odradek.client.aio.offsets import list_all_offsets
+from odradek.client.aio.subscription import Subscription
 from odradek.client.core.admin_types import CommittedOffset, OffsetAndTimestamp
-from odradek.client.core.fetched import BadRecord, ConsumerRecord, Deserializer
+from odradek.client.core.consumer_record import ConsumerRecord, Deserializer
 from odradek.client.core.group_metadata import GroupMetadata
 from odradek.client.core.list_offsets import (
     EARLIEST,
@@ -35,38 +38,14 @@ from odradek.client.core.metadata import TopicMetadata
 from odradek.client.core.positions import PartitionPosition, Positions
 from odradek.client.core.reset_policy import ResetPolicy
 from odradek.client.core.retries import Dice
-from odradek.client.errors import (
-    ClientClosed,
-    KafkaError,
-    RequestTimedOut,
-    UsageError,
-    error_for,
-)
+from odradek.client.errors import ClientClosed, RequestTimedOut, UsageError, error_for
 from odradek.client.settings import CONSUMER_SETTINGS, ClientSettings
 from odradek.clock import Clock
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
-from odradek.records.columnar import ColumnBuffers
-
-_LOGGER: Final = logging.getLogger(__name__)
-Records = dict[TopicPartition, list[ConsumerRecord]]
-Offsets = Mapping[TopicPartition, CommittedOffset | int]
-CommitCallback = Callable[[Mapping[TopicPartition, CommittedOffset], KafkaError | None], None]
 
 
-class ConsumerInterceptor(Protocol):
-    """Sees records before they are given out, and offsets that were committed."""
-
-    def on_consume(self, records: Records) -> Records:
-        """May change what is given out."""
-        ...
-
-    def on_commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """These are committed."""
-        ...
-
-
-class Consumer:
+class Consumer(AsyncClosing):
     """Reads records.
 
         async with Consumer("localhost:9092", group_id="readers") as consumer:
@@ -101,42 +80,27 @@ class Consumer:
         group_id = self._settings.text("group.id")
         kind = f"consumer-{group_id}" if group_id else "consumer"
         self._cluster = ClusterClient(self._settings, kind=kind, clock=clock, dice=dice)
-        self._key = key_deserializer
-        self._value = value_deserializer
-        self._interceptors = tuple(interceptors)
         self._positions = Positions()
-        self._has_group = bool(group_id)
         self._max_records = self._settings.number("max.poll.records")
-        self._auto_commits = self._has_group and self._settings.flag("enable.auto.commit")
-        self._auto_commit_ms = self._settings.number("auto.commit.interval.ms")
-        self._committed_ms = self._cluster.clock.monotonic_ms()
+        self._subscription = Subscription(self._cluster, self._new_membership)
         self._fetcher = Fetcher(
             self._cluster,
             self._positions,
             ResetPolicy(self._settings.text("auto.offset.reset")),
-            self._committed_offsets if self._has_group else None,
+            self._committed_offsets if group_id else None,
         )
-        self._topics: frozenset[str] = frozenset()
-        self._pattern: re.Pattern[str] | None = None
-        self._listener: RebalanceListener | None = None
-        self._membership: Membership | None = None
-        self._is_member = False
-        self._polling: asyncio.Task[None] | None = None
-        self._single: deque[ConsumerRecord] = deque()
-        self._commits: set[asyncio.Task[None]] = set()
-        self._callbacks: deque[Callable[[], None]] = deque()
+        self._handout = Handout(
+            self._positions, self._fetcher, key_deserializer, value_deserializer, interceptors
+        )
+        self._commits = Commits(
+            self._settings,
+            self._cluster.clock,
+            lambda: self._subscription.membership,
+            self._handout.consumed,
+            interceptors,
+            self._fetcher.news.set,
+        )
         self._is_closed = False
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def close(self) -> None:
         """Commits what auto-commit owes, leaves the group, disconnects."""
@@ -144,9 +108,8 @@ class Consumer:
             return
         self._is_closed = True
         try:
-            await self._leave()
-            await asyncio.gather(*self._commits, return_exceptions=True)
-            self._run_callbacks()
+            await self._subscription.leave()
+            await self._commits.settled()
         finally:
             await self._fetcher.close()
             await self._cluster.close()
@@ -165,21 +128,10 @@ class Consumer:
         Raises:
             UsageError: there is no group, or partitions are assigned by hand.
         """
-        self._check_group()
-        if self._positions.assigned and not self._is_member:
+        self._subscription.check_group()
+        if self._positions.assigned and not self._subscription.is_member:
             raise UsageError("partitions are assigned by hand", ErrorCode.INVALID_REQUEST)
-        if isinstance(topics, str):
-            raise TypeError("topics is a list of names, not one name")
-        self._topics = frozenset(topics)
-        self._pattern = None if pattern is None else re.compile(pattern)
-        self._listener = listener
-        if not self._topics and self._pattern is None:
-            raise UsageError("no topic is named; see `unsubscribe`", ErrorCode.INVALID_REQUEST)
-        if self._membership is None or not self._is_member:
-            self._membership = self._new_membership()
-            self._is_member = True
-        else:
-            self._membership.subscription_changed()
+        self._subscription.subscribe(topics, pattern, listener)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Reads these partitions, whatever a group may say.
@@ -187,21 +139,20 @@ class Consumer:
         Raises:
             UsageError: topics are subscribed to.
         """
-        if self._is_member:
+        if self._subscription.is_member:
             raise UsageError("topics are subscribed to", ErrorCode.INVALID_REQUEST)
         self._positions.assign(TopicPartition(*each) for each in partitions)
-        self._single.clear()
+        self._handout.held.clear()
         self._fetcher.pump()
 
     async def unsubscribe(self) -> None:
         """Reads nothing any more, and leaves the group."""
-        await self._leave()
+        await self._subscription.unsubscribe()
         self._positions.assign(())
-        self._topics, self._pattern = frozenset(), None
 
     def subscription(self) -> frozenset[str]:
         """The topics that are subscribed to, as far as they are named or were matched."""
-        return self._topics
+        return self._subscription.topics
 
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that this consumer has at present."""
@@ -209,49 +160,51 @@ class Consumer:
 
     # --- reading ----------------------------------------------------------------------------
 
+    @overload
     async def getmany(
         self,
         *partitions: TopicPartition,
         timeout_ms: int = 0,
         max_records: int | None = None,
-    ) -> Records:
+        columns: Literal[False] = False,
+    ) -> Records: ...
+
+    @overload
+    async def getmany(
+        self,
+        *partitions: TopicPartition,
+        timeout_ms: int = 0,
+        columns: Literal[True],
+        headers: bool = True,
+    ) -> Columns: ...
+
+    async def getmany(
+        self,
+        *partitions: TopicPartition,
+        timeout_ms: int = 0,
+        max_records: int | None = None,
+        columns: bool = False,
+        headers: bool = True,
+    ) -> Records | Columns:
         """What is there, of some partitions or all, by partition; waits for it up to a time.
+
+        With `columns` whole chunks come as columns, laid out as Arrow does it, without an object a
+        record; deserializers and interceptors do not see them. `headers` False leaves those out.
 
         Raises:
             BadRecord: a record cannot be read; `seek` behind it to go on.
             KafkaError: reading cannot go on as it is.
         """
+        if columns:
+            self._handout.give_back()
+            await self._wait_until(lambda: bool(self._handout.ready(partitions)), timeout_ms)
+            return self._handout.take_columns(partitions, headers=headers)
+        held = self._handout.release()
+        if held:
+            return held
+        await self._wait_until(lambda: bool(self._handout.ready(partitions)), timeout_ms)
         limit = self._max_records if max_records is None else max_records
-        records: Records = {}
-        for record in self._single:
-            records.setdefault(TopicPartition(record.topic, record.partition), []).append(record)
-        self._single.clear()
-        if records:
-            return records
-        await self._wait_until(lambda: self._has_news(partitions), timeout_ms)
-        taken = self._take(partitions, limit)
-        return self._intercept(taken) if taken else taken
-
-    async def getcolumns(
-        self, *partitions: TopicPartition, timeout_ms: int = 0, headers: bool = True
-    ) -> dict[TopicPartition, ColumnBuffers]:
-        """As `getmany`, but whole chunks in columns as Arrow lays them out, without objects.
-
-        Raises:
-            BadRecord: a batch cannot be read.
-            KafkaError: reading cannot go on as it is.
-        """
-        await self._wait_until(lambda: self._has_news(partitions), timeout_ms)
-        found = {}
-        for partition in self._ready(partitions):
-            state = self._state(partition)
-            assert state.chunk is not None, "it is ready"
-            columns = state.chunk.columns(headers=headers)
-            self._after_taking(partition, state)
-            if columns.row_count:
-                found[partition] = columns
-        self._fetcher.pump()
-        return found
+        return self._handout.take(partitions, limit)
 
     async def getone(self) -> ConsumerRecord:
         """The next record, as soon as there is one.
@@ -259,10 +212,11 @@ class Consumer:
         Raises:
             KafkaError: as `getmany`.
         """
-        while not self._single:
+        held = self._handout.held
+        while not held:
             for records in (await self.getmany(timeout_ms=60_000)).values():
-                self._single.extend(records)
-        return self._single.popleft()
+                held.extend(records)
+        return held.popleft()
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
         return self
@@ -301,10 +255,12 @@ class Consumer:
             KafkaError: it cannot be found within `default.api.timeout.ms`.
         """
         state = self._assigned(partition)
-        pending = [each.offset for each in self._single if each[:2] == tuple(partition)]
-        if pending:
-            return pending[0]
-        limit_ms = self._api_timeout_ms if timeout_ms is None else timeout_ms
+        held = self._handout.first_held(partition)
+        if held is not None:
+            return held
+        limit_ms = (
+            self._settings.number("default.api.timeout.ms") if timeout_ms is None else timeout_ms
+        )
         await self._wait_until(lambda: state.position is not None, limit_ms)
         if state.position is None:
             raise RequestTimedOut(f"the position in {partition} was not found in {limit_ms} ms")
@@ -389,22 +345,15 @@ class Consumer:
             CommitFailed: the group went on without this member.
             KafkaError: anything else.
         """
-        wanted = self._consumed() if offsets is None else _with_metadata(offsets)
-        self._check_group()
-        if wanted:
-            await self._group.commit(wanted)
-            self._tell_committed(wanted)
+        self._subscription.check_group()
+        await self._commits.commit(offsets)
 
     def commit_async(
         self, offsets: Offsets | None = None, callback: CommitCallback | None = None
     ) -> None:
         """Commits without waiting; the callback is called by a later read, commit or close."""
-        wanted = self._consumed() if offsets is None else _with_metadata(offsets)
-        self._check_group()
-        if wanted:
-            task = asyncio.create_task(self._commit_in_background(wanted, callback))
-            self._commits.add(task)
-            task.add_done_callback(self._commits.discard)
+        self._subscription.check_group()
+        self._commits.commit_async(offsets, callback)
 
     async def committed(
         self, partitions: Iterable[TopicPartition]
@@ -414,15 +363,13 @@ class Consumer:
         Raises:
             KafkaError: it cannot be had.
         """
-        self._check_group()
         wanted = list(partitions)
-        found = await self._group.committed(wanted)
+        found = await self._subscription.membership.committed(wanted)
         return {partition: found.get(partition) for partition in wanted}
 
     def group_metadata(self) -> GroupMetadata:
         """Who this consumer is in its group, for a producer's transaction."""
-        self._check_group()
-        return self._group.metadata
+        return self._subscription.membership.metadata
 
     # --- inside: reading --------------------------------------------------------------------
 
@@ -434,9 +381,10 @@ class Consumer:
             async with asyncio.timeout(max(timeout_ms, 1) / 1000):
                 while True:
                     self._fetcher.news.clear()
-                    self._run_callbacks()
-                    await self._poll_group()
-                    self._auto_commit_if_due()
+                    self._commits.run_callbacks()
+                    await self._subscription.poll()
+                    self._handout.keep(self._positions.assigned)
+                    self._commits.commit_if_due()
                     self._fetcher.pump()
                     if self._fetcher.error is not None:
                         error, self._fetcher.error = self._fetcher.error, None
@@ -446,77 +394,6 @@ class Consumer:
                     await self._fetcher.news.wait()
         except TimeoutError:
             return
-
-    async def _poll_group(self) -> None:
-        """Lets the membership give up and take partitions, which it does nowhere else.
-
-        When the time of a read ends meanwhile, the work goes on: such a read gives nothing out, so
-        all that was given out before has been dealt with. The next read waits for it first.
-        """
-        membership = self._membership
-        if membership is None or not self._is_member:
-            return
-        membership.polled()
-        while self._polling is not None or membership.needs_poll:
-            if self._polling is None:
-                self._polling = asyncio.create_task(membership.poll())
-            before = self._positions.assigned
-            try:
-                await asyncio.shield(self._polling)
-            finally:
-                if self._polling.done():
-                    self._polling = None
-            if self._positions.assigned != before:
-                self._drop_foreign_records()
-
-    def _has_news(self, partitions: Sequence[TopicPartition]) -> bool:
-        return bool(self._ready(partitions))
-
-    def _ready(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
-        """The partitions that have something to give out, in turn."""
-        wanted = frozenset(partitions)
-        ready = []
-        for partition in self._positions.in_turn():
-            state = self._state(partition)
-            is_wanted = not wanted or partition in wanted
-            if is_wanted and state.chunk and not state.is_paused and not state.is_revoking:
-                ready.append(partition)
-        return ready
-
-    def _take(self, partitions: Sequence[TopicPartition], limit: int) -> Records:
-        records: Records = {}
-        left = limit
-        for partition in self._ready(partitions):
-            if left <= 0:
-                break
-            state = self._state(partition)
-            assert state.chunk is not None, "it is ready"
-            try:
-                taken = state.chunk.take(left, self._key, self._value)
-            except BadRecord as error:
-                if records:
-                    break  # those of the others first; it comes again
-                state.position = error.offset
-                raise
-            self._after_taking(partition, state)
-            if taken:
-                records[partition] = taken
-                left -= len(taken)
-        self._fetcher.pump()
-        return records
-
-    def _after_taking(self, partition: TopicPartition, state: PartitionPosition) -> None:
-        assert state.chunk is not None, "something was taken from it"
-        if state.chunk.is_used_up:
-            state.position, state.chunk = state.chunk.position, None
-            self._positions.had_turn(partition)
-        else:
-            state.position = state.chunk.position
-
-    def _state(self, partition: TopicPartition) -> PartitionPosition:
-        state = self._positions.get(partition)
-        assert state is not None, f"{partition} is assigned"
-        return state
 
     def _assigned(self, partition: TopicPartition) -> PartitionPosition:
         state = self._positions.get(partition)
@@ -532,173 +409,34 @@ class Consumer:
 
     def _after_seeking(self, partitions: set[TopicPartition]) -> None:
         """Records of these that `getone` has ready are not wanted any more."""
-        self._single = deque(
-            each
-            for each in self._single
-            if TopicPartition(each.topic, each.partition) not in partitions
-        )
+        self._handout.keep(self._positions.assigned - partitions)
         self._fetcher.pump()
 
-    def _drop_foreign_records(self) -> None:
-        assigned = self._positions.assigned
-        self._single = deque(
-            each for each in self._single if TopicPartition(each.topic, each.partition) in assigned
-        )
+    # --- inside: group and offsets ----------------------------------------------------------
 
-    def _intercept(self, records: Records) -> Records:
-        for interceptor in self._interceptors:
-            try:
-                records = interceptor.on_consume(records)
-            except Exception:
-                _LOGGER.warning("an interceptor failed; the records go on", exc_info=True)
-        return records
-
-    # --- inside: the group ------------------------------------------------------------------
-
-    @property
-    def _group(self) -> Membership:
-        """The membership, or one that only knows the group, for offsets."""
-        if self._membership is None:
-            self._membership = self._new_membership()
-        return self._membership
-
-    def _new_membership(self) -> Membership:
+    def _new_membership(self, subscription: Subscription) -> Membership:
         is_classic = self._settings.text("group.protocol").lower() == "classic"
         kind = ClassicMembership if is_classic else ConsumerProtocolMembership
         return kind(
             self._cluster,
             self._positions,
-            self._wanted_topics,
-            self._listener,
-            self._commit_before_revoking,
+            subscription.wanted_topics,
+            subscription.listener,
+            self._commits.before_revoking,
             self._fetcher.news.set,
         )
-
-    async def _wanted_topics(self) -> frozenset[str]:
-        """The topics to read, by name or by pattern."""
-        pattern = self._pattern
-        if pattern is None:
-            unknown = self._topics - self._cluster.metadata.topics.keys()
-            if unknown or self._cluster.is_metadata_old:
-                await self._cluster.refresh(
-                    self._topics,
-                    allow_auto_topic_creation=self._settings.flag("allow.auto.create.topics"),
-                )
-            return self._topics
-        answer = await self._cluster.refresh(None)
-        skips_internal = self._settings.flag("exclude.internal.topics")
-        self._topics = frozenset(
-            name
-            for name, topic in answer.topics.items()
-            if pattern.fullmatch(name)
-            and not topic.error_code
-            and not (topic.is_internal and skips_internal)
-        )
-        return self._topics
-
-    async def _leave(self) -> None:
-        polling, self._polling = self._polling, None
-        if polling is not None:
-            polling.cancel()
-            await asyncio.gather(polling, return_exceptions=True)
-        if self._membership is not None and self._is_member:
-            await self._membership.leave()
-            self._is_member = False
-        self._membership = None
-
-    def _check_group(self) -> None:
-        if not self._has_group:
-            raise UsageError("this needs a group.id", ErrorCode.INVALID_GROUP_ID)
-
-    # --- inside: offsets --------------------------------------------------------------------
-
-    def _consumed(self) -> dict[TopicPartition, CommittedOffset]:
-        consumed = self._positions.consumed()
-        for record in reversed(self._single):  # fetched for `getone`, not given out yet
-            consumed[TopicPartition(record.topic, record.partition)] = record.offset
-        return {partition: CommittedOffset(offset) for partition, offset in consumed.items()}
-
-    async def _commit_before_revoking(self) -> None:
-        if not self._auto_commits:
-            return
-        try:
-            await self.commit()
-        except KafkaError as error:
-            _LOGGER.warning("the offsets could not be committed: %s", error)
-
-    def _auto_commit_if_due(self) -> None:
-        now_ms = self._cluster.clock.monotonic_ms()
-        if not self._auto_commits or now_ms - self._committed_ms < self._auto_commit_ms:
-            return
-        self._committed_ms = now_ms
-        if not self._commits:
-            self.commit_async()
-
-    async def _commit_in_background(
-        self,
-        offsets: Mapping[TopicPartition, CommittedOffset],
-        callback: CommitCallback | None,
-    ) -> None:
-        error: KafkaError | None = None
-        try:
-            await self._group.commit(offsets)
-            self._tell_committed(offsets)
-        except KafkaError as failure:
-            error = failure
-            _LOGGER.warning("the offsets could not be committed: %s", failure)
-        if callback is not None:
-            self._callbacks.append(lambda: callback(offsets, error))
-            self._fetcher.news.set()
-
-    def _run_callbacks(self) -> None:
-        while self._callbacks:
-            self._callbacks.popleft()()
-
-    def _tell_committed(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        for interceptor in self._interceptors:
-            try:
-                interceptor.on_commit(offsets)
-            except Exception:
-                _LOGGER.warning("an interceptor failed on a commit", exc_info=True)
 
     async def _committed_offsets(
         self, partitions: list[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset]:
-        return await self._group.committed(partitions)
+        return await self._subscription.membership.committed(partitions)
 
     @property
     def _isolation_level(self) -> int:
         is_committed = self._settings.text("isolation.level").lower() == "read_committed"
         return READ_COMMITTED if is_committed else READ_UNCOMMITTED
 
-    @property
-    def _api_timeout_ms(self) -> int:
-        return self._settings.number("default.api.timeout.ms")
-
     async def _list_offsets(
         self, questions: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
-        found: dict[TopicPartition, OffsetAndTimestamp] = {}
-
-        async def attempt() -> None:
-            missing = {each: at for each, at in questions.items() if each not in found}
-            failed: KafkaError | None = None
-            answers = await list_offsets(self._cluster, missing, self._isolation_level)
-            for partition, answer in answers.items():
-                if isinstance(answer, KafkaError):
-                    failed = answer
-                else:
-                    found[partition] = answer
-            if failed is not None:
-                raise failed
-
-        if questions:
-            await self._cluster.retrying(attempt)
-        return {partition: found[partition] for partition in questions}
-
-
-def _with_metadata(offsets: Offsets) -> dict[TopicPartition, CommittedOffset]:
-    return {
-        TopicPartition(*partition): CommittedOffset(each) if isinstance(each, int) else each
-        for partition, each in offsets.items()
-    }
+        return await list_all_offsets(self._cluster, questions, self._isolation_level)

@@ -1,9 +1,13 @@
-"""Fetches ahead of whoever reads: one request a broker at a time, for what has nothing buffered.
+"""Fetches ahead of whoever reads: one request a broker at a time, for what wants more.
 
 `pump` is the one decision: it looks at every partition and starts what is missing, a fetch, the
-lookup of a position, fresh metadata. It is called whenever something changed. A partition whose
-records have not been given out is not fetched further, so memory is bounded by `fetch.max.bytes`
-a broker.
+lookup of a position, fresh metadata. It is called whenever something changed. A partition has the
+chunk that is being given out and the one behind it, and is not fetched further, so memory is
+bounded by twice `fetch.max.bytes` a broker.
+
+A partition that has both is not in a request. The others are asked for without waiting then, and
+not again before something was used up, or a moment later: a long wait for idle partitions would
+keep the busy one waiting.
 """
 
 import asyncio
@@ -45,6 +49,8 @@ from odradek.protocol.primitives import Buffer
 
 _LOGGER: Final = logging.getLogger(__name__)
 Committed = Callable[[list[TopicPartition]], Awaitable[dict[TopicPartition, CommittedOffset]]]
+# Between looks at the other partitions of a broker while one has all that it may have.
+LOOK_AGAIN_MS: Final = 100
 _RETRY_SOON: Final = frozenset({ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR})
 
 
@@ -64,6 +70,7 @@ class Fetcher:
         self._reset_policy = reset_policy
         self._committed = committed
         self._is_committed_only = settings.text("isolation.level").lower() == "read_committed"
+        self._max_wait_ms = settings.number("fetch.max.wait.ms")
         self._backoff = ExponentialBackoff(
             settings.number("retry.backoff.ms"),
             settings.number("retry.backoff.max.ms"),
@@ -71,6 +78,8 @@ class Fetcher:
         )
         self._sessions: dict[int, FetchSession] = {}
         self._fetches: dict[int, asyncio.Task[None]] = {}
+        # When brokers were asked without waiting, since something was used up last.
+        self._looked_ms: dict[int, int] = {}
         self._placing: asyncio.Task[None] | None = None
         self._refreshing: asyncio.Task[None] | None = None
         self._failures = 0
@@ -99,9 +108,22 @@ class Fetcher:
             self._placing = self._start(self._place())
         if self._needs_metadata() and self._refreshing is None:
             self._refreshing = self._start(self._refresh())
-        for node_id, wanted in self._fetchable().items():
-            if node_id not in self._fetches:
-                self._fetches[node_id] = self._start(self._fetch(node_id, wanted))
+        now_ms = self._cluster.clock.monotonic_ms()
+        for node_id, (wanted, is_full) in self._fetchable(now_ms).items():
+            if node_id in self._fetches or not wanted:
+                continue
+            max_wait_ms = self._max_wait_ms
+            if is_full:
+                if now_ms < self._looked_ms.get(node_id, -LOOK_AGAIN_MS) + LOOK_AGAIN_MS:
+                    self._pump_at(LOOK_AGAIN_MS)
+                    continue
+                self._looked_ms[node_id] = now_ms
+                max_wait_ms = 0
+            self._fetches[node_id] = self._start(self._fetch(node_id, wanted, max_wait_ms))
+
+    def used_up(self) -> None:
+        """A partition wants more: its broker may be asked at once."""
+        self._looked_ms.clear()
 
     def _start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
@@ -134,9 +156,13 @@ class Fetcher:
 
     def _pump_later(self) -> None:
         if self._timer is None and not self._is_closed:
-            wait_s = self._backoff.wait_ms(self._failures) / 1000
+            self._pump_at(self._backoff.wait_ms(self._failures))
             self._failures += 1
-            self._timer = asyncio.get_running_loop().call_later(wait_s, self._on_timer)
+
+    def _pump_at(self, wait_ms: float) -> None:
+        if self._timer is None and not self._is_closed:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(wait_ms / 1000, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
@@ -218,23 +244,26 @@ class Fetcher:
 
     # --- fetching ---------------------------------------------------------------------------
 
-    def _fetchable(self) -> dict[int, dict[TopicPartition, Wanted]]:
-        """What is to be fetched, by the broker that has it."""
+    def _fetchable(self, now_ms: int) -> dict[int, tuple[dict[TopicPartition, Wanted], bool]]:
+        """What is to be fetched, by the broker that has it, and whether others of it are full."""
         metadata = self._cluster.metadata
-        now_ms = self._cluster.clock.monotonic_ms()
         found: dict[int, dict[TopicPartition, Wanted]] = {}
+        full: set[int] = set()
         for partition, state in self._positions.items():
-            if not state.is_fetchable or state.not_before_ms > now_ms:
+            offset = state.fetch_offset
+            if offset is None or state.is_withheld or state.not_before_ms > now_ms:
                 continue
-            assert state.position is not None, "fetchable"
             known = metadata.partition(partition)
             node_id = self._node_for(partition, state, now_ms)
             if known is None or node_id is None:
                 continue
+            if state.is_full:
+                full.add(node_id)
+                continue
             topic_id = metadata.topics[partition.topic].topic_id
-            wanted = Wanted(state.position, known.leader_epoch, topic_id)
+            wanted = Wanted(offset, known.leader_epoch, topic_id)
             found.setdefault(node_id, {})[partition] = wanted
-        return found
+        return {node_id: (wanted, node_id in full) for node_id, wanted in found.items()}
 
     def _node_for(
         self, partition: TopicPartition, state: PartitionPosition, now_ms: int
@@ -246,7 +275,9 @@ class Fetcher:
         leader = metadata.leader_of(partition)
         return None if leader is None else leader.id
 
-    async def _fetch(self, node_id: int, wanted: dict[TopicPartition, Wanted]) -> None:
+    async def _fetch(
+        self, node_id: int, wanted: dict[TopicPartition, Wanted], max_wait_ms: int
+    ) -> None:
         settings = self._cluster.settings
         session = self._sessions.get(node_id)
         if session is None:
@@ -259,10 +290,9 @@ class Fetcher:
             by_id = version >= TOPIC_ID_VERSION and all(
                 each.topic_id is not None for each in wanted.values()
             )
-            request = self._request(session.request(wanted, by_id=by_id))
+            request = self._request(session.request(wanted, by_id=by_id), max_wait_ms)
             return encode_fetch_request(request, version)
 
-        max_wait_ms = settings.number("fetch.max.wait.ms")
         try:
             response = await self._cluster.exchange(
                 node_id,
@@ -286,11 +316,11 @@ class Fetcher:
             raise error_for(response.error_code)
         self._on_response(response, wanted)
 
-    def _request(self, session: SessionRequest) -> FetchRequest:
+    def _request(self, session: SessionRequest, max_wait_ms: int) -> FetchRequest:
         settings = self._cluster.settings
         return FetchRequest(
             CONSUMER,
-            settings.number("fetch.max.wait.ms"),
+            max_wait_ms,
             settings.number("fetch.min.bytes"),
             session.topics,
             settings.number("fetch.max.bytes"),
@@ -316,7 +346,7 @@ class Fetcher:
                 state = self._positions.get(partition)
                 asked = wanted.get(partition)
                 # Whoever went elsewhere meanwhile does not want this any more.
-                if state is not None and asked is not None and state.position == asked.offset:
+                if state is not None and asked is not None and state.fetch_offset == asked.offset:
                     self._on_answer(partition, state, asked, answer)
 
     def _on_answer(
@@ -336,7 +366,7 @@ class Fetcher:
         if answer.preferred_read_replica >= 0:
             state.preferred_replica = answer.preferred_read_replica
             state.preferred_until_ms = now_ms + PREFERRED_REPLICA_AGE_MS
-        if not answer.records or not state.is_fetchable:
+        if not answer.records or state.is_withheld or state.is_full:
             return
         buffers = answer.records
         data = memoryview(buffers[0] if len(buffers) == 1 else b"".join(buffers))
@@ -351,16 +381,16 @@ class Fetcher:
                     ErrorCode.RECORD_LIST_TOO_LARGE,
                 )
         except KafkaError as error:
-            self._raise(error)
+            self._on_fault(state, error)
             return
-        state.chunk = chunk
+        state.fetched(chunk)
         self.news.set()
 
     def _on_error(
         self, partition: TopicPartition, state: PartitionPosition, answer: FetchPartitionResponse
     ) -> None:
         error = error_for(answer.error_code, str(partition))
-        if isinstance(error, OffsetOutOfRange):
+        if isinstance(error, OffsetOutOfRange) and state.chunk is None:
             self._on_out_of_range(partition, state)
         elif isinstance(error, StaleMetadata) or error.code in _RETRY_SOON:
             state.preferred_replica = None
@@ -374,7 +404,15 @@ class Fetcher:
             state.not_before_ms = now_ms + self._backoff.wait_ms(self._failures)
             self._pump_later()
         else:
+            self._on_fault(state, error)
+
+    def _on_fault(self, state: PartitionPosition, error: KafkaError) -> None:
+        """Tells the reader; who still has records before the fault is told when it comes again."""
+        if state.chunk is None:
             self._raise(error)
+            return
+        state.not_before_ms = self._cluster.clock.monotonic_ms() + LOOK_AGAIN_MS
+        self._pump_at(LOOK_AGAIN_MS)
 
     def _on_out_of_range(self, partition: TopicPartition, state: PartitionPosition) -> None:
         if state.preferred_replica is not None:

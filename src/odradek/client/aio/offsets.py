@@ -49,6 +49,32 @@ async def list_offsets(
     return answers
 
 
+async def list_all_offsets(
+    cluster: ClusterClient, questions: Mapping[TopicPartition, int], isolation_level: int
+) -> dict[TopicPartition, OffsetAndTimestamp]:
+    """As many attempts as it takes until all are answered; what is answered is not asked again.
+
+    Raises:
+        KafkaError: one cannot be answered, or not in time.
+    """
+    found: dict[TopicPartition, OffsetAndTimestamp] = {}
+
+    async def attempt() -> None:
+        missing = {each: at for each, at in questions.items() if each not in found}
+        failed: KafkaError | None = None
+        for partition, answer in (await list_offsets(cluster, missing, isolation_level)).items():
+            if isinstance(answer, KafkaError):
+                failed = answer
+            else:
+                found[partition] = answer
+        if failed is not None:
+            raise failed
+
+    if questions:
+        await cluster.retrying(attempt)
+    return {partition: found[partition] for partition in questions}
+
+
 async def refresh_unknown(cluster: ClusterClient, partitions: Mapping[TopicPartition, int]) -> None:
     """Asks for the topics of partitions that have no known leader.
 

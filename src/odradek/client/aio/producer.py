@@ -12,9 +12,9 @@ import random
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from types import TracebackType
-from typing import Any, Final, NamedTuple, Protocol, Self
+from typing import Any, Final, NamedTuple, Protocol
 
+from odradek.client.aio.closing import AsyncClosing
 from odradek.client.aio.cluster import ClusterClient
 from odradek.client.aio.sender import Sender
 from odradek.client.aio.transactions import TransactionManager
@@ -78,7 +78,7 @@ class ProducerInterceptor(Protocol):
         ...
 
 
-class Producer:
+class Producer(AsyncClosing):
     """Sends records.
 
         async with Producer("localhost:9092") as producer:
@@ -133,17 +133,6 @@ class Producer:
         self._idle: asyncio.Event = asyncio.Event()
         self._hurried = 0
         self._is_closed = False
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def close(self, timeout_ms: int | None = None) -> None:
         """Sends what waits (for `timeout_ms` at most; what remains fails), then disconnects.

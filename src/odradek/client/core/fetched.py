@@ -1,15 +1,15 @@
-"""A chunk of a partition as a fetch brought it, on its way to becoming records.
+"""A chunk of a partition as a fetch brought it, on its way to becoming records. Compiled.
 
-Batches are decoded when their records are wanted, and not before. Records before the position, end
+A batch is decoded when its records are wanted, and not before. Records before the position, end
 markers and, for readers of committed records, those of aborted transactions are passed over: of
 a producer that the answer lists as aborted, everything from the first offset named to its marker.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Final
 
-from odradek.client.errors import RecordError
+from odradek.client.core.consumer_record import ConsumerRecord, Deserializer
+from odradek.client.errors import BadRecord
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.records.batch import BatchHeader, split_batches
@@ -17,33 +17,7 @@ from odradek.records.columnar import ColumnBuffers, ColumnDecoder
 from odradek.records.reader import read_batch
 from odradek.records.record import Record
 
-Deserializer = Callable[[bytes], Any]
 _ABORT: Final = b"\0\0\0\0"
-
-
-class ConsumerRecord(NamedTuple):
-    """A record as a consumer gives it; `timestamp_type` is 0 CreateTime, 1 LogAppendTime."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    timestamp_type: int
-    key: Any
-    value: Any
-    headers: list[tuple[str, bytes | None]]
-    leader_epoch: int
-
-
-class BadRecord(RecordError):
-    """A record that cannot be read: `partition` and `offset` say which, to `seek` behind it."""
-
-    def __init__(
-        self, partition: TopicPartition, offset: int, reason: str, code: ErrorCode
-    ) -> None:
-        super().__init__(f"{partition} at offset {offset}: {reason}", code)
-        self.partition: Final = partition
-        self.offset: Final = offset
 
 
 class FetchedChunk:
@@ -68,19 +42,19 @@ class FetchedChunk:
         self.size_bytes = len(data)
         self._data = data
         self._check_crcs = check_crcs
-        self._aborted = deque(sorted(aborted or (), key=lambda each: each[1]))
+        self._aborted = deque(sorted(aborted or (), key=_first_offset))
         self._aborted_producers: set[int] = set()
-        self._records: Iterator[Record] = iter(())
+        # The batch that is being taken from: its records, the next of them, where it ends.
+        self._records: list[Record] = []
+        self._index = 0
+        self._open: BatchHeader | None = None
         try:
             self._batches = deque(split_batches(data, drop_partial_tail=True))
         except BrokerError as error:
             raise self._bad(fetch_offset, error) from error
         self.is_cut_off = not self._batches and len(data) > 0
-
-    @property
-    def high_offset(self) -> int:
-        """The offset behind the last batch: where the next fetch begins."""
-        return self._batches[-1].next_offset if self._batches else self.position
+        # The offset behind the last batch: where the next fetch begins.
+        self.end_offset = self._batches[-1].next_offset if self._batches else fetch_offset
 
     def take(
         self, max_records: int, key: Deserializer | None, value: Deserializer | None
@@ -91,51 +65,73 @@ class FetchedChunk:
             BadRecord: the next record is damaged or cannot be deserialized; `position` is its own.
         """
         taken: list[ConsumerRecord] = []
-        topic, partition = self.partition
         while len(taken) < max_records:
-            record = next(self._records, None)
-            if record is None:
+            if self._index < len(self._records):
+                error = self._take_open(taken, max_records, key, value)
+                if error is None:
+                    continue
+            else:
                 try:
-                    if not self._open_batch():
-                        break
-                except BadRecord:
-                    if taken:
-                        break  # those before it first
-                    raise
-                continue
-            if record.offset < self.position:
-                continue
-            try:
-                shown_key = record.key if key is None or record.key is None else key(record.key)
-                shown_value = (
-                    record.value if value is None or record.value is None else value(record.value)
-                )
-            except Exception as error:
-                self._records = _put_back(record, self._records)
-                if taken:
+                    if self._open_batch():
+                        continue
                     break
-                raise BadRecord(
-                    self.partition,
-                    record.offset,
-                    f"cannot be deserialized: {error}",
-                    ErrorCode.INVALID_RECORD,
-                ) from error
-            batch = record.batch
-            taken.append(
-                ConsumerRecord(
-                    topic,
-                    partition,
-                    record.offset,
-                    record.timestamp,
-                    batch.timestamp_type,
-                    shown_key,
-                    shown_value,
-                    record.headers,
-                    batch.partition_leader_epoch,
-                )
-            )
-            self.position = record.offset + 1
+                except BadRecord as damage:
+                    error = damage
+            if not taken:
+                raise error
+            break  # those before it first
         return taken
+
+    def _take_open(
+        self,
+        taken: list[ConsumerRecord],
+        max_records: int,
+        key: Deserializer | None,
+        value: Deserializer | None,
+    ) -> BadRecord | None:
+        """Takes of the open batch as much as is wanted; the error that came before that."""
+        topic, partition = self.partition
+        records = self._records
+        make = tuple.__new__  # of a named tuple, without its Python-made constructor
+        while self._index < len(records) and len(taken) < max_records:
+            record = records[self._index]
+            if record.offset >= self.position:
+                shown_key, shown_value = record.key, record.value
+                if key is not None or value is not None:
+                    try:
+                        if key is not None and shown_key is not None:
+                            shown_key = key(shown_key)
+                        if value is not None and shown_value is not None:
+                            shown_value = value(shown_value)
+                    except Exception as error:  # noqa: BLE001 - whatever a user's code raises
+                        reason = f"cannot be deserialized: {error}"
+                        bad = BadRecord(
+                            self.partition, record.offset, reason, ErrorCode.INVALID_RECORD
+                        )
+                        bad.__cause__ = error
+                        return bad
+                batch = record.batch
+                taken.append(
+                    make(
+                        ConsumerRecord,
+                        (
+                            topic,
+                            partition,
+                            record.offset,
+                            record.timestamp,
+                            batch.timestamp_type,
+                            shown_key,
+                            shown_value,
+                            record.headers,
+                            batch.partition_leader_epoch,
+                        ),
+                    )
+                )
+                self.position = record.offset + 1
+            self._index += 1
+        if self._index == len(records):
+            self._passed(self._open)
+        return None
 
     def columns(self, *, headers: bool = True) -> ColumnBuffers:
         """All that is left, in columns.
@@ -146,6 +142,10 @@ class FetchedChunk:
         decoder = ColumnDecoder(
             headers=headers, start_offset=self.position, check_crc=self._check_crcs
         )
+        if self._open is not None and self._index < len(self._records):
+            # The rest of a batch that somebody has taken records of.
+            self._batches.appendleft(self._open)
+            self._records, self._index = [], 0
         while self._batches:
             header = self._batches[0]
             if not self._is_left_out(header):
@@ -155,7 +155,7 @@ class FetchedChunk:
                 except BrokerError as error:
                     raise self._bad(header.base_offset, error) from error
             self._batches.popleft()
-            self.position = max(self.position, header.next_offset)
+            self._passed(header)
             if decoder.is_full:
                 break
         return decoder.finish()
@@ -163,29 +163,29 @@ class FetchedChunk:
     @property
     def is_used_up(self) -> bool:
         """Whether nothing is left in it."""
-        if self._batches:
-            return False
-        record = next(self._records, None)
-        if record is None:
-            return True
-        self._records = _put_back(record, self._records)
-        return False
+        return not self._batches and self._index == len(self._records)
 
     def _open_batch(self) -> bool:
         """Makes the next batch's records the current ones; whether there is one."""
         if not self._batches:
             return False
         header = self._batches[0]
-        if self._is_left_out(header):
-            self.position = max(self.position, header.next_offset)
-        else:
+        records: list[Record] = []
+        if not self._is_left_out(header):
             try:
                 records = read_batch(self._data, header, check_crc=self._check_crcs)
             except BrokerError as error:
                 raise self._bad(max(self.position, header.base_offset), error) from error
-            self._records = _ending_at(self, records, header.next_offset)
+        self._records, self._index, self._open = records, 0, header
+        if not records:
+            self._passed(header)
         self._batches.popleft()
         return True
+
+    def _passed(self, header: BatchHeader | None) -> None:
+        """A batch is used up, with the offsets at its end that have no records any more."""
+        if header is not None:
+            self.position = max(self.position, header.next_offset)
 
     def _is_left_out(self, header: BatchHeader) -> bool:
         while self._aborted and self._aborted[0][1] <= header.last_offset:
@@ -207,12 +207,5 @@ class FetchedChunk:
         return BadRecord(self.partition, offset, error.message, error.code)
 
 
-def _put_back(record: Record, rest: Iterator[Record]) -> Iterator[Record]:
-    yield record
-    yield from rest
-
-
-def _ending_at(chunk: FetchedChunk, records: list[Record], next_offset: int) -> Iterator[Record]:
-    """The records; behind the last one the position skips what compaction took at the end."""
-    yield from records
-    chunk.position = max(chunk.position, next_offset)
+def _first_offset(aborted: tuple[int, int]) -> int:
+    return aborted[1]

@@ -2,7 +2,8 @@
 
 position None    not known yet: the committed offset is asked for, or `reset` says where to
 position n       the next record to be given out is n
-chunk            what was fetched and not given out yet; nothing more is fetched meanwhile
+chunk            what was fetched and not given out yet
+following        the chunk behind it, fetched meanwhile; nothing more is fetched while it is there
 """
 
 from collections.abc import Iterable
@@ -23,6 +24,7 @@ class PartitionPosition:
         self.is_paused = False
         self.is_revoking = False
         self.chunk: FetchedChunk | None = None
+        self.following: FetchedChunk | None = None
         self.high_watermark = -1
         self.last_stable_offset = -1
         self.log_start_offset = -1
@@ -31,22 +33,45 @@ class PartitionPosition:
         self.not_before_ms = 0
 
     @property
-    def is_fetchable(self) -> bool:
-        """Whether more is to be fetched for it."""
-        return (
-            self.position is not None
-            and self.chunk is None
-            and not self.is_paused
-            and not self.is_revoking
-        )
+    def is_withheld(self) -> bool:
+        """Whether nothing of it is to be given out at present."""
+        return self.is_paused or self.is_revoking
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it has as much as may be fetched ahead."""
+        return self.following is not None
+
+    @property
+    def fetch_offset(self) -> int | None:
+        """Where the next fetch begins: behind what was fetched; None while that is not known."""
+        return self.position if self.chunk is None else self.chunk.end_offset
+
+    def fetched(self, chunk: FetchedChunk) -> None:
+        """What came from `fetch_offset` on."""
+        if self.chunk is None:
+            self.chunk = chunk
+        else:
+            self.following = chunk
+
+    def taken(self) -> bool:
+        """Records were taken of the chunk: the position moves; whether it is used up."""
+        assert self.chunk is not None, "something was taken from it"
+        self.position = self.chunk.position
+        if not self.chunk.is_used_up:
+            return False
+        self.chunk, self.following = self.following, None
+        return True
 
     def seek(self, offset: int) -> None:
         """Goes to an offset; what was fetched is dropped."""
-        self.position, self.reset, self.chunk = offset, None, None
+        self.position, self.reset = offset, None
+        self.chunk = self.following = None
 
     def seek_by(self, reset: int) -> None:
         """Goes to where a timestamp, the beginning or the end turns out to be."""
-        self.position, self.reset, self.chunk = None, reset, None
+        self.position, self.reset = None, reset
+        self.chunk = self.following = None
 
 
 class Positions:

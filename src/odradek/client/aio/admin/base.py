@@ -1,9 +1,9 @@
 """What all calls of an admin share: its cluster, and the settling of many items."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
+from odradek.client.aio.closing import AsyncClosing
 from odradek.client.aio.cluster import ClusterClient
 from odradek.client.core.retries import Dice
 from odradek.client.errors import KafkaError, raise_for
@@ -17,7 +17,7 @@ K = TypeVar("K")
 NONE_FINAL: frozenset[ErrorCode] = frozenset()
 
 
-class AdminBase:
+class AdminBase(AsyncClosing):
     """An admin without calls. Connections are made when they are needed; `close` ends them."""
 
     def __init__(
@@ -39,17 +39,6 @@ class AdminBase:
         self._cluster = ClusterClient(
             ClientSettings(ADMIN_SETTINGS, config, settings), clock=clock, dice=dice
         )
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def close(self) -> None:
         """Closes every connection; calls under way get `ClientClosed`."""

@@ -1,0 +1,132 @@
+"""The commits of a consumer: those that are asked for, and those that auto-commit owes.
+
+Commits without waiting run as tasks; what they came to is told by callbacks, which run where the
+reader is (`run_callbacks`) and nowhere else.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+from odradek.client.aio.group import Membership
+from odradek.client.core.admin_types import CommittedOffset
+from odradek.client.errors import KafkaError
+from odradek.client.settings import ClientSettings
+from odradek.clock import Clock
+from odradek.model import TopicPartition
+
+_LOGGER: Final = logging.getLogger(__name__)
+Offsets = Mapping[TopicPartition, CommittedOffset | int]
+CommitCallback = Callable[[Mapping[TopicPartition, CommittedOffset], KafkaError | None], None]
+
+
+class CommitInterceptor(Protocol):
+    """Sees offsets that were committed."""
+
+    def on_commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """These are committed."""
+        ...
+
+
+class Commits:
+    """Commits as the group's member. `consumed` says where the reader stands, `wakes` wakes it."""
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        clock: Clock,
+        membership: Callable[[], Membership],
+        consumed: Callable[[], dict[TopicPartition, int]],
+        interceptors: Sequence[CommitInterceptor],
+        wakes: Callable[[], None],
+    ) -> None:
+        self._clock = clock
+        self._membership = membership
+        self._consumed = consumed
+        self._interceptors = interceptors
+        self._wakes = wakes
+        has_group = bool(settings.text("group.id"))
+        self._is_automatic = has_group and settings.flag("enable.auto.commit")
+        self._interval_ms = settings.number("auto.commit.interval.ms")
+        self._begun_ms = clock.monotonic_ms()
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._callbacks: deque[Callable[[], None]] = deque()
+
+    async def commit(self, offsets: Offsets | None = None) -> None:
+        """Commits offsets, or where the reader stands.
+
+        Raises:
+            CommitFailed: the group went on without this member.
+            KafkaError: anything else.
+        """
+        wanted = self._with_metadata(offsets)
+        if wanted:
+            await self._membership().commit(wanted)
+            self._tell(wanted)
+
+    def commit_async(self, offsets: Offsets | None, callback: CommitCallback | None) -> None:
+        """Commits without waiting."""
+        wanted = self._with_metadata(offsets)
+        if wanted:
+            task = asyncio.create_task(self._commit_in_background(wanted, callback))
+            self._under_way.add(task)
+            task.add_done_callback(self._under_way.discard)
+
+    def commit_if_due(self) -> None:
+        """Auto-commit's own, every `auto.commit.interval.ms`."""
+        now_ms = self._clock.monotonic_ms()
+        if not self._is_automatic or now_ms - self._begun_ms < self._interval_ms:
+            return
+        self._begun_ms = now_ms
+        if not self._under_way:
+            self.commit_async(None, None)
+
+    async def before_revoking(self) -> None:
+        """What auto-commit owes before partitions are given up."""
+        if not self._is_automatic:
+            return
+        try:
+            await self.commit()
+        except KafkaError as error:
+            _LOGGER.warning("the offsets could not be committed: %s", error)
+
+    async def settled(self) -> None:
+        """Waits for those under way, and runs their callbacks."""
+        await asyncio.gather(*self._under_way, return_exceptions=True)
+        self.run_callbacks()
+
+    def run_callbacks(self) -> None:
+        """Tells what commits came to that nobody waited for."""
+        while self._callbacks:
+            self._callbacks.popleft()()
+
+    async def _commit_in_background(
+        self,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        callback: CommitCallback | None,
+    ) -> None:
+        error: KafkaError | None = None
+        try:
+            await self._membership().commit(offsets)
+            self._tell(offsets)
+        except KafkaError as failure:
+            error = failure
+            _LOGGER.warning("the offsets could not be committed: %s", failure)
+        if callback is not None:
+            self._callbacks.append(lambda: callback(offsets, error))
+            self._wakes()
+
+    def _tell(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        for interceptor in self._interceptors:
+            try:
+                interceptor.on_commit(offsets)
+            except Exception:
+                _LOGGER.warning("an interceptor failed on a commit", exc_info=True)
+
+    def _with_metadata(self, offsets: Offsets | None) -> dict[TopicPartition, CommittedOffset]:
+        return {
+            TopicPartition(*partition): CommittedOffset(each) if isinstance(each, int) else each
+            for partition, each in (self._consumed() if offsets is None else offsets).items()
+        }

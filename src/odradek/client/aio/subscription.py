@@ -1,0 +1,138 @@
+"""What a consumer subscribes to, and its membership in the group.
+
+The membership gives up and takes partitions inside of `poll` and nowhere else.
+"""
+
+import asyncio
+import re
+from collections.abc import Callable, Iterable
+
+from odradek.client.aio.cluster import ClusterClient
+from odradek.client.aio.group import Membership, RebalanceListener
+from odradek.client.errors import UsageError
+from odradek.errors import ErrorCode
+
+# Makes a membership that reads the topics of a subscription, with its listener.
+NewMembership = Callable[["Subscription"], Membership]
+
+
+class Subscription:
+    """Topics by name or by pattern, and who reads them with us."""
+
+    def __init__(self, cluster: ClusterClient, new_membership: NewMembership) -> None:
+        settings = cluster.settings
+        self._cluster = cluster
+        self._new_membership = new_membership
+        self._creates_topics = settings.flag("allow.auto.create.topics")
+        self._skips_internal = settings.flag("exclude.internal.topics")
+        self._has_group = bool(settings.text("group.id"))
+        self._pattern: re.Pattern[str] | None = None
+        self._membership: Membership | None = None
+        self._polling: asyncio.Task[None] | None = None
+        self.topics: frozenset[str] = frozenset()
+        self.listener: RebalanceListener | None = None
+        self.is_member = False
+
+    def check_group(self) -> None:
+        """Refuses what needs a group where there is none.
+
+        Raises:
+            UsageError: there is none.
+        """
+        if not self._has_group:
+            raise UsageError("this needs a group.id", ErrorCode.INVALID_GROUP_ID)
+
+    @property
+    def membership(self) -> Membership:
+        """The membership, or one that only knows the group, for offsets.
+
+        Raises:
+            UsageError: there is no group.
+        """
+        self.check_group()
+        if self._membership is None:
+            self._membership = self._new_membership(self)
+        return self._membership
+
+    def subscribe(
+        self, topics: Iterable[str], pattern: str | None, listener: RebalanceListener | None
+    ) -> None:
+        """Reads these topics, or those that match, as a member from the next poll on.
+
+        Raises:
+            UsageError: no topic is named.
+        """
+        if isinstance(topics, str):
+            raise TypeError("topics is a list of names, not one name")
+        self.topics = frozenset(topics)
+        self._pattern = None if pattern is None else re.compile(pattern)
+        self.listener = listener
+        if not self.topics and self._pattern is None:
+            raise UsageError("no topic is named; see `unsubscribe`", ErrorCode.INVALID_REQUEST)
+        if self.is_member:
+            self.membership.subscription_changed()
+        else:
+            self._membership = self._new_membership(self)
+            self.is_member = True
+
+    async def wanted_topics(self) -> frozenset[str]:
+        """The topics to read.
+
+        Raises:
+            KafkaError: nobody can be asked for them.
+        """
+        if self._pattern is None:
+            unknown = self.topics - self._cluster.metadata.topics.keys()
+            if unknown or self._cluster.is_metadata_old:
+                await self._cluster.refresh(
+                    self.topics, allow_auto_topic_creation=self._creates_topics
+                )
+            return self.topics
+        pattern = self._pattern
+        answer = await self._cluster.refresh(None)
+        self.topics = frozenset(
+            name
+            for name, topic in answer.topics.items()
+            if pattern.fullmatch(name)
+            and not topic.error_code
+            and not (topic.is_internal and self._skips_internal)
+        )
+        return self.topics
+
+    async def poll(self) -> None:
+        """Lets the membership do what it has to.
+
+        Who is cancelled meanwhile leaves the work going on: a read that ends so gives nothing out,
+        and all that was given out before has been dealt with. The next poll waits for it first.
+
+        Raises:
+            KafkaError: this member cannot be one.
+        """
+        membership = self._membership
+        if membership is None or not self.is_member:
+            return
+        membership.polled()
+        while self._polling is not None or membership.needs_poll:
+            if self._polling is None:
+                self._polling = asyncio.create_task(membership.poll())
+            try:
+                await asyncio.shield(self._polling)
+            finally:
+                if self._polling is not None and self._polling.done():
+                    self._polling = None
+
+    async def leave(self) -> None:
+        """Leaves the group; offsets may be asked for afterwards."""
+        polling, self._polling = self._polling, None
+        if polling is not None:
+            polling.cancel()
+            await asyncio.gather(polling, return_exceptions=True)
+        if self._membership is not None and self.is_member:
+            await self._membership.leave()
+            self.is_member = False
+        self._membership = None
+
+    async def unsubscribe(self) -> None:
+        """Leaves the group, and wants no topic any more."""
+        await self.leave()
+        self.topics, self._pattern = frozenset(), None
