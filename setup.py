@@ -24,8 +24,12 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = Path("src/odradek")
 
-# The walk of a request, floor by floor: what runs once a frame, a batch, a record or a timer.
+# The walk of a request, floor by floor, and of a record through a client: what runs once a frame, a
+# batch, a record or a timer.
 COMPILED = (
+    "client/core/accumulator.py",
+    "client/core/fetched.py",
+    "client/core/partitioner.py",
     "clock.py",
     "coordinator/**/*.py",
     "handlers/before_append.py",

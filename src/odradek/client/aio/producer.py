@@ -174,34 +174,32 @@ class Producer(AsyncClosing):
             raise ClientClosed("the producer was closed")
         if self._transactions.is_transactional:
             self._transactions.life.check_sending()
-        record = ProducerRecord(topic, value, key, partition, timestamp_ms, headers)
         if self._interceptors:
-            record = self._intercept(record)
-        key_bytes = _serialized(record.key, self._key_serializer, "key")
-        value_bytes = _serialized(record.value, self._value_serializer, "value")
-        size = record_bytes(key_bytes, value_bytes, record.headers)
+            record = ProducerRecord(topic, value, key, partition, timestamp_ms, headers)
+            topic, value, key, partition, timestamp_ms, headers = self._intercept(record)
+        key_bytes = _serialized(key, self._key_serializer, "key")
+        value_bytes = _serialized(value, self._value_serializer, "value")
+        size = record_bytes(key_bytes, value_bytes, headers)
         if size > min(self._record_max_bytes, self._buffer_bytes):
             raise RecordTooLarge(
                 f"a record of {size} bytes is larger than max.request.size "
                 f"({self._record_max_bytes}) or buffer.memory ({self._buffer_bytes})",
                 ErrorCode.MESSAGE_TOO_LARGE,
             )
-        known = self._cluster.metadata.topics.get(record.topic)
+        known = self._cluster.metadata.topics.get(topic)
         if known is None or self._accumulator.used_bytes + size > self._buffer_bytes:
-            known = await self._wait_for_metadata_and_room(record.topic, size)
-        target = self._choose(record, known, key_bytes, size)
+            known = await self._wait_for_metadata_and_room(topic, size)
+        target = self._choose(known, partition, key_bytes, size)
         delivery: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
-        timestamp = record.timestamp_ms
-        if timestamp is None:
-            timestamp = self._cluster.clock.wall_ms()
+        clock = self._cluster.clock
         has_news = self._accumulator.append(
             target,
-            timestamp,
+            clock.wall_ms() if timestamp_ms is None else timestamp_ms,
             key_bytes,
             value_bytes,
-            record.headers,
+            headers,
             delivery,
-            self._cluster.clock.monotonic_ms(),
+            clock.monotonic_ms(),
         )
         if has_news:
             self._wake()
@@ -384,23 +382,23 @@ class Producer(AsyncClosing):
             ) from error
 
     def _choose(
-        self, record: ProducerRecord, topic: TopicMetadata, key: bytes | None, size: int
+        self, topic: TopicMetadata, partition: int | None, key: bytes | None, size: int
     ) -> TopicPartition:
         count = len(topic.partition_metadata)
-        if record.partition is not None:
-            if record.partition not in topic.partition_metadata:
+        if partition is not None:
+            if partition not in topic.partition_metadata:
                 raise RequestError(
-                    f"{record.partition} is none of the {count} partitions of {record.topic}",
+                    f"{partition} is none of the {count} partitions of {topic.name}",
                     ErrorCode.INVALID_PARTITIONS,
                 )
-            return TopicPartition(record.topic, record.partition)
+            return TopicPartition(topic.name, partition)
         if key is not None:
-            return TopicPartition(record.topic, partition_for_key(key, count))
-        sticky = self._sticky.get(record.topic)
+            return TopicPartition(topic.name, partition_for_key(key, count))
+        sticky = self._sticky.get(topic.name)
         if sticky is None:
             sticky = StickyPartitioner(max(1, self._batch_bytes), self._dice)
-            self._sticky[record.topic] = sticky
-        name = record.topic
+            self._sticky[topic.name] = sticky
+        name = topic.name
         chosen = sticky.choose(
             topic.led_partitions or sorted(topic.partition_metadata),
             lambda index: self._accumulator.queue_length(TopicPartition(name, index)),

@@ -6,7 +6,7 @@ a producer that the answer lists as aborted, everything from the first offset na
 """
 
 from collections import deque
-from typing import Final
+from typing import Any, Final
 
 from odradek.client.core.consumer_record import ConsumerRecord, Deserializer
 from odradek.client.errors import BadRecord
@@ -96,7 +96,9 @@ class FetchedChunk:
         while self._index < len(records) and len(taken) < max_records:
             record = records[self._index]
             if record.offset >= self.position:
-                shown_key, shown_value = record.key, record.value
+                # Any: compiled code would hold what a deserializer gives to be bytes.
+                shown_key: Any = record.key
+                shown_value: Any = record.value
                 if key is not None or value is not None:
                     try:
                         if key is not None and shown_key is not None:
