@@ -12,18 +12,21 @@ from types import FrameType
 from typing import Final, NamedTuple
 
 from confluent_kafka import KafkaException
-from examples.flights import accounts, dataset, readback, replay, spark_job
+from examples.flights import accounts, dataset, own_group, readback, replay, spark_job
 from examples.flights.broker_process import BrokerFailed, BrokerProcess
 from examples.flights.facts import Facts, write_summary
 from examples.flights.report import page
 from examples.flights.screen import say, thousands, timed
 from pyspark.errors import PySparkException
 
+from odradek.client.errors import KafkaError
 from pyspark_odradek import GatewayError, session
 
 SPARK_MEMORY: Final = "1500m"
 _INTERRUPTED: Final = 130
 _MARK: Final = ".odradek-run"
+# Of the clients, the other's and ours, and of Spark.
+_REFUSALS: Final = (KafkaException, KafkaError, PySparkException)
 
 
 class RunRefused(Exception):
@@ -39,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\ninterrupted; broker and Spark have ended", file=sys.stderr)
         return _INTERRUPTED
-    except (RunRefused, BrokerFailed, GatewayError, KafkaException, PySparkException) as error:
+    except (RunRefused, BrokerFailed, GatewayError, *_REFUSALS) as error:
         print(f"\nrun: {error}", file=sys.stderr)
         return 1
 
@@ -77,7 +80,11 @@ def _run(out: Path, limit: int | None) -> int:
     say("weather", f"{thousands(departures - spark.tables.joined)} departures have none to meet")
     facts = Facts(
         account=accounts.settle(
-            len(data.events), wire.receipts.positions, wire.seen, spark.archived.positions
+            len(data.events),
+            wire.receipts.positions,
+            wire.seen,
+            wire.ours,
+            spark.archived.positions,
         ),
         airlines=data.airlines,
         tables=spark.tables,
@@ -97,6 +104,7 @@ def _run(out: Path, limit: int | None) -> int:
 class _Wire(NamedTuple):
     receipts: replay.Receipts
     seen: readback.Readback
+    ours: readback.Readback
     probe: readback.Probe
 
 
@@ -108,7 +116,7 @@ class _Spark(NamedTuple):
 
 
 def _through_the_wire(servers: str, data: dataset.DataSet, seconds: dict[str, float]) -> _Wire:
-    """Produces and consumes with clients that are not ours."""
+    """Produces and consumes with clients that are not ours, and consumes with ours."""
     with timed(seconds, "replaying the year"):
         replay.create_topics(servers)
         receipts = replay.replay(servers, data.events)
@@ -116,12 +124,16 @@ def _through_the_wire(servers: str, data: dataset.DataSet, seconds: dict[str, fl
         say("refused", failure)
     with timed(seconds, "reading it back"):
         seen = readback.read_back(servers, len(receipts.positions))
+    with timed(seconds, "reading it back with our group"):
+        ours = own_group.read_back(servers, len(receipts.positions))
+    rate = thousands(round(ours.count / ours.seconds))
+    say("our group", f"{own_group.MEMBERS} members read {thousands(ours.count)} records, {rate}/s")
     with timed(seconds, "sending single records"):
         probe = readback.probe(servers)
     middle = accounts.percentile(probe.acknowledged_ms, 0.5)
     high = accounts.percentile(probe.acknowledged_ms, 0.99)
     say("latency", f"acknowledged in {middle:.2f} ms (p50), {high:.2f} ms (p99)")
-    return _Wire(receipts, seen, probe)
+    return _Wire(receipts, seen, ours, probe)
 
 
 def _through_spark(servers: str, out: Path, seconds: dict[str, float]) -> _Spark:

@@ -32,23 +32,29 @@ class Account:
 
 
 def settle(
-    events: int, acknowledged: Sequence[Position], seen: Readback, archived: Sequence[Position]
+    events: int,
+    acknowledged: Sequence[Position],
+    seen: Readback,
+    ours: Readback,
+    archived: Sequence[Position],
 ) -> Account:
     """Compares the places with each other.
 
-    Lost is an event without an acknowledgement, and an acknowledged record that the consumer or
-    the archive does not have. Duplicated is an event that came to the consumer more than once,
-    under whichever offset, and a row that the archive has more than once.
+    Lost is an event without an acknowledgement, and an acknowledged record that the consumer, our
+    own group or the archive does not have. Duplicated is an event that came to the consumer more
+    than once, under whichever offset, or to our group, and a row that the archive has more than
+    once.
     """
     kept = set(acknowledged)
-    missing = (kept - seen.positions.keys()) | (kept - set(archived))
+    missing = (kept - seen.positions.keys()) | (kept - ours.positions.keys())
+    missing |= kept - set(archived)
     return Account(
         events=events,
         produced=len(acknowledged),
         consumed=seen.count,
         archived=len(archived),
         lost=len(missing) + max(0, events - len(kept)),
-        duplicated=_repeated(seen.ids) + _repeated(Counter(archived)),
+        duplicated=_repeated(seen.ids) + _repeated(ours.positions) + _repeated(Counter(archived)),
     )
 
 

@@ -22,22 +22,24 @@ def seen(*positions: tuple[str, int, int]) -> Readback:
 
 
 def test_a_run_without_trouble_balances() -> None:
-    account = settle(3, [A, B, C], seen(A, B, C), [A, B, C])
+    account = settle(3, [A, B, C], seen(A, B, C), seen(A, B, C), [A, B, C])
     assert account == Account(3, 3, 3, 3, 0, 0)
     assert account.is_balanced
 
 
 def test_a_record_missing_anywhere_is_lost_once() -> None:
-    assert settle(3, [A, B, C], seen(A, B), [A, C]).lost == 2
-    assert settle(3, [A, B, C], seen(A, B), [A, B]).lost == 1
-    assert settle(3, [A, B], seen(A, B), [A, B]).lost == 1
+    assert settle(3, [A, B, C], seen(A, B), seen(A, B, C), [A, C]).lost == 2
+    assert settle(3, [A, B, C], seen(A, B), seen(A, B), [A, B]).lost == 1
+    assert settle(3, [A, B], seen(A, B), seen(A, B), [A, B]).lost == 1
+    assert settle(2, [A, B], seen(A, B), seen(A), [A, B]).lost == 1
 
 
 def test_a_record_that_is_there_twice_is_duplicated() -> None:
     twice = seen(A, B)
     twice.ids["flights", 0] += 1
-    assert settle(2, [A, B], twice, [A, B]).duplicated == 1
-    assert settle(2, [A, B], seen(A, B), [A, B, B, B]).duplicated == 2
+    assert settle(2, [A, B], twice, seen(A, B), [A, B]).duplicated == 1
+    assert settle(2, [A, B], seen(A, B), seen(A, B), [A, B, B, B]).duplicated == 2
+    assert settle(2, [A, B], seen(A, B), seen(A, B, B), [A, B]).duplicated == 1
 
 
 def test_percentiles_are_values_that_were_measured() -> None:
