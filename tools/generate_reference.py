@@ -13,7 +13,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
-from odradek.config import (  # noqa: E402 - the sources are found by the line above
+from odradek.client.core import (  # noqa: E402 - the sources are found by the line above
+    connection,
+    member_state,
+    transaction_state,
+)
+from odradek.config import (  # noqa: E402
     BROKER_SETTINGS,
     GROUP_SETTINGS,
     TOPIC_SETTINGS,
@@ -146,11 +151,49 @@ def transaction_states() -> str:
     )
 
 
+def client_states() -> str:
+    """The page of the states that our own client's parts have, each with its diagram."""
+    members = [
+        (before.name, event.value, after.name)
+        for before, events in member_state.TRANSITIONS.items()
+        for event, after in events.items()
+    ]
+    connections = [
+        (before.name, event.value, after.name)
+        for before, events in connection.TRANSITIONS.items()
+        for event, after in events.items()
+    ]
+    producers = [
+        (before.name, "", after.name)
+        for before, targets in transaction_state.TRANSITIONS.items()
+        for after in sorted(targets, key=lambda state: state.name)
+    ]
+    return _page(
+        "States of our client",
+        "Every transition that there is; anything else is a mistake and stops with an error.",
+        "## A member of a group (the classic protocol)",
+        _diagram("UNJOINED", members),
+        "## A connection",
+        _diagram("CONNECTING", connections),
+        "## A transactional producer",
+        _diagram("UNINITIALIZED", producers),
+    )
+
+
+def _diagram(first: str, steps: Iterable[tuple[str, str, str]]) -> str:
+    edges = [
+        f"    {before} --> {after}" + (f" : {event}" if event else "")
+        for before, event, after in steps
+    ]
+    return "\n".join(["```mermaid", "stateDiagram-v2", f"    [*] --> {first}", *edges, "```"])
+
+
 PAGES = {
     "apis.md": apis,
     "broker-settings.md": broker_settings,
     "topic-settings.md": topic_settings,
     "error-codes.md": error_codes,
+    "client-states.md": client_states,
     "group-states.md": group_states,
     "transaction-states.md": transaction_states,
 }
