@@ -68,6 +68,11 @@ COMMANDS: Final = (
     Command("delete-records", "odradek.cli.tools.delete_records", "delete records before offsets"),
     Command("transactions", "odradek.cli.tools.transactions", "look at transactions and end them"),
     Command("log-dirs", "odradek.cli.tools.log_dirs", "what lies in brokers' log directories"),
+    Command(
+        "reassign-partitions",
+        "odradek.cli.tools.reassign_partitions",
+        "move partitions to other brokers",
+    ),
     Command("leader-election", "odradek.cli.tools.leader_election", "elect leaders of partitions"),
     Command("cluster", "odradek.cli.tools.cluster", "the cluster's id and its brokers"),
     Command("producer-perf-test", "odradek.cli.tools.producer_perf_test", "how fast records go in"),

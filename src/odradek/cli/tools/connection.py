@@ -19,14 +19,15 @@ from odradek.config.properties import parse_properties
 def add_connection(
     parser: argparse.ArgumentParser,
     *,
+    server_flags: Sequence[str] = ("--bootstrap-server", "--broker-list"),
     config_flags: Sequence[str] = ("--command-config",),
     property_flags: Sequence[str] = ("--command-property",),
     needs_servers: bool = True,
 ) -> None:
     """Adds the flags, in the spellings of a tool."""
     parser.add_argument(
-        "--bootstrap-server",
-        "--broker-list",
+        *server_flags,
+        dest="bootstrap_server",
         required=needs_servers,
         metavar="HOST:PORT[,..]",
         help="brokers to begin with",

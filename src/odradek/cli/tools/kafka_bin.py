@@ -20,6 +20,7 @@ TOOLS: Final = (
     "transactions",
     "log-dirs",
     "leader-election",
+    "reassign-partitions",
     "cluster",
     "producer-perf-test",
     "consumer-perf-test",

@@ -1,0 +1,138 @@
+"""Plans of a reassignment: Kafka's JSON, read with care and written as its tool writes it."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from odradek.model import TopicPartition
+
+ANY_DIRECTORY: Final = "any"
+
+Plan = dict[TopicPartition, tuple[int, ...]]
+
+
+class Placed(NamedTuple):
+    """The replicas of a partition now, and the log directories they lie in."""
+
+    replicas: tuple[int, ...]
+    log_dirs: tuple[str, ...]
+
+
+def read_json(path: str) -> Any:
+    """The value of a file.
+
+    Raises:
+        ValueError: the file cannot be read, or is no JSON.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except OSError as error:
+        raise ValueError(f"Unable to read file {path}") from error
+    except ValueError as error:
+        raise ValueError(f"{path} is no JSON: {error}") from error
+
+
+def read_plan(data: Any) -> Plan:
+    """The plan of a file; log directories may be named only as `any`.
+
+    Raises:
+        ValueError: it is none, or it repeats itself.
+    """
+    rows = _rows(data, "partitions")
+    try:
+        found = [
+            (
+                TopicPartition(str(row["topic"]), int(row["partition"])),
+                tuple(map(int, row["replicas"])),
+            )
+            for row in rows
+        ]
+        directories = {each for row in rows for each in row.get("log_dirs", ())}
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f"The reassignment file is not well-formed: {error!r}") from error
+    if directories - {ANY_DIRECTORY}:
+        named = sorted(directories - {ANY_DIRECTORY})[0]
+        raise ValueError(f"log_dirs may only be {ANY_DIRECTORY!r} in a plan, not {named!r}")
+    refuse_repeated(
+        [str(partition) for partition, _ in found],
+        "Partition reassignment contains duplicate topic partitions: {}",
+        brackets=False,
+    )
+    return dict(found)
+
+
+def check_plan(plan: Plan) -> None:
+    """Refuses what cannot be begun.
+
+    Raises:
+        ValueError: the plan is empty, or a partition has no replicas, or one twice.
+    """
+    if not plan:
+        raise ValueError("Partition reassignment list cannot be empty")
+    for partition, replicas in plan.items():
+        if not replicas:
+            raise ValueError("Partition replica list cannot be empty")
+        repeated = [each for each, count in Counter(replicas).items() if count > 1]
+        if repeated:
+            raise ValueError(
+                "Partition replica lists may not contain duplicate entries: "
+                f"{partition} contains multiple entries for {joined(repeated)}"
+            )
+
+
+def read_topics(data: Any) -> list[str]:
+    """The topics to move, as `--generate` is given them.
+
+    Raises:
+        ValueError: they are not named as they should.
+    """
+    try:
+        return [str(row["topic"]) for row in _rows(data, "topics")]
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"The topics file is not well-formed: {error!r}") from error
+
+
+def _rows(data: Any, name: str) -> list[Any]:
+    if not isinstance(data, dict):
+        raise ValueError("The file does not hold a JSON object")
+    version = data.get("version", 1)
+    if version != 1:
+        raise ValueError(f"Not supported version field value {version}")
+    rows = data.get(name, [])
+    if not isinstance(rows, list):
+        raise ValueError(f"{name!r} is no list")
+    return rows
+
+
+def refuse_repeated(items: Sequence[object], text: str, *, brackets: bool = True) -> None:
+    """Raises a ValueError of `text`, which names them, when items stand there twice."""
+    repeated = [each for each, count in Counter(items).items() if count > 1]
+    if repeated:
+        shown = ", ".join(map(str, repeated))
+        raise ValueError(text.format(f"[{shown}]" if brackets else shown))
+
+
+def as_json(placed: Mapping[TopicPartition, Placed]) -> str:
+    """A plan in one line, in the order of the partitions."""
+    rows = [
+        {
+            "topic": each.topic,
+            "partition": each.partition,
+            "replicas": where.replicas,
+            "log_dirs": where.log_dirs,
+        }
+        for each, where in sorted(placed.items())
+    ]
+    return json.dumps({"version": 1, "partitions": rows}, separators=(",", ":"))
+
+
+def anywhere(replicas: tuple[int, ...]) -> Placed:
+    """Replicas in whatever log directory."""
+    return Placed(replicas, (ANY_DIRECTORY,) * len(replicas))
+
+
+def joined(items: Iterable[object]) -> str:
+    """Items as lists are shown."""
+    return ",".join(map(str, items))

@@ -1,0 +1,258 @@
+"""`odradek reassign-partitions` beside Kafka's own tool, on a cluster of ours.
+
+Both do the same, line by line, to topics of their own that lie alike; what they print must be the
+same. Between brokers 1 and 2 the network is cut for a while, so that reassignments stay under way.
+"""
+
+import asyncio
+import json
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import odradek
+from odradek.cli.main import main
+from odradek.client import Admin
+from odradek.client.core.admin_types import ConfigResource, NewTopic
+
+TOOL = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+TIME_LIMIT_S = 120
+DIRECTORY = re.compile(r'"/[^"]*/broker-')
+
+# The replicas of both partitions at first, and what the plans make of them.
+FIRST = {0: [1], 1: [2]}
+PLANS: dict[str, object] = {
+    "swap": {0: [2], 1: [2]},
+    "back": {0: [1]},
+    "grow": {0: [1, 2]},
+    "done": {0: [1, 3], 1: [2]},
+    "alien": {0: [1, 9]},
+    "empty": {},
+    "twice": {0: [1, 1]},
+    "none": {0: []},
+    "unknown": {7: [1]},
+    "version": {"version": 2, "partitions": []},
+}
+
+LINES = [
+    "--list",
+    "--execute --plan swap --throttle 5000",
+    "--verify --plan swap",
+    "--verify --plan back",
+    "--list",
+    "--execute --plan swap",
+    "--execute --plan swap --additional --throttle 7000",
+    "--cancel --plan swap --preserve-throttles",
+    "--cancel --plan swap --preserve-throttles",
+    "--verify --plan swap",
+    "--execute --plan done",
+    "--verify --plan done --preserve-throttles",
+    "--cancel --plan done",
+    "--execute --plan alien",
+    "--execute --plan empty",
+    "--execute --plan twice",
+    "--execute --plan none",
+    "--execute --plan unknown",
+    "--execute --plan version",
+]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[odradek.Cluster]:
+    with odradek.Cluster(3) as started:
+        yield started
+
+
+@pytest.fixture
+def ours(
+    cluster: odradek.Cluster, capsys: pytest.CaptureFixture[str]
+) -> Callable[[list[str]], tuple[int, str]]:
+    """Runs our tool: its status and what it printed."""
+
+    def call(words: list[str]) -> tuple[int, str]:
+        capsys.readouterr()
+        status = main(
+            ["reassign-partitions", "--bootstrap-server", cluster.bootstrap_servers, *words]
+        )
+        return status, capsys.readouterr().out
+
+    return call
+
+
+@pytest.fixture
+def theirs(
+    cluster: odradek.Cluster, java: str, kafka_class_path: str, tmp_path: Path
+) -> Callable[[list[str]], tuple[int, str]]:
+    """Runs Kafka's tool: its status and what it printed, without stack traces."""
+    logging = tmp_path / "log4j2.properties"
+    logging.write_text("rootLogger.level = OFF\n", encoding="utf-8")
+
+    def call(words: list[str]) -> tuple[int, str]:
+        flags = ["-Xmx128m", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={logging}"]
+        servers = ["--bootstrap-server", cluster.bootstrap_servers]
+        done = subprocess.run(
+            [java, *flags, "-cp", kafka_class_path, TOOL, *servers, *words],
+            capture_output=True,
+            text=True,
+            timeout=TIME_LIMIT_S,
+            check=False,
+        )
+        text = done.stdout
+        if "\n\tat " in text:
+            text = text[: text.index("\n", text.index("Error: ")) + 1]
+        return done.returncode, text
+
+    return call
+
+
+async def create(servers: str, topic: str) -> None:
+    async with Admin(servers) as admin:
+        made = await admin.create_topics([NewTopic(topic, assignment=FIRST)])
+        assert made[topic].partitions == 2  # type: ignore[union-attr]
+
+
+def words_of(line: str, topic: str, directory: Path) -> list[str]:
+    """The line's words, with its plan for `topic` in a file."""
+    words = line.split()
+    if "--plan" not in words:
+        return words
+    place = words.index("--plan")
+    plan = PLANS[words[place + 1]]
+    assert isinstance(plan, dict)
+    if "version" not in plan:
+        rows = [
+            {"topic": topic, "partition": partition, "replicas": replicas}
+            for partition, replicas in plan.items()
+        ]
+        plan = {"version": 1, "partitions": rows}
+    path = directory / f"{topic}-{words[place + 1]}.json"
+    path.write_text(json.dumps(plan), encoding="utf-8")
+    return [*words[:place], "--reassignment-json-file", str(path), *words[place + 2 :]]
+
+
+def take_turns(
+    call: Callable[[list[str]], tuple[int, str]],
+    cluster: odradek.Cluster,
+    topic: str,
+    directory: Path,
+) -> list[tuple[int, str]]:
+    """All lines by one of the tools, on a topic of its own."""
+    cluster.partition(1, 2)
+    asyncio.run(create(cluster.bootstrap_servers, topic))
+    found = []
+    for line in LINES:
+        if "done" in line and "--execute" in line:
+            cluster.heal()
+        status, text = call(words_of(line, topic, directory))
+        found.append((status, DIRECTORY.sub('"broker-', text).replace(topic, "T")))
+        if "done" in line and "--execute" in line:
+            asyncio.run(settled(cluster.bootstrap_servers))
+    return found
+
+
+async def settled(servers: str) -> None:
+    async with Admin(servers) as admin, asyncio.timeout(TIME_LIMIT_S):
+        while await admin.list_partition_reassignments():
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_every_line_prints_what_kafkas_tool_prints(
+    cluster: odradek.Cluster,
+    ours: Callable[[list[str]], tuple[int, str]],
+    theirs: Callable[[list[str]], tuple[int, str]],
+    tmp_path: Path,
+) -> None:
+    expected = take_turns(theirs, cluster, "moved-a", tmp_path)
+    found = take_turns(ours, cluster, "moved-b", tmp_path)
+    differing = [
+        (line, theirs_said, ours_said)
+        for line, theirs_said, ours_said in zip(LINES, expected, found, strict=True)
+        if theirs_said != ours_said
+    ]
+    assert differing == []
+
+
+def test_a_throttle_is_set_and_cleared_with_the_last_look(
+    cluster: odradek.Cluster, ours: Callable[[list[str]], tuple[int, str]], tmp_path: Path
+) -> None:
+    """A throttle that stays behind slows the cluster down for ever."""
+
+    async def settings(topic: str) -> list[str | None]:
+        names = [
+            (ConfigResource.topic(topic), "leader.replication.throttled.replicas"),
+            (ConfigResource.topic(topic), "follower.replication.throttled.replicas"),
+            (ConfigResource.broker(1), "leader.replication.throttled.rate"),
+        ]
+        async with Admin(cluster.bootstrap_servers) as admin:
+            described = await admin.describe_configs([resource for resource, _ in names])
+            return [
+                row.value if (row := described[resource].get(name)) else None  # type: ignore[union-attr]
+                for resource, name in names
+            ]
+
+    topic = "throttled"
+    asyncio.run(create(cluster.bootstrap_servers, topic))
+    plan = words_of("--execute --plan grow --throttle 5000", topic, tmp_path)
+    cluster.partition(1, 2)
+    status, text = ours(plan)
+    assert (status, "limit was set to 5000 B/s" in text) == (0, True), text
+    assert asyncio.run(settings(topic)) == ["0:1", "0:2", "5000"]
+    cluster.heal()
+    asyncio.run(settled(cluster.bootstrap_servers))
+    status, text = ours(words_of("--verify --plan grow", topic, tmp_path))
+    assert (status, "Reassignment of partition throttled-0 is completed." in text) == (0, True)
+    assert asyncio.run(settings(topic))[:2] == ["", ""]
+
+
+def test_a_proposal_can_be_executed(
+    cluster: odradek.Cluster, ours: Callable[[list[str]], tuple[int, str]], tmp_path: Path
+) -> None:
+    """What `--generate` prints last is a plan, on the brokers that were named."""
+    topic = "proposed"
+    asyncio.run(create(cluster.bootstrap_servers, topic))
+    topics = tmp_path / "topics.json"
+    topics.write_text(json.dumps({"version": 1, "topics": [{"topic": topic}]}), encoding="utf-8")
+    status, text = ours(
+        ["--generate", "--topics-to-move-json-file", str(topics), "--broker-list", "3"]
+    )
+    assert status == 0, text
+    plan = tmp_path / "plan.json"
+    plan.write_text(text.splitlines()[-1], encoding="utf-8")
+    assert [row["replicas"] for row in json.loads(plan.read_text())["partitions"]] == [[3], [3]]
+    assert ours(["--execute", "--reassignment-json-file", str(plan)])[0] == 0
+    asyncio.run(settled(cluster.bootstrap_servers))
+    assert cluster.partition_state(topic, 1).replicas == (3,)
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        (
+            "--generate --topics-to-move-json-file {file} --broker-list 1,1",
+            "duplicate entries: [1]",
+        ),
+        ("--generate --topics-to-move-json-file {file} --broker-list x", "invalid literal"),
+        ("--execute --reassignment-json-file {file}", "list cannot be empty"),
+        ("--verify --reassignment-json-file {file}.not", "Unable to read file"),
+    ],
+)
+def test_what_cannot_be_is_said_in_a_sentence(
+    ours: Callable[[list[str]], tuple[int, str]], tmp_path: Path, line: str, sentence: str
+) -> None:
+    file = tmp_path / "file.json"
+    file.write_text('{"version": 1, "topics": [{"topic": "none"}]}', encoding="utf-8")
+    status, text = ours(line.format(file=file).split())
+    assert status == 1
+    assert text.startswith("Error: ")
+    assert sentence in text
+
+
+def test_wrong_usage_ends_with_2(ours: Callable[[list[str]], tuple[int, str]]) -> None:
+    for words in (["--execute"], ["--list", "--verify"], []):
+        with pytest.raises(SystemExit) as ended:
+            ours(words)
+        assert ended.value.code == 2
