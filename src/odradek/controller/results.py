@@ -38,11 +38,6 @@ class ConfigEntry(NamedTuple):
     synonyms: tuple[ConfigSynonym, ...]
     documentation: str | None
 
-    @property
-    def is_default(self) -> bool:
-        """Whether nobody has set it."""
-        return self.source is ConfigSource.DEFAULT_CONFIG
-
 
 class UpgradeType(IntEnum):
     """What a change of a feature's level may do; the numbers are the protocol's."""

@@ -24,10 +24,10 @@ def handle(context: HandlerContext, request: Request) -> None:
     image, now_ms = context.metadata.image, context.clock.wall_ms()
     asked = request.body().topics
     topics = [_topic(topic, image, now_ms) for topic in asked]
-    is_told = any(
+    asks_quorum = any(
         _is_quorum(topic.topic_name, each) for topic in asked for each in topic.partitions
     )
-    nodes = _nodes(image) if is_told else []
+    nodes = _nodes(image) if asks_quorum else []
     request.answer(error_message=NO_ERROR_TEXT, topics=topics, nodes=nodes)
 
 

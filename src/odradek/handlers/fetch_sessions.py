@@ -167,7 +167,6 @@ class FetchSessionCache:
         self._last_id = clock.wall_ms() & _ID_MASK
         # In the order of their last use, the longest unused first.
         self._sessions: dict[int, FetchSession] = {}
-        self.partition_count_evicted = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -243,7 +242,6 @@ class FetchSessionCache:
         if victim is None:
             return False
         del self._sessions[victim.session_id]
-        self.partition_count_evicted += len(victim.partitions)
         return True
 
     def _find_victim(self, size: int, privileged: bool, now_ms: int) -> FetchSession | None:

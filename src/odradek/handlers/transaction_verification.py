@@ -62,11 +62,11 @@ def add_or_verify(
     writes.add_or_verify(
         AddPartitionsRequest(transactional_id, producer, partitions, version),
         not adds,
-        lambda codes: on_done([_told(code, client) for code in codes]),
+        lambda codes: on_done([_response_code(code, client) for code in codes]),
     )
 
 
-def _told(code: ErrorCode, client: ClientAbility) -> ErrorCode:
+def _response_code(code: ErrorCode, client: ClientAbility) -> ErrorCode:
     if code is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if code is ErrorCode.TRANSACTION_ABORTABLE and client is ClientAbility.OLD_ERRORS:

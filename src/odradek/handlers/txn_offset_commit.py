@@ -147,7 +147,7 @@ def _answer(request: Request, body: Any, codes: dict[tuple[str, int], ErrorCode]
                 "partitions": [
                     {
                         "partition_index": each.partition_index,
-                        "error_code": _told(
+                        "error_code": _response_code(
                             codes.get((topic.name, each.partition_index), unknown),
                             request.api_version,
                         ),
@@ -160,7 +160,7 @@ def _answer(request: Request, body: Any, codes: dict[tuple[str, int], ErrorCode]
     )
 
 
-def _told(code: ErrorCode, version: int) -> ErrorCode:
+def _response_code(code: ErrorCode, version: int) -> ErrorCode:
     """Producers of the first versions took a coordinator that loads for a fatal error."""
     if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < LOAD_IN_PROGRESS_VERSION:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE

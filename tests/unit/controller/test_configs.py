@@ -62,7 +62,8 @@ def test_a_brokers_settings_tell_what_may_change(kit_with: Any) -> None:
     """Tools show these flags; a password's value never leaves."""
     kit = kit_with({"ssl.key.password": "hunter2"})
     entry = _entry(kit, BROKER, "num.partitions")
-    assert (entry.value, entry.is_read_only, entry.is_default) == ("1", True, True)
+    assert (entry.value, entry.is_read_only) == ("1", True)
+    assert entry.source is ConfigSource.DEFAULT_CONFIG
     assert entry.documentation
     secret = _entry(kit, BROKER, "ssl.key.password")
     assert (secret.value, secret.is_sensitive) == (None, True)

@@ -1,7 +1,7 @@
-"""A fetch session with one broker (KIP-227): after the first request only changes are told.
+"""A fetch session with one broker (KIP-227): after the first request only changes are sent.
 
 The broker remembers which partitions are read and from where, and answers with those alone that
-have news. When it does not know the session, or the numbers do not match, everything is told again.
+have news. When it does not know the session, or the numbers do not match, everything is sent again.
 """
 
 from typing import Final, NamedTuple
@@ -39,7 +39,7 @@ class FetchSession:
         self._partition_max_bytes = partition_max_bytes
         self._session_id = 0
         self._epoch = _INITIAL_EPOCH
-        self._told: dict[TopicPartition, Wanted] = {}
+        self._session_partitions: dict[TopicPartition, Wanted] = {}
 
     def request(self, wanted: dict[TopicPartition, Wanted], *, by_id: bool) -> SessionRequest:
         """What to send so that these partitions are read."""
@@ -47,16 +47,16 @@ class FetchSession:
         # A topic that was made anew has another id: the old one is forgotten first.
         gone = [
             partition
-            for partition, told in self._told.items()
-            if partition not in wanted or wanted[partition].topic_id != told.topic_id
+            for partition, known in self._session_partitions.items()
+            if partition not in wanted or wanted[partition].topic_id != known.topic_id
         ]
         forgotten = [] if is_full else self._forgotten(gone, by_id)
         changed = {
             partition: each
             for partition, each in wanted.items()
-            if is_full or self._told.get(partition) != each
+            if is_full or self._session_partitions.get(partition) != each
         }
-        self._told = dict(wanted)
+        self._session_partitions = dict(wanted)
         return SessionRequest(
             self._session_id, self._epoch, self._topics(changed, by_id), forgotten
         )
@@ -103,7 +103,7 @@ class FetchSession:
             topic = topics.get(partition.topic)
             if topic is None:
                 name = None if by_id else partition.topic
-                topic_id = self._told[partition].topic_id if by_id else None
+                topic_id = self._session_partitions[partition].topic_id if by_id else None
                 topic = topics[partition.topic] = ForgottenTopic(name, topic_id, [])
             topic.partitions.append(partition.partition)
         return list(topics.values())

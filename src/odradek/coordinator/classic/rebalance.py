@@ -52,7 +52,6 @@ class RebalancingGroup(ClassicGroup):
 
     def __init__(self, group_id: str, now_ms: int) -> None:
         super().__init__(group_id, now_ms)
-        self.rebalance_reason = ""
         self._services: ShardServices | None = None
         self._join_key = GroupJoinKey(group_id)
         self._sync_key = GroupSyncKey(group_id)
@@ -169,7 +168,6 @@ class RebalancingGroup(ClassicGroup):
             self.state,
             reason,
         )
-        self.rebalance_reason = reason
         if self.state is GroupState.COMPLETING_REBALANCE:
             self._refuse_syncs(ErrorCode.REBALANCE_IN_PROGRESS)
         self.enter_preparing_rebalance(self._now_ms())

@@ -40,7 +40,7 @@ class ConsumerProtocolMembership(Membership):
         self._was_lost = False
         self._error: KafkaError | None = None
         self._must_tell = asyncio.Event()
-        self._told: tuple[object, ...] = ()
+        self._sent_fields: tuple[object, ...] = ()
         self._heartbeats: asyncio.Task[None] | None = None
 
     @property
@@ -103,7 +103,7 @@ class ConsumerProtocolMembership(Membership):
             await self._ask({"member_epoch": _LEAVE_STATIC_EPOCH if is_static else _LEAVE_EPOCH})
         except KafkaError as error:
             _LOGGER.debug("leaving group %s failed: %s", self.group_id, error)
-        self._epoch, self._target, self._told = _JOIN_EPOCH, None, ()
+        self._epoch, self._target, self._sent_fields = _JOIN_EPOCH, None, ()
 
     # --- heartbeats -------------------------------------------------------------------------
 
@@ -122,11 +122,11 @@ class ConsumerProtocolMembership(Membership):
                 failures = 0
             except KafkaError as error:
                 if error.code in _FENCED:
-                    self._epoch, self._target, self._told = _JOIN_EPOCH, None, ()
+                    self._epoch, self._target, self._sent_fields = _JOIN_EPOCH, None, ()
                     self._lost()
                 elif not error.retriable:
                     raise
-                self._told = ()
+                self._sent_fields = ()
                 await self._wait(failures)
                 failures += 1
                 continue
@@ -144,10 +144,10 @@ class ConsumerProtocolMembership(Membership):
         self._must_tell.clear()
         topics = tuple(sorted(await self._topics()))
         owned = self._owned()
-        told: tuple[object, ...] = (topics, owned)
+        fields: tuple[object, ...] = (topics, owned)
         values: dict[str, object] = {"member_epoch": self._epoch}
-        # What has not changed since it was told is left out.
-        if told != self._told:
+        # What has not changed since it was sent is left out.
+        if fields != self._sent_fields:
             settings = self._cluster.settings
             values |= {
                 "rack_id": settings.text("client.rack") or None,
@@ -159,7 +159,7 @@ class ConsumerProtocolMembership(Membership):
                 ],
             }
         answer = await self._ask(values)
-        self._told = told
+        self._sent_fields = fields
         self._member_id = answer.member_id or self._member_id
         self._epoch = answer.member_epoch
         self._interval_ms = max(1, _milliseconds(answer))
