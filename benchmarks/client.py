@@ -269,7 +269,8 @@ def new_topic(bootstrap: str, name: str) -> str:
 
 def delete_topic(bootstrap: str, name: str) -> None:
     """Gives its disk back."""
-    AdminClient({"bootstrap.servers": bootstrap}).delete_topics([name])[name].result(30)
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # it must outlive the future
+    admin.delete_topics([name])[name].result(30)
 
 
 def run_workload(

@@ -104,9 +104,10 @@ class Consumer(AsyncClosing):
 
     async def close(self) -> None:
         """Commits what auto-commit owes, leaves the group, disconnects."""
-        if self._is_closed:
-            return
         self._is_closed = True
+        await self._close_once(self._close)
+
+    async def _close(self) -> None:
         try:
             await self._subscription.leave()
             await self._commits.settled()

@@ -139,9 +139,10 @@ class Producer(AsyncClosing):
 
         An open transaction is not ended: its coordinator aborts it.
         """
-        if self._is_closed:
-            return
         self._is_closed = True
+        await self._close_once(lambda: self._close(timeout_ms))
+
+    async def _close(self, timeout_ms: int | None) -> None:
         try:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
                 await self._settled()
