@@ -39,11 +39,6 @@ _TABLE: Final = (
         "alter.log.dirs.replication.quota.* num.replica.alter.log.dirs.threads "
         "replica.alter.log.dirs.io.max.bytes.per.second cordoned.log.dirs",
     ),
-    (
-        _NOT_SERVED,
-        "preferred leaders lead again only when they are elected by hand",
-        "auto.leader.rebalance.enable leader.imbalance.*",
-    ),
     (_NOT_SERVED, "consumers are not sent to the nearest replica", "replica.selector.class"),
     (_NOT_SERVED, "two-phase commit of other systems", "transaction.two.phase.commit.enable"),
     (_NOT_SERVED, "clients push no metrics", "telemetry.max.bytes"),

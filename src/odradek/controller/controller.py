@@ -6,6 +6,7 @@ order of these, and the answer per topic or resource. Every operation answers by
 exactly once, with results in the order of the request.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeAlias
@@ -35,7 +36,7 @@ from odradek.controller.delayed_operations import (
     TopicKey,
 )
 from odradek.controller.dynamic_config import DynamicBrokerConfig
-from odradek.controller.elections import plan_controlled_shutdown, plan_election
+from odradek.controller.elections import plan_balance, plan_controlled_shutdown, plan_election
 from odradek.controller.feature_plans import plan_features
 from odradek.controller.internal_topics import wished_topic
 from odradek.controller.reassigner import Reassigner
@@ -76,6 +77,8 @@ from odradek.metadata.store import (
 )
 from odradek.model import TopicPartition
 from odradek.purgatory import DelayedOperationPurgatory
+
+logger = logging.getLogger(__name__)
 
 ConfigChange: TypeAlias = dict[str, str | None]
 CreateTopicPolicy: TypeAlias = Callable[[CreatableTopic], None]
@@ -350,6 +353,17 @@ class Controller:
             self._store.change_partitions(changes, lambda _: on_done(None))
         else:
             on_done(None)
+
+    def balance_leaders(self) -> None:
+        """Gives leaderships back to preferred replicas, while this broker is the controller and
+        where the imbalance is larger than `leader.imbalance.per.broker.percentage`."""
+        image = self._cache.image
+        if image.controller_id == self._broker_id:
+            allowed: int = self._config["leader.imbalance.per.broker.percentage"]
+            changes = plan_balance(image, allowed)
+            if changes:
+                logger.info("leaderships go back to preferred replicas: %d", len(changes))
+                self._store.change_partitions(changes, lambda _: None)
 
     def _may_elect_unclean(self, image: MetadataImage, topic: str) -> bool:
         config = LogConfig.from_settings(image.topic_config(topic), self._config.topic_defaults())

@@ -3,7 +3,9 @@
 Pure: an image in, changes or an error out.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import TypeAlias
 
 from odradek.controller.results import ElectionType
@@ -51,6 +53,28 @@ def plan_controlled_shutdown(image: MetadataImage, broker_id: int) -> list[Parti
                 topic_partition = TopicPartition(topic.name, partition.partition)
                 epoch = partition.partition_epoch
                 changes.append(PartitionChange(topic_partition, epoch, heirs[0], isr))
+    return changes
+
+
+def plan_balance(image: MetadataImage, allowed_percentage: int) -> list[PartitionChange]:
+    """The changes that give leaderships back to preferred replicas which are in sync: of brokers
+    that lead fewer of the partitions that they should than `allowed_percentage` says."""
+    led_elsewhere: dict[int, list[TopicPartition]] = {}
+    counts: Counter[int] = Counter()
+    for topic in image.topics.values():
+        for partition in topic.partitions:
+            preferred = partition.replicas[0]
+            counts[preferred] += 1
+            if partition.leader != preferred:
+                topic_partition = TopicPartition(topic.name, partition.partition)
+                led_elsewhere.setdefault(preferred, []).append(topic_partition)
+    changes = []
+    for broker_id, candidates in led_elsewhere.items():
+        if 100 * len(candidates) <= allowed_percentage * counts[broker_id]:
+            continue
+        for candidate in candidates:
+            with suppress(BrokerError):
+                changes.append(plan_election(image, candidate, ElectionType.PREFERRED))
     return changes
 
 

@@ -59,7 +59,7 @@ from odradek.server.statistics import write_statistics
 from odradek.server.transaction_coordination import TransactionCoordination
 from odradek.storage.files import OsFileSystem
 from odradek.storage.manager.log_manager import LogManager
-from odradek.timer import AsyncioDriver, SystemTimer, TimerTask
+from odradek.timer import AsyncioDriver, PeriodicTask, SystemTimer, TimerTask
 from odradek.timer.system_timer import log_error
 
 logger = logging.getLogger(__name__)
@@ -229,6 +229,13 @@ class BrokerServer:
             self.topic_purgatory,
             self._dice.randrange,
         )
+        if self.config["auto.leader.rebalance.enable"]:
+            balancing = PeriodicTask(
+                self.timer,
+                lambda: self.config["leader.imbalance.check.interval.seconds"] * 1000,
+                self.controller.balance_leaders,
+            )
+            self._resources.callback(balancing.cancel)
         self.producer_ids = ProducerIdManager(self.store)
         quotas = ReplicationQuotas(broker_id, self.config, self._clock)
         self.store.subscribe(ListenerStage.REPLICAS, quotas.apply_delta)

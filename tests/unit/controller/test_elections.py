@@ -12,7 +12,7 @@ from odradek.controller.delayed_operations import (
     DelayedElectLeader,
     TopicKey,
 )
-from odradek.controller.elections import plan_election
+from odradek.controller.elections import plan_balance, plan_election
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata import (
     BrokerRegistration,
@@ -69,6 +69,26 @@ def test_elections_that_cannot_be(
 ) -> None:
     """Each with its own code; operators' scripts tell them apart."""
     assert _code_of(lambda: plan_election(image, TP, kind)) is code
+
+
+def _led_by(*leaders: int) -> MetadataImage:
+    """Partitions whose preferred replica is broker 1, and which these brokers lead."""
+    brokers = {number: BrokerRegistration(number, (), None, 1) for number in (1, 2)}
+    partitions = tuple(
+        PartitionImage(index, leader, 5, 9, (1, 2), (1, 2)) for index, leader in enumerate(leaders)
+    )
+    topic = TopicImage("a", UUID(int=7), partitions)
+    return MetadataImage("c").with_brokers(brokers, 1).with_topics([topic])
+
+
+def test_leaderships_go_back_when_too_many_are_elsewhere() -> None:
+    """After a rolling restart one broker would do all the work; for one partition in ten nothing
+    is moved."""
+    assert plan_balance(_led_by(2, *[1] * 9), 10) == []
+    changes = plan_balance(_led_by(2, *[1] * 9), 9)
+    assert [(each.topic_partition, each.leader) for each in changes] == [(TP, 1)]
+    assert plan_balance(_image(2, (2,), (1, 2)), 0) == [], "who is not in sync cannot lead"
+    assert plan_balance(_image(2, (1, 2), (2,)), 0) == [], "who is gone cannot lead"
 
 
 def test_an_unclean_election_prefers_who_is_in_sync_and_else_shrinks_the_isr() -> None:

@@ -228,3 +228,21 @@ def test_replicas_move_to_other_brokers_while_records_come() -> None:
         for broker_id in before.replicas:
             cluster.kill(broker_id)
         assert read(cluster, "a", 101) == [str(number) for number in range(101)]
+
+
+def test_leaderships_go_back_to_preferred_replicas_by_themselves() -> None:
+    """Whoever was restarted would serve nobody any more."""
+    settings = {"leader.imbalance.check.interval.seconds": 1}
+    with odradek.Cluster(2, config=settings) as cluster:
+        cluster.create_topic("a")
+        first, other = roles(cluster, "a")
+        cluster.broker(first).stop()
+        assert roles(cluster, "a")[0] == other
+        cluster.broker(first).start()
+
+        async def led_again() -> None:
+            async with asyncio.timeout(FOREVER_S):
+                while cluster.partition_state("a", 0).leader != first:
+                    await asyncio.sleep(0.01)
+
+        cluster.run(led_again())
