@@ -351,7 +351,7 @@ def assert_carried(bootstrap: str, target: str) -> None:
 @pytest.mark.slow
 def test_transactions_go_on_when_a_broker_dies() -> None:
     """Fails when markers do not reach other brokers, or those of a dead coordinator are lost."""
-    with Cluster(3) as cluster:
+    with Cluster(3, config={"transaction.state.log.num.partitions": 1}) as cluster:
         cluster.create_topic("t", partitions=6)
         producer = transactional(cluster.bootstrap_servers, "t")
         for number in range(ROUNDS):
