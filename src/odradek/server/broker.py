@@ -29,6 +29,7 @@ from odradek.errors import BrokerError, ErrorCode, LogDirFailure
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.dispatcher import Dispatcher
 from odradek.handlers.fetch_sessions import FetchSessionCache
+from odradek.handlers.request import RequestObserver
 from odradek.handlers.table import API_TABLE
 from odradek.handlers.transaction_verification import TransactionVerification
 from odradek.handlers.unpacking import Unpacking
@@ -82,6 +83,7 @@ class BrokerServer:
         clock: Clock,
         *,
         dice: Random | None = None,
+        observer: RequestObserver | None = None,
         ephemeral: bool = False,
         on_halt: Callable[[str], None] | None = None,
         shared: SharedMetadata | None = None,
@@ -95,6 +97,7 @@ class BrokerServer:
         self._dice = SystemRandom() if dice is None else dice
         self._new_uuid: Final = partial(random_uuid, self._dice)
         self._ephemeral = ephemeral
+        self._observer = observer
         self._shared = shared
         self._links = links
         self._resources = AsyncExitStack()
@@ -295,6 +298,7 @@ class BrokerServer:
             producer_ids=self.producer_ids,
             fetch_sessions=self.fetch_sessions,
             log_manager=self.logs,
+            observer=self._observer,
         )
         self.dispatcher = Dispatcher(context)
         self.sockets = SocketServer(

@@ -1,7 +1,7 @@
 """What `odradek.Broker` and `odradek.Cluster` offer a test, blocking and to await.
 
-A call that blocks is for any thread but the brokers' own; its twin with `_async` is for brokers
-on the running loop. What is asked, `broker_helpers` and `group_helpers` answer.
+A call that blocks is for any thread but the brokers' own; its twin with `_async` is for any loop,
+the brokers' own and those of other threads. `broker_helpers` and `group_helpers` answer.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -80,8 +80,10 @@ class BrokerCalls(LoopCalls):
         timestamp: int | None = None,
         partition: int | None = None,
     ) -> tuple[int, int]:
-        """`produce` on the running loop."""
-        return await self._asked().produce(topic, value, key, headers, timestamp, partition)
+        """`produce` to await."""
+        return await self._there(
+            self._asked().produce(topic, value, key, headers, timestamp, partition)
+        )
 
     def produce_many(
         self,
@@ -99,8 +101,8 @@ class BrokerCalls(LoopCalls):
         records: Iterable[Data | tuple[Data, Data]],
         partition: int | None = None,
     ) -> list[tuple[int, int]]:
-        """`produce_many` on the running loop."""
-        return await self._asked().produce_many(topic, records, partition)
+        """`produce_many` to await."""
+        return await self._there(self._asked().produce_many(topic, records, partition))
 
     def records(
         self, topic: str, partition: int | None = None, read_committed: bool = False
@@ -117,8 +119,8 @@ class BrokerCalls(LoopCalls):
     async def records_async(
         self, topic: str, partition: int | None = None, read_committed: bool = False
     ) -> list[ConsumerRecord]:
-        """`records` on the running loop."""
-        return await self._asked().records(topic, partition, read_committed)
+        """`records` to await."""
+        return await self._there(self._asked().records(topic, partition, read_committed))
 
     def to_arrow(
         self, topic: str, partition: int | None = None, read_committed: bool = False
@@ -135,8 +137,8 @@ class BrokerCalls(LoopCalls):
     async def to_arrow_async(
         self, topic: str, partition: int | None = None, read_committed: bool = False
     ) -> "Table":
-        """`to_arrow` on the running loop."""
-        return await self._asked().to_arrow(topic, partition, read_committed)
+        """`to_arrow` to await."""
+        return await self._there(self._asked().to_arrow(topic, partition, read_committed))
 
     def to_pandas(
         self, topic: str, partition: int | None = None, read_committed: bool = False
@@ -148,7 +150,7 @@ class BrokerCalls(LoopCalls):
     async def to_pandas_async(
         self, topic: str, partition: int | None = None, read_committed: bool = False
     ) -> Any:
-        """`to_pandas` on the running loop."""
+        """`to_pandas` to await."""
         return (await self.to_arrow_async(topic, partition, read_committed)).to_pandas()
 
     def wait_for(
@@ -167,8 +169,8 @@ class BrokerCalls(LoopCalls):
     async def wait_for_async(
         self, topic: str, n: int, timeout: float = WAIT_S, read_committed: bool = False
     ) -> list[ConsumerRecord]:
-        """`wait_for` on the running loop."""
-        return await self._asked().wait_for(topic, n, timeout, read_committed)
+        """`wait_for` to await."""
+        return await self._there(self._asked().wait_for(topic, n, timeout, read_committed))
 
     # --- topics ---------------------------------------------------------------------------------
 
@@ -177,16 +179,16 @@ class BrokerCalls(LoopCalls):
         return self._run(self.topics_async(), "topics_async")
 
     async def topics_async(self) -> dict[str, int]:
-        """`topics` on the running loop."""
-        return self._asked().topics()
+        """`topics` to await."""
+        return await self._seen(self._asked().topics)
 
     def end_offsets(self) -> dict[TopicPartition, int]:
         """Where each partition that has a leader ends, without those of Kafka's internal topics."""
         return self._run(self.end_offsets_async(), "end_offsets_async")
 
     async def end_offsets_async(self) -> dict[TopicPartition, int]:
-        """`end_offsets` on the running loop."""
-        return self._asked().end_offsets()
+        """`end_offsets` to await."""
+        return await self._seen(self._asked().end_offsets)
 
     def delete_topic(self, name: str) -> None:
         """Deletes a topic with its records.
@@ -197,8 +199,8 @@ class BrokerCalls(LoopCalls):
         self._run(self.delete_topic_async(name), "delete_topic_async")
 
     async def delete_topic_async(self, name: str) -> None:
-        """`delete_topic` on the running loop."""
-        await self._asked().delete_topic(name)
+        """`delete_topic` to await."""
+        await self._there(self._asked().delete_topic(name))
 
     def configure(self, topic: str, config: Mapping[str, object]) -> None:
         """Sets settings of a topic under Kafka's names; None takes one back to its default.
@@ -209,11 +211,11 @@ class BrokerCalls(LoopCalls):
         self._run(self.configure_async(topic, config), "configure_async")
 
     async def configure_async(self, topic: str, config: Mapping[str, object]) -> None:
-        """`configure` on the running loop."""
+        """`configure` to await."""
         settings = {
             name: None if value is None else setting_text(value) for name, value in config.items()
         }
-        await self._asked().configure(topic, settings)
+        await self._there(self._asked().configure(topic, settings))
 
     # --- groups ---------------------------------------------------------------------------------
 
@@ -222,8 +224,8 @@ class BrokerCalls(LoopCalls):
         return self._run(self.groups_async(), "groups_async")
 
     async def groups_async(self) -> dict[str, str]:
-        """`groups` on the running loop."""
-        return self._asked().groups.states()
+        """`groups` to await."""
+        return await self._seen(self._asked().groups.states)
 
     def group(self, group: str) -> GroupState:
         """State and members of a group, with the partitions that each has been given; `Dead` and
@@ -231,8 +233,8 @@ class BrokerCalls(LoopCalls):
         return self._run(self.group_async(group), "group_async")
 
     async def group_async(self, group: str) -> GroupState:
-        """`group` on the running loop."""
-        return self._asked().groups.describe(group)
+        """`group` to await."""
+        return await self._seen(lambda: self._asked().groups.describe(group))
 
     def wait_for_group(
         self,
@@ -261,8 +263,8 @@ class BrokerCalls(LoopCalls):
         members: int | None = None,
         timeout: float = WAIT_S,
     ) -> GroupState:
-        """`wait_for_group` on the running loop."""
-        return await self._asked().groups.wait_for(group, state, members, timeout)
+        """`wait_for_group` to await."""
+        return await self._there(self._asked().groups.wait_for(group, state, members, timeout))
 
     def lag(self, group: str) -> dict[TopicPartition, int]:
         """How many offsets a group is behind the end, for each partition with a committed one.
@@ -273,8 +275,8 @@ class BrokerCalls(LoopCalls):
         return self._run(self.lag_async(group), "lag_async")
 
     async def lag_async(self, group: str) -> dict[TopicPartition, int]:
-        """`lag` on the running loop."""
-        return self._asked().groups.lag(group)
+        """`lag` to await."""
+        return await self._seen(lambda: self._asked().groups.lag(group))
 
     def reset(
         self, group: str, to: Target, topics: Iterable[str] = ()
@@ -294,5 +296,5 @@ class BrokerCalls(LoopCalls):
     async def reset_async(
         self, group: str, to: Target, topics: Iterable[str] = ()
     ) -> dict[TopicPartition, int]:
-        """`reset` on the running loop."""
-        return await self._asked().groups.reset(group, to, topics)
+        """`reset` to await."""
+        return await self._there(self._asked().groups.reset(group, to, topics))

@@ -32,7 +32,9 @@ from odradek.server.dice import dice
 from odradek.server.fault_calls import FaultCalls
 from odradek.server.faults import FaultBoard
 from odradek.server.in_process_settings import TEST_DEFAULTS, check_settings, setting_texts
+from odradek.server.last_errors import LastErrors
 from odradek.server.links import Links
+from odradek.server.loop_calls import RUNNING
 from odradek.server.loop_thread import LoopThread
 from odradek.server.scratch import Scratch
 from odradek.server.shown import topics_in_words
@@ -162,6 +164,7 @@ class Cluster(TimeCalls, FaultCalls):
         self._servers = []
         self._helpers = BrokerHelpers(self._servers, self._clock)
         self._faults = FaultBoard(self._servers)
+        self._errors = LastErrors()
         common = {
             **TEST_DEFAULTS,
             "default.replication.factor": replicas,
@@ -324,7 +327,7 @@ class Cluster(TimeCalls, FaultCalls):
             raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, "no broker is running")
         settings = setting_texts(config)
         wish = CreatableTopic(name, partitions, replication_factor, configs=settings)
-        await controller.server.create(wish)
+        await self._there(controller.server.create(wish))
 
     def move_leader(self, topic: str, partition: int = 0, to: int | None = None) -> int:
         """Has another replica in sync lead a partition, broker `to` or any; returns which.
@@ -336,7 +339,10 @@ class Cluster(TimeCalls, FaultCalls):
         return self.run(self.move_leader_async(topic, partition, to))
 
     async def move_leader_async(self, topic: str, partition: int = 0, to: int | None = None) -> int:
-        """`move_leader` on the running loop."""
+        """`move_leader` to await."""
+        return await self._there(self._move_leader(topic, partition, to))
+
+    async def _move_leader(self, topic: str, partition: int, to: int | None) -> int:
         state = self.partition_state(topic, partition)
         others = [each for each in state.isr if each != state.leader and to in (None, each)]
         if not others or self.controller is None:
@@ -423,6 +429,7 @@ class Cluster(TimeCalls, FaultCalls):
             ephemeral=True,
             shared=self._shared,
             links=self._links,
+            observer=self._errors,
         )
 
     def on_started(self, server: BrokerServer) -> None:
@@ -430,12 +437,14 @@ class Cluster(TimeCalls, FaultCalls):
         self._servers.append(server)
         self._helpers.on_started(server)
         self._faults.on_started(server)
+        RUNNING.add(self)
 
     def on_stopping(self, server: BrokerServer) -> None:
         """One of its brokers is about to end."""
         self._servers.remove(server)
         if not self._servers:
             self._helpers.on_stopping()
+            RUNNING.discard(self)
 
     def _check_running(self) -> None:
         if not self._servers:

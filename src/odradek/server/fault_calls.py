@@ -163,8 +163,8 @@ class FaultCalls(LoopCalls):
     async def wait_for_fault_async(
         self, fault: Fault, times: int = 1, timeout: float = WAIT_S
     ) -> None:
-        """`wait_for_fault` on the running loop."""
-        await self._faults.struck(fault, times, timeout)
+        """`wait_for_fault` to await."""
+        await self._there(self._faults.struck(fault, times, timeout))
 
     def _put(
         self,

@@ -32,6 +32,8 @@ from odradek.server.in_process_settings import (
     check_settings,
     setting_texts,
 )
+from odradek.server.last_errors import LastErrors
+from odradek.server.loop_calls import RUNNING
 from odradek.server.loop_thread import LoopThread
 from odradek.server.scratch import Scratch
 from odradek.server.shown import topics_in_words
@@ -75,6 +77,7 @@ class Broker(TimeCalls, FaultCalls):
         self._thread: LoopThread | None = None
         self._helpers = BrokerHelpers(self._servers, self._clock)
         self._faults = FaultBoard(self._servers)
+        self._errors = LastErrors()
         self._shared: SharedMetadata | None = None
 
     def __repr__(self) -> str:
@@ -147,6 +150,7 @@ class Broker(TimeCalls, FaultCalls):
             BrokerConfig({**self._settings, "log.dirs": directory}),
             self._clock,
             dice=self._dice,
+            observer=self._errors,
             ephemeral=self._data_dir is None,
             shared=self._shared,
         )
@@ -159,6 +163,7 @@ class Broker(TimeCalls, FaultCalls):
         self._servers.append(server)
         self._helpers.on_started(server)
         self._faults.on_started(server)
+        RUNNING.add(self)
         # It comes back where clients have learnt to find it.
         self._settings["listeners"] = ",".join(
             f"{each.listener_name}://{format_host_port(each.host, each.port)}"
@@ -178,6 +183,7 @@ class Broker(TimeCalls, FaultCalls):
         if self._servers:
             server = self._servers.pop()
             self._helpers.on_stopping()
+            RUNNING.discard(self)
             await server.stop()
 
     def restart(self) -> None:
@@ -190,8 +196,11 @@ class Broker(TimeCalls, FaultCalls):
         self._run(self.restart_async(), "restart_async")
 
     async def restart_async(self) -> None:
-        """`restart` for a broker on the running loop."""
+        """`restart` to await."""
         self._running()
+        await self._there(self._restart())
+
+    async def _restart(self) -> None:
         await self._stop_server()
         await self.start_async()
 
@@ -242,8 +251,9 @@ class Broker(TimeCalls, FaultCalls):
     async def create_topic_async(
         self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None
     ) -> None:
-        """`create_topic` for a broker on the running loop."""
-        await self._running().create_topic(name, partitions, setting_texts(config))
+        """`create_topic` to await."""
+        server = self._running()
+        await self._there(server.create_topic(name, partitions, setting_texts(config)))
 
     def _check_running(self) -> None:
         self._running()

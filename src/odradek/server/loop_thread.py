@@ -6,7 +6,7 @@ Whoever asks from another thread hands a coroutine over and waits for what comes
 import asyncio
 import threading
 from collections.abc import Coroutine
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from typing import Any, Final, TypeVar
 
 from odradek.server.event_loop import new_event_loop
@@ -35,15 +35,30 @@ class LoopThread:
             RuntimeError: the loop was closed before it had one.
         """
         assert not self.is_current, "the loop's own thread would wait for itself"
+        try:
+            return self.submit(work).result()
+        except CancelledError:
+            raise RuntimeError(STOPPED) from None
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
+        """Runs a coroutine on the loop, and answers at once where its outcome will be.
+
+        Raises:
+            RuntimeError: the loop is closed.
+        """
         with self._lock:
             if self._is_closed:
                 work.close()
                 raise RuntimeError(STOPPED)
-            future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result()
-        except CancelledError:
-            raise RuntimeError(STOPPED) from None
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def run_within(self, work: Coroutine[Any, Any, T], patience_s: float) -> T:
+        """As `run`, but waits no longer than that.
+
+        Raises:
+            TimeoutError: the loop has not done it by then.
+        """
+        return self.submit(work).result(patience_s)
 
     @property
     def is_current(self) -> bool:

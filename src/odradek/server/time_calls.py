@@ -8,7 +8,6 @@ before it is handled at the time at which it was sent.
 from collections.abc import Callable
 
 from odradek.clock import Clock
-from odradek.server.broker import BrokerServer
 from odradek.server.broker_calls import BrokerCalls
 from odradek.server.settling import settle
 
@@ -17,7 +16,6 @@ class TimeCalls(BrokerCalls):
     """The calls. What derives from it has the running brokers and their clock."""
 
     _clock: Clock
-    _servers: list[BrokerServer]
     _unfollow: Callable[[], None] | None = None
 
     def settle(self) -> None:

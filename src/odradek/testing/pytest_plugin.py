@@ -1,15 +1,22 @@
-"""Fixtures that pytest knows as soon as the package is installed.
+"""Fixtures that pytest knows as soon as the package is installed, and a section in its reports.
 
 `odradek_broker` is a fresh broker for one test, `odradek_session_broker` one that all tests
 of a session share; both are `odradek.Broker`, started. `odradek_topic` is a topic of one test's
 own on the shared broker. A test that asks for `odradek_clock` has its `odradek_broker` on that
-clock; a test file that overrides `odradek_config` has its `odradek_broker` with those settings.
-The package is imported when the first of them is asked for, so other people's test runs do not
+clock; a test file that overrides `odradek_config`, and a test that is marked with
+`@pytest.mark.odradek(config={...})`, has its `odradek_broker` with those settings. A broker may be
+asked from any loop (`await odradek_broker.wait_for_async(...)`), so asynchronous tests need no
+fixtures of their own, whatever runs them.
+
+When a test fails, its report tells of every broker that runs, whoever has started it.
+
+The package is imported when the first fixture is asked for, so other people's test runs do not
 become slower.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Generator, Iterator, Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
@@ -18,14 +25,37 @@ import pytest
 if TYPE_CHECKING:
     from odradek import Broker, ManualClock
 
+_MARK: Final = "odradek"
+_REGISTRY: Final = "odradek.server.loop_calls"
 _LONGEST_NAME: Final = 200
 _numbers: Final = count(1)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Makes the mark known."""
+    config.addinivalue_line(
+        "markers", f"{_MARK}(config): settings of this test's odradek_broker, under Kafka's names"
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Tells of the brokers that run when a test has failed, before its fixtures go."""
+    report = yield
+    registry = sys.modules.get(_REGISTRY)
+    if report.failed and registry is not None:
+        for number, running in enumerate(tuple(registry.RUNNING), 1):
+            title = f"{type(running).__name__} {number}"
+            report.sections.append((f"odradek: {title}", running.report()))
+    return report
+
+
 @pytest.fixture
-def odradek_config() -> Mapping[str, object]:
-    """Settings of `odradek_broker` under Kafka's names; override it to give some."""
-    return {}
+def odradek_config(request: pytest.FixtureRequest) -> Mapping[str, object]:
+    """Settings of `odradek_broker` under Kafka's names; override it to give some, or mark a test
+    with `@pytest.mark.odradek(config={...})`."""
+    mark = request.node.get_closest_marker(_MARK)
+    return {} if mark is None else dict(mark.kwargs["config"])
 
 
 @pytest.fixture
