@@ -73,6 +73,9 @@ STEPS = {
         "purgatory/delayed_operation.py",
         "timer/timer_task.py",
     ],
+    "a broker inside a program remembers the answer, should a test fail": [
+        "server/last_errors.py",
+    ],
 }
 
 # One of each floor, in the order in which they are entered.
