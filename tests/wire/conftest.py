@@ -243,19 +243,26 @@ def _peer(fetch: Callable[[], T]) -> T:
 
 
 @pytest.fixture(scope="session")
-def two_brokers() -> Iterator[tuple[str, str]]:
-    """The addresses of an Apache Kafka and of ours, started with the same settings."""
+def two_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """The addresses of an Apache Kafka and of ours, started with the same settings; each has two
+    log directories."""
+    home = tmp_path_factory.mktemp("two")
+    log_dirs = [f"{home}/{who}-1,{home}/{who}-2" for who in ("kafka", "ours")]
     with contextlib.ExitStack() as stack:
         node = _peer(
             lambda: stack.enter_context(
                 kafka_node(
                     heap="384m",
-                    settings={**DIFFERENTIAL_SETTINGS, **UNKNOWN_SETTINGS},
+                    settings={
+                        **DIFFERENTIAL_SETTINGS,
+                        **UNKNOWN_SETTINGS,
+                        "log.dirs": log_dirs[0],
+                    },
                     features=DIFFERENTIAL_FEATURES,
                 )
             )
         )
-        broker = Broker(config=DIFFERENTIAL_SETTINGS)
+        broker = Broker(data_dir=log_dirs[1], config=DIFFERENTIAL_SETTINGS)
         broker._settings.update(UNKNOWN_SETTINGS)
         stack.enter_context(broker)
         yield node.bootstrap_servers, broker.bootstrap_servers

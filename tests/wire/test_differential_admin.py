@@ -120,23 +120,42 @@ def test_topics_grow(same_answers: Check) -> None:
 
 
 def test_log_directories(same_answers: Check) -> None:
+    def describe(peer: Peer, version: int, settled: Callable[[object], bool], **wanted: object):
+        answer = peer.ask_until(settled, "describe_log_dirs", version, **wanted)
+        # Which directory comes first, and which a new replica lies in, is chance.
+        peer.answers[-1].values["results"].sort(key=lambda each: not each["topics"])
+        return answer
+
+    def home_of(answer: object, *, is_future: bool = False) -> list[str]:
+        return [
+            each.log_dir
+            for each in answer.results
+            for topic in each.topics
+            for partition in topic.partitions
+            if partition.is_future_key == is_future
+        ]
+
     def scenario(peer: Peer) -> None:
-        create(peer, name="in-a-directory", num_partitions=2)
-        peer.ask_until(_has_leaders, "metadata", 12, topics=[{"name": "in-a-directory"}])
-        wanted = {"topic": "in-a-directory", "partitions": [0, 7]}
+        name = "in-a-directory"
+        create(peer, name=name)
+        peer.ask_until(_has_leaders, "metadata", 12, topics=[{"name": name}])
+        wanted = {"topics": [{"topic": name, "partitions": [0, 7]}]}
         for version in range(1, 6):
-            peer.ask_eventually("describe_log_dirs", version, topics=[wanted])
-            peer.ask_eventually(
-                "describe_log_dirs", version, topics=[{"topic": "none", "partitions": [0]}]
-            )
-            peer.ask_eventually("describe_log_dirs", version, topics=[])
-        own = peer.quietly("describe_log_dirs", 4, topics=[wanted]).results[0].log_dir
+            home = describe(peer, version, home_of, **wanted)
+            for topics in ([{"topic": "none", "partitions": [0]}], []):
+                describe(peer, version, lambda _: True, topics=topics)
+        (own,) = home_of(home)
+        (other,) = {each.log_dir for each in home.results} - {own}
         for version in (1, 2):
             for path in (own, "/no/such/directory", "relative", ""):
-                for topic in ("in-a-directory", "none", "a b"):
+                for topic in (name, "none", "a b", "x" * 220):
                     moved = {"path": path, "topics": [{"name": topic, "partitions": [0, 9]}]}
-                    peer.ask_eventually("alter_replica_log_dirs", version, dirs=[moved])
-            peer.ask_eventually("alter_replica_log_dirs", version, dirs=[])
+                    peer.ask("alter_replica_log_dirs", version, dirs=[moved])
+            peer.ask("alter_replica_log_dirs", version, dirs=[])
+            for path in (other, own):
+                moved = {"path": path, "topics": [{"name": name, "partitions": [0]}]}
+                peer.ask("alter_replica_log_dirs", version, dirs=[moved, moved])
+                describe(peer, 5, lambda answer, path=path: home_of(answer) == [path], **wanted)
 
     same_answers(scenario)
 

@@ -47,6 +47,8 @@ _LEFT_OUT: Final = (
     # A request of no transaction: Kafka never answers it.
     ("add_partitions_to_txn", 4, "empty"),
     ("add_partitions_to_txn", 5, "empty"),
+    # Every partition: which of two directories a new one came to lie in is chance.
+    *(("describe_log_dirs", version, "null") for version in range(1, 6)),
 )
 
 

@@ -1,10 +1,15 @@
 """Apache Kafka's own command line tools, on a JVM, against the broker."""
 
 import json
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
+
+from odradek import Broker
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jvm")]
 
@@ -150,3 +155,33 @@ def test_client_metrics_are_subscribed(tool: Tool, topic: str) -> None:
     assert topic in tool(CLIENT_METRICS, "--list").split()
     assert "interval.ms=60000" in tool(CLIENT_METRICS, "--describe", "--name", topic)
     tool(CLIENT_METRICS, "--delete", "--name", topic)
+
+
+def test_replicas_move_between_log_directories(
+    tool: Tool, names: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Fails when Kafka's tool cannot move a replica under a running producer, or see its end."""
+    topic, log_dirs = names("moved"), [str(tmp_path / name) for name in ("a", "b")]
+    with Broker(data_dir=",".join(log_dirs)) as broker:
+        broker.create_topic(topic)
+        (lies_in,) = [each for each in log_dirs if f"{topic}-0" in os.listdir(each)]
+        (target,) = {*log_dirs} - {lies_in}
+        wish = {"topic": topic, "partition": 0, "replicas": [1], "log_dirs": [target]}
+        plan = tmp_path / "plan.json"
+        plan.write_text(json.dumps({"version": 1, "partitions": [wish]}), encoding="utf-8")
+        where = ["--bootstrap-server", broker.bootstrap_servers]
+        what = ["--reassignment-json-file", str(plan)]
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 0})
+        sent = 0
+        with ThreadPoolExecutor(1) as executor:
+            moving = executor.submit(tool.unbound, REASSIGN, *where, *what, "--execute")
+            while not moving.done():
+                producer.produce(topic, b"%d" % sent)
+                producer.flush(60)
+                sent += 1
+        assert "Successfully started" in moving.result()
+        told = tool.unbound(REASSIGN, *where, *what, "--verify")
+        assert f"replica {topic}-0-1 completed successfully" in told
+        assert f"{topic}-0" in os.listdir(target)
+        values = [int(each.value) for each in broker.records(topic)]
+        assert values == list(range(sent))

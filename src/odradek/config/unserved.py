@@ -35,9 +35,8 @@ _TABLE: Final = (
     ),
     (
         _NOT_SERVED,
-        "moving replicas between directories",
-        "alter.log.dirs.replication.quota.* num.replica.alter.log.dirs.threads "
-        "replica.alter.log.dirs.io.max.bytes.per.second cordoned.log.dirs",
+        "every log directory takes new replicas",
+        "cordoned.log.dirs",
     ),
     (_NOT_SERVED, "consumers are not sent to the nearest replica", "replica.selector.class"),
     (_NOT_SERVED, "two-phase commit of other systems", "transaction.two.phase.commit.enable"),
@@ -61,6 +60,11 @@ _TABLE: Final = (
         "group.coordinator.threads group.coordinator.background.threads "
         "group.coordinator.append.linger.ms group.coordinator.cached.buffer.max.bytes "
         "add.partitions.to.txn.retry.backoff.*",
+    ),
+    (
+        _NO_MEANING,
+        "replicas move between directories in short steps on the event loop, at an even rate",
+        "alter.log.dirs.replication.quota.* num.replica.alter.log.dirs.threads",
     ),
     (
         _NO_MEANING,

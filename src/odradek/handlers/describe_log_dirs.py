@@ -2,7 +2,8 @@
 
 Behaviour: a null list of topics asks for everything. A directory that has failed is
 KAFKA_STORAGE_ERROR and shows nothing more. The offset lag is what a replica is behind its
-high watermark, so it is zero for a leader; there are no future replicas.
+high watermark, so it is zero for a leader; a replica that moves to another directory is shown there
+as a future one, whose lag is what is left to copy.
 
 Version notes: 3 adds a top-level error, 4 the size of the volume and what is free of it, 5
 whether a directory is closed to new replicas, which none is.
@@ -10,7 +11,7 @@ whether a directory is closed to new replicas, which none is.
 
 from itertools import groupby
 from os.path import abspath
-from typing import Any
+from typing import Any, NamedTuple
 
 from odradek.errors import ErrorCode
 from odradek.handlers.context import HandlerContext
@@ -25,10 +26,25 @@ _Wanted = frozenset[TopicPartition] | None
 def handle(context: HandlerContext, request: Request) -> None:
     """Answers at once: the sizes of logs are known, nothing is walked."""
     wanted = _wanted(request.body())
-    logs = [log for log in context.log_manager.logs() if _is_wanted(log, wanted)]
-    request.answer(
-        results=[_directory(directory, logs) for directory in context.log_manager.directories]
-    )
+    manager = context.log_manager
+    replicas = [_replica(log) for log in manager.logs() if _is_wanted(log, wanted)]
+    for log in manager.futures.all():
+        if _is_wanted(log, wanted):
+            lag = context.replicas.log_dir_moves.offset_lag(log)
+            replicas.append(_Replica(log, lag, is_future=True))
+    request.answer(results=[_directory(directory, replicas) for directory in manager.directories])
+
+
+class _Replica(NamedTuple):
+    """A log, as a replica that may be behind."""
+
+    log: Log
+    offset_lag: int
+    is_future: bool = False
+
+
+def _replica(log: Log) -> _Replica:
+    return _Replica(log, max(log.high_watermark - log.log_end_offset, 0))
 
 
 def fail(request: Request, code: ErrorCode) -> None:
@@ -50,7 +66,7 @@ def _is_wanted(log: Log, wanted: _Wanted) -> bool:
     return wanted is None or log.topic_partition in wanted
 
 
-def _directory(directory: LogDirectory, logs: list[Log]) -> dict[str, object]:
+def _directory(directory: LogDirectory, replicas: list[_Replica]) -> dict[str, object]:
     failed: dict[str, object] = {
         "error_code": ErrorCode.KAFKA_STORAGE_ERROR,
         "log_dir": abspath(directory.path),
@@ -61,7 +77,7 @@ def _directory(directory: LogDirectory, logs: list[Log]) -> dict[str, object]:
         total_bytes, usable_bytes = directory.file_system.space(directory.path)
     except OSError:
         return failed
-    own = [log for log in logs if log.log_directory is directory]
+    own = [each for each in replicas if each.log.log_directory is directory]
     return {
         "log_dir": abspath(directory.path),
         "total_bytes": total_bytes,
@@ -70,17 +86,18 @@ def _directory(directory: LogDirectory, logs: list[Log]) -> dict[str, object]:
     }
 
 
-def _topics(logs: list[Log]) -> list[dict[str, object]]:
-    ordered = sorted(logs, key=lambda log: log.topic_partition)
+def _topics(replicas: list[_Replica]) -> list[dict[str, object]]:
+    ordered = sorted(replicas, key=lambda each: each.log.topic_partition)
     return [
-        {"name": topic, "partitions": [_partition(log) for log in group]}
-        for topic, group in groupby(ordered, key=lambda log: log.topic_partition.topic)
+        {"name": topic, "partitions": [_partition(each) for each in group]}
+        for topic, group in groupby(ordered, key=lambda each: each.log.topic_partition.topic)
     ]
 
 
-def _partition(log: Log) -> dict[str, object]:
+def _partition(replica: _Replica) -> dict[str, object]:
     return {
-        "partition_index": log.topic_partition.partition,
-        "partition_size": log.segments.size_bytes,
-        "offset_lag": max(log.high_watermark - log.log_end_offset, 0),
+        "partition_index": replica.log.topic_partition.partition,
+        "partition_size": replica.log.segments.size_bytes,
+        "offset_lag": replica.offset_lag,
+        "is_future_key": replica.is_future,
     }

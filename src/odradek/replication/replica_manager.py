@@ -19,6 +19,7 @@ from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.image import MetadataDelta, PartitionImage
 from odradek.metadata.store import MetadataStore, PartitionChange
 from odradek.model import INTERNAL_TOPICS, TopicPartition
+from odradek.replication.alter_log_dirs import ReplicaAlterLogDirsManager
 from odradek.replication.append import ACKS_ALL, AppendRequest, AppendResult, RequestAppender
 from odradek.replication.delayed_delete_records import (
     DelayedDeleteRecords,
@@ -85,6 +86,9 @@ class ReplicaManager:
             log_manager,
             self._make_partition,
         )
+        self.log_dir_moves = ReplicaAlterLogDirsManager(
+            self.partitions, log_manager, config, timer, self._on_moved
+        )
         config.subscribe(self._on_broker_config)
         self._shrinking = PeriodicTask(
             timer, lambda: config.replica_lag_time_max_ms // 2, self.maybe_shrink_isrs
@@ -101,7 +105,9 @@ class ReplicaManager:
         """Follows a change of the metadata; to be called before its image is published.
         Answers the replicas that cannot be served here."""
         self.partitions.image = delta.image
-        return self._roles.apply(delta)
+        unserved = self._roles.apply(delta)
+        self.log_dir_moves.resume()
+        return unserved
 
     def resign(self) -> None:
         """Leads nothing any more, until the metadata says so again; who waits hears of it."""
@@ -142,6 +148,10 @@ class ReplicaManager:
     def on_committed(self, partition: Partition) -> None:
         """Wakes who waits for the high watermark of a partition, here or as a follower."""
         self.purgatories.wake_all(partition.operation_key, COMMITTED)
+
+    def _on_moved(self, partition: Partition) -> None:
+        """Who waits for records of the partition looks for them where they are now."""
+        self.purgatories.wake_all(partition.operation_key, ROLE)
 
     def _on_broker_config(self, _names: frozenset[str]) -> None:
         self._roles.refresh_configs(self.partitions.image)
@@ -261,6 +271,7 @@ class ReplicaManager:
         """Ends the upkeep and all waiting; the logs are closed by their manager."""
         self._shrinking.cancel()
         self._reopening.cancel()
+        self.log_dir_moves.shutdown()
         self.purgatories.shutdown()
 
 

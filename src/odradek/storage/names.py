@@ -2,7 +2,8 @@
 
 A partition is a directory `<topic>-<partition>`; a segment is a family of files that share
 its base offset as 20 digits. A directory on its way out is `<topic>-<partition>.<32 hex
-digits>-delete`, a file on its way out has `.deleted` behind its name.
+digits>-delete`, one that is copied to from another directory of the broker ends in `-future`
+instead, and a file on its way out has `.deleted` behind its name.
 """
 
 import re
@@ -45,6 +46,7 @@ _SEGMENT_FILE: Final = re.compile(
 )
 _PARTITION_DIRECTORY: Final = re.compile(r"^([A-Za-z0-9._-]{1,249})-(\d{1,10})$")
 _DELETED_DIRECTORY: Final = re.compile(r"^.+\.[0-9a-f]{32}-delete$")
+_FUTURE_DIRECTORY: Final = re.compile(r"^([A-Za-z0-9._-]{1,249})-(\d{1,10})\.[0-9a-f]{32}-future$")
 _STRAY_DIRECTORY: Final = re.compile(r"^.+\.[0-9a-f]{32}-stray$")
 # The file system's limit for a name; a topic's own limit leaves no room for the ending.
 _NAME_MAX: Final = 255
@@ -89,6 +91,22 @@ def is_deleted_directory_of(name: str, topic_partition: TopicPartition) -> bool:
     ending = len(name) - len(name.rpartition(".")[0])
     of_partition = partition_directory(topic_partition)[: _NAME_MAX - ending]
     return is_deleted_directory(name) and name[:-ending] == of_partition
+
+
+def future_directory(topic_partition: TopicPartition, unique: UUID) -> str:
+    """The name of the directory in which a partition's next log grows."""
+    return f"{partition_directory(topic_partition)}.{unique.hex}-future"
+
+
+def may_have_future(topic_partition: TopicPartition) -> bool:
+    """Whether the name of the partition's future log is one that a file may have."""
+    return len(future_directory(topic_partition, UUID(int=0))) <= _NAME_MAX
+
+
+def parse_future_directory(name: str) -> TopicPartition | None:
+    """The partition whose next log grows in a directory, None when it is no such name."""
+    match = _FUTURE_DIRECTORY.match(name)
+    return TopicPartition(match[1], int(match[2])) if match else None
 
 
 def stray_directory(topic_partition: TopicPartition, unique: UUID) -> str:

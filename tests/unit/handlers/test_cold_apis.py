@@ -420,8 +420,10 @@ def with_logs(cluster):
         )
 
     logs = [log("orders", 1, good), log("orders", 0, good), log("payments", 0, failed)]
-    manager = SimpleNamespace(directories=[good, failed, dying], logs=lambda: logs)
-    cluster.replace(log_manager=manager)
+    futures = SimpleNamespace(all=lambda: [log("payments", 3, good)])
+    manager = SimpleNamespace(directories=[good, failed, dying], logs=lambda: logs, futures=futures)
+    moves = SimpleNamespace(offset_lag=lambda future: 4)
+    cluster.replace(log_manager=manager, replicas=SimpleNamespace(log_dir_moves=moves))
     return cluster
 
 
@@ -436,8 +438,11 @@ def test_describe_log_dirs(with_logs, version):
         storage_error,
         storage_error,
     ]
-    (orders,) = results[0].topics
-    assert orders.name == "orders"
+    orders, payments = results[0].topics
+    assert (orders.name, payments.name) == ("orders", "payments")
+    (future,) = payments.partitions
+    assert (future.partition_index, future.is_future_key, future.offset_lag) == (3, True, 4)
+    assert not any(each.is_future_key or each.offset_lag for each in orders.partitions)
     sizes = [(each.partition_index, each.partition_size) for each in orders.partitions]
     assert sizes == [(0, 100), (1, 101)]
     assert results[1].topics == ()

@@ -5,7 +5,8 @@ segments a test sets as it likes, and answers the questions of `ReplicaStates` f
 Records are ten bytes each, so that bytes and offsets are easy to tell apart.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from uuid import NAMESPACE_DNS, uuid4, uuid5
 
 from odradek.background import InlineBackground
@@ -154,13 +155,16 @@ class Cluster:
         directory: str,
         quota: ReplicationQuota | None = None,
         file_system: FileSystem | None = None,
+        *,
+        more_directories: Sequence[str] = (),
+        settings: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.clock = ManualClock(wall_ms=1_700_000_000_000)
         self.timer = MockTimer()
-        self.config = BrokerConfig({})
+        self.config = BrokerConfig(settings)
         self.store = FakeStore()
         self.log_manager = LogManager(
-            [directory],
+            [directory, *more_directories],
             self.config,
             self.clock,
             self.timer,

@@ -58,6 +58,7 @@ class LogCleaner:
         self._uncleanable: set[TopicPartition] = set()
         # Where the last round got nowhere; they wait for the next look.
         self._fruitless: set[TopicPartition] = set()
+        self._paused: set[TopicPartition] = set()
         self._free_at_ms = 0.0
         self._is_stopped = False
 
@@ -89,7 +90,7 @@ class LogCleaner:
         for log in self._logs():
             tp = log.topic_partition
             is_out = tp in self._rounds or tp in self._fruitless or tp in self._uncleanable
-            if not log.config.compact or is_out:
+            if not log.config.compact or is_out or tp in self._paused:
                 continue
             found = self._assess(log, now_ms)
             if found is not None and found.is_due:
@@ -151,6 +152,18 @@ class LogCleaner:
         """Calls `action` later."""
         self._timer.add(TimerTask(delay_ms, action))
 
+    def pause(self, topic_partition: TopicPartition) -> None:
+        """Leaves a log as it is, and a round that is under way unfinished, until `resume`."""
+        self._paused.add(topic_partition)
+
+    def resume(self, topic_partition: TopicPartition) -> None:
+        """Cleans a log again."""
+        self._paused.discard(topic_partition)
+
+    def is_paused(self, log: Log) -> bool:
+        """Whether nothing is to be changed in a log now."""
+        return log.topic_partition in self._paused
+
     @property
     def is_stopped(self) -> bool:
         """Whether the broker is about to end."""
@@ -208,7 +221,8 @@ class _Round:
             self._is_driving = False
 
     def _next(self) -> None:
-        if self._cleaner.is_stopped or self._cleaning.is_over:
+        cleaner, cleaning = self._cleaner, self._cleaning
+        if cleaner.is_stopped or cleaning.is_over or cleaner.is_paused(cleaning.log):
             self._end(None)
             return
         try:

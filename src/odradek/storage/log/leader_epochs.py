@@ -90,6 +90,10 @@ class LeaderEpochCache:
         """Forgets everything."""
         self._replace([])
 
+    def moved(self, path: str) -> None:
+        """Notes that the file lies somewhere else."""
+        self._path = path
+
     def flush(self) -> None:
         """Writes the file."""
         self._file_system.replace(self._path, encode_epochs(self._entries), sync=False)

@@ -83,6 +83,8 @@ class LocalLog:
         self._is_listed = False
         # Whether a segment has been closed since the last flush.
         self._has_closed_segment = False
+        # The lowest end since a follower of this log has asked for it (see `alter_log_dirs`).
+        self.lowest_end_offset = log_end_offset
         # Up to where what a flush under way syncs is still what the log holds.
         self._flushing_to = 0
         self.update_config(config)
@@ -312,6 +314,7 @@ class LocalLog:
         self.log_end_offset = offset
         self.recovery_point = min(self.recovery_point, offset)
         self._flushing_to = min(self._flushing_to, offset)
+        self.lowest_end_offset = min(self.lowest_end_offset, offset)
         self.reader.forget_positions()
 
     def start_over(self, offset: int) -> None:
@@ -329,6 +332,7 @@ class LocalLog:
         self.log_end_offset = offset
         self.recovery_point = offset
         self._flushing_to = min(self._flushing_to, offset)
+        self.lowest_end_offset = min(self.lowest_end_offset, offset)
         self.reader.forget_positions()
 
     def moved(self, path: str) -> None:

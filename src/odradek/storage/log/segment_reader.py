@@ -101,6 +101,21 @@ class SegmentReader:
             return None
         return LogOffsetMetadata(offset, self._segments.at(index).base_offset, position)
 
+    def batch_start(self, offset: int) -> int:
+        """The base offset of the batch that holds `offset` or is the next; `offset` at the end.
+
+        Raises:
+            BrokerError: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
+        """
+        try:
+            for segment in self._segments.all()[max(self._segments.index_of(offset), 0) :]:
+                place = segment.locate(offset)
+                if place is not None:
+                    return place.base_offset
+        except OSError as error:
+            raise self._read_failed(error) from error
+        return offset
+
     def find_timestamp(self, timestamp: int, from_offset: int) -> TimestampOffset | None:
         """The first record from `from_offset` on that is not older than `timestamp`.
 

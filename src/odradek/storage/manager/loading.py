@@ -80,16 +80,19 @@ def create_log(
     topic_partition: TopicPartition,
     topic_id: UUID,
     config: LogConfig,
+    path: str | None = None,
+    start_offset: int = 0,
 ) -> Log:
-    """A new, empty log.
+    """A new, empty log, in the partition's directory unless there is a `path`.
 
     Raises:
         OSError: the disk refused.
     """
-    path = directory.file_path(names.partition_directory(topic_partition))
+    path = path or directory.file_path(names.partition_directory(topic_partition))
     directory.file_system.make_directory(path)
     write_topic_id(directory, path, topic_id)
-    return open_log(directory, topic_partition, topic_id, config, LogLoadParameters())
+    parameters = LogLoadParameters(log_start_offset=start_offset, recovery_point=start_offset)
+    return open_log(directory, topic_partition, topic_id, config, parameters, path)
 
 
 def write_topic_id(directory: LogDirectory, path: str, topic_id: UUID) -> None:
@@ -115,14 +118,15 @@ def open_log(
     topic_id: UUID,
     config: LogConfig,
     parameters: LogLoadParameters,
+    path: str | None = None,
 ) -> Log:
-    """The log that lies in the partition's directory, recovered if it has to be.
+    """The log that lies in the partition's directory, or at `path`, recovered if it has to be.
 
     Raises:
         OSError: the disk failed.
         CorruptRecords: a log that was closed in order has a damaged end.
     """
-    path = directory.file_path(names.partition_directory(topic_partition))
+    path = path or directory.file_path(names.partition_directory(topic_partition))
     loader = _Loader(directory, path, config, parameters)
     segments = loader.load_segments()
     log_end_offset = loader.find_log_end(segments)

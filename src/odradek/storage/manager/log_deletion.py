@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Sequence
 from uuid import UUID
 
+from odradek.errors import BrokerError
 from odradek.model import TopicPartition
 from odradek.storage import names
 from odradek.storage.files import FileSystem
@@ -41,6 +42,33 @@ class LogDeletion:
         target = directory.file_path(names.deleted_directory(log.topic_partition, self._new_uuid()))
         if self._take_away(log, target):
             self._remove(directory, target, log.config.file_delete_delay_ms)
+
+    def swap(self, current: Log, log: Log) -> None:
+        """Gives `log`, in another directory, the name of the current one, which gets one of those
+        that wait for their removal.
+
+        Raises:
+            BrokerError: KAFKA_STORAGE_ERROR; both are where they were.
+        """
+        topic_partition = current.topic_partition
+        directory, path = current.log_directory, current.local.path
+        target = directory.file_path(names.deleted_directory(topic_partition, self._new_uuid()))
+        new_path = log.log_directory.file_path(names.partition_directory(topic_partition))
+        self._rename(directory, path, target)
+        try:
+            self._rename(log.log_directory, log.local.path, new_path)
+        except BrokerError:
+            self._rename(directory, target, path)
+            raise
+        current.local.abandon()
+        current.local.moved(target)
+        log.local.moved(new_path)
+        log.leader_epochs.moved(f"{new_path}/{names.LEADER_EPOCH_CHECKPOINT}")
+
+    def delete_swapped(self, log: Log) -> None:
+        """Removes a log in whose place there is another, after a delay."""
+        self._checkpoints.write_all_of(log.log_directory)
+        self._remove(log.log_directory, log.local.path, log.config.file_delete_delay_ms)
 
     def delete_directory(
         self, directory: LogDirectory, path: str, topic_partition: TopicPartition, delay_ms: int

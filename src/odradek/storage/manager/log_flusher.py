@@ -40,6 +40,10 @@ class LogFlusher:
             lambda error: self._on_error(log, error),
         )
 
+    def is_flushing(self, log: LocalLog) -> bool:
+        """Whether a flush of the log is under way, which needs its files under their names."""
+        return log in self._under_way
+
     def flush_later(self, log: LocalLog) -> None:
         """Has a log synced `flush.ms` from now."""
         self._timer.add(TimerTask(log.config.flush_ms, lambda: self.flush(log)))

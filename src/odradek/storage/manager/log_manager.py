@@ -19,12 +19,13 @@ from odradek.clock import Clock
 from odradek.config.broker import BrokerConfig
 from odradek.config.topic import LogConfig
 from odradek.errors import BrokerError, ErrorCode
-from odradek.model import TopicPartition
+from odradek.model import UNKNOWN_OFFSET, TopicPartition
 from odradek.storage.cleaner.log_cleaner import LogCleaner
 from odradek.storage.files import FileSystem, OsFileSystem
 from odradek.storage.log.log import Log
 from odradek.storage.log_directory import LogDirectory
 from odradek.storage.manager.closing import close_directory, flush_logs
+from odradek.storage.manager.future_logs import FutureLogs
 from odradek.storage.manager.housekeeping import Housekeeping
 from odradek.storage.manager.loading import create_log, read_topic_id, write_topic_id
 from odradek.storage.manager.log_deletion import LogDeletion
@@ -42,6 +43,8 @@ from odradek.timer.timer import Timer
 logger = logging.getLogger(__name__)
 
 _BITS_OF_A_BYTE: Final = 8
+# Anybody may name partitions that will never be.
+_MOST_PREFERENCES: Final = 10_000
 
 
 class LogManager:
@@ -85,6 +88,11 @@ class LogManager:
             broker_config, clock, timer, self._logs, self.flusher, self.checkpoints
         )
         self._deletion = LogDeletion(self._file_system, self.checkpoints, new_uuid)
+        self.futures = FutureLogs(
+            self._file_system, self._logs, self._deletion, self.housekeeping, new_uuid
+        )
+        # Where logs are to be made that are not there yet.
+        self._preferred: dict[TopicPartition, LogDirectory] = {}
         self._is_shut_down = False
 
     # The start.
@@ -110,10 +118,13 @@ class LogManager:
         for directory in self.directories:
             self._open_directory(directory, cluster_id, node_id)
         self._check_any_online()
+        if not self.offline_dirs:
+            self.futures.finish_swaps(self.directories)
         loader = LogsLoader(self._config, self._file_system, self._workers, self._adopt)
         found = loader.load(self._online(), on_progress)
         self._unreadable = loader.unreadable
         self._check_any_online()
+        self.futures.load(self._config.log_defaults)
         for each in found:
             self._deletion.finish(each.directory, each.deleted)
         self.housekeeping.start(self.cleaner)
@@ -168,6 +179,7 @@ class LogManager:
         log = self._logs.get(topic_partition)
         if log is not None and not _is_same_topic(log.topic_id, topic_id):
             self._logs.remove(topic_partition)
+            self.futures.delete(topic_partition)
             self._deletion.set_aside(log, topic_id)
             log = None
         if log is None:
@@ -187,6 +199,8 @@ class LogManager:
         Raises:
             BrokerError: KAFKA_STORAGE_ERROR; the log is out of use all the same.
         """
+        # First: without the current log it would pass for one whose swap was interrupted.
+        self.futures.delete(topic_partition)
         log = self._logs.remove(topic_partition)
         if log is not None:
             self._deletion.delete(log)
@@ -197,6 +211,40 @@ class LogManager:
             self._deletion.delete_directory(
                 unreadable.directory, unreadable.path, topic_partition, delay_ms
             )
+
+    def prefer(self, topic_partition: TopicPartition, directory: LogDirectory) -> None:
+        """Has the partition's log made in a directory, if it is to be made one day."""
+        self._preferred.pop(topic_partition, None)
+        self._preferred[topic_partition] = directory
+        if len(self._preferred) > _MOST_PREFERENCES:
+            del self._preferred[next(iter(self._preferred))]
+
+    def replace_current_with_future(self, topic_partition: TopicPartition) -> Log:
+        """Puts a future log, which has become equal, into the place of the current one.
+
+        The producers of the current log go on with it: they know more than the records tell.
+
+        Raises:
+            BrokerError: KAFKA_STORAGE_ERROR; the current log stays where it is, and has a future.
+        """
+        current, future = self._logs.get(topic_partition), self.futures.get(topic_partition)
+        assert current is not None, f"{topic_partition} is not here"
+        assert future is not None, f"{topic_partition} does not move"
+        assert current.log_end_offset == future.log_end_offset, (
+            f"{topic_partition} ends at {current.log_end_offset}, "
+            f"its future log at {future.log_end_offset}"
+        )
+        log = Log(future.local, current.topic_id, future.leader_epochs, current.producers)
+        log.update_config(current.config)
+        log.cleaned_offset = current.cleaned_offset
+        log.update_high_watermark(current.high_watermark)
+        self._deletion.swap(current, log)
+        # There is no snapshot of them where they are now.
+        log.producers.snapshot_offset = UNKNOWN_OFFSET
+        self.futures.forget(topic_partition)
+        self._logs.add(log)
+        self._deletion.delete_swapped(current)
+        return log
 
     def finish_deletions_of(self, topic_ids: Collection[UUID]) -> None:
         """Deletes the logs of topics whose deletion a crash has interrupted. Blocks.
@@ -248,7 +296,9 @@ class LogManager:
             )
 
     def _create(self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig) -> Log:
-        directory = self._emptiest()
+        directory = self._preferred.pop(topic_partition, None)
+        if directory is None or directory.failure is not None:
+            directory = self._emptiest()
         try:
             log = create_log(directory, topic_partition, topic_id, config)
         except OSError as error:
@@ -294,6 +344,7 @@ class LogManager:
     def _on_failure(self, directory: LogDirectory) -> None:
         cause = directory.failure.cause if directory.failure is not None else None
         logger.error("%s is offline: %s", directory.path, cause)
+        self.futures.abandon_in(directory)
         self._on_log_dir_failure(directory.path)
 
     def _online(self) -> list[LogDirectory]:

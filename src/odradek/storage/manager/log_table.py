@@ -6,10 +6,12 @@ from odradek.storage.log_directory import LogDirectory
 
 
 class LogTable:
-    """The logs that are open, one a partition."""
+    """The logs that are open, one a partition; besides, those of them that are on their way to
+    another directory have a future one there."""
 
     def __init__(self) -> None:
         self._logs: dict[TopicPartition, Log] = {}
+        self.futures: dict[TopicPartition, Log] = {}
 
     def get(self, topic_partition: TopicPartition) -> Log | None:
         """The log of a partition, None when there is none here."""
@@ -24,8 +26,9 @@ class LogTable:
         return [log for log in self._logs.values() if log.log_directory.failure is None]
 
     def of(self, directory: LogDirectory) -> list[Log]:
-        """The logs that lie in a directory."""
-        return [log for log in self._logs.values() if log.log_directory is directory]
+        """The logs that lie in a directory, future ones too: it never has both of a partition."""
+        logs = [log for log in self._logs.values() if log.log_directory is directory]
+        return logs + [log for log in self.futures.values() if log.log_directory is directory]
 
     def add(self, log: Log) -> None:
         """Takes a log in."""

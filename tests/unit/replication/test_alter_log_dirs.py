@@ -1,0 +1,353 @@
+"""Replicas move between log directories while they are used: nothing is lost, nothing stays."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.unit.replication.fakes import Cluster
+
+from odradek.errors import BrokerError, ErrorCode
+from odradek.model import AppendOrigin, TopicPartition
+from odradek.records.batch import split_batches
+from odradek.records.builder import RecordBatchBuilder
+from odradek.records.reader import iter_records
+from odradek.replication import alter_log_dirs
+from odradek.storage import names
+from odradek.testing.faulty_files import FaultyFileSystem
+
+A = TopicPartition("orders", 0)
+SMALL = {"segment_bytes": "400", "index_interval_bytes": "100", "file_delete_delay_ms": "10"}
+STEP_BYTES = 300
+
+
+class Directories:
+    """Three log directories, and brokers over them one after the other."""
+
+    def __init__(self, root: Path) -> None:
+        self.paths = [str(root / name) for name in "abc"]
+        self.running: list[Cluster] = []
+
+    def start(self, file_system: object = None, **settings: str) -> Cluster:
+        first, *more = self.paths
+        named = {name.replace("_", "."): value for name, value in settings.items()}
+        cluster = Cluster(first, file_system=file_system, more_directories=more, settings=named)
+        self.running.append(cluster)
+        return cluster
+
+    def stop(self, cluster: Cluster) -> None:
+        self.running.remove(cluster)
+        cluster.close()
+
+    def crash(self, cluster: Cluster) -> None:
+        """Nothing is flushed, closed or written down any more."""
+        self.running.remove(cluster)
+        cluster.replicas.shutdown()
+        for directory in cluster.log_manager.directories:
+            directory.release_lock()
+
+    def found(self) -> list[list[str]]:
+        """What lies in each directory that is or was the partition's, without unique parts."""
+        return [
+            sorted(
+                name.partition(".")[0] + "-" + name.rpartition("-")[2] if "." in name else name
+                for name in os.listdir(path)
+                if name.startswith("orders-")
+            )
+            for path in self.paths
+        ]
+
+
+@pytest.fixture(autouse=True)
+def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alter_log_dirs, "STEP_BYTES", STEP_BYTES)
+
+
+@pytest.fixture
+def directories(tmp_path: Path) -> Iterator[Directories]:
+    made = Directories(tmp_path)
+    yield made
+    for cluster in list(made.running):
+        made.stop(cluster)
+
+
+def fill(cluster: Cluster, count: int, first: int = 0) -> None:
+    for number in range(first, first + count):
+        (result,) = cluster.produce(A, b"%03d" % number)
+        assert result.error_code == ErrorCode.NONE
+
+
+def values_of(cluster: Cluster) -> list[bytes]:
+    log = cluster.replicas.partition(A).leader_log()
+    values: list[bytes] = []
+    offset = log.log_start_offset
+    while offset < log.high_watermark:
+        (result,) = cluster.fetch(A, offset)
+        assert result.error_code == ErrorCode.NONE
+        data = b"".join(bytes(each) for each in result.records)
+        for header in split_batches(data, drop_partial_tail=True):
+            piece = data[header.position : header.end_position]
+            values += [bytes(each.value) for each in iter_records(piece) if each.offset >= offset]
+            offset = header.last_offset + 1
+    return values
+
+
+def numbers(count: int, first: int = 0) -> list[bytes]:
+    return [b"%03d" % number for number in range(first, first + count)]
+
+
+def directory_of(cluster: Cluster) -> str:
+    return cluster.replicas.partition(A).leader_log().log_directory.path
+
+
+def begin(directories: Directories, count: int = 30, **settings: str) -> Cluster:
+    """A broker whose replica lies in the first directory and is on its way to the second."""
+    cluster = directories.start(**settings)
+    cluster.create("orders", **SMALL)
+    assert directory_of(cluster) == directories.paths[0]
+    fill(cluster, count)
+    cluster.replicas.log_dir_moves.alter(A, directories.paths[1])
+    return cluster
+
+
+def wait_for_swap(cluster: Cluster, between: Callable[[], None] = lambda: None) -> None:
+    for _ in range(2_000):
+        if not len(cluster.log_manager.futures):
+            return
+        between()
+        cluster.wait(1)
+    raise AssertionError("the move does not end")
+
+
+def test_a_replica_moves_while_it_is_appended_to(directories: Directories) -> None:
+    """Acknowledged records would be lost, or consumers would wait for ever."""
+    cluster = begin(directories)
+    waiting: list[object] = []
+    sent = 30
+
+    def append() -> None:
+        nonlocal sent
+        if sent < 60:
+            fill(cluster, 1, sent)
+            sent += 1
+            waiting.append(cluster.fetch(A, sent, max_wait_ms=60_000))
+
+    cluster.wait(1)
+    (future,) = cluster.log_manager.futures.all()
+    assert 0 < cluster.replicas.log_dir_moves.offset_lag(future) < 30
+    assert directories.found() == [["orders-0"], ["orders-0-future"], []]
+    wait_for_swap(cluster, append)
+    assert directory_of(cluster) == directories.paths[1]
+    assert directories.found() == [["orders-0-delete"], ["orders-0"], []]
+    fill(cluster, 1, sent)
+    assert all(waiting), "a fetch was not woken"
+    assert values_of(cluster) == numbers(sent + 1)
+    cluster.wait(20)
+    assert directories.found() == [[], ["orders-0"], []]
+    directories.stop(cluster)
+    cluster = directories.start()
+    cluster.create("orders", **SMALL)
+    assert values_of(cluster) == numbers(sent + 1)
+    assert directory_of(cluster) == directories.paths[1]
+
+
+def test_producers_go_on_where_they_were(directories: Directories) -> None:
+    """A retry would be appended twice, or a good batch refused as out of order."""
+
+    def send(sequence: int) -> tuple[ErrorCode, int]:
+        builder = RecordBatchBuilder(producer_id=5, producer_epoch=0, base_sequence=sequence)
+        builder.append(1, None, b"x")
+        entry = [memoryview(bytearray(builder.build()))]
+        partition = cluster.replicas.partition(A)
+        (outcome,) = partition.append_to_leader(entry, AppendOrigin.CLIENT, 0)
+        return (ErrorCode.NONE, outcome.first_offset)
+
+    cluster = begin(directories, 0)
+    for sequence in range(20):
+        send(sequence)
+    # Retention takes the batches away, and leaves what is known of their producer.
+    cluster.replicas.partition(A).maybe_increment_leader_high_watermark()
+    cluster.replicas.partition(A).delete_records(20)
+    wait_for_swap(cluster)
+    assert send(20) == (ErrorCode.NONE, 20)
+    assert send(20) == (ErrorCode.NONE, 20)
+    assert cluster.replicas.partition(A).leader_log().log_end_offset == 21
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_move_goes_on_after_a_restart(directories: Directories, is_clean: bool) -> None:
+    """Half a move would be forgotten, or its copy pass for the log."""
+    cluster = begin(directories)
+    cluster.wait(3)
+    (future,) = cluster.log_manager.futures.all()
+    copied = future.log_end_offset
+    assert 0 < copied < 30
+    (directories.stop if is_clean else directories.crash)(cluster)
+    cluster = directories.start()
+    cluster.create("orders", **SMALL)
+    (future,) = cluster.log_manager.futures.all()
+    assert future.log_end_offset == copied
+    fill(cluster, 5, 30)
+    wait_for_swap(cluster)
+    assert directory_of(cluster) == directories.paths[1]
+    assert values_of(cluster) == numbers(35)
+
+
+@pytest.mark.parametrize("renamed", [1, 2])
+def test_a_crash_within_the_swap_leaves_one_log(directories: Directories, renamed: int) -> None:
+    """The partition would come back empty, or not at all."""
+    cluster = begin(directories)
+    wait_for_swap(cluster)
+    directories.crash(cluster)
+    if renamed == 1:
+        current = os.path.join(directories.paths[1], "orders-0")
+        os.rename(current, current + f".{1:032x}-future")
+    cluster = directories.start()
+    cluster.create("orders", **SMALL)
+    assert directory_of(cluster) == directories.paths[1]
+    assert values_of(cluster) == numbers(30)
+    assert not len(cluster.log_manager.futures)
+
+
+def test_a_copy_that_nothing_explains_is_set_aside(directories: Directories) -> None:
+    """A half copy would become the log of a partition whose directory was taken away."""
+    cluster = begin(directories)
+    cluster.wait(2)
+    directories.stop(cluster)
+    os.rename(os.path.join(directories.paths[0], "orders-0"), directories.paths[0] + "-elsewhere")
+    cluster = directories.start()
+    assert directories.found() == [[], ["orders-0-stray"], []]
+
+
+def test_a_wish_to_stay_or_to_go_elsewhere_gives_the_move_up(directories: Directories) -> None:
+    cluster = begin(directories)
+    cluster.wait(2)
+    cluster.replicas.log_dir_moves.alter(A, directories.paths[1])
+    assert len(cluster.log_manager.futures) == 1
+    cluster.replicas.log_dir_moves.alter(A, directories.paths[2])
+    assert directories.found() == [["orders-0"], ["orders-0-delete"], ["orders-0-future"]]
+    cluster.replicas.log_dir_moves.alter(A, directories.paths[0])
+    assert not len(cluster.log_manager.futures)
+    cluster.wait(100)
+    assert directories.found() == [["orders-0"], [], []]
+    assert values_of(cluster) == numbers(30)
+
+
+def test_what_cannot_be_moved_is_told_as_by_kafka(directories: Directories) -> None:
+    cluster = directories.start()
+    cluster.create("orders", **SMALL)
+    cluster.create("elsewhere", (2,), leader=2)
+    second = directories.paths[1]
+    wishes = [
+        (A, directories.paths[0], None),
+        (A, "/no/such/directory", ErrorCode.LOG_DIR_NOT_FOUND),
+        (TopicPartition("none", 0), second, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (TopicPartition("orders", 7), second, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (TopicPartition("elsewhere", 0), second, ErrorCode.REPLICA_NOT_AVAILABLE),
+        (TopicPartition("x" * 220, 0), second, ErrorCode.INVALID_TOPIC_EXCEPTION),
+    ]
+    for topic_partition, path, expected in wishes:
+        if expected is None:
+            cluster.replicas.log_dir_moves.alter(topic_partition, path)
+            continue
+        with pytest.raises(BrokerError) as refused:
+            cluster.replicas.log_dir_moves.alter(topic_partition, path)
+        assert refused.value.code is expected, topic_partition
+    assert not len(cluster.log_manager.futures)
+
+
+def test_a_replica_is_made_where_it_is_wished(directories: Directories) -> None:
+    """Tools say where replicas are to lie before they are there."""
+    cluster = directories.start()
+    with pytest.raises(BrokerError):
+        cluster.replicas.log_dir_moves.alter(A, directories.paths[2])
+    cluster.create("orders", **SMALL)
+    assert directory_of(cluster) == directories.paths[2]
+
+
+def test_deleting_the_topic_ends_the_move(directories: Directories) -> None:
+    """The copy of a deleted topic would come back as its log at the next start."""
+    cluster = begin(directories)
+    cluster.wait(2)
+    cluster.delete("orders")
+    cluster.wait(100)
+    assert directories.found() == [[], [], []]
+    assert not len(cluster.log_manager.futures)
+
+
+def test_what_the_log_loses_its_copy_loses(directories: Directories) -> None:
+    """Records that were truncated, or deleted, would come back with the copy."""
+    cluster = begin(directories)
+    cluster.wait(6)
+    (future,) = cluster.log_manager.futures.all()
+    assert future.log_end_offset > 12
+    log = cluster.replicas.partition(A).leader_log()
+    log.truncate_to(12)
+    fill(cluster, 20, 100)
+    cluster.replicas.partition(A).delete_records(5)
+    wait_for_swap(cluster)
+    assert values_of(cluster) == numbers(7, 5) + numbers(20, 100)
+    assert cluster.replicas.partition(A).leader_log().log_start_offset == 5
+
+
+def test_a_log_that_is_compacted_meanwhile_would_lose_its_tombstones(
+    directories: Directories,
+) -> None:
+    """Compaction waits for the end of a move, and takes place after it."""
+    cluster = directories.start()
+    cluster.create("orders", **SMALL, cleanup_policy="compact", min_cleanable_dirty_ratio="0.01")
+    partition = cluster.replicas.partition(A)
+    for _ in range(40):
+        builder = RecordBatchBuilder()
+        builder.append(1, b"key", b"value")
+        partition.append_to_leader([memoryview(bytearray(builder.build()))], AppendOrigin.CLIENT, 0)
+    partition.maybe_increment_leader_high_watermark()
+    log = partition.leader_log()
+    size_bytes = log.segments.size_bytes
+    cluster.replicas.log_dir_moves.alter(A, directories.paths[1])
+    cluster.log_manager.cleaner.look()
+    assert log.segments.size_bytes == size_bytes
+    wait_for_swap(cluster)
+    moved = partition.leader_log()
+    assert moved.segments.size_bytes == size_bytes
+    cluster.log_manager.cleaner.look()
+    assert moved.segments.size_bytes < size_bytes
+
+
+def test_a_move_keeps_to_its_rate(directories: Directories) -> None:
+    """A move would take the disk from everybody else."""
+    cluster = begin(directories, replica_alter_log_dirs_io_max_bytes_per_second="1000")
+    size_bytes = cluster.replicas.partition(A).leader_log().segments.size_bytes
+    duration_ms = 0
+    while len(cluster.log_manager.futures):
+        cluster.wait(10)
+        duration_ms += 10
+        assert duration_ms < 60_000
+    assert duration_ms >= (size_bytes - STEP_BYTES) * 0.9
+
+
+def test_a_disk_that_fails_ends_the_move_and_nothing_else(directories: Directories) -> None:
+    """The replica would go offline with a directory in which it does not lie."""
+    files = FaultyFileSystem()
+    cluster = directories.start(files)
+    cluster.create("orders", **SMALL)
+    fill(cluster, 30)
+    cluster.replicas.log_dir_moves.alter(A, directories.paths[1])
+    cluster.wait(2)
+    (future,) = cluster.log_manager.futures.all()
+    future.log_directory.fail(OSError(5, "the disk is gone"))
+    cluster.wait(100)
+    assert not len(cluster.log_manager.futures)
+    assert cluster.store.offline == []
+    fill(cluster, 1, 30)
+    assert values_of(cluster) == numbers(31)
+    with pytest.raises(BrokerError) as refused:
+        cluster.replicas.log_dir_moves.alter(A, directories.paths[2])
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_names_of_future_directories() -> None:
+    name = f"a.b-c-7.{5:032x}-future"
+    assert names.parse_future_directory(name) == TopicPartition("a.b-c", 7)
+    assert names.parse_partition_directory(name) is None
+    assert names.parse_future_directory("a-7") is None
