@@ -45,7 +45,10 @@ def _answer(request: Request, outcome: Callable[[TopicPartition, str], ErrorCode
     topics: dict[str, list[dict[str, object]]] = {}
     for topic_partition, path in wishes.items():
         code = outcome(topic_partition, path)
-        partition = {"partition_index": topic_partition.partition, "error_code": code}
+        partition: dict[str, object] = {
+            "partition_index": topic_partition.partition,
+            "error_code": code,
+        }
         topics.setdefault(topic_partition.topic, []).append(partition)
     request.answer(
         results=[{"topic_name": name, "partitions": each} for name, each in topics.items()]
