@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -368,6 +369,44 @@ def test_transactions_go_on_when_a_broker_dies() -> None:
         values = read_all(cluster.bootstrap_servers, "t", "read_committed", partitions=6)
         wanted = {f"{number}-{index}" for number in range(0, ROUNDS, 2) for index in range(6)}
         assert sorted(values) == sorted(wanted)
+
+
+@pytest.mark.slow
+def test_what_a_transaction_waits_for_is_told() -> None:
+    """Fails when an operator cannot see why a transaction does not end. The words of this run are
+    in docs/concepts/transactions.md."""
+    with Cluster(3) as cluster:
+        cluster.create_topic("orders", partitions=3, replication_factor=3)
+        producer = transactional(cluster.bootstrap_servers, "shop")
+        producer.begin_transaction()
+        for index in range(3):
+            producer.produce("orders", b"v", partition=index)
+        assert producer.flush(TIMEOUT_S) == 0
+        coordinator = cluster.leader("__transaction_state", 12).id
+        for other in {1, 2, 3} - {coordinator}:
+            cluster.partition(coordinator, other)
+        commit = threading.Thread(target=producer.commit_transaction, args=(TIMEOUT_S,))
+        commit.start()
+        told = await_told(cluster, coordinator, "DelayedWrite")
+        assert told["DelayedWrite"] == "replicas of the internal topic"
+        assert told["DelayedProduce"].startswith("acks of 1 partitions: __transaction_state-12 to ")
+        assert "DelayedMarkers" not in told, "nobody has decided anything"
+        cluster.heal()
+        told = await_told(cluster, coordinator, "DelayedMarkers")
+        assert told["DelayedMarkers"].startswith("markers in orders-")
+        commit.join(TIMEOUT_S)
+        assert not commit.is_alive()
+
+
+def await_told(cluster: Cluster, broker_id: int, kind: str) -> dict[str, str]:
+    """What the operations of a broker say that they miss, once one of a kind is among them."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        told = {each.kind: each.missing for each in cluster.waiting()[broker_id]}
+        if kind in told:
+            return told
+        assert time.monotonic() < deadline, told
+        time.sleep(0.001)
 
 
 @pytest.mark.slow
