@@ -23,7 +23,9 @@ from tools import peers
 
 from odradek import Broker, Cluster
 from odradek.client import Admin
+from odradek.client import Producer as OurProducer
 from odradek.client.core.admin_types import TransactionDescription
+from odradek.client.errors import KafkaError
 
 TIMEOUT_S = 60
 JAVA_TIMEOUT_S = 240
@@ -465,6 +467,38 @@ def test_transactions_go_on_while_their_version_is_lowered_and_raised() -> None:
             later.abort_transaction(TIMEOUT_S)
         values = read_all(bootstrap, "t", "read_committed")
         assert sorted(values) == sorted(str(number) for number in range(len(changes)) for _ in "ab")
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_our_own_client_commits_aborts_and_is_fenced(level: int) -> None:
+    """Fails when our own producer's transactions depend on the version that the broker has."""
+    with Broker() as broker:
+        bootstrap = broker.bootstrap_servers
+        broker.create_topic("t", partitions=2)
+        if level < 2:
+            finalize(bootstrap, level, SAFE_DOWNGRADE)
+
+        async def run() -> None:
+            async with OurProducer(bootstrap, transactional_id="id") as producer:
+                await producer.init_transactions()
+                for number in range(ROUNDS):
+                    producer.begin_transaction()
+                    for index in range(2):
+                        await producer.send_and_wait("t", b"%d" % number, partition=index)
+                    if number % 2:
+                        await producer.abort_transaction()
+                    else:
+                        await producer.commit_transaction()
+                producer.begin_transaction()
+                await producer.send_and_wait("t", b"zombie", partition=0)
+                async with OurProducer(bootstrap, transactional_id="id") as successor:
+                    await successor.init_transactions()
+                    with pytest.raises(KafkaError):
+                        await producer.commit_transaction()
+
+        asyncio.run(asyncio.wait_for(run(), TIMEOUT_S))
+        values = sorted(read_all(bootstrap, "t", "read_committed"))
+        assert values == [str(number) for number in range(0, ROUNDS, 2) for _ in range(2)]
 
 
 @pytest.mark.slow
