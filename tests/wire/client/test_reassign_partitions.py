@@ -18,8 +18,12 @@ from odradek.cli.main import main
 from odradek.client import Admin
 from odradek.client.core.admin_types import ConfigResource, NewTopic
 
-TOOL = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+CLASSES = {
+    "reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
+    "topics": "org.apache.kafka.tools.TopicCommand",
+}
 TIME_LIMIT_S = 120
+TOPIC_ID = re.compile(r"TopicId: \S{22}")
 DIRECTORY = re.compile(r'"/[^"]*/broker-')
 
 # The replicas of both partitions at first, and what the plans make of them.
@@ -41,6 +45,8 @@ LINES = [
     "--list",
     "--execute --plan swap --throttle 5000",
     "--verify --plan swap",
+    "topics --describe --topic {topic}",
+    "topics --describe --topic {topic} --under-replicated-partitions",
     "--verify --plan back",
     "--list",
     "--execute --plan swap",
@@ -74,9 +80,8 @@ def ours(
 
     def call(words: list[str]) -> tuple[int, str]:
         capsys.readouterr()
-        status = main(
-            ["reassign-partitions", "--bootstrap-server", cluster.bootstrap_servers, *words]
-        )
+        tool, *rest = words
+        status = main([tool, "--bootstrap-server", cluster.bootstrap_servers, *rest])
         return status, capsys.readouterr().out
 
     return call
@@ -92,9 +97,10 @@ def theirs(
 
     def call(words: list[str]) -> tuple[int, str]:
         flags = ["-Xmx128m", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={logging}"]
+        tool, *rest = words
         servers = ["--bootstrap-server", cluster.bootstrap_servers]
         done = subprocess.run(
-            [java, *flags, "-cp", kafka_class_path, TOOL, *servers, *words],
+            [java, *flags, "-cp", kafka_class_path, CLASSES[tool], *servers, *rest],
             capture_output=True,
             text=True,
             timeout=TIME_LIMIT_S,
@@ -115,8 +121,10 @@ async def create(servers: str, topic: str) -> None:
 
 
 def words_of(line: str, topic: str, directory: Path) -> list[str]:
-    """The line's words, with its plan for `topic` in a file."""
-    words = line.split()
+    """The tool and its words, with its plan for `topic` in a file."""
+    words = line.format(topic=topic, directory=directory).split()
+    if words[0] not in CLASSES:
+        words.insert(0, "reassign-partitions")
     if "--plan" not in words:
         return words
     place = words.index("--plan")
@@ -147,7 +155,8 @@ def take_turns(
         if "done" in line and "--execute" in line:
             cluster.heal()
         status, text = call(words_of(line, topic, directory))
-        found.append((status, DIRECTORY.sub('"broker-', text).replace(topic, "T")))
+        text = TOPIC_ID.sub("TopicId: ?", DIRECTORY.sub('"broker-', text).replace(topic, "T"))
+        found.append((status, text))
         if "done" in line and "--execute" in line:
             asyncio.run(settled(cluster.bootstrap_servers))
     return found
@@ -173,7 +182,7 @@ def test_every_line_prints_what_kafkas_tool_prints(
         for line, theirs_said, ours_said in zip(LINES, expected, found, strict=True)
         if theirs_said != ours_said
     ]
-    assert differing == []
+    assert not differing, "\n".join(map(str, differing))
 
 
 def test_a_throttle_is_set_and_cleared_with_the_last_look(
@@ -216,14 +225,14 @@ def test_a_proposal_can_be_executed(
     asyncio.run(create(cluster.bootstrap_servers, topic))
     topics = tmp_path / "topics.json"
     topics.write_text(json.dumps({"version": 1, "topics": [{"topic": topic}]}), encoding="utf-8")
-    status, text = ours(
-        ["--generate", "--topics-to-move-json-file", str(topics), "--broker-list", "3"]
-    )
+    line = "--generate --topics-to-move-json-file {directory}/topics.json --broker-list 3"
+    status, text = ours(words_of(line, topic, tmp_path))
     assert status == 0, text
     plan = tmp_path / "plan.json"
     plan.write_text(text.splitlines()[-1], encoding="utf-8")
     assert [row["replicas"] for row in json.loads(plan.read_text())["partitions"]] == [[3], [3]]
-    assert ours(["--execute", "--reassignment-json-file", str(plan)])[0] == 0
+    line = "--execute --reassignment-json-file {directory}/plan.json"
+    assert ours(words_of(line, topic, tmp_path))[0] == 0
     asyncio.run(settled(cluster.bootstrap_servers))
     assert cluster.partition_state(topic, 1).replicas == (3,)
 
@@ -232,12 +241,15 @@ def test_a_proposal_can_be_executed(
     ("line", "sentence"),
     [
         (
-            "--generate --topics-to-move-json-file {file} --broker-list 1,1",
+            "--generate --topics-to-move-json-file {directory}/file.json --broker-list 1,1",
             "duplicate entries: [1]",
         ),
-        ("--generate --topics-to-move-json-file {file} --broker-list x", "invalid literal"),
-        ("--execute --reassignment-json-file {file}", "list cannot be empty"),
-        ("--verify --reassignment-json-file {file}.not", "Unable to read file"),
+        (
+            "--generate --topics-to-move-json-file {directory}/file.json --broker-list x",
+            "invalid literal",
+        ),
+        ("--execute --reassignment-json-file {directory}/file.json", "list cannot be empty"),
+        ("--verify --reassignment-json-file {directory}/not.json", "Unable to read file"),
     ],
 )
 def test_what_cannot_be_is_said_in_a_sentence(
@@ -245,7 +257,7 @@ def test_what_cannot_be_is_said_in_a_sentence(
 ) -> None:
     file = tmp_path / "file.json"
     file.write_text('{"version": 1, "topics": [{"topic": "none"}]}', encoding="utf-8")
-    status, text = ours(line.format(file=file).split())
+    status, text = ours(words_of(line, "none", tmp_path))
     assert status == 1
     assert text.startswith("Error: ")
     assert sentence in text
@@ -254,5 +266,5 @@ def test_what_cannot_be_is_said_in_a_sentence(
 def test_wrong_usage_ends_with_2(ours: Callable[[list[str]], tuple[int, str]]) -> None:
     for words in (["--execute"], ["--list", "--verify"], []):
         with pytest.raises(SystemExit) as ended:
-            ours(words)
+            ours(["reassign-partitions", *words])
         assert ended.value.code == 2

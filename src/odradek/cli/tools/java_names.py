@@ -3,8 +3,10 @@
 Its tools print exceptions of single items as they are, so a script may look for these words.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
+from odradek.coordinator.runtime.partitioning import java_hash
 from odradek.errors import BrokerError, ErrorCode
 
 _PACKAGE: Final = "org.apache.kafka.common.errors."
@@ -75,3 +77,19 @@ def java_name(error: BrokerError) -> str:
 def java_text(error: BrokerError) -> str:
     """Class and sentence."""
     return f"{java_name(error)}: {java_sentence(error)}"
+
+
+def in_java_order(names: Iterable[str]) -> list[str]:
+    """Names in the order in which a Java `HashMap` that they were put into hands them out, which
+    is the order of settings in the output of Kafka's tools."""
+    names = list(names)
+    # A table of 16 buckets that doubles when it is filled to three quarters.
+    buckets = 16
+    while len(names) > buckets * 3 // 4:
+        buckets *= 2
+
+    def bucket(name: str) -> int:
+        code = java_hash(name) & 0xFFFFFFFF
+        return (code ^ code >> 16) % buckets
+
+    return sorted(names, key=bucket)

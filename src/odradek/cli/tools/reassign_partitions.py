@@ -259,7 +259,10 @@ async def _throttle(
     under_way: Mapping[TopicPartition, PartitionReassignment],
     rate: int,
 ) -> None:
-    """Leaders hold back on the replicas of now, followers on those that come."""
+    """Leaders hold back on the replicas of now, followers on those that come.
+
+    Partitions of the plan that stay where they are count too, as in Kafka's tool.
+    """
     leaders: dict[str, list[str]] = {}
     followers: dict[str, list[str]] = {}
     brokers: set[int] = set()
@@ -271,8 +274,6 @@ async def _throttle(
             if moving is None or each not in moving.adding
         ]
         comers = [each for each in target if each not in sources]
-        if not comers:
-            continue
         brokers |= {*sources, *comers}
         topic, index = partition
         leaders.setdefault(topic, []).extend(f"{index}:{each}" for each in sources)
@@ -281,6 +282,7 @@ async def _throttle(
         ConfigResource.topic(topic): [
             ConfigChange(name, ",".join(replicas[topic]))
             for name, replicas in zip(TOPIC_REPLICAS, (leaders, followers), strict=True)
+            if replicas[topic]
         ]
         for topic in leaders
     }

@@ -19,13 +19,14 @@ from odradek.cli.tools.connection import (
     run_async,
     text_of,
 )
-from odradek.cli.tools.java_names import java_sentence
+from odradek.cli.tools.java_names import in_java_order, java_sentence
 from odradek.client import Admin
 from odradek.client.core.admin_types import (
     ConfigEntry,
     ConfigResource,
     NewPartitions,
     NewTopic,
+    PartitionReassignment,
 )
 from odradek.client.core.metadata import PartitionMetadata, TopicMetadata
 from odradek.client.errors import KafkaError, UnsupportedVersion
@@ -227,15 +228,16 @@ async def _describe(admin: Admin, arguments: argparse.Namespace) -> None:
     configs = await admin.describe_configs(resources)
     _raise_first(configs.values())
     eligible = await _eligible(admin, names)
+    moving = await _moving(admin, described)
     shown = []
     for name, resource in zip(names, resources, strict=True):
         topic, entries = described[name], configs[resource]
         assert isinstance(topic, TopicMetadata), "errors were raised above"
         assert isinstance(entries, dict), "errors were raised above"
         if arguments.output == "json":
-            shown.append(_as_json(topic, entries, eligible))
+            shown.append(_as_json(topic, entries, eligible, moving))
         else:
-            _print_topic(topic, entries, eligible, arguments)
+            _print_topic(topic, entries, eligible, moving, arguments)
     if arguments.output == "json":
         print_json(shown)
 
@@ -273,13 +275,30 @@ async def _eligible(admin: Admin, names: list[str]) -> Replicas:
         return {}
 
 
+async def _moving(
+    admin: Admin, described: Mapping[str, TopicMetadata | KafkaError]
+) -> Mapping[TopicPartition, PartitionReassignment]:
+    """The reassignments under way; nothing where brokers have none."""
+    topics = [topic for topic in described.values() if isinstance(topic, TopicMetadata)]
+    if not topics:
+        return {}
+    try:
+        return await admin.list_partition_reassignments(
+            partition for topic in topics for partition in topic.partitions
+        )
+    except UnsupportedVersion:
+        return {}
+
+
 def _print_topic(
     topic: TopicMetadata,
     entries: Mapping[str, ConfigEntry],
     eligible: Replicas,
+    moving: Mapping[TopicPartition, PartitionReassignment],
     arguments: argparse.Namespace,
 ) -> None:
-    overrides = [each for each in entries.values() if each.source != _DEFAULT_CONFIG]
+    ordered = [entries[name] for name in in_java_order(entries)]
+    overrides = [each for each in ordered if each.source != _DEFAULT_CONFIG]
     least = (
         int(entries["min.insync.replicas"].value or 1) if "min.insync.replicas" in entries else 1
     )
@@ -292,17 +311,23 @@ def _print_topic(
     if arguments.topics_with_overrides and not overrides:
         return
     if not any(filters):
-        _print_headline(topic, overrides)
+        _print_headline(topic, overrides, moving)
     if arguments.topics_with_overrides:
         return
     for partition in topic.partitions:
         each = topic.partition_metadata[partition.partition]
-        if not any(filters) or _matches(each, least, arguments):
-            _print_partition(partition, each, eligible.get(partition, (None, None)))
+        moves = moving.get(partition)
+        if not any(filters) or _matches(each, least, moves, arguments):
+            _print_partition(partition, each, moves, eligible.get(partition, (None, None)))
 
 
-def _print_headline(topic: TopicMetadata, overrides: list[ConfigEntry]) -> None:
-    factor = len(next(iter(topic.partition_metadata.values())).replicas)
+def _print_headline(
+    topic: TopicMetadata,
+    overrides: list[ConfigEntry],
+    moving: Mapping[TopicPartition, PartitionReassignment],
+) -> None:
+    first = topic.partitions[0]
+    factor = _factor(topic.partition_metadata[first.partition], moving.get(first))
     shown = ",".join(f"{each.name}={each.value}" for each in overrides)
     identity = f"\tTopicId: {_encoded(topic.topic_id)}" if topic.topic_id is not None else ""
     print(
@@ -311,10 +336,20 @@ def _print_headline(topic: TopicMetadata, overrides: list[ConfigEntry]) -> None:
     )
 
 
-def _matches(partition: PartitionMetadata, least: int, arguments: argparse.Namespace) -> bool:
+def _factor(partition: PartitionMetadata, moves: PartitionReassignment | None) -> int:
+    """How many replicas the partition had before more were to come."""
+    return len(partition.replicas) - (len(moves.adding) if moves is not None else 0)
+
+
+def _matches(
+    partition: PartitionMetadata,
+    least: int,
+    moves: PartitionReassignment | None,
+    arguments: argparse.Namespace,
+) -> bool:
     in_sync = len(partition.in_sync_replicas)
     return bool(
-        (arguments.under_replicated_partitions and in_sync < len(partition.replicas))
+        (arguments.under_replicated_partitions and in_sync < _factor(partition, moves))
         or (arguments.unavailable_partitions and partition.leader == NO_LEADER)
         or (arguments.under_min_isr_partitions and in_sync < least)
         or (arguments.at_min_isr_partitions and in_sync == least)
@@ -324,12 +359,19 @@ def _matches(partition: PartitionMetadata, least: int, arguments: argparse.Names
 def _print_partition(
     partition: TopicPartition,
     each: PartitionMetadata,
+    moves: PartitionReassignment | None,
     eligible: tuple[tuple[int, ...] | None, tuple[int, ...] | None],
 ) -> None:
     leader = "none" if each.leader == NO_LEADER else each.leader
+    moved = ""
+    if moves is not None:
+        moved = (
+            f"\tAdding Replicas: {_joined(moves.adding)}"
+            f"\tRemoving Replicas: {_joined(moves.removing)}"
+        )
     print(
         f"\tTopic: {partition.topic}\tPartition: {partition.partition}\tLeader: {leader}"
-        f"\tReplicas: {_joined(each.replicas)}\tIsr: {_joined(each.in_sync_replicas)}"
+        f"\tReplicas: {_joined(each.replicas)}\tIsr: {_joined(each.in_sync_replicas)}{moved}"
         f"\tElr: {_joined(eligible[0])}\tLastKnownElr: {_joined(eligible[1])}"
     )
 
@@ -344,7 +386,10 @@ def _encoded(topic_id: UUID | None) -> str:
 
 
 def _as_json(
-    topic: TopicMetadata, entries: Mapping[str, ConfigEntry], eligible: Replicas
+    topic: TopicMetadata,
+    entries: Mapping[str, ConfigEntry],
+    eligible: Replicas,
+    moving: Mapping[TopicPartition, PartitionReassignment],
 ) -> dict[str, object]:
     return {
         "topic": topic.name,
@@ -361,6 +406,8 @@ def _as_json(
                 "isr": each.in_sync_replicas,
                 "elr": eligible.get(partition, (None, None))[0],
                 "last_known_elr": eligible.get(partition, (None, None))[1],
+                "adding": moves.adding if (moves := moving.get(partition)) is not None else (),
+                "removing": moves.removing if moves is not None else (),
             }
             for partition in topic.partitions
             for each in (topic.partition_metadata[partition.partition],)
