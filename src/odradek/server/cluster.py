@@ -12,8 +12,7 @@ the cluster. Nothing is forced to the disk: what is tried here is replication, n
 import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from random import Random
-from types import TracebackType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from odradek.background import InlineBackground
 from odradek.clock import Clock, SystemClock
@@ -35,10 +34,9 @@ from odradek.server.in_process_settings import TEST_DEFAULTS, check_settings, se
 from odradek.server.last_errors import LastErrors
 from odradek.server.links import Links
 from odradek.server.loop_calls import RUNNING
-from odradek.server.loop_thread import LoopThread
+from odradek.server.own_thread import OwnThread
 from odradek.server.scratch import Scratch
 from odradek.server.shown import topics_in_words
-from odradek.server.time_calls import TimeCalls
 
 T = TypeVar("T")
 
@@ -134,7 +132,7 @@ class ClusterBroker:
         return server
 
 
-class Cluster(TimeCalls, FaultCalls):
+class Cluster(OwnThread, FaultCalls):
     """Brokers 1 to `brokers` in this process.
 
     `config` holds settings of every broker under Kafka's names. Internal topics and topics
@@ -159,7 +157,6 @@ class Cluster(TimeCalls, FaultCalls):
         self._clock: Clock = clock if clock is not None else SystemClock()
         self._shared = SharedMetadata(InlineBackground(), dice(seed).randbytes)
         self._links = Links()
-        self._thread: LoopThread | None = None
         self._scratch: Scratch | None = None
         self._servers = []
         self._helpers = BrokerHelpers(self._servers, self._clock)
@@ -194,33 +191,7 @@ class Cluster(TimeCalls, FaultCalls):
 
     # --- its life -----------------------------------------------------------------------------
 
-    def start(self) -> "Cluster":
-        """Starts all brokers on a thread of their own; returns when all can serve.
-
-        Raises:
-            StartError: one of them cannot be started; none runs then.
-        """
-        assert self._thread is None, "the cluster runs already"
-        self._thread = LoopThread()
-        try:
-            self.run(self.start_async())
-        except BaseException:
-            self._end_thread()
-            raise
-        self._follow_clock()
-        return self
-
-    def stop(self) -> None:
-        """Stops all brokers and their thread. Stopping what does not run does nothing."""
-        if self._thread is None:
-            return
-        self._unfollow_clock()
-        try:
-            self.run(self.stop_async())
-        finally:
-            self._end_thread()
-
-    async def start_async(self) -> "Cluster":
+    async def start_async(self) -> Self:
         """`start` on the running loop."""
         self._scratch = Scratch()
         try:
@@ -238,28 +209,6 @@ class Cluster(TimeCalls, FaultCalls):
         scratch, self._scratch = self._scratch, None
         if scratch is not None:
             scratch.remove()
-
-    def __enter__(self) -> "Cluster":
-        return self.start()
-
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
-
-    async def __aenter__(self) -> "Cluster":
-        return await self.start_async()
-
-    async def __aexit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.stop_async()
 
     # --- what a test asks for -----------------------------------------------------------------
 
@@ -449,11 +398,6 @@ class Cluster(TimeCalls, FaultCalls):
     def _check_running(self) -> None:
         if not self._servers:
             raise RuntimeError("no broker of the cluster is running")
-
-    def _end_thread(self) -> None:
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            thread.close()
 
 
 def _identity(broker_id: int, racks: Sequence[str]) -> dict[str, str]:

@@ -13,8 +13,7 @@ Here is the life of a broker; what a test may ask of it is in `broker_calls`.
 
 import os
 from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import Final
+from typing import Final, Self
 
 from odradek.background import InlineBackground
 from odradek.clock import Clock, SystemClock
@@ -34,13 +33,12 @@ from odradek.server.in_process_settings import (
 )
 from odradek.server.last_errors import LastErrors
 from odradek.server.loop_calls import RUNNING
-from odradek.server.loop_thread import LoopThread
+from odradek.server.own_thread import OwnThread
 from odradek.server.scratch import Scratch
 from odradek.server.shown import topics_in_words
-from odradek.server.time_calls import TimeCalls
 
 
-class Broker(TimeCalls, FaultCalls):
+class Broker(OwnThread, FaultCalls):
     """A broker in this process.
 
     `config` holds settings under Kafka's names; numbers and booleans may be given as such.
@@ -74,7 +72,6 @@ class Broker(TimeCalls, FaultCalls):
         self._dice: Final = dice(seed)
         self._servers = []
         self._scratch: Scratch | None = None
-        self._thread: LoopThread | None = None
         self._helpers = BrokerHelpers(self._servers, self._clock)
         self._faults = FaultBoard(self._servers)
         self._errors = LastErrors()
@@ -86,54 +83,9 @@ class Broker(TimeCalls, FaultCalls):
             return "<odradek.Broker, not running>"
         return f"<odradek.Broker {server.bootstrap_servers}, {topics_in_words(server)}>"
 
-    # --- a loop of its own ------------------------------------------------------------------
+    # --- its life -----------------------------------------------------------------------------
 
-    def start(self) -> "Broker":
-        """Starts the broker on a thread of its own; returns when it can serve.
-
-        Raises:
-            StartError: it cannot be started.
-        """
-        assert self._server is None, "the broker runs already"
-        thread = LoopThread()
-        try:
-            thread.run(self.start_async())
-        except BaseException:
-            thread.close()
-            raise
-        self._thread = thread
-        self._follow_clock()
-        return self
-
-    def stop(self) -> None:
-        """Stops the broker and its thread; `start` has it serve again, on the same ports and with
-        the same records. Stopping one that is not running does nothing."""
-        thread, self._thread = self._thread, None
-        if thread is None:
-            return
-        self._unfollow_clock()
-        try:
-            thread.run(self.stop_async())
-        finally:
-            thread.close()
-
-    def __enter__(self) -> "Broker":
-        return self.start()
-
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        try:
-            self.stop()
-        finally:
-            self._forget()
-
-    # --- on the caller's loop ---------------------------------------------------------------
-
-    async def start_async(self) -> "Broker":
+    async def start_async(self) -> Self:
         """Starts the broker on the running loop.
 
         Raises:
@@ -203,20 +155,6 @@ class Broker(TimeCalls, FaultCalls):
     async def _restart(self) -> None:
         await self._stop_server()
         await self.start_async()
-
-    async def __aenter__(self) -> "Broker":
-        return await self.start_async()
-
-    async def __aexit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        try:
-            await self.stop_async()
-        finally:
-            self._forget()
 
     # --- what a test asks for -----------------------------------------------------------------
 

@@ -1,0 +1,84 @@
+"""How `odradek.Broker` and `odradek.Cluster` live: on a thread of their own or the caller's loop.
+
+`with` and `start` make the thread, `async with` and `start_async` need none.
+"""
+
+from types import TracebackType
+from typing import Self
+
+from odradek.server.loop_thread import LoopThread
+from odradek.server.time_calls import TimeCalls
+
+
+class OwnThread(TimeCalls):
+    """What derives from it says how it starts and stops on a loop that runs."""
+
+    _thread: LoopThread | None = None
+
+    def start(self) -> Self:
+        """Starts on a thread of its own; returns when clients can be served.
+
+        Raises:
+            StartError: it cannot be started; nothing runs then.
+        """
+        assert self._thread is None, "it runs already"
+        thread = LoopThread()
+        try:
+            thread.run(self.start_async())
+        except BaseException:
+            thread.close()
+            raise
+        self._thread = thread
+        self._follow_clock()
+        return self
+
+    def stop(self) -> None:
+        """Stops, and its thread. `start` has a broker serve again, on the same ports and with the
+        same records. Stopping what does not run does nothing."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        self._unfollow_clock()
+        try:
+            thread.run(self.stop_async())
+        finally:
+            thread.close()
+
+    async def start_async(self) -> Self:
+        """`start` on the running loop."""
+        raise NotImplementedError
+
+    async def stop_async(self) -> None:
+        """`stop` on the running loop."""
+        raise NotImplementedError
+
+    def _forget(self) -> None:
+        """The block is over: removes what a stop leaves for another start."""
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            self.stop()
+        finally:
+            self._forget()
+
+    async def __aenter__(self) -> Self:
+        return await self.start_async()
+
+    async def __aexit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            await self.stop_async()
+        finally:
+            self._forget()
