@@ -121,6 +121,10 @@ class NativeBuild(build_ext):
             uncompiled(f"the compiler failed: {error}")
             self.extensions = []
 
+    def get_source_files(self) -> list[str]:
+        """None to pack: the C is made anew from the modules wherever they are built."""
+        return []
+
     def build_extensions(self) -> None:
         """The pieces of the library side by side, then the rest: small files, one a module."""
         for extension in self.extensions:

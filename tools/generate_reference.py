@@ -6,9 +6,12 @@ setting cannot leave a page behind.
 """
 
 import argparse
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+
+from kio.schema.index import api_key_map, schema_name_map
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
@@ -33,6 +36,28 @@ from odradek.coordinator.transactions import states as transaction_states_table 
 from odradek.errors import ErrorCode  # noqa: E402
 from odradek.handlers.api import Api  # noqa: E402
 from odradek.handlers.table import API_TABLE  # noqa: E402
+
+# Requests that are not served, by the beginning of a name or a whole one, and why not.
+_UNSERVED_APIS = (
+    (
+        "not served yet: security",
+        "Sasl DescribeAcls CreateAcls DeleteAcls DescribeUserScram "
+        "AlterUserScram CreateDelegation RenewDelegation ExpireDelegation DescribeDelegation",
+    ),
+    ("not served yet: quotas of clients", "AlterClientQuotas"),
+    (
+        "not served yet: share groups",
+        "Share InitializeShare ReadShare WriteShare DeleteShare DescribeShare AlterShare",
+    ),
+    ("not served yet: streams groups", "Streams"),
+    ("not served yet: metrics of clients", "GetTelemetry PushTelemetry"),
+    (
+        "spoken among the brokers of a Raft quorum, which there is none of here",
+        "Vote BeginQuorum EndQuorum AlterPartition Envelope FetchSnapshot BrokerRegistration "
+        "BrokerHeartbeat UnregisterBroker AllocateProducerIds ControllerRegistration AddRaft "
+        "RemoveRaft UpdateRaft AssignReplicasToDirs",
+    ),
+)
 
 _GENERATED = "<!-- Written by tools/generate_reference.py from the tables in the code. -->"
 
@@ -129,6 +154,59 @@ def _api(api: Api) -> str:
     return f"| {api.key} | {api.name} | {versions} | {need} | `{api.cost.value}` |"
 
 
+def compatibility() -> str:
+    """The page that holds this broker against Apache Kafka's requests and settings."""
+    names = {key: _camel(name) for key, name in api_key_map.items()}
+    served = [key for key in sorted(names) if key in API_TABLE]
+    rows = [
+        f"| {API_TABLE[key].name} | {_versions(schema_name_map[api_key_map[key]])} "
+        f"| {_versions(range(API_TABLE[key].min_version, API_TABLE[key].max_version + 1))} |"
+        for key in served
+    ]
+    reasons: dict[str, list[str]] = {}
+    for key in sorted(names.keys() - API_TABLE.keys()):
+        reasons.setdefault(_why_unserved_api(names[key]), []).append(names[key])
+    unserved = [f"| {reason} | {', '.join(apis)} |" for reason, apis in reasons.items()]
+    settings = {**BROKER_SETTINGS, **TOPIC_SETTINGS, **GROUP_SETTINGS}
+    idle: dict[str, list[str]] = {}
+    for name in sorted(settings):
+        if (why := why_unserved(name)) is not None:
+            idle.setdefault(why, []).append(f"`{name}`")
+    effect = len(settings) - sum(map(len, idle.values()))
+    idle_rows = [f"| {why} | {', '.join(group)} |" for why, group in sorted(idle.items())]
+    return _page(
+        "Compatibility with Apache Kafka",
+        f"Of the {len(names)} requests that Kafka's clients and brokers know, {len(served)} are "
+        f"served; of the {len(settings)} settings of brokers, topics and groups, {effect} have "
+        "their effect. The others are accepted, described and kept too, so that files and "
+        "tools that name them go on working; only those of security refuse the start, since a "
+        "broker that ignored them would be open. Kafka's versions are those of its schemas.",
+        "## Requests that are served\n\n"
+        + "\n".join(["| request | Kafka's versions | served |", "|---|---|---|", *rows]),
+        "## Requests that are not\n\nA client that asks for one anyway loses its connection, as "
+        "with a Kafka that does not know it; the broker's log names the request.\n\n"
+        + "\n".join(["| why | requests |", "|---|---|", *unserved]),
+        "## Settings without effect\n\n"
+        + "\n".join(["| why | settings |", "|---|---|", *idle_rows]),
+    )
+
+
+def _camel(name: str) -> str:
+    return "".join(word.capitalize() for word in name.split("_"))
+
+
+def _versions(versions: Iterable[int]) -> str:
+    ordered = sorted(versions)
+    return f"{ordered[0]} to {ordered[-1]}" if len(ordered) > 1 else str(ordered[0])
+
+
+def _why_unserved_api(name: str) -> str:
+    for reason, beginnings in _UNSERVED_APIS:
+        if re.match("|".join(beginnings.split()), name):
+            return reason
+    raise LookupError(f"{name} is not served, and _UNSERVED_APIS does not say why")
+
+
 def transaction_states() -> str:
     """The page of the states of a transactional id, with their diagram."""
     names = transaction_states_table.STATE_NAMES
@@ -190,6 +268,7 @@ def _diagram(first: str, steps: Iterable[tuple[str, str, str]]) -> str:
 
 PAGES = {
     "apis.md": apis,
+    "compatibility.md": compatibility,
     "broker-settings.md": broker_settings,
     "topic-settings.md": topic_settings,
     "error-codes.md": error_codes,
