@@ -1,14 +1,15 @@
 """What README and docs tell people to type works as written.
 
 Python blocks run in a fresh interpreter with warnings as errors; blocks that follow each other on
-a page share their names, as a reader at a prompt would have it. A block that begins with
-`def test_` is run by pytest. The first minute's shell blocks run against the broker that they
-start themselves; only the port is another.
+a page share their names, as a reader at a prompt would have it. Blocks with tests are run by
+pytest, together with those that begin with the name of a file (`# conftest.py`). The first minute's
+shell blocks run against the broker that they start themselves; only the port is another.
 """
 
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,10 @@ from tools.free_port import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"# (\w+\.py)\n")
 TIMEOUT_S = 240
+# What a block says when it needs more than this package and the clients that its tests know.
+NEEDED = {"fastapi": "fastapi", "pytest.mark.asyncio": "pytest_asyncio"}
 PORT = "9092"
 
 
@@ -33,12 +37,28 @@ def pages_with_python() -> list[Path]:
 
 
 def quick_blocks(page: Path) -> list[str]:
-    """Blocks that need neither Spark nor a broker on the usual port."""
+    """Blocks that need neither Spark, nor a broker on the usual port, nor pytest."""
     return [
         block
         for block in blocks(page, "python")
-        if "spark" not in block and PORT not in block and not block.startswith("def test_")
+        if not ("spark" in block or PORT in block or "def test_" in block or FILE.match(block))
     ]
+
+
+def pages_with_tests() -> list[Path]:
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [page for page in pages if files_with_tests(page)]
+
+
+def files_with_tests(page: Path) -> dict[str, str]:
+    """The page's files by name, and its tests that are in none."""
+    files = {}
+    for number, block in enumerate(blocks(page, "python")):
+        if named := FILE.match(block):
+            files[named[1]] = block
+        elif "def test_" in block:
+            files[f"test_block_{number}.py"] = block
+    return files
 
 
 def run(command: list[str], folder: Path) -> str:
@@ -55,11 +75,16 @@ def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
     run([sys.executable, "-W", "error", "-c", "\n".join(quick_blocks(page))], tmp_path)
 
 
-def test_the_fixture_of_the_first_minute(tmp_path: Path) -> None:
-    """The pytest fixture is not there on install, or is called something else."""
-    [block] = [b for b in blocks(ROOT / "README.md", "python") if b.startswith("def test_")]
-    (tmp_path / "test_readme.py").write_text(block, encoding="utf-8")
-    assert "1 passed" in run([sys.executable, "-m", "pytest", "-q", "test_readme.py"], tmp_path)
+@pytest.mark.parametrize("page", pages_with_tests(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_tests_of_a_page_pass(page: Path, tmp_path: Path) -> None:
+    """The tests that a page shows do not pass, or its fixture is not there on install."""
+    for name, text in files_with_tests(page).items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        for words, module in NEEDED.items():
+            if words in text and find_spec(module) is None:
+                pytest.skip(f"PEER MISSING, NOT TESTED: {module} is not installed")
+    said = run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"], tmp_path)
+    assert re.search(r"\b\d+ passed", said), said
 
 
 @pytest.mark.slow
