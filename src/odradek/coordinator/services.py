@@ -11,11 +11,18 @@ from odradek.metadata.cache import MetadataCache
 from odradek.purgatory import DelayedOperationPurgatory
 
 
+def _nobody(_group_id: str, _member_id: str) -> bool:
+    """Silence counts for everybody."""
+    return False
+
+
 class GroupServices:
     """One for all groups of a broker.
 
     `rebalances` holds joins and syncs, `heartbeats` the members' sessions; `new_uuid` makes
     the ids of members; `topics` are those that consumer groups share out, by default none.
+    `is_present(group_id, member_id)` says of a silent member that its client is there all the
+    same, which nobody can know where clients and broker live by the same time.
     """
 
     def __init__(
@@ -26,6 +33,7 @@ class GroupServices:
         heartbeats: DelayedOperationPurgatory,
         new_uuid: Callable[[], UUID],
         topics: TopicMetadata | None = None,
+        is_present: Callable[[str, str], bool] = _nobody,
     ) -> None:
         self.config = config
         self.clock = clock
@@ -33,6 +41,7 @@ class GroupServices:
         self.heartbeats = heartbeats
         self.new_uuid = new_uuid
         self.topics = TopicMetadata(MetadataCache()) if topics is None else topics
+        self.is_present = is_present
 
 
 class ShardServices:
@@ -46,5 +55,6 @@ class ShardServices:
         self.heartbeats = services.heartbeats
         self.new_uuid = services.new_uuid
         self.topics = services.topics
+        self.is_present = services.is_present
         self.append = append
         self.execute = execute

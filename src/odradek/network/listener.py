@@ -75,6 +75,10 @@ class Listener:
         """Open connections."""
         return len(self._connections)
 
+    def has_open(self, connection_id: str) -> bool:
+        """Whether a connection is open; a look at all of them."""
+        return any(each.connection_id == connection_id for each in self._connections)
+
     def bind(self) -> None:
         """Takes the address; from here on `endpoint` has the real port.
 

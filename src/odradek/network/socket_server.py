@@ -144,6 +144,10 @@ class SocketServer:
         for listener in self._listeners:
             listener.resume()
 
+    def has_open(self, connection_id: str) -> bool:
+        """Whether a connection is open."""
+        return any(listener.has_open(connection_id) for listener in self._listeners)
+
     @property
     def is_at_rest(self) -> bool:
         """Whether the loop has nothing to do on any socket: to accept, to read, or to write on."""

@@ -78,6 +78,10 @@ class DelayedOperation(TimerTask):
         """What it still waits for, in a few words: "2 of 3 acks"."""
         return ""
 
+    def describe(self) -> str:
+        """The same, as any task says what it is about."""
+        return self.missing()
+
     @property
     def is_completed(self) -> bool:
         """Whether somebody has completed it."""

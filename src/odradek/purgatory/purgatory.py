@@ -180,6 +180,17 @@ class DelayedOperationPurgatory:
         self._asked.discard(asked)
         self.check_and_complete(asked[0], asked[1])
 
+    def expire(self, key: Hashable) -> int:
+        """Has what waits under `key` expire now, as if its time were over; how many that were."""
+        watchers = self._watchers.get(key)
+        if watchers is None:
+            return 0
+        waiting = [one for one in watchers.operations if not one.is_completed]
+        for one in waiting:
+            one.run()
+        self._drop_completed(key, watchers)
+        return len(waiting)
+
     def _drop_completed(self, key: Hashable, watchers: Watchers) -> None:
         self._watched -= watchers.purge()
         if not watchers.operations and self._watchers.get(key) is watchers:

@@ -56,6 +56,8 @@ from odradek.server.network_settings import (
     inter_broker_listener,
     network_limits,
 )
+from odradek.server.observers import Observers
+from odradek.server.presence import Presence
 from odradek.server.statistics import write_statistics
 from odradek.server.transaction_coordination import TransactionCoordination
 from odradek.storage.files import OsFileSystem
@@ -93,7 +95,7 @@ class BrokerServer:
         self.halted: str | None = None
         self._on_halt = on_halt
         self.lifecycle = Lifecycle()
-        self._clock = clock
+        self.clock = clock
         self._dice = SystemRandom() if dice is None else dice
         self._new_uuid: Final = partial(random_uuid, self._dice)
         self._ephemeral = ephemeral
@@ -161,7 +163,7 @@ class BrokerServer:
         loop = asyncio.get_running_loop()
         self.background = ThreadPoolBackground(loop, self._on_broken_invariant)
         self._resources.callback(self.background.close)
-        self.timer = SystemTimer(self._clock, on_error=self._on_task_failed)
+        self.timer = SystemTimer(self.clock, on_error=self._on_task_failed)
         self._start_timer()
         self._build_metadata()
         self._build_storage()
@@ -212,7 +214,7 @@ class BrokerServer:
         self.logs = LogManager(
             self.config.log_dirs,
             self.config,
-            self._clock,
+            self.clock,
             self.timer,
             self.background,
             new_uuid=self._new_uuid,
@@ -240,10 +242,10 @@ class BrokerServer:
             )
             self._resources.callback(balancing.cancel)
         self.producer_ids = ProducerIdManager(self.store)
-        quotas = ReplicationQuotas(broker_id, self.config, self._clock)
+        quotas = ReplicationQuotas(broker_id, self.config, self.clock)
         self.store.subscribe(ListenerStage.REPLICAS, quotas.apply_delta)
         self.replicas = ReplicaManager(
-            *(broker_id, self.config, self._clock, self.timer, self.logs, self.store),
+            *(broker_id, self.config, self.clock, self.timer, self.logs, self.store),
             quotas.leader,
         )
         self.store.subscribe(ListenerStage.REPLICAS, self.replicas.apply_delta)
@@ -257,13 +259,20 @@ class BrokerServer:
             quotas.follower,
         )
         self.store.subscribe(ListenerStage.REPLICAS, self.fetchers.apply_delta)
+        self.presence = Presence(lambda connection_id: self.sockets.has_open(connection_id))
         self.groups = GroupCoordination(
-            self.config, self._clock, self.timer, self.replicas, self.metadata, self._new_uuid
+            self.config,
+            self.clock,
+            self.timer,
+            self.replicas,
+            self.metadata,
+            self._new_uuid,
+            self.presence.is_present,
         )
         self.store.subscribe(ListenerStage.COORDINATORS, self.groups.apply_delta)
         self.transactions = TransactionCoordination(
             self.config,
-            self._clock,
+            self.clock,
             self.timer,
             self.replicas,
             self.metadata,
@@ -276,13 +285,13 @@ class BrokerServer:
 
     def _build_network(self, loop: asyncio.AbstractEventLoop) -> None:
         self.fetch_sessions = FetchSessionCache(
-            self.config["max.incremental.fetch.session.cache.slots"], self._clock
+            self.config["max.incremental.fetch.session.cache.slots"], self.clock
         )
         context = HandlerContext(
             broker_id=self.config.broker_id,
             apis=API_TABLE,
             config=self.config,
-            clock=self._clock,
+            clock=self.clock,
             metadata=self.metadata,
             controller=self.controller,
             replicas=self.replicas,
@@ -291,25 +300,33 @@ class BrokerServer:
             transaction_writes=self.transactions.writes,
             markers=self.transactions.markers,
             before_append=(
-                Unpacking(self.replicas, self.background, self._clock),
+                Unpacking(self.replicas, self.background, self.clock),
                 # Last: what it finds holds only if the append follows at once.
                 TransactionVerification(self.transactions.writes, self.replicas, self.config),
             ),
             producer_ids=self.producer_ids,
             fetch_sessions=self.fetch_sessions,
             log_manager=self.logs,
-            observer=self._observer,
+            observer=self._observer_of_requests(),
         )
         self.dispatcher = Dispatcher(context)
         self.sockets = SocketServer(
             self.config.listeners,
             self.dispatcher,
-            self._clock,
+            self.clock,
             self.timer,
-            network_limits(self.config, self._clock),
+            network_limits(self.config, self.clock),
             loop,
         )
         self.config.subscribe(self._on_config)
+
+    def _observer_of_requests(self) -> RequestObserver | None:
+        """Who is there matters only where silence cannot be measured."""
+        if self.clock.keeps_pace:
+            return self._observer
+        if self._observer is None:
+            return self.presence
+        return Observers(self.presence, self._observer)
 
     # --- starting what was built ----------------------------------------------------------------
 
@@ -318,7 +335,7 @@ class BrokerServer:
         image = self.store.load()
         self._resources.callback(self._shut_down_logs)
         self._resources.push_async_callback(self.background.drain)
-        report = LoadingReport(self._clock)
+        report = LoadingReport(self.clock)
         try:
             self.logs.start(
                 report,
@@ -354,7 +371,7 @@ class BrokerServer:
             self.config["replica.socket.timeout.ms"],
             lambda error: self.halt(f"asking broker {leader.id}: {error!r}"),
             # On a clock that a test moves every leader would be silent at once, and be dropped.
-            measures_silence=self._clock.keeps_pace,
+            measures_silence=self.clock.keeps_pace,
         )
         if self._links is None:
             return channel

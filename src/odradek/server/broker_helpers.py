@@ -44,10 +44,10 @@ class BrokerHelpers:
     All calls are their loop's."""
 
     def __init__(self, running: Sequence[BrokerServer], clock: Clock) -> None:
-        self._brokers: Final = RunningBrokers(running)
+        self.brokers: Final = RunningBrokers(running)
         self._changes: Final = Changes()
         self._clock: Final = clock
-        self.groups: Final = GroupHelpers(self._brokers, self._changes)
+        self.groups: Final = GroupHelpers(self.brokers, self._changes)
 
     def on_started(self, server: BrokerServer) -> None:
         """One of the brokers has been started."""
@@ -59,12 +59,12 @@ class BrokerHelpers:
 
     def pause(self) -> None:
         """See `BrokerCalls.pause`."""
-        for server in self._brokers.all:
+        for server in self.brokers.all:
             server.sockets.pause()
 
     def resume(self) -> None:
         """See `BrokerCalls.resume`."""
-        for server in self._brokers.all:
+        for server in self.brokers.all:
             server.sockets.resume()
 
     # --- records --------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ class BrokerHelpers:
         return [await self._append_one(where, builder.build()) for where, builder in batches]
 
     async def _append_one(self, where: TopicPartition, batch: bytes) -> int:
-        replicas = self._brokers.leader(where).replicas
+        replicas = self.brokers.leader(where).replicas
         entries = [(where, memoryview(bytearray(batch)))]
 
         def append(on_done: Callable[[list[AppendResult] | BrokerError], None]) -> None:
@@ -139,22 +139,22 @@ class BrokerHelpers:
         self, topic: str, partition: int | None, read_committed: bool
     ) -> list[ConsumerRecord]:
         """See `BrokerCalls.records`."""
-        self._brokers.topic(topic)
-        reader = TopicReader(self._brokers, topic, partition, read_committed)
+        self.brokers.topic(topic)
+        reader = TopicReader(self.brokers, topic, partition, read_committed)
         await reader.read_on()
         return reader.records()
 
     async def to_arrow(self, topic: str, partition: int | None, read_committed: bool) -> "Table":
         """See `BrokerCalls.to_arrow`."""
-        self._brokers.topic(topic)
-        reader = TopicReader(self._brokers, topic, partition, read_committed)
+        self.brokers.topic(topic)
+        reader = TopicReader(self.brokers, topic, partition, read_committed)
         return await reader.arrow_table()
 
     async def wait_for(
         self, topic: str, count: int, timeout_s: float, read_committed: bool
     ) -> list[ConsumerRecord]:
         """See `BrokerCalls.wait_for`."""
-        reader = TopicReader(self._brokers, topic, None, read_committed)
+        reader = TopicReader(self.brokers, topic, None, read_committed)
 
         async def look() -> list[ConsumerRecord] | None:
             await reader.read_on()
@@ -170,10 +170,10 @@ class BrokerHelpers:
 
     async def _topic_to_write(self, name: str) -> TopicImage:
         """The topic, which comes into being as for a client that asks for its metadata."""
-        creates = self._brokers.controller.config.auto_create_topics_enable
-        if self._brokers.image.topic(name) is None and creates:
-            await self._brokers.auto_create(name)
-        return self._brokers.topic(name)
+        creates = self.brokers.controller.config.auto_create_topics_enable
+        if self.brokers.image.topic(name) is None and creates:
+            await self.brokers.auto_create(name)
+        return self.brokers.topic(name)
 
     def _choose(self, topic: TopicImage, key: bytes | None, coming: Mapping[int, int] = {}) -> int:
         """By the key as every client does; without one the partition that has had the least.
@@ -188,13 +188,13 @@ class BrokerHelpers:
         )
 
     def _end(self, where: TopicPartition) -> int:
-        return self._brokers.leader(where).replicas.partition(where).leader_log().log_end_offset
+        return self.brokers.leader(where).replicas.partition(where).leader_log().log_end_offset
 
     # --- topics ---------------------------------------------------------------------------------
 
     def topics(self) -> dict[str, int]:
         """See `BrokerCalls.topics`."""
-        topics = self._brokers.image.topics
+        topics = self.brokers.image.topics
         return {
             name: len(topic.partitions)
             for name, topic in sorted(topics.items())
@@ -212,14 +212,14 @@ class BrokerHelpers:
 
     def _has_leader(self, where: TopicPartition) -> bool:
         try:
-            self._brokers.leader(where)
+            self.brokers.leader(where)
         except BrokerError:
             return False
         return True
 
     async def delete_topic(self, name: str) -> None:
         """See `BrokerCalls.delete_topic`."""
-        controller = self._brokers.controller.controller
+        controller = self.brokers.controller.controller
         results: list[DeleteTopicResult] = await outcome(
             lambda on_done: controller.delete_topics([TopicReference(name)], on_done)
         )
@@ -234,7 +234,7 @@ class BrokerHelpers:
             for name, text in settings.items()
         ]
         resource = ConfigResource(ResourceType.TOPIC, topic)
-        controller = self._brokers.controller.controller
+        controller = self.brokers.controller.controller
         results: list[ResourceResult] = await outcome(
             lambda on_done: controller.incremental_alter_configs([(resource, steps)], on_done)
         )

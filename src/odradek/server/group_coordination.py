@@ -5,8 +5,10 @@ from uuid import UUID
 
 from odradek.clock import Clock
 from odradek.config import BrokerConfig
+from odradek.coordinator.classic.delayed import MemberKey
 from odradek.coordinator.group_coordinator import GroupCoordinator
 from odradek.coordinator.group_shard import GroupShard
+from odradek.coordinator.modern.deadlines import SessionKey
 from odradek.coordinator.modern.topic_metadata import TopicMetadata
 from odradek.coordinator.records.record_codec import GroupRecordCodec
 from odradek.coordinator.runtime.settings import LOAD_SLICE_BYTES, RuntimeSettings
@@ -31,6 +33,7 @@ class GroupCoordination(Coordination[GroupShard]):
         replicas: ReplicaManager,
         metadata: MetadataCache,
         new_uuid: Callable[[], UUID],
+        is_present: Callable[[str, str], bool],
     ) -> None:
         super().__init__(
             GROUP_METADATA_TOPIC,
@@ -51,6 +54,7 @@ class GroupCoordination(Coordination[GroupShard]):
             self._purgatory("Heartbeat"),
             new_uuid,
             TopicMetadata(metadata),
+            is_present,
         )
         self.coordinator = GroupCoordinator(self._runtime, clock)
         self._repeat(
@@ -61,6 +65,11 @@ class GroupCoordination(Coordination[GroupShard]):
         self, partition: int, _leader_epoch: int, append: Append, execute: Execute
     ) -> GroupShard:
         return GroupShard(partition, ShardServices(self._services, append, execute))
+
+    def expire_session(self, group_id: str, member_id: str) -> None:
+        """Has a member's session end now, as if its time were over."""
+        for key in (MemberKey(group_id, member_id), SessionKey(group_id, member_id)):
+            self._services.heartbeats.expire(key)
 
     def apply_delta(self, delta: MetadataDelta) -> tuple[()]:
         """Also forgets the offsets of topics that are deleted."""

@@ -6,10 +6,13 @@ before it is handled at the time at which it was sent.
 """
 
 from collections.abc import Callable
+from typing import cast
 
-from odradek.clock import Clock
+from odradek.clock import Clock, ManualClock
+from odradek.errors import BrokerError, ErrorCode
 from odradek.server.broker_calls import BrokerCalls
 from odradek.server.settling import settle
+from odradek.server.time_helpers import UPKEEP, Deadline, deadlines, member_called
 
 
 class TimeCalls(BrokerCalls):
@@ -28,6 +31,63 @@ class TimeCalls(BrokerCalls):
         """`settle` for a broker on the running loop, after its clock was moved there."""
         self._check_running()
         await settle(self._servers)
+
+    def next_deadline(self, kind: str | None = None) -> Deadline | None:
+        """What fires next when the clock goes on, in how many ms, and why; None when nothing
+        waits for the clock but the upkeep, which comes round for ever.
+
+        With a `kind`, what of that kind does: `"DelayedFetch"`, or `"PeriodicTask"` for upkeep.
+        """
+        return self._now(lambda: self._next_deadline(kind))
+
+    def advance_to_next_deadline(self, kind: str | None = None) -> Deadline:
+        """Moves the clock to what fires next, or next of that `kind`, which has fired when this
+        returns. To be called where `clock.advance` is.
+
+        Raises:
+            RuntimeError: nothing of the kind waits, or the clock goes by itself.
+        """
+        if self._clock.keeps_pace:
+            raise RuntimeError("the clock goes by itself: give the broker an odradek.ManualClock()")
+        deadline = self.next_deadline(kind)
+        if deadline is None:
+            raise RuntimeError(f"nothing waits for the clock{f': no {kind}' if kind else ''}")
+        cast(ManualClock, self._clock).advance(deadline.in_ms)
+        return deadline
+
+    def expire_member(self, group: str, member: str) -> None:
+        """Has a member lose its session, as if it had fallen silent for its session time-out. Its
+        client, if it lives, learns of it by its next heartbeat, and joins anew.
+
+        `member` is its client id, or its member id where several have the same.
+
+        Raises:
+            BrokerError: there is no such member (UNKNOWN_MEMBER_ID); or a rebalance owes it an
+                answer at this moment, so that it is not silent (REBALANCE_IN_PROGRESS).
+            ValueError: several members have this client id.
+        """
+        self._run(self.expire_member_async(group, member), "expire_member_async")
+
+    async def expire_member_async(self, group: str, member: str) -> None:
+        """`expire_member` for a broker on the running loop."""
+        await self.settle_async()
+        member_id = member_called(self._helpers.groups.describe(group), member)
+        server = self._helpers.brokers.coordinator(group)
+        server.presence.forget(group, member_id)
+        server.groups.expire_session(group, member_id)
+        await settle(self._servers)
+        left = self._helpers.groups.describe(group)
+        if any(one.member_id == member_id for one in left.members):
+            raise BrokerError(
+                ErrorCode.REBALANCE_IN_PROGRESS, f"{member_id} waits for the rebalance of {group!r}"
+            )
+
+    def _next_deadline(self, kind: str | None) -> Deadline | None:
+        self._check_running()
+        for one in deadlines(self._servers):
+            if one.kind == kind or (kind is None and one.kind != UPKEEP):
+                return one
+        return None
 
     def _follow_clock(self) -> None:
         self._unfollow = self._clock.subscribe(self._come_to_rest, self._come_to_rest)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from mypy_extensions import mypyc_attr
 
 from odradek.timer.timer import Timer
-from odradek.timer.timer_task import TimerTask, clamp
+from odradek.timer.timer_task import TimerTask, clamp, name_of
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -39,6 +39,10 @@ class PeriodicTask(TimerTask):
             if not self.cancelled:
                 self.delay_ms = _at_least_one(self._interval_ms())
                 self._timer.add(self)
+
+    def describe(self) -> str:
+        """Whose round it is."""
+        return f"a round of {name_of(self._work)}"
 
 
 def _at_least_one(interval_ms: int) -> int:

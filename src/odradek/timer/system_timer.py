@@ -254,6 +254,11 @@ class SystemTimer(Timer):
         finally:
             self._running = False
 
+    def tasks(self) -> list[TimerTask]:
+        """The pending tasks, the first that is due first; a look at all of them, for people."""
+        found = self._ready.tasks() + self.wheel.tasks()
+        return sorted((cast(TimerTask, one) for one in found), key=expiration_of)
+
     @property
     def is_idle(self) -> bool:
         """Whether `advance_clock` has nothing to do now: nothing is due, nothing handed over."""
@@ -288,3 +293,8 @@ class SystemTimer(Timer):
         self._ready.close()
         self.wheel.close()
         self._nap.wake()
+
+
+def expiration_of(task: TimerTask) -> int:
+    """The key that tasks sort by."""
+    return task.expiration_ms

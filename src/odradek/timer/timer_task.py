@@ -99,6 +99,10 @@ class TimerTask(TimerTaskEntry):
         if self.callback is not None:
             self.callback()
 
+    def describe(self) -> str:
+        """What it is about, in a few words, for people: by default what it calls."""
+        return name_of(self.callback)
+
     def cancel(self) -> None:
         """Makes sure that the task does not run, unless it is added again. O(1), any thread.
 
@@ -111,6 +115,12 @@ class TimerTask(TimerTaskEntry):
     def is_pending(self) -> bool:
         """Whether the task waits in a timer."""
         return self.bucket is not None
+
+
+def name_of(action: Callable[[], object] | None) -> str:
+    """What an action is called where it was written, as far as it knows."""
+    name = str(getattr(action, "__qualname__", type(action).__name__))
+    return name.replace(".<locals>", "").replace(".<lambda>", "")
 
 
 def clamp(delay_ms: int) -> int:

@@ -206,6 +206,12 @@ class TimingWheel:
             wheel = wheel._overflow_wheel
         return found
 
+    def tasks(self) -> list[TimerTaskEntry]:
+        """What lies in the buckets of all levels, in no order."""
+        return [
+            task for wheel in self.levels() for bucket in wheel.buckets for task in bucket.tasks()
+        ]
+
     def close(self) -> None:
         """Unlinks every task that is left; the wheel is of no more use."""
         self.queue.clear()

@@ -114,7 +114,11 @@ class RebalancingGroup(ClassicGroup):
             self.remove_pending_and_update_group(member_id, "it has not joined with its id in time")
             return
         member = self.members.get(member_id)
-        if member is not None:
+        if member is None:
+            return
+        if self.services.is_present(self.group_id, member_id):
+            self.reschedule_heartbeat(member)
+        else:
             self.remove_and_update_group(member, f"no heartbeat for {member.session_timeout_ms} ms")
 
     # Leaving

@@ -306,12 +306,14 @@ class ConsumerGroups:
 
     def start_session(self, group_id: str, member_id: str, session_ms: int) -> None:
         """The member has given a sign of life: awaits the next."""
-        session = DelayedSession(
-            session_ms,
-            lambda: self.fence_member(
-                group_id, member_id, None, f"no heartbeat in {session_ms} ms"
-            ),
-        )
+
+        def on_late() -> None:
+            if self.services.is_present(group_id, member_id):
+                self.start_session(group_id, member_id, session_ms)
+            else:
+                self.fence_member(group_id, member_id, None, f"no heartbeat in {session_ms} ms")
+
+        session = DelayedSession(session_ms, on_late)
         self._sessions.start(SessionKey(group_id, member_id), session)
 
     def _watch_revocation(
