@@ -144,3 +144,22 @@ def test_many_threads_create_topics() -> None:
         for thread in threads:
             thread.join()
         assert len(broker._running().metadata.image.topics) == 8
+
+
+def test_many_brokers_leave_nothing_behind() -> None:
+    """A run with a thousand tests would end for want of threads, descriptors or room."""
+    threads = set(threading.enumerate())
+    brokers = []
+    with odradek.Broker() as first:
+        descriptors = len(os.listdir("/proc/self/fd"))
+        for _ in range(20):
+            with odradek.Broker() as broker:
+                brokers.append((port_of(broker), broker._scratch.path))  # type: ignore[union-attr]
+                broker.produce("orders", b"spool")
+        assert len(os.listdir("/proc/self/fd")) == descriptors
+        assert first.topics() == {}
+    assert set(threading.enumerate()) <= threads
+    for port, directory in brokers:
+        assert not os.path.exists(directory)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port))
