@@ -92,7 +92,7 @@ class Commits:
         except KafkaError as error:
             _LOGGER.warning("the offsets could not be committed: %s", error)
 
-    async def settled(self) -> None:
+    async def await_pending(self) -> None:
         """Waits for those under way, and runs their callbacks."""
         await asyncio.gather(*self._under_way, return_exceptions=True)
         self.run_callbacks()

@@ -110,7 +110,7 @@ class Consumer(AsyncClosing):
     async def _close(self) -> None:
         try:
             await self._subscription.leave()
-            await self._commits.settled()
+            await self._commits.await_pending()
         finally:
             await self._fetcher.close()
             await self._cluster.close()

@@ -44,7 +44,7 @@ class AdminBase(AsyncClosing):
         """Closes every connection; calls under way get `ClientClosed`."""
         await self._close_once(self._cluster.close)
 
-    async def _settle(
+    async def _retrying(
         self,
         items: Iterable[K],
         attempt: Callable[[list[K]], Awaitable[Mapping[K, T | KafkaError]]],
@@ -54,35 +54,34 @@ class AdminBase(AsyncClosing):
         """Makes attempts until every item has a value, or an error that stays or is `final`.
 
         Raises:
-            KafkaError: an attempt failed as a whole, for good, and nothing is settled yet.
+            KafkaError: an attempt failed as a whole, for good, and nothing is answered yet.
         """
-        settled: dict[K, T | KafkaError] = {}
+        answers: dict[K, T | KafkaError] = {}
         pending = list(dict.fromkeys(items))
         order = list(pending)
 
-        async def settle_some() -> None:
+        async def ask_pending() -> None:
             nonlocal pending
-            answers = await attempt(pending)
-            settled.update(answers)
-            unsettled = {
+            answers.update(await attempt(pending))
+            refused = {
                 item: error
                 for item in pending
-                if isinstance(error := settled[item], KafkaError)
+                if isinstance(error := answers[item], KafkaError)
                 and error.retriable
                 and error.code not in final
             }
-            pending = list(unsettled)
-            for error in unsettled.values():
+            pending = list(refused)
+            for error in refused.values():
                 raise error
 
         if pending:
             try:
-                await self._cluster.retrying(settle_some)
+                await self._cluster.retrying(ask_pending)
             except KafkaError as error:
-                if not settled:
+                if not answers:
                     raise
-                settled.update({item: error for item in pending if item not in settled})
-        return {item: settled[item] for item in order}
+                answers.update({item: error for item in pending if item not in answers})
+        return {item: answers[item] for item in order}
 
     async def _each_node(self) -> list[int]:
         """The ids of all brokers, as the metadata has them now."""

@@ -50,7 +50,7 @@ class ConfigCalls(AdminBase):
                     found[resource] = outcome(result.error_code, entries, result.error_message)
             return found
 
-        return await self._settle(resources, attempt, final=_FINAL)
+        return await self._retrying(resources, attempt, final=_FINAL)
 
     async def alter_configs(
         self,
@@ -79,7 +79,7 @@ class ConfigCalls(AdminBase):
                     found[resource] = outcome(result.error_code, None, result.error_message)
             return found
 
-        return await self._settle(wanted, attempt, final=_FINAL)
+        return await self._retrying(wanted, attempt, final=_FINAL)
 
     async def list_config_resources(
         self, types: Iterable[ResourceType] = ()

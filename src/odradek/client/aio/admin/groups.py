@@ -71,7 +71,7 @@ class GroupCalls(AdminBase):
                     found |= await self._describe_classic_groups(node_id, classic, operations)
             return found
 
-        return await self._settle(group_ids, attempt)
+        return await self._retrying(group_ids, attempt)
 
     async def delete_groups(self, group_ids: Iterable[str]) -> dict[str, KafkaError | None]:
         """Deletes groups that have no members, with their offsets."""
@@ -84,7 +84,7 @@ class GroupCalls(AdminBase):
                     found[result.group_id] = outcome(result.error_code, None)
             return found
 
-        return await self._settle(group_ids, attempt)
+        return await self._retrying(group_ids, attempt)
 
     async def remove_members(
         self, group_id: str, members: Mapping[str, str | None], *, reason: str = ""
@@ -106,7 +106,7 @@ class GroupCalls(AdminBase):
             raise_for(int(answer.error_code))
             return {each.member_id: outcome(each.error_code, None) for each in answer.members}
 
-        return await self._settle(members, attempt)
+        return await self._retrying(members, attempt)
 
     async def _by_coordinator(self, group_ids: Iterable[str]) -> dict[int, list[str]]:
         found: dict[int, list[str]] = {}

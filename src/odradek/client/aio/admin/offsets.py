@@ -35,7 +35,7 @@ class OffsetCalls(AdminBase):
             asked = {partition: questions[partition] for partition in pending}
             return await list_offsets(self._cluster, asked, isolation_level)
 
-        return await self._settle(questions, attempt)
+        return await self._retrying(questions, attempt)
 
     async def list_group_offsets(
         self,
@@ -67,7 +67,7 @@ class OffsetCalls(AdminBase):
         async def attempt(pending: list[str]) -> dict[str, Committed | KafkaError]:
             return await _each(pending, ask)
 
-        return await self._settle(group_ids, attempt)
+        return await self._retrying(group_ids, attempt)
 
     async def alter_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]
@@ -87,7 +87,7 @@ class OffsetCalls(AdminBase):
             answer = await self._cluster.call(node_id, OFFSET_COMMIT, values)
             return _by_partition(answer)
 
-        return await self._settle(offsets, attempt, final=_NO_PARTITION)
+        return await self._retrying(offsets, attempt, final=_NO_PARTITION)
 
     async def delete_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition]
@@ -111,7 +111,7 @@ class OffsetCalls(AdminBase):
             raise_for(int(answer.error_code))
             return _by_partition(answer)
 
-        return await self._settle(partitions, attempt, final=_NO_PARTITION)
+        return await self._retrying(partitions, attempt, final=_NO_PARTITION)
 
 
 async def _each(

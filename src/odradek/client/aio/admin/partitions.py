@@ -73,7 +73,7 @@ class PartitionCalls(AdminBase):
                 for partition, answer in answers.items()
             }
 
-        return await self._settle(before, attempt)
+        return await self._retrying(before, attempt)
 
     async def describe_producers(
         self, partitions: Iterable[TopicPartition], *, broker_id: int | None = None
@@ -106,7 +106,7 @@ class PartitionCalls(AdminBase):
                 for partition, answer in answers.items()
             }
 
-        return await self._settle(partitions, attempt)
+        return await self._retrying(partitions, attempt)
 
     async def abort_transaction(
         self,
@@ -179,7 +179,7 @@ class PartitionCalls(AdminBase):
 
         if wanted is None:
             return await self._cluster.retrying(lambda: ask(None))
-        return await self._settle(wanted, ask, final=_FINAL_ELECTION)
+        return await self._retrying(wanted, ask, final=_FINAL_ELECTION)
 
     async def describe_log_dirs(
         self, broker_ids: Iterable[int] | None = None
@@ -201,7 +201,7 @@ class PartitionCalls(AdminBase):
             answers = await asyncio.gather(*map(ask, pending))
             return dict(zip(pending, answers, strict=True))
 
-        return await self._settle(wanted, attempt)
+        return await self._retrying(wanted, attempt)
 
     async def _ask_leaders(
         self,

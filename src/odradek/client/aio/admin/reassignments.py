@@ -58,7 +58,7 @@ class ReassignmentCalls(AdminBase):
                 for each in topic.partitions
             }
 
-        return await self._settle(targets, attempt)
+        return await self._retrying(targets, attempt)
 
     async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None

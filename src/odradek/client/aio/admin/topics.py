@@ -41,7 +41,7 @@ class TopicCalls(AdminBase):
                 for topic in answer.topics
             }
 
-        return await self._settle(wanted, attempt)
+        return await self._retrying(wanted, attempt)
 
     async def delete_topics(self, names: Iterable[str]) -> dict[str, KafkaError | None]:
         """Deletes topics with all that is in them."""
@@ -59,7 +59,7 @@ class TopicCalls(AdminBase):
                 for topic in answer.responses
             }
 
-        return await self._settle(names, attempt, final=_GONE)
+        return await self._retrying(names, attempt, final=_GONE)
 
     async def create_partitions(
         self, counts: Mapping[str, NewPartitions], *, validate_only: bool = False
@@ -78,7 +78,7 @@ class TopicCalls(AdminBase):
                 for topic in answer.results
             }
 
-        return await self._settle(counts, attempt, final=_GONE)
+        return await self._retrying(counts, attempt, final=_GONE)
 
     async def list_topics(self) -> dict[str, TopicMetadata]:
         """Every topic, internal ones among them."""
@@ -102,7 +102,7 @@ class TopicCalls(AdminBase):
                 for name in pending
             }
 
-        return await self._settle(names, attempt, final=_GONE)
+        return await self._retrying(names, attempt, final=_GONE)
 
     async def eligible_leaders(
         self, names: Iterable[str]

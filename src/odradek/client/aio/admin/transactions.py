@@ -74,7 +74,7 @@ class TransactionCalls(AdminBase):
             answers = await asyncio.gather(*map(ask, pending))
             return dict(zip(pending, answers, strict=True))
 
-        return await self._settle(transactional_ids, attempt)
+        return await self._retrying(transactional_ids, attempt)
 
     async def force_terminate_transaction(self, transactional_id: str) -> None:
         """Aborts what a producer has open and shuts it out, as a successor of its id would.
