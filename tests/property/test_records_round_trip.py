@@ -11,7 +11,7 @@ from odradek.records.compression import decompress
 from odradek.records.errors import BrokerError
 from odradek.records.reader import iter_records
 from odradek.records.validate import BatchRules, validate_produced
-from odradek.records.varint import append_varint, read_varlong, varint_size
+from odradek.records.varint import append_varint, read_varlong
 
 fields = st.none() | st.binary(max_size=300)
 headers = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)), max_size=3)
@@ -90,4 +90,3 @@ def test_varints(value: int) -> None:
     out = bytearray()
     append_varint(out, value)
     assert read_varlong(bytes(out), 0) == (value, len(out))
-    assert varint_size(value) == len(out)

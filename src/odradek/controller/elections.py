@@ -6,6 +6,7 @@ Pure: an image in, changes or an error out.
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import TypeAlias
 
 from odradek.controller.results import ElectionType
@@ -29,8 +30,9 @@ def plan_failover(
     for topic_partition in partitions:
         partition = image.partition(topic_partition)
         assert partition is not None, f"{topic_partition} is not in the image it came from"
-        unclean = may_elect_unclean(image, topic_partition.topic)
-        leader, isr = _after_failure(image, partition, unclean)
+        leader, isr = _after_failure(
+            image, partition, partial(may_elect_unclean, image, topic_partition.topic)
+        )
         if (leader, isr) != (partition.leader, partition.isr):
             epoch = partition.partition_epoch
             changes.append(PartitionChange(topic_partition, epoch, leader, isr))
@@ -79,7 +81,7 @@ def plan_balance(image: MetadataImage, allowed_percentage: int) -> list[Partitio
 
 
 def _after_failure(
-    image: MetadataImage, partition: PartitionImage, may_elect_unclean: bool
+    image: MetadataImage, partition: PartitionImage, may_elect_unclean: Callable[[], bool]
 ) -> tuple[int, tuple[int, ...]]:
     live = [replica for replica in partition.replicas if is_live(image, partition, replica)]
     in_sync = [replica for replica in live if replica in partition.isr]
@@ -88,7 +90,7 @@ def _after_failure(
         return partition.leader, isr
     if in_sync:
         return in_sync[0], isr
-    if live and may_elect_unclean:
+    if live and may_elect_unclean():
         return live[0], (live[0],)
     return NO_LEADER, partition.isr
 

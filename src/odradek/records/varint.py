@@ -113,9 +113,3 @@ def append_varint(out: bytearray, value: int) -> None:
         out.append(rest & 0x7F | 0x80)
         rest >>= 7
     out.append(rest)
-
-
-def varint_size(value: int) -> int:
-    """How many bytes `append_varint` writes."""
-    rest = value << 1 if value >= 0 else (-value << 1) - 1
-    return max(1, (rest.bit_length() + 6) // 7)

@@ -9,6 +9,7 @@ was only full may have room later.
 
 import logging
 from collections.abc import Callable
+from uuid import UUID
 
 from odradek.config.broker import BrokerConfig
 from odradek.config.topic import LogConfig
@@ -55,11 +56,17 @@ class RoleChanges:
         for topic in delta.topics_removed:
             for gone in topic.partitions:
                 self._drop(TopicPartition(topic.name, gone.partition))
+        # A start brings all partitions: what their topic says is asked once.
+        configs: dict[str, LogConfig] = {}
         for topic, partition_image in delta.partitions():
             topic_partition = TopicPartition(topic.name, partition_image.partition)
             if self._broker_id not in partition_image.replicas:
                 self._drop(topic_partition)
-            elif not self._host(topic_partition, topic, partition_image, delta):
+                continue
+            if topic.name not in configs:
+                configs[topic.name] = self._log_config(delta.image, topic.name)
+            is_new = _is_new(topic_partition, delta.previous)
+            if not self._host(topic, partition_image, configs[topic.name], is_new=is_new):
                 unserved.append(topic_partition)
         for resource in delta.configs_changed:
             if resource.type == ResourceType.TOPIC:
@@ -72,13 +79,10 @@ class RoleChanges:
             self._update_configs(image, name)
 
     def _host(
-        self,
-        topic_partition: TopicPartition,
-        topic: TopicImage,
-        image: PartitionImage,
-        delta: MetadataDelta,
+        self, topic: TopicImage, image: PartitionImage, config: LogConfig, *, is_new: bool
     ) -> bool:
         """Takes the replica's role up; False when its log cannot be opened."""
+        topic_partition = TopicPartition(topic.name, image.partition)
         partition = self._partitions.find(topic_partition)
         if partition is None:
             partition = self._make_partition(topic_partition)
@@ -87,21 +91,22 @@ class RoleChanges:
         if self._broker_id in image.offline:
             partition.make_offline()
         else:
-            is_served = self._open(partition, topic, image, delta)
+            is_served = self._open(partition, topic.topic_id, image, config, is_new=is_new)
         self._purgatories.wake_all(partition.operation_key, ROLE)
         return is_served
 
     def _open(
-        self, partition: Partition, topic: TopicImage, image: PartitionImage, delta: MetadataDelta
+        self,
+        partition: Partition,
+        topic_id: UUID,
+        image: PartitionImage,
+        config: LogConfig,
+        *,
+        is_new: bool,
     ) -> bool:
         topic_partition = partition.topic_partition
         try:
-            log = self._log_manager.get_or_create(
-                topic_partition,
-                topic.topic_id,
-                self._log_config(delta.image, topic.name),
-                is_new=_is_new(topic_partition, delta.previous),
-            )
+            log = self._log_manager.get_or_create(topic_partition, topic_id, config, is_new=is_new)
         except BrokerError as error:
             if topic_partition not in self.unopened:
                 logger.error("%s is offline here: %s", topic_partition, error)

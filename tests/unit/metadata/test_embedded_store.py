@@ -320,6 +320,24 @@ def test_stale_and_illegal_partition_changes_are_refused() -> None:
     assert (done.leader, done.leader_epoch, done.partition_epoch) == (-1, 1, 1)
 
 
+def test_partitions_of_a_topic_change_together_and_each_change_sees_the_one_before() -> None:
+    """A start elects thousands of leaders at once: one would be lost, or take time for all."""
+    store, cache = registered()
+    store.create_topics([NewTopic("a", ((1, 2), (1, 2), (1, 2)), {})], must)
+    first, second = TopicPartition("a", 0), TopicPartition("a", 1)
+    outcomes: list[Any] = []
+    changes = [
+        PartitionChange(first, 0, -1, (1,)),
+        PartitionChange(second, 0, -1, (1,)),
+        PartitionChange(first, 1, 1, (1,)),
+    ]
+    store.change_partitions(changes, outcomes.extend)
+    assert [(done.leader, done.partition_epoch) for done in outcomes] == [(-1, 1), (-1, 1), (1, 2)]
+    first_image, _, third_image = cache.image.topics["a"].partitions
+    assert (first_image.leader, first_image.partition_epoch) == (1, 2)
+    assert (third_image.leader, third_image.partition_epoch) == (1, 0)
+
+
 def test_two_brokers_on_one_directory_find_out(database: Database, tmp_path: Path) -> None:
     """Both writing would destroy the cluster's memory."""
     with pytest.raises(MetadataStoreError, match="in use"):

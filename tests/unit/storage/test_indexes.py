@@ -29,16 +29,22 @@ def time_index(files, tmp_path) -> TimeIndex:
     return TimeIndex(files, str(tmp_path / "5.timeindex"), 5, 12 * 100)
 
 
+def lookup(index: OffsetIndex | TimeIndex, target: int) -> tuple[int, int] | None:
+    """The last entry that is not above the target."""
+    found = index.index_of(target)
+    return index.entry(found) if found >= 0 else None
+
+
 def test_lookup_finds_the_last_entry_not_above(offset_index: OffsetIndex):
     """A reader would start behind the record that it asked for."""
-    assert offset_index.lookup(99) == (5, 0)
+    assert lookup(offset_index, 99) is None
     for number in range(1, 900):
         offset_index.append(5 + number * 3, number * 100)
     for number in range(1, 900):
         for within in range(3):
-            assert offset_index.lookup(5 + number * 3 + within) == (5 + number * 3, number * 100)
-    assert offset_index.lookup(7) == (5, 0)
-    assert offset_index.lookup(4) == (5, 0)
+            assert lookup(offset_index, 5 + number * 3 + within) == (5 + number * 3, number * 100)
+    assert lookup(offset_index, 7) is None
+    assert lookup(offset_index, 4) is None
 
 
 def test_entries_are_eight_big_endian_bytes(offset_index: OffsetIndex):
@@ -58,8 +64,8 @@ def test_an_index_grows_in_allocated_steps_and_is_trimmed(offset_index: OffsetIn
     offset_index.trim()
     assert os.stat(offset_index.path).st_size == 4800
     offset_index.append(9000, 9000)
-    assert offset_index.lookup(10_000) == (9000, 9000)
-    assert offset_index.lookup(600) == (600, 594)
+    assert lookup(offset_index, 10_000) == (9000, 9000)
+    assert lookup(offset_index, 600) == (600, 594)
 
 
 def test_reopened_index_knows_its_last_entry(offset_index: OffsetIndex, files):
@@ -112,21 +118,21 @@ def test_many_indexes_share_few_descriptors(tmp_path):
             index.append(number, number * 10)
     assert len(files.pool) <= 8
     for index in indexes:
-        assert index.lookup(2) == (2, 20)
+        assert lookup(index, 2) == (2, 20)
     assert len(files.pool) <= 8
 
 
 def test_time_lookup_and_strict_rise(time_index: TimeIndex):
     """A search by time would begin behind the first record of that time."""
-    assert time_index.lookup(10) == (-1, 5)
+    assert lookup(time_index, 10) is None
     assert time_index.maybe_append(100, 7)
     assert not time_index.maybe_append(100, 9)
     assert not time_index.maybe_append(90, 10)
     assert time_index.maybe_append(200, 11)
-    assert time_index.lookup(99) == (-1, 5)
-    assert time_index.lookup(100) == (100, 7)
-    assert time_index.lookup(199) == (100, 7)
-    assert time_index.lookup(10**15) == (200, 11)
+    assert lookup(time_index, 99) is None
+    assert lookup(time_index, 100) == (100, 7)
+    assert lookup(time_index, 199) == (100, 7)
+    assert lookup(time_index, 10**15) == (200, 11)
 
 
 def test_time_entries_are_twelve_big_endian_bytes(time_index: TimeIndex):

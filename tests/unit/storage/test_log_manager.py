@@ -358,7 +358,7 @@ def test_new_logs_go_where_the_fewest_are(world):
     manager = world.start()
     for n in range(6):
         manager.get_or_create(TopicPartition("t", n), UUID(int=1), LogConfig())
-    homes = [manager.log_dir_of(TopicPartition("t", n)) for n in range(6)]
+    homes = [log.log_directory.path for log in manager.logs()]
     assert homes.count(world.directories[0]) == homes.count(world.directories[1]) == 3
 
 

@@ -145,24 +145,31 @@ def change_partitions(
     """Leaders, in-sync replicas and assignments change, where the epoch is the one that was seen
     and the broker that asks is the controller or the leader."""
     results: list[PartitionImage | BrokerError] = []
-    changed: dict[str, TopicImage] = {}
-    statements: list[Statement] = []
+    # A broker that starts changes all its partitions at once: each topic is made anew only once.
+    changed: dict[str, dict[int, PartitionImage]] = {}
     for change in changes:
         name, index = change.topic_partition
-        topic = changed.get(name) or image.topic(name)
+        topic = image.topic(name)
         if topic is None or not 0 <= index < len(topic.partitions):
             results.append(_unknown_topic(name))
             continue
-        partition = topic.partitions[index]
+        partition = changed.get(name, {}).get(index) or topic.partitions[index]
         if broker_id not in (image.controller_id, partition.leader):
             results.append(BrokerError(ErrorCode.NOT_CONTROLLER))
             continue
         outcome = _changed(partition, change, image.brokers.keys())
         results.append(outcome)
         if isinstance(outcome, PartitionImage):
-            changed[name] = topic.with_partitions([outcome])
-            statements.append(schema.put_partitions(topic.topic_id, [outcome]))
-    delta = MetadataDelta(image, image.with_topics(changed.values()), changed=changed.values())
+            changed.setdefault(name, {})[index] = outcome
+    topics = [
+        image.topics[name].with_partitions(partitions.values())
+        for name, partitions in changed.items()
+    ]
+    statements = [
+        schema.put_partitions(image.topics[name].topic_id, tuple(partitions.values()))
+        for name, partitions in changed.items()
+    ]
+    delta = MetadataDelta(image, image.with_topics(topics), changed=topics)
     return Change(results, statements, delta)
 
 

@@ -34,11 +34,6 @@ class OffsetIndex(IndexFile):
         relative, position = _ENTRY.unpack_from(self._mapped(), index * ENTRY_BYTES)
         return self.base_offset + relative, position
 
-    def lookup(self, target_offset: int) -> tuple[int, int]:
-        """The last entry not above the target; the segment's start when there is none."""
-        index = self.index_of(target_offset)
-        return self.entry(index) if index >= 0 else (self.base_offset, 0)
-
     def append(self, offset: int, position: int) -> None:
         """Adds an entry; the index is not full and `offset` is above the last one."""
         assert self.entry_count == 0 or offset > self.last_offset, (

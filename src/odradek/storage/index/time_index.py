@@ -34,11 +34,6 @@ class TimeIndex(IndexFile):
         timestamp, relative = _ENTRY.unpack_from(self._mapped(), index * ENTRY_BYTES)
         return timestamp, self.base_offset + relative
 
-    def lookup(self, target_timestamp: int) -> tuple[int, int]:
-        """The last entry whose timestamp is not above the target, else (-1, base offset)."""
-        index = self.index_of(target_timestamp)
-        return self.entry(index) if index >= 0 else (NO_TIMESTAMP, self.base_offset)
-
     def index_of(self, target_timestamp: int) -> int:
         """The index of the last entry not above the target, -1 when there is none."""
         low = -1

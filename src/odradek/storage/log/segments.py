@@ -93,8 +93,3 @@ class LogSegments:
         index = self._segments.index(segment)
         del self._segments[index]
         del self._base_offsets[index]
-
-    def clear(self) -> None:
-        """Takes all segments out."""
-        self._segments.clear()
-        self._base_offsets.clear()

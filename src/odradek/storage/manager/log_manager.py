@@ -266,11 +266,6 @@ class LogManager:
         except BrokerError as error:
             logger.warning("deleting %s: %s", topic_partition, error)
 
-    def log_dir_of(self, topic_partition: TopicPartition) -> str | None:
-        """The directory of `log.dirs` that holds the partition."""
-        log = self._logs.get(topic_partition)
-        return log.log_directory.path if log is not None else None
-
     @property
     def offline_dirs(self) -> list[str]:
         """The directories whose disk has failed."""
