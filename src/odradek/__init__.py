@@ -1,4 +1,19 @@
-"""Odradek: Apache Kafka's protocol, storage and semantics in Python."""
+"""Odradek: Apache Kafka's protocol, storage and semantics in Python.
+
+A broker in a test or a notebook, for any client of Kafka's:
+
+    import odradek
+
+    with odradek.Broker() as broker:
+        broker.produce("orders", "one spool of thread")
+        [record] = broker.wait_for("orders", 1)
+
+`Broker` is one broker inside this process, `Cluster` several; `ManualClock` is a time that only
+its owner moves. What a broker refuses is a `BrokerError` with Kafka's `ErrorCode`; one that cannot
+be started is a `StartError`. `odradek.client` has a producer, a consumer and an admin for any
+broker. The fixtures for pytest are `odradek_broker`, `odradek_session_broker`, `odradek_topic`,
+`odradek_clock` and `odradek_config`. In a shell: `odradek start`, `odradek --help`.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -9,17 +24,50 @@ from odradek.version import VERSION
 install_if_asked(__name__)
 
 if TYPE_CHECKING:
+    from odradek.client.core.consumer_record import ConsumerRecord
+    from odradek.client.errors import KafkaError
     from odradek.clock import ManualClock
+    from odradek.errors import BrokerError, ErrorCode
+    from odradek.model import TopicPartition
     from odradek.server.cluster import Cluster
+    from odradek.server.errors import StartError
+    from odradek.server.faults.fault import Fault
+    from odradek.server.group_helpers import GroupState
     from odradek.server.in_process import Broker
 
-__all__ = ["Broker", "Cluster", "ManualClock", "__version__"]
+__all__ = [
+    "Broker",
+    "BrokerError",
+    "Cluster",
+    "ConsumerRecord",
+    "ErrorCode",
+    "Fault",
+    "GroupState",
+    "KafkaError",
+    "ManualClock",
+    "StartError",
+    "TopicPartition",
+    "__version__",
+]
 __version__ = VERSION
 __getattr__ = exports(
     __name__,
     {
         "Broker": "odradek.server.in_process",
+        "BrokerError": "odradek.errors",
         "Cluster": "odradek.server.cluster",
+        "ConsumerRecord": "odradek.client.core.consumer_record",
+        "ErrorCode": "odradek.errors",
+        "Fault": "odradek.server.faults.fault",
+        "GroupState": "odradek.server.group_helpers",
+        "KafkaError": "odradek.client.errors",
         "ManualClock": "odradek.clock",
+        "StartError": "odradek.server.errors",
+        "TopicPartition": "odradek.model",
     },
 )
+
+
+def __dir__() -> list[str]:
+    """What there is, imported or not yet."""
+    return sorted({*globals(), *__all__})

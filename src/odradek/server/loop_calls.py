@@ -11,6 +11,7 @@ from odradek.server.faults import FaultBoard
 from odradek.server.last_errors import LastErrors
 from odradek.server.loop_thread import LoopThread
 from odradek.server.report import report_on
+from odradek.server.shown import as_html
 
 T = TypeVar("T")
 
@@ -44,6 +45,10 @@ class LoopCalls:
             self._check_running()
             raise RuntimeError(f"on the broker's own loop, use `await {awaited}(...)`")
         return thread.run(work)
+
+    def _repr_html_(self) -> str:
+        kind = f"odradek.{type(self).__name__}"
+        return self._now(lambda: as_html(kind, self._servers, self._helpers))
 
     def report(self) -> str:
         """What somebody wants to know when a test has failed: topics with their end offsets, groups

@@ -1,8 +1,11 @@
 """How brokers show themselves: at a prompt in a line, in a notebook as a table."""
 
+from collections.abc import Iterable, Sequence
+from html import escape
 from typing import Final
 
 from odradek.server.broker import BrokerServer
+from odradek.server.broker_helpers import BrokerHelpers
 
 SHOWN_TOPICS: Final = 5
 
@@ -16,3 +19,26 @@ def topics_in_words(server: BrokerServer) -> str:
     if len(names) > len(shown):
         shown.append(f"{len(names) - len(shown)} more")
     return f"topics: {', '.join(shown)}" if shown else "no topics"
+
+
+def as_html(kind: str, servers: Sequence[BrokerServer], helpers: BrokerHelpers) -> str:
+    """The address, and tables of the topics and the groups."""
+    if not servers:
+        return f"<p><b>{kind}</b>, not running</p>"
+    address = ",".join(server.bootstrap_servers for server in servers)
+    ends = helpers.end_offsets().items()
+    topics = [(str(where), end) for where, end in ends]
+    groups = helpers.groups.states().items()
+    return (
+        f"<p><b>{kind}</b> at <code>{escape(address)}</code></p>"
+        + _table(("partition", "ends at"), topics)
+        + _table(("group", "state"), groups)
+    )
+
+
+def _table(head: tuple[str, str], rows: Iterable[tuple[object, object]]) -> str:
+    lines = [f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row)}</tr>" for row in rows]
+    if not lines:
+        return ""
+    titles = "".join(f"<th>{title}</th>" for title in head)
+    return f"<table><tr>{titles}</tr>{''.join(lines)}</table>"

@@ -3,6 +3,8 @@
 import asyncio
 import os
 import socket
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -163,3 +165,42 @@ def test_many_brokers_leave_nothing_behind() -> None:
         assert not os.path.exists(directory)
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", port))
+
+
+def test_what_there_is_can_be_found() -> None:
+    """Somebody at a prompt would see a module without a broker in it."""
+    done = subprocess.run(
+        [sys.executable, "-c", "import odradek; print(*dir(odradek)); help(odradek)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    names = done.stdout.splitlines()[0].split()
+    assert {"Broker", "Cluster", "ManualClock", "BrokerError", "ErrorCode", "StartError"} <= {
+        *names
+    }
+    assert set(odradek.__all__) <= {*names}
+    for name in odradek.__all__:
+        assert getattr(odradek, name) is not None
+    assert "with odradek.Broker() as broker:" in done.stdout
+    assert "class Broker(" in done.stdout
+
+
+def test_a_notebook_shows_topics_and_groups() -> None:
+    """A cell that ends in a broker would show an address and nothing else."""
+    broker = odradek.Broker()
+    assert broker._repr_html_() == "<p><b>odradek.Broker</b>, not running</p>"
+    with broker:
+        broker.produce("orders", "spool")
+        broker.reset("b&b", "latest", topics=["orders"])
+        shown = broker._repr_html_()
+        assert f"<code>{broker.bootstrap_servers}</code>" in shown
+        assert "<tr><td>orders-0</td><td>1</td></tr>" in shown
+        assert "<tr><td>b&amp;b</td><td>Empty</td></tr>" in shown
+
+
+def test_a_data_directory_may_be_a_path(tmp_path: Path) -> None:
+    """A test with `tmp_path` would have to turn it into text."""
+    with odradek.Broker(tmp_path / "data") as broker:
+        broker.create_topic("orders")
+    assert (tmp_path / "data" / "orders-0").is_dir()
