@@ -7,13 +7,16 @@ from html import escape
 
 WIDTH = 560
 HEIGHT = 340
-LEFT, RIGHT, TOP, BOTTOM = 64, 16, 36, 48
+LEFT, RIGHT, TOP, BOTTOM = 78, 16, 36, 62
+KEY_HEIGHT = 24
+# Dashed lines are told apart by their dashes.
+DASHES = ("2 4", "10 4", "10 4 2 4")
 POINT = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class Line:
-    """A measured line, or a published figure: dashed, without dots, its name written over it."""
+    """A measured line, or a published figure: dashed, without dots, its name under the chart."""
 
     name: str
     colour: str
@@ -45,11 +48,19 @@ class Chart:
             return f"<p>{escape(self.title)}: nothing was measured.</p>"
         x_scale = Scale(self.x, [x for x, _ in points], LEFT, WIDTH - RIGHT)
         y_scale = Scale(self.y, [y for _, y in points], HEIGHT - BOTTOM, TOP)
+        dashed = [line for line in self.lines if line.dashed]
+        height = HEIGHT + KEY_HEIGHT * len(dashed)
+        dashes = {line.name: DASHES[place % len(DASHES)] for place, line in enumerate(dashed)}
         parts = [
-            f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(self.title)}">',
+            f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(self.title)}">',
             f'<text class="title" x="{LEFT}" y="20">{escape(self.title)}</text>',
             *self._grid(x_scale, y_scale),
-            *(draw_line(line, x_scale, y_scale) for line in self.lines if line.points),
+            *(
+                draw_line(line, dashes.get(line.name), x_scale, y_scale)
+                for line in self.lines
+                if line.points
+            ),
+            *(draw_key(line, dashes[line.name], place) for place, line in enumerate(dashed)),
             "</svg>",
         ]
         return "\n".join(parts)
@@ -65,7 +76,7 @@ class Chart:
         for value in x_scale.ticks():
             at = x_scale.place(value)
             parts.append(f'<path class="grid" d="M{at:.1f} {TOP}V{bottom}"/>')
-            parts.append(words(at, bottom + 16, "middle", short(value)))
+            parts.append(words(at, bottom + 22, "middle", short(value)))
         for value in y_scale.ticks():
             at = y_scale.place(value)
             parts.append(f'<path class="grid" d="M{LEFT} {at:.1f}H{WIDTH - RIGHT}"/>')
@@ -107,24 +118,25 @@ class Scale:
         return [step * i for i in range(int(self._high / step) + 1)]
 
 
-def draw_line(line: Line, x_scale: Scale, y_scale: Scale) -> str:
+def draw_line(line: Line, dashes: str | None, x_scale: Scale, y_scale: Scale) -> str:
     """The line, its dots, and its name for who points at it."""
     places = [(x_scale.place(x), y_scale.place(y)) for x, y in line.points]
     path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
-    dash = ' stroke-dasharray="5 4"' if line.dashed else ""
     dots = "" if line.dashed else "".join(dot(x, y, line.colour) for x, y in places)
-    name = f"<title>{escape(line.name)}</title>"
-    shape = f'<path class="line" stroke="{line.colour}"{dash} d="{path}"/>'
-    return f"<g>{name}{shape}{dots}{line_label(line, places)}</g>"
+    return f"<g><title>{escape(line.name)}</title>{stroke(line, dashes, path)}{dots}</g>"
 
 
-def line_label(line: Line, places: Sequence[POINT]) -> str:
-    """The name of a dashed line, at its right end: over a level one, beside a rising one."""
-    if not line.dashed:
-        return ""
-    (_, begin), (right, end) = places[0], places[-1]
-    at = (right - 4, end - 4) if begin == end else (right - 30, end + 8)
-    return words(*at, "end", escape(line.name))
+def draw_key(line: Line, dashes: str, place: int) -> str:
+    """A dashed line's name, below the chart, where it crosses nothing."""
+    at = HEIGHT + 4 + KEY_HEIGHT * place
+    sample = stroke(line, dashes, f"M{LEFT} {at}H{LEFT + 40}")
+    return sample + words(LEFT + 50, at + 5, "start", escape(line.name))
+
+
+def stroke(line: Line, dashes: str | None, path: str) -> str:
+    """A line's path, in its colour."""
+    dash = f' stroke-dasharray="{dashes}"' if dashes else ""
+    return f'<path class="line" stroke="{line.colour}"{dash} d="{path}"/>'
 
 
 def dot(x: float, y: float, colour: str) -> str:

@@ -23,11 +23,11 @@ from pyspark_odradek.session import session
 PAGE = Path(__file__).resolve().parents[2] / "out" / "purgatory.html"
 
 COLOURS = {
-    "wheel": "#1f6fb2",
-    "wheel, published purge": "#7b5fb2",
-    "queue, sweep by iterator": "#c0392b",
-    "queue, sweep by rebuilding": "#e08e45",
-    "kafka": "#2e8b57",
+    "wheel": "var(--wheel)",
+    "wheel, published purge": "var(--purge)",
+    "queue, sweep by iterator": "var(--iterator)",
+    "queue, sweep by rebuilding": "var(--rebuilding)",
+    "kafka": "var(--kafka)",
 }
 NAMES = {
     "wheel": "Odradek: timing wheels",
@@ -44,6 +44,7 @@ HARNESSES = {
     "thread": "completions by a second thread and its delay queue, as published",
     "wheel": "completions by a second timing wheel",
 }
+OLD_DESIGNS = ("queue, sweep by iterator", "queue, sweep by rebuilding")
 COMPARED_PER_S = 100_000
 """The rate at which costs are compared, where every design was measured."""
 # Where the published charts end: the old design's saturation, the new one's highest rate.
@@ -51,22 +52,39 @@ PUBLISHED = {
     "few": (("published: old design", 40_000),),
     "many": (("published: old design", 25_000), ("published: new design", 105_000)),
 }
-GREY = "#8795a1"
+GREY = "var(--soft)"
 
 STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 74rem;
-       padding: 0 1rem; color: #22313f }
-figure { margin: 0 } .charts { display: grid; gap: 1rem;
-       grid-template-columns: repeat(auto-fit, minmax(30rem, 1fr)) }
-svg { width: 100%; height: auto; background: #fbfcfd } svg .title { font-size: 14px }
-svg text { fill: #22313f } svg .tick, svg .axis { font-size: 11px; fill: #5c6b78 }
-svg .grid { stroke: #e3e8ec } svg .line { fill: none; stroke-width: 2 }
-table { border-collapse: collapse; margin: 1rem 0; font-size: 13px } td { white-space: nowrap }
-td, th { padding: .2rem .6rem; border-bottom: 1px solid #e3e8ec; text-align: right }
+:root { color-scheme: light dark; --page: #f7f6f3; --card: #fff; --ink: #1c1c1e; --soft: #66666e;
+  --rule: #e4e2dc; --wheel: #3557c9; --purge: #8a55b8; --iterator: #c0392b; --rebuilding: #c9741f;
+  --kafka: #2f8f6b }
+@media (prefers-color-scheme: dark) { :root { --page: #131316; --card: #1d1d21; --ink: #ededf0;
+  --soft: #9c9ca6; --rule: #34343b; --wheel: #86a2ff; --purge: #cf9be8; --iterator: #ff7b72;
+  --rebuilding: #efa05a; --kafka: #5cc49b } }
+* { box-sizing: border-box }
+body { font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; margin: 0 auto;
+  max-width: 72rem; padding: 2.5rem 1rem 4rem; background: var(--page); color: var(--ink) }
+h1 { font-size: clamp(1.6rem, 5vw, 2.4rem); line-height: 1.15; margin: 0 0 .6rem }
+h2 { font-size: 1.3rem; margin: 2.6rem 0 .4rem } h3 { font-size: 1.05rem; margin: 1.4rem 0 .6rem }
+p { margin: .4rem 0; max-width: 48rem } .soft { color: var(--soft) }
+.tiles, .charts { display: grid; gap: 1rem; margin: 1rem 0;
+  grid-template-columns: repeat(auto-fit, minmax(min(10rem, 100%), 1fr)) }
+.charts { grid-template-columns: repeat(auto-fit, minmax(min(29rem, 100%), 1fr)) }
+.tile, figure { background: var(--card); border: 1px solid var(--rule); border-radius: 12px;
+  padding: .8rem 1rem; margin: 0 }
+.tile b { display: block; font-size: 1.45rem } .tile span { color: var(--soft); font-size: .85rem }
+svg { display: block; width: 100%; height: auto } svg .title { font-size: 14px; font-weight: 600 }
+svg text { fill: var(--ink) } svg .tick, svg .axis { font-size: 11px; fill: var(--soft) }
+svg .grid { stroke: var(--rule) } svg .line { fill: none; stroke-width: 2 }
+.wide { overflow-x: auto } details { margin: 1rem 0 } summary { cursor: pointer }
+table { border-collapse: collapse; margin: .6rem 0; font-size: 13px } td { white-space: nowrap }
+td, th { padding: .2rem .6rem; border-bottom: 1px solid var(--rule); text-align: right }
 td:first-child, th:first-child, td:nth-child(2), th:nth-child(2) { text-align: left }
 .key { display: inline-block; width: 1.6rem; height: .25rem; margin-right: .4rem;
-       vertical-align: middle }
+  vertical-align: middle }
 ul.keys { list-style: none; padding: 0; display: flex; flex-wrap: wrap; gap: .3rem 1.5rem }
+@media (max-width: 46rem) { svg .title { font-size: 19px }
+  svg .tick, svg .axis { font-size: 16px } }
 """
 
 
@@ -101,28 +119,66 @@ def broker(bootstrap_servers: str | None) -> Iterator[str]:
 
 
 def page(machine: dict[str, Any], analysis: Analysis) -> str:
-    """The whole page."""
+    """The whole page: what came out, the pictures, and the tables behind them."""
     parts = [
         "<!doctype html><html lang='en'><meta charset='utf-8'>",
-        "<meta name='viewport' content='width=device-width'>",
+        "<meta name='viewport' content='width=device-width, initial-scale=1'>",
         f"<title>Purgatory benchmark</title><style>{STYLE}</style>",
-        "<h1>Requests that wait: timing wheels against a queue</h1>",
-        "<p>Requests arrive at random, wait under three keys, and complete after a random time or "
-        "after 200 ms, whichever is first. What limits a design is not the waiting but the "
-        "starting, completing and forgetting of each. Every process may use 200 MB.</p>",
-        f"<p>Measured on {escape(facts(machine))}. Compare columns of this page with each other, "
-        "and with no other machine.</p>",
+        f"<h1>{escape(headline(analysis))}</h1>",
+        "<p>Odradek is a broker for Kafka's protocol in Python. A broker holds requests that wait: "
+        "each under three keys here, until it completes after a random time or 200 ms are over, "
+        "whichever is first. What limits a design is not the waiting but the starting, completing "
+        "and forgetting of each. Every process may use 200 MB.</p>",
+        f"<p class='soft'>Measured on {escape(facts(machine))}. Compare the lines of this page "
+        "with each other, and with no other machine.</p>",
+        *tiles(analysis),
         f"<ul class='keys'>{keys(analysis)}</ul>",
-        "<h2>The highest rate followed</h2>",
-        *knee_tables(analysis),
-        LEGEND,
     ]
+    behind = ["<h2>The figures</h2><h3>The highest rate followed</h3>"]
+    behind += [LEGEND, *knee_tables(analysis)]
     for completions, title in HARNESSES.items():
         rows = [row for row in analysis.rates if row.completions == completions]
         if rows:
             parts += [f"<h2>{escape(sentence(title))}</h2>", *harness_charts(rows)]
-            parts += ["<h3>All rates</h3>", rate_table(rows)]
-    return "\n".join([*parts, "</html>"]) + "\n"
+            behind.append(f"<details><summary>All rates: {escape(title)}</summary>")
+            behind.append(f"{rate_table(rows)}</details>")
+    return "\n".join([*parts, *behind, "</html>"]) + "\n"
+
+
+def headline(analysis: Analysis) -> str:
+    """What came out, in a sentence: our design against the one before it."""
+    shares = [
+        followed(analysis, workload, "wheel") / old
+        for workload in WORKLOADS
+        if (old := max(followed(analysis, workload, label) for label in OLD_DESIGNS))
+    ]
+    if not shares or not min(shares):
+        return "Requests that wait: timing wheels against a queue"
+    low, high = f"{min(shares):.2g}", f"{max(shares):.2g}"
+    times = f"{low} times" if low == high else f"{low} to {high} times"
+    return f"Timing wheels keep up with {times} the waiting requests of the queue before them"
+
+
+def followed(analysis: Analysis, workload: str, label: str) -> float:
+    """The highest rate that a design followed, with completions as published; 0 if none."""
+    for row in analysis.knees:
+        if (row.completions, row.workload, row.label) == (next(iter(HARNESSES)), workload, label):
+            return float(row.followed_per_s or 0)
+    return 0.0
+
+
+def tiles(analysis: Analysis) -> Iterator[str]:
+    """The highest rates, of ours and of what it is compared with."""
+    for workload in WORKLOADS:
+        rates = {label: followed(analysis, workload, label) for label in COLOURS}
+        boxes = [
+            f"<div class='tile'><b>{rate:,.0f}</b><span>{escape(NAMES[label])}</span></div>"
+            for label, rate in rates.items()
+            if rate
+        ]
+        if boxes:
+            yield f"<p class='soft'>Highest rate followed, requests a second, {workload} time-outs:"
+            yield f"</p><div class='tiles'>{''.join(boxes)}</div>"
 
 
 def harness_charts(rows: list[Row]) -> Iterator[str]:
@@ -295,4 +351,4 @@ def table(heads: list[str], body: list[list[str]]) -> str:
     rows = "".join(
         "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in body
     )
-    return f"<table><tr>{head}</tr>{rows}</table>"
+    return f"<div class='wide'><table><tr>{head}</tr>{rows}</table></div>"

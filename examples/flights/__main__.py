@@ -86,6 +86,7 @@ def _run(out: Path, limit: int | None) -> int:
             wire.ours,
             spark.archived.positions,
         ),
+        departures=departures,
         airlines=data.airlines,
         tables=spark.tables,
         probe=wire.probe,

@@ -18,6 +18,7 @@ class Facts:
     """What happened, where it was counted, and how long it took."""
 
     account: Account
+    departures: int
     airlines: Mapping[str, str]
     tables: Tables
     probe: Probe

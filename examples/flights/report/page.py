@@ -13,6 +13,7 @@ from examples.flights.screen import thousands
 
 _STYLE: Final = Path(__file__).with_name("style.css")
 _WIDE: Final = Frame(width=960, height=240)
+_DAYS_WITH_WEATHER: Final = 364
 
 
 def render(facts: Facts) -> str:
@@ -42,9 +43,10 @@ def _header(facts: Facts) -> str:
     ]
     return (
         "<header><h1>A year of flights from New York, through a broker into Spark</h1>"
-        '<p class="lead">Every departure from EWR, JFK and LGA in 2013 and the weather of every '
-        "hour there, replayed in the order in which they happened, acknowledged by an Odradek "
-        "broker, read back, archived and joined.</p>"
+        '<p class="lead">Odradek is a broker in Python that speaks Apache Kafka\'s protocol. Here '
+        "it has got every departure from EWR, JFK and LGA in 2013 and the weather of every hour "
+        "there, in the order in which they happened, from a client that was written for Kafka; "
+        "what it acknowledged was read back, archived and joined by Apache Spark.</p>"
         f'<div class="tiles">{"".join(tiles)}</div></header>'
     )
 
@@ -65,7 +67,9 @@ def _year(facts: Facts) -> str:
         ),
         _figure(
             _weather_finding(tables.by_weather),
-            "Mean delay in minutes, with how many departures there were; pale cells have few.",
+            "Mean delay in minutes, and how many departures there were. The later, the darker: "
+            "most leave in the good weather of the palest cells. Faint ones have fewer than "
+            f"{delays.FEW}.",
             delays.by_weather(tables.by_weather),
         ),
         _figure(
@@ -87,7 +91,8 @@ def _year(facts: Facts) -> str:
         ),
         _figure(
             "How it came about",
-            "Departures met the weather of their hour and airport in a streaming join.",
+            "Departures met the weather of their hour and airport in a streaming join."
+            + _without_weather(facts),
             _join_table(facts),
         ),
     ]
@@ -151,11 +156,26 @@ def _footer(facts: Facts) -> str:
     )
 
 
+def _without_weather(facts: Facts) -> str:
+    """Why the charts have fewer departures than the data set, and a day less than the year."""
+    missing = facts.departures - facts.tables.joined
+    if not missing:
+        return ""
+    words = f" {thousands(missing)} departures have no weather to meet, and are in no chart"
+    if len(facts.tables.by_day) < _DAYS_WITH_WEATHER:
+        return f"{words}: there are hours without a report."
+    return (
+        f"{words}: the reports end on 30 December, so that 31 December is missing, and before that "
+        "there are hours without one."
+    )
+
+
 def _join_table(facts: Facts) -> str:
     flights = sum(row["flights"] for row in facts.tables.by_hour)
     late = sum(row["flights"] * row["late"] for row in facts.tables.by_hour)
     rows = [
-        ("departures with their weather", thousands(facts.tables.joined)),
+        ("departures", thousands(facts.departures)),
+        ("of these with their weather", thousands(facts.tables.joined)),
         ("of these cancelled", thousands(facts.tables.cancelled)),
         ("flown", thousands(flights)),
         ("over 15 minutes late", f"{late / max(flights, 1):.1%}"),

@@ -71,6 +71,7 @@ def facts() -> Facts:
     counts = {"watched": 9, "completed_at_once": 4, "completed": 9, "expired": 2}
     return Facts(
         account=Account(1_000, 1_000, 1_000, 1_000, 0, 0),
+        departures=7_345,
         airlines={"UA": "United Air Lines Inc."},
         tables=tables,
         probe=Probe([0.2, 0.3, 0.5], [0.3, 0.4, 0.9]),
@@ -95,13 +96,17 @@ def test_the_report_stands_by_itself() -> None:
     assert "&lt;&amp;&gt;" in html
     assert "woken by a committed record: 6" in html
     assert "their client went away: 1" in html
+    assert "45 departures have no weather to meet" in html
+    assert "31 December" in html
 
 
 def test_a_short_run_has_a_report_too() -> None:
     short = facts()
     short.tables.by_hour[:] = short.tables.by_hour[:1]
     short.tables.by_day[:] = short.tables.by_day[:1]
-    assert page.render(short).endswith("</html>\n")
+    html = page.render(short)
+    assert html.endswith("</html>\n")
+    assert "31 December" not in html
 
 
 def test_the_summary_has_the_names_that_others_read(tmp_path: Path) -> None:
