@@ -121,15 +121,18 @@ def test_a_group_goes_on_where_its_coordinator_goes(
 
             wanted = produce(cluster, "before")
             until(lambda: set(static.read + other.read) == wanted, "all is read")
-            cluster.move_leader(HOME)
-            wanted |= produce(cluster, "moved")
-            until(lambda: set(static.read + other.read) == wanted, "the group goes on elsewhere")
-            home = cluster.leader(HOME)
-            assert home is not None
-            home.kill()
-            wanted |= produce(cluster, "killed")
-            until(lambda: set(static.read + other.read) == wanted, "the group outlives it")
-            assert committed(cluster) == all_at(30)
+            for how, leave in (
+                ("moved", lambda _home: cluster.move_leader(HOME)),
+                ("expired", lambda home: cluster.expire_session(home.id)),
+                ("killed", lambda home: home.kill()),
+            ):
+                home = cluster.leader(HOME)
+                assert home is not None
+                leave(home)
+                wanted.update(produce(cluster, how))
+                until(lambda: set(static.read + other.read) == wanted, f"read on, {how}")
+                assert cluster.leader(HOME) not in (None, home)
+            assert committed(cluster) == all_at(40)
             assert len(static.read + other.read) == len(wanted), "something was read twice"
             assert [each.partitions for each in members] == shares
 
@@ -140,7 +143,7 @@ def test_a_group_goes_on_where_its_coordinator_goes(
             wanted = produce(cluster, "again")
             until(lambda: wanted <= set(again.read + other.read), "both read on")
             assert other.revocations == revocations, "the other one was disturbed"
-            assert committed(cluster) == all_at(40)
+            assert committed(cluster) == all_at(50)
         finally:
             for member in members:
                 member.close()
