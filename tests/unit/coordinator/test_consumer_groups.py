@@ -7,7 +7,7 @@ from tests.unit.coordinator.consumers import Consumer, ConsumerWorld, settle
 from tests.unit.coordinator.fakes import Member
 
 from odradek.coordinator.consumer.member import ConsumerMember
-from odradek.coordinator.consumer.requests import HeartbeatResult
+from odradek.coordinator.consumer.requests import HeartbeatRequest, HeartbeatResult
 from odradek.coordinator.records.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentValue,
     TopicPartitions,
@@ -294,8 +294,6 @@ def test_old_clients_are_given_an_id() -> None:
     a.epoch = 0
     request = {"rebalance_timeout_ms": 1, "subscribed_topic_names": a.topics, "owned": {}}
     assert refused(a.send(**request)) is ErrorCode.INVALID_REQUEST
-    from odradek.coordinator.consumer.requests import HeartbeatRequest
-
     world.groups.consumer_heartbeat(
         HeartbeatRequest("g", "", 0)._replace(**request), 0, answers.append
     )
@@ -583,3 +581,26 @@ def test_a_groups_own_rest_between_assignments_holds() -> None:
     world.advance(1)
     settle(a, b)
     assert (world.group().state_name, b.has) == ("Stable", {"t": [2, 3]})
+
+
+def test_what_waits_for_a_lost_shard_is_refused_and_not_decided_by_its_state(
+    world: ConsumerWorld,
+) -> None:
+    """A member would be fenced by a coordinator that has just loaded its group, by what it knew
+    in an earlier epoch of its own; or somebody would wait for ever."""
+    silent, lively = Consumer(world, "silent"), Consumer(world, "lively")
+    silent.join()
+    world.advance(40_000)
+    world.log.holds = True
+    lively.join()
+    answers: list[HeartbeatResult | BrokerError] = []
+    request = HeartbeatRequest("g", "silent", -1)
+    world.groups.consumer_heartbeat(request, 1, answers.append)
+    world.advance(5_000)  # the silent one is to be fenced, behind the other's join and its own end
+    appends = world.log.appends
+    world.elect(epoch=1)
+    world.log.holds = False
+    world.log.commit()
+    assert world.log.appends == appends
+    assert set(world.group().members) == {"silent", "lively"}
+    assert [getattr(each, "code", None) for each in answers] == [ErrorCode.NOT_COORDINATOR]

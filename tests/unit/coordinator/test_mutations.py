@@ -16,6 +16,7 @@ TESTS = {
         "tests/unit/coordinator/test_deadlines.py",
         "tests/unit/coordinator/test_consumer_migration.py",
     ],
+    "runtime": ["tests/unit/coordinator/test_consumer_groups.py"],
     "modern": ["tests/unit/coordinator/test_deadlines.py"],
     "group_shard.py": ["tests/unit/coordinator/test_consumer_migration.py"],
     "offsets": [
@@ -86,6 +87,16 @@ MUTATIONS = {
         "coordinator/consumer/classic_members.py",
         "if self._groups.group(request.group_id).is_empty:",
         "if False:",
+    ),
+    "what waits for a lost shard is never answered": Mutation(
+        "coordinator/runtime/runtime.py",
+        "            for command in waiting:\n                command()\n",
+        "            waiting.clear()\n",
+    ),
+    "what waits for a lost shard is decided by the next": Mutation(
+        "coordinator/runtime/runtime.py",
+        "        busy, context.busy = context.busy, {}\n",
+        "        busy = {}\n",
     ),
     "the offsets of an aborted transaction count": Mutation(
         "coordinator/offsets/pending.py",
