@@ -165,13 +165,20 @@ class ReplicaManager:
         """
         answers = self._appender.append(requests)
         for request, results in zip(requests, answers, strict=True):
-            if request.required_acks != ACKS_ALL or not _any_succeeded(results):
-                request.on_done(results)
-            else:
+            if request.required_acks == ACKS_ALL:
                 self._await_replicas(request, results)
+            else:
+                request.on_done(results)
 
     def _await_replicas(self, request: AppendRequest, results: list[AppendResult]) -> None:
-        keys = [operation_key(each.topic_partition) for each in results if _succeeded(each)]
+        keys = [
+            operation_key(each.topic_partition)
+            for each in results
+            if each.error_code == ErrorCode.NONE
+        ]
+        if not keys:
+            request.on_done(results)
+            return
         produce = DelayedProduce(request.timeout_ms, results, self.partitions, request.on_done)
         self.purgatories.produce.try_complete_else_watch(produce, keys)
 
@@ -273,14 +280,6 @@ class ReplicaManager:
         self._reopening.cancel()
         self.log_dir_moves.shutdown()
         self.purgatories.shutdown()
-
-
-def _succeeded(result: AppendResult) -> bool:
-    return result.error_code == ErrorCode.NONE
-
-
-def _any_succeeded(results: list[AppendResult]) -> bool:
-    return any(_succeeded(result) for result in results)
 
 
 def _answer_at_once(params: FetchParams, results: list[FetchResult]) -> bool:

@@ -132,7 +132,8 @@ class LogAppender:
                 self.roll()
             staged.add(header)
             staged.buffers.append(batch)
-            self._take_in(header, batch, staged)
+            if header.producer_id >= 0:
+                self._take_in(header, batch, staged)
             info.last_offset = header.last_offset
             info.record_count += max(header.record_count, 1)
             info.size_bytes += header.size_bytes
@@ -231,7 +232,8 @@ class LogAppender:
         valid.assign(first_offset, leader_epoch)
         for header in valid.batches:
             staged.add(header)
-            self._take_in(header, valid.data, staged)
+            if header.producer_id >= 0:
+                self._take_in(header, valid.data, staged)
         staged.buffers.append(valid.data)
         offset_of_max = first_offset + valid.max_timestamp_index
         return LogAppendInfo(
@@ -246,9 +248,7 @@ class LogAppender:
         )
 
     def _take_in(self, header: BatchHeader, batch: Buffer, staged: Staged) -> None:
-        """Lets the producer state know of a batch that has its offsets."""
-        if header.producer_id < 0:
-            return
+        """Lets the producer state know of a producer's batch that has its offsets."""
         if not header.is_control:
             self._producers.update(header)
             return

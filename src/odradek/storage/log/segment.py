@@ -36,7 +36,8 @@ class LogSegment:
 
     `max_timestamp` is the largest of its records. `created_ms` is when it was made, by the
     broker's clock, -1 for one that was there before: the time of its file counts then.
-    `appended_ms` is when it was written last; whoever appends says so.
+    `appended_ms` is when it was written last; whoever appends says so. It is -1 of one that was
+    there before and has not been appended to: the time of its file counts.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class LogSegment:
     ) -> None:
         self.base_offset = base_offset
         self._created_ms = created_ms
-        self._appended_ms = created_ms
+        self.appended_ms = created_ms
         self.index_interval_bytes = index_interval_bytes
         self.max_index_bytes = max_index_bytes
         self._file_system = file_system
@@ -130,20 +131,11 @@ class LogSegment:
         return self._file_system.modified_ms(self.file.path)
 
     @property
-    def appended_ms(self) -> int:
-        """When the last record came; of a segment that was there before, as its file says."""
-        if self._appended_ms < 0:
-            self._appended_ms = self.modified_ms
-        return self._appended_ms
-
-    @appended_ms.setter
-    def appended_ms(self, appended_ms: int) -> None:
-        self._appended_ms = appended_ms
-
-    @property
     def newest_ms(self) -> int:
         """How new the newest record is: its timestamp, else when the last one came."""
-        return self.max_timestamp if self.max_timestamp >= 0 else self.appended_ms
+        if self.max_timestamp >= 0:
+            return self.max_timestamp
+        return self.appended_ms if self.appended_ms >= 0 else self.modified_ms
 
     @property
     def offset_of_max_timestamp(self) -> int:
