@@ -302,6 +302,19 @@ def test_markers_are_sent_until_they_are_written(world, code):
     assert not world.markers.waiting()
 
 
+def test_a_leader_that_stays_away_is_told_of_once(world, caplog):
+    """Fails when a partition without a leader fills the log of its coordinator."""
+    caplog.set_level("INFO")
+    producer = world.producer()
+    world.add(producer, BILLS)
+    world.leaders.refusals[BILLS] = [E.NOT_LEADER_OR_FOLLOWER] * 5
+    world.end(producer)
+    for _ in range(5):
+        world.advance(100)
+    assert world.state() == "COMPLETE_COMMIT"
+    assert sum("NOT_LEADER_OR_FOLLOWER" in each.getMessage() for each in caplog.records) == 1
+
+
 @pytest.mark.parametrize("code", [E.UNKNOWN_TOPIC_OR_PARTITION, E.INVALID_PRODUCER_EPOCH])
 def test_a_partition_that_needs_no_marker_holds_nothing_up(world, code):
     """Fails when a deleted topic keeps its transactional id from ever beginning again."""

@@ -99,6 +99,8 @@ class EndingTransaction:
         self._on_ended: Callable[[str], None] | None = on_ended
         self._unmarked = dict.fromkeys(partitions)
         self._asked: set[TopicPartition] = set()
+        # What has been logged: a partition may be without a leader for hours.
+        self._logged: set[tuple[TopicPartition, ErrorCode]] = set()
         self._wait: DelayedMarkers | None = None
 
     def send(self) -> None:
@@ -135,7 +137,8 @@ class EndingTransaction:
         self._asked.discard(topic_partition)
         if code in _DECIDED:
             self._unmarked.pop(topic_partition, None)
-        if code is not ErrorCode.NONE:
+        if code is not ErrorCode.NONE and (topic_partition, code) not in self._logged:
+            self._logged.add((topic_partition, code))
             self._log(topic_partition, code)
         if is_last and self._wait is not None:
             self._go_on()
