@@ -1,13 +1,16 @@
 """Markers and questions find the broker that leads or coordinates, and nobody waits for ever."""
 
 from types import SimpleNamespace
+from uuid import uuid4
 
 import pytest
 from tests.unit.coordinator.transactions import BILLS, COMMIT, ORDERS, Leaders
 
 from odradek.coordinator.runtime.batches import EndMarker
 from odradek.coordinator.transactions.requests import AddPartitionsRequest, ProducerIdAndEpoch
+from odradek.coordinator.transactions.writes import TransactionWrites
 from odradek.errors import BrokerError, ErrorCode
+from odradek.metadata.image import PartitionImage, TopicImage
 from odradek.protocol import messages
 from odradek.server.broker_channel import BrokerChannels
 from odradek.server.transaction_routing import RoutedMarkers, RoutedWrites
@@ -38,6 +41,10 @@ class Channel:
         on_done(messages.decode_response(api.key, api.max_version, frame, 0))
 
 
+def partition_led_by(leader):
+    return PartitionImage(0, leader, 0, 0, (leader,), (leader,))
+
+
 class World:
     """Broker 1 among others; `leaders` are those of the partitions."""
 
@@ -54,14 +61,21 @@ class World:
 
     def partition(self, topic_partition):
         leader = self._leaders.get(topic_partition)
-        return None if leader is None else SimpleNamespace(leader=leader)
+        return None if leader is None else partition_led_by(leader)
 
-    def topic(self, _name):
-        return SimpleNamespace(partitions=[SimpleNamespace(leader=self._leaders["t"])])
+    def topic(self, name):
+        return TopicImage(name, uuid4(), (partition_led_by(self._leaders["t"]),))
 
     def _open(self, _broker):
         self.channels.append(Channel())
         return self.channels[-1]
+
+
+class NotHere(TransactionWrites):
+    """This broker coordinates nothing."""
+
+    def add_or_verify(self, request, verify_only, on_done):
+        raise AssertionError(f"{request} should be asked elsewhere")
 
 
 def test_each_partitions_marker_goes_to_its_leader():
@@ -87,7 +101,7 @@ def test_a_broker_that_cannot_be_reached_is_answered_for(brokers):
     done = []
     markers = RoutedMarkers(1, Leaders(), world.metadata, world.pool)
     markers.write(MARKER, [BILLS], lambda *outcome: done.append(outcome))
-    writes = RoutedWrites(1, None, world.metadata, world.pool)
+    writes = RoutedWrites(1, NotHere(), world.metadata, world.pool)
     writes.add_or_verify(REQUEST, True, done.append)
     for channel in world.channels:
         while channel.asked:
@@ -98,7 +112,7 @@ def test_a_broker_that_cannot_be_reached_is_answered_for(brokers):
 def test_a_broker_that_came_back_is_asked_anew_and_nobody_waits_for_the_old():
     """Fails when whoever asked a dead broker is never answered."""
     world = World({"t": 2})
-    writes = RoutedWrites(1, None, world.metadata, world.pool)
+    writes = RoutedWrites(1, NotHere(), world.metadata, world.pool)
     done = []
     writes.add_or_verify(REQUEST, True, done.append)
     world.epochs[2] += 1
