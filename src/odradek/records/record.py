@@ -1,8 +1,12 @@
 """One record, whatever format it was read from."""
 
+from mypy_extensions import mypyc_attr
+
 from odradek.records.batch import BatchHeader
 
 
+# Out of the garbage collector's sight: a record is in no cycle, and there are very many.
+@mypyc_attr(acyclic=True)
 class Record:
     """A record with the batch it came in, which says what all its records have in common.
 

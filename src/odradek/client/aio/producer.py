@@ -118,7 +118,7 @@ class Producer(AsyncClosing):
         self._interceptors = tuple(interceptors)
         self._batch_bytes = self._settings.number("batch.size")
         self._buffer_bytes = self._settings.number("buffer.memory")
-        self._record_max_bytes = self._settings.number("max.request.size")
+        self._record_max_bytes = min(self._settings.number("max.request.size"), self._buffer_bytes)
         self._max_block_ms = self._settings.number("max.block.ms")
         self._accumulator = Accumulator(
             codec=Compression.from_name(self._settings.text("compression.type")),
@@ -181,10 +181,10 @@ class Producer(AsyncClosing):
         key_bytes = _serialized(key, self._key_serializer, "key")
         value_bytes = _serialized(value, self._value_serializer, "value")
         size = record_bytes(key_bytes, value_bytes, headers)
-        if size > min(self._record_max_bytes, self._buffer_bytes):
+        if size > self._record_max_bytes:
             raise RecordTooLarge(
-                f"a record of {size} bytes is larger than max.request.size "
-                f"({self._record_max_bytes}) or buffer.memory ({self._buffer_bytes})",
+                f"a record of {size} bytes is larger than max.request.size or buffer.memory: "
+                f"{self._record_max_bytes}",
                 ErrorCode.MESSAGE_TOO_LARGE,
             )
         known = self._cluster.metadata.topics.get(topic)
@@ -392,20 +392,20 @@ class Producer(AsyncClosing):
                     f"{partition} is none of the {count} partitions of {topic.name}",
                     ErrorCode.INVALID_PARTITIONS,
                 )
-            return TopicPartition(topic.name, partition)
+            return topic.by_index[partition]
         if key is not None:
-            return TopicPartition(topic.name, partition_for_key(key, count))
+            chosen = partition_for_key(key, count)
+            return topic.by_index.get(chosen) or TopicPartition(topic.name, chosen)
         sticky = self._sticky.get(topic.name)
         if sticky is None:
             sticky = StickyPartitioner(max(1, self._batch_bytes), self._dice)
             self._sticky[topic.name] = sticky
-        name = topic.name
         chosen = sticky.choose(
             topic.led_partitions or sorted(topic.partition_metadata),
-            lambda index: self._accumulator.queue_length(TopicPartition(name, index)),
+            lambda index: self._accumulator.queue_length(topic.by_index[index]),
         )
         sticky.produced(size)
-        return TopicPartition(name, chosen)
+        return topic.by_index[chosen]
 
     def _delivered(
         self,
@@ -455,7 +455,7 @@ class Producer(AsyncClosing):
 def _serialized(value: Any, serializer: Serializer | None, what: str) -> bytes | None:
     if serializer is not None:
         value = serializer(value)
-    if value is None or isinstance(value, bytes):
+    if isinstance(value, bytes) or value is None:
         return value
     if isinstance(value, bytearray | memoryview):
         return bytes(value)

@@ -61,6 +61,11 @@ class TopicMetadata:
         return [TopicPartition(self.name, index) for index in sorted(self.partition_metadata)]
 
     @cached_property
+    def by_index(self) -> Mapping[int, TopicPartition]:
+        """Its partitions by their indexes."""
+        return {each.partition: each for each in self.partitions}
+
+    @cached_property
     def led_partitions(self) -> list[int]:
         """The indexes of the partitions that have a leader now, in order."""
         return sorted(
