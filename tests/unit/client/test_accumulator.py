@@ -143,3 +143,34 @@ def test_records_are_in_the_log_once_and_in_order_whatever_is_lost() -> None:
                     assert taken or is_lost or accumulator.has_earlier_failure(batch)
                     accumulator.retry(batch, 0)
         assert log.values == list(range(60)), f"seed {seed}"
+
+
+def test_a_batch_that_is_too_large_goes_again_in_halves_in_its_place() -> None:
+    """Records would be lost, or change their order, when a broker takes smaller batches only."""
+    accumulator = Accumulator(linger_ms=0, batch_bytes=500)
+    put(accumulator, *range(60))
+    first, second = accumulator.drain(ONE), accumulator.drain(ONE)
+    used = accumulator.used_bytes
+    accumulator.retry(second, 0)
+    accumulator.split(first)
+    assert first.is_done
+    assert accumulator.used_bytes == used
+    left = accumulator.drain(ONE)
+    assert (left.base_sequence, left.contexts) == (0, first.contexts[: len(left.contexts)])
+    accumulator.split(left)
+    sent: list[object] = []
+    sequence = 0
+    while accumulator.unfinished():
+        batch = accumulator.drain(ONE)
+        assert batch.base_sequence == sequence
+        values = [int(each.value or b"") for each in iter_records(batch.encoded(7, 0, False))]
+        assert values == batch.contexts
+        if batch is not second and batch.attempts == 2:
+            # A half that fails for another reason comes again before what follows it.
+            accumulator.retry(batch, 0)
+            continue
+        sequence += batch.record_count
+        sent += values
+        accumulator.done(batch)
+    assert sent == list(range(60))
+    assert accumulator.used_bytes == 0

@@ -133,6 +133,33 @@ def test_what_cannot_be_sent_is_said_at_once(bootstrap: str, topic: str, run: Ru
     run(scenario())
 
 
+@pytest.mark.parametrize("is_idempotent", [True, False])
+def test_batches_that_the_broker_finds_too_large_are_split(
+    servers: str, topic: str, run: Run, is_idempotent: bool
+) -> None:
+    """Every record is in the log once and in order; only what is too large alone fails."""
+
+    async def scenario() -> None:
+        async with Admin(servers) as admin:
+            await admin.create_topics([NewTopic(topic, 1, 1, {"max.message.bytes": "1500"})])
+        settings = {"linger_ms": 20, "enable_idempotence": is_idempotent}
+        async with Producer(servers, **settings) as producer:
+            deliveries = [
+                await producer.send(topic, b"%03d" % number + b"x" * (2000 * (number == 37)))
+                for number in range(400)
+            ]
+            await producer.flush()
+        assert all(each.done() for each in deliveries)
+        assert isinstance(deliveries.pop(37).exception(), RecordTooLarge)
+        if is_idempotent:
+            assert [each.result().offset for each in deliveries] == list(range(399))
+
+    run(scenario())
+    values = [record.value for record in stored(servers, topic)]
+    expected = [b"%03d" % number for number in range(400) if number != 37]
+    assert values == expected if is_idempotent else sorted(set(values)) == expected
+
+
 def test_memory_is_bounded_and_send_waits_for_it(bootstrap: str, topic: str, run: Run) -> None:
     async def scenario() -> None:
         await make(bootstrap, topic)

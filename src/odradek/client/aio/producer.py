@@ -332,7 +332,7 @@ class Producer(AsyncClosing):
                 self._wake()
                 self._idle.clear()
                 while waiting and waiting[0].is_done:
-                    waiting.popleft()
+                    waiting.extendleft(reversed(waiting.popleft().halves))
                 if waiting:
                     await self._idle.wait()
         finally:

@@ -340,7 +340,10 @@ class Sender:
     ) -> None:
         if isinstance(error, StaleMetadata | NetworkError):
             self._stale_topics.add(batch.partition.topic)
-        if self._may_retry(batch, error):
+        if error.code == ErrorCode.MESSAGE_TOO_LARGE and batch.record_count > 1:
+            self._accumulator.split(batch)
+            self.wake()
+        elif self._may_retry(batch, error):
             wait_ms = self._backoff.wait_ms(batch.attempts - 1)
             self._accumulator.retry(batch, self._now_ms() + wait_ms)
         else:

@@ -4,7 +4,8 @@ Each partition has a queue. Its last batch takes records until it is full; its f
 is full, or `linger.ms` old, or another follows it. Up to five batches of a partition may be under
 way at once. After a failure nothing more of that partition leaves until everything under way has
 come back; then what failed goes again, one after the other, in its order and with its sequence
-numbers. So records keep their order, and with idempotence each is in the log once.
+numbers. So records keep their order, and with idempotence each is in the log once. A batch that is
+too large for its broker goes again in two halves.
 
 The sender tells the time and who leads; nothing is sent from here.
 """
@@ -14,7 +15,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from odradek.model import NO_SEQUENCE, TopicPartition
+from odradek.records.batch import split_batches
 from odradek.records.builder import Headers, RecordBatchBuilder
+from odradek.records.reader import read_batch
 
 # What a record costs at most beyond its key, value and headers: six varints and the attributes.
 RECORD_OVERHEAD_BYTES: Final = 36
@@ -36,8 +39,10 @@ class ProducerBatch:
         self.attempts = 0
         self.base_sequence = NO_SEQUENCE
         self.serial = 0  # its place among those of its partition that have been sent
+        self.first_index = 0  # of a half: how many records of the whole are before it
+        self.halves: list[ProducerBatch] = []  # what it was split into
         self.is_full = False
-        self.is_done = False  # in the log, or given up
+        self.is_done = False  # in the log, given up, or split
         self._encoded: bytes | None = None
         self._encoded_as: tuple[int, int, int] | None = None
 
@@ -53,6 +58,27 @@ class ProducerBatch:
             self.builder.set_producer(*state, is_transactional=is_transactional)
             self._encoded, self._encoded_as = self.builder.build(), state
         return self._encoded
+
+    def split(self, codec: int, level: int | None) -> "list[ProducerBatch]":
+        """Its records in two batches of half as many, with the sequence numbers that they have."""
+        data = self.builder.build()
+        [header] = split_batches(data)
+        records = read_batch(data, header)
+        middle = len(records) // 2
+        for start, end in ((0, middle), (middle, len(records))):
+            half = ProducerBatch(self.partition, RecordBatchBuilder(codec, level=level), 0)
+            for record in records[start:end]:
+                half.builder.append(record.timestamp, record.key, record.value, record.headers)
+                half.size_bytes += record_bytes(record.key, record.value, record.headers)
+            half.contexts = self.contexts[start:end]
+            half.timestamps = self.timestamps[start:end]
+            half.created_ms, half.attempts, half.serial = self.created_ms, 1, self.serial
+            half.first_index = self.first_index + start
+            half.is_full = True
+            if self.base_sequence != NO_SEQUENCE:
+                half.base_sequence = (self.base_sequence + start) % _SEQUENCES
+            self.halves.append(half)
+        return self.halves
 
 
 class _Queue:
@@ -199,13 +225,22 @@ class Accumulator:
         queue = self._queues[batch.partition]
         queue.in_flight.remove(batch)
         queue.failed.append(batch)
-        queue.failed.sort(key=_serial)
+        queue.failed.sort(key=_place)
         queue.not_before_ms = max(queue.not_before_ms, not_before_ms)
+
+    def split(self, batch: ProducerBatch) -> None:
+        """A batch that was under way is to be sent again in halves, in its place."""
+        assert batch.record_count > 1, f"{batch.record_count} records cannot be split"
+        queue = self._queues[batch.partition]
+        queue.in_flight.remove(batch)
+        queue.failed += batch.split(self._codec, self._level)
+        queue.failed.sort(key=_place)
+        batch.is_done = True
 
     def has_earlier_failure(self, batch: ProducerBatch) -> bool:
         """Whether a batch before this one failed: then this one had to."""
         queue = self._queues[batch.partition]
-        return any(each.serial < batch.serial for each in queue.failed)
+        return any(_place(each) < _place(batch) for each in queue.failed)
 
     def renumber(self) -> None:
         """The producer has a new epoch: sequences begin at 0. Nothing may be under way."""
@@ -260,8 +295,8 @@ class Accumulator:
         return {partition.topic for partition, queue in self._queues.items() if not queue.is_empty}
 
 
-def _serial(batch: ProducerBatch) -> int:
-    return batch.serial
+def _place(batch: ProducerBatch) -> tuple[int, int]:
+    return batch.serial, batch.first_index
 
 
 def record_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
