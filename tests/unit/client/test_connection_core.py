@@ -112,7 +112,7 @@ def test_what_is_no_answer_ends_the_connection(answer: bytes) -> None:
     core.send(METADATA, 12, [b"a"], "first")
     with pytest.raises(ProtocolError):
         receive(core, answer)
-    core.lost()
+    assert core.lost() == ["first"], "its asker is told, too"
     assert core.state is ConnectionState.CLOSED
 
 

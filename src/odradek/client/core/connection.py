@@ -161,11 +161,16 @@ class ConnectionCore:
         """
         answered = []
         for frame in self._receiver.buffer_updated(count):
-            one = self._match(frame)
+            # Who is answered stops waiting only when the whole read was well: `lost` tells the
+            # asker of a bad answer, too, and those whose good ones came just before it.
+            one = self._match(len(answered), frame)
             if isinstance(one.context, _VersionsAsked):
+                self._in_flight.popleft()
                 self._on_versions(one.context.version, one.answer)
             else:
                 answered.append(one)
+        for _ in answered:
+            self._in_flight.popleft()
         return answered
 
     def lost(self) -> list[object]:
@@ -181,10 +186,10 @@ class ConnectionCore:
         assert target is not None, f"{event.name} cannot happen to a connection {self.state.name}"
         self.state = target
 
-    def _match(self, frame: memoryview) -> Answered:
-        if not self._in_flight:
+    def _match(self, index: int, frame: memoryview) -> Answered:
+        if index >= len(self._in_flight):
             raise ProtocolError("an answer came that nobody asked for", 0)
-        sent = self._in_flight.popleft()
+        sent = self._in_flight[index]
         correlation_id, position = decode_response_header(frame, sent.header_version)
         if correlation_id != sent.correlation_id:
             raise ProtocolError(f"answer {correlation_id} came instead of {sent.correlation_id}", 0)
