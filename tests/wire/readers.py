@@ -1,4 +1,4 @@
-"""Members of groups by other people's clients, each in a thread or process of its own.
+"""Members of groups by other people's clients and ours, each in a thread or process of its own.
 
 Every reader notes what it has read only once that is committed, and gives partitions back only
 after it has committed, so that nothing may be lost or read twice, whatever happens to the group.
@@ -16,6 +16,8 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from kafka import KafkaConsumer
 from tools import peers
+
+from odradek.client import Consumer as OurConsumer
 
 DEADLINE_S = 180
 # Longer than a busy machine keeps a client from its processor; nothing here is about silence.
@@ -171,6 +173,46 @@ class AiokafkaReader(Reader):
                         self.read += [record.value for record in batch]
         finally:
             await consumer.stop()
+
+
+class OurReader(Reader):
+    """Our own client."""
+
+    strategy = "range"
+    protocol = "classic"
+
+    def consume(self) -> None:
+        asyncio.run(self.consume_async())
+
+    async def consume_async(self) -> None:
+        settings = {
+            "group.id": self.group_id,
+            "group.protocol": self.protocol,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "group.instance.id": self.instance_id or "",
+            "partition.assignment.strategy": self.strategy,
+            "session.timeout.ms": SESSION_TIMEOUT_MS,
+            "heartbeat.interval.ms": HEARTBEAT_INTERVAL_MS,
+        }
+        async with OurConsumer(self.bootstrap, settings) as consumer:
+            consumer.subscribe([self.topic])
+            while not self.stopping.is_set():
+                batches = await consumer.getmany(timeout_ms=100)
+                if batches:
+                    await consumer.commit()
+                    for batch in batches.values():
+                        self.read += [record.value for record in batch]
+
+
+class OurCooperativeReader(OurReader):
+    strategy = "cooperative-sticky"
+
+
+class OurNewerReader(OurReader):
+    """By the newer protocol."""
+
+    protocol = "consumer"
 
 
 class ProcessReader(Reader):

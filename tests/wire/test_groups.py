@@ -25,10 +25,14 @@ from tests.wire.readers import (
     AiokafkaReader,
     ConfluentReader,
     CooperativeReader,
+    JavaConsumerReader,
     JavaCooperativeReader,
     JavaReader,
     KafkajsReader,
     KafkaPythonReader,
+    OurCooperativeReader,
+    OurNewerReader,
+    OurReader,
     Reader,
 )
 
@@ -87,7 +91,14 @@ def read_by(readers: list[Reader]) -> int:
     return sum(len(reader.read) for reader in readers)
 
 
-READERS = [ConfluentReader, CooperativeReader, KafkaPythonReader, AiokafkaReader]
+READERS = [
+    ConfluentReader,
+    CooperativeReader,
+    KafkaPythonReader,
+    AiokafkaReader,
+    OurReader,
+    OurCooperativeReader,
+]
 
 
 @pytest.mark.parametrize("reader", READERS)
@@ -116,6 +127,14 @@ def test_a_member_reads_everything_and_its_heir_nothing(bootstrap, filled, names
         [ConfluentReader, KafkaPythonReader],
         [KafkaPythonReader, AiokafkaReader],
         [AiokafkaReader, ConfluentReader],
+        [OurReader, ConfluentReader, KafkaPythonReader],
+        [AiokafkaReader, OurReader],
+        [CooperativeReader, OurCooperativeReader],
+        pytest.param([OurReader, KafkajsReader, AiokafkaReader], marks=SLOW),
+        pytest.param([JavaReader, OurReader], marks=SLOW),
+        pytest.param([OurCooperativeReader, JavaCooperativeReader], marks=SLOW),
+        pytest.param([JavaConsumerReader, OurNewerReader], marks=SLOW),
+        pytest.param([OurNewerReader, OurCooperativeReader], marks=SLOW),
         pytest.param([KafkajsReader, ConfluentReader, AiokafkaReader], marks=SLOW),
         pytest.param([KafkaPythonReader, KafkajsReader], marks=SLOW),
         pytest.param([JavaReader, ConfluentReader, KafkaPythonReader], marks=SLOW),
@@ -213,6 +232,7 @@ def test_a_static_member_returns_without_a_rebalance(bootstrap, filled, names):
     [
         [KafkaPythonReader, AiokafkaReader],
         [AiokafkaReader, KafkaPythonReader],
+        [ConfluentReader, OurReader],
         pytest.param([ConfluentReader, JavaReader], marks=SLOW),
     ],
     ids=lambda kinds: "+".join(kind.__name__.removesuffix("Reader") for kind in kinds),
