@@ -7,6 +7,7 @@ takes from hash tables. If these fail, a script that parses the tools breaks.
 
 import asyncio
 import contextlib
+import json
 import os
 import re
 import subprocess
@@ -105,6 +106,21 @@ GROUPS = [
     "log-dirs --describe --topic-list {topic}",
 ]
 
+FILES = [
+    "delete-records --offset-json-file {folder}/{topic}.records",
+    "delete-records --offset-json-file {folder}/{topic}.beyond",
+    "delete-records --offset-json-file {folder}/{topic}.twice",
+    "leader-election --election-type preferred --path-to-json-file {folder}/{topic}.elect",
+    "leader-election --election-type preferred --path-to-json-file {folder}/{topic}.elect-none",
+    "consumer-groups --reset-offsets --group {group} --from-file {folder}/{topic}.reset --dry-run",
+    "consumer-groups --reset-offsets --group {group} --topic {topic} --to-current --dry-run",
+    "consumer-groups --reset-offsets --group {group} --topic {topic} --by-duration PT1H --execute",
+    "consumer-groups --reset-offsets --group {group} --topic {topic} "
+    "--to-datetime 2020-01-01T00:00:00.000 --dry-run",
+    "consumer-groups --reset-offsets --group {group} --topic {topic} "
+    "--to-datetime 2100-01-01T00:00:00.000 --dry-run",
+]
+
 TRANSACTIONS = [
     "list --transactional-id-pattern {topic}.*",
     "describe --transactional-id {topic}-open",
@@ -162,8 +178,28 @@ async def prepare(servers: str, topic: str, group: str) -> None:
         await admin.alter_group_offsets(group, values)
 
 
-def words_of(line: str, servers: str, topic: str, group: str) -> tuple[str, list[str]]:
-    tool, *rest = line.format(topic=topic, group=group).split()
+def write_files(folder: Path, topic: str) -> None:
+    """The files that `FILES` names."""
+
+    def partition(index: int, **more: int) -> dict[str, object]:
+        return {"topic": topic, "partition": index, **more}
+
+    documents = {
+        "records": {"partitions": [partition(0, offset=2), partition(1, offset=-1)], "version": 1},
+        "beyond": {"partitions": [partition(0, offset=99)], "version": 1},
+        "twice": {"partitions": [partition(0, offset=2), partition(0, offset=3)], "version": 1},
+        "elect": {"partitions": [partition(0), partition(1)]},
+        "elect-none": {"partitions": [partition(7)]},
+    }
+    for name, document in documents.items():
+        (folder / f"{topic}.{name}").write_text(json.dumps(document), encoding="utf-8")
+    (folder / f"{topic}.reset").write_text(f"{topic},0,3\n{topic},1,5\n", encoding="utf-8")
+
+
+def words_of(
+    line: str, servers: str, topic: str, group: str, folder: Path
+) -> tuple[str, list[str]]:
+    tool, *rest = line.format(topic=topic, group=group, folder=folder).split()
     place = 1 if tool == "cluster" else 0
     return tool, [*rest[:place], "--bootstrap-server", servers, *rest[place:]]
 
@@ -176,25 +212,27 @@ def normal(text: str, topic: str, group: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lines", [TOPICS, GROUPS], ids=["topics", "groups"])
+@pytest.mark.parametrize("lines", [TOPICS, GROUPS, FILES], ids=["topics", "groups", "files"])
 def test_every_line_prints_what_kafkas_tool_prints(
     modern_servers: str,
     lines: list[str],
     theirs: Theirs,
     names: Callable[[str], str],
+    tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     stem = names("t").replace(".", "-")
     pairs = [(f"{stem}-a", f"{stem}-ga"), (f"{stem}-b", f"{stem}-gb")]
-    if lines is GROUPS:
+    if lines is not TOPICS:
         for topic, group in pairs:
             asyncio.run(prepare(modern_servers, topic, group))
+            write_files(tmp_path, topic)
     failed = []
     for line in lines:
         (their_topic, their_group), (our_topic, our_group) = pairs
-        tool, words = words_of(line, modern_servers, their_topic, their_group)
+        tool, words = words_of(line, modern_servers, their_topic, their_group, tmp_path)
         their_status, their_text = theirs(tool, words, "")
-        tool, words = words_of(line, modern_servers, our_topic, our_group)
+        tool, words = words_of(line, modern_servers, our_topic, our_group, tmp_path)
         capsys.readouterr()
         our_status = main([tool, *words])
         our_text = capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 
 from odradek.cli.tools.connection import (
     add_connection,
@@ -53,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
             print_json([_as_json(each, result) for each, result in results.items()])
         return 0
 
-    return run_async(work, lambda error: print(text_of(error)))
+    return run_async(work, lambda error: print(text_of(error), file=sys.stderr))
 
 
 def _offsets(text: str) -> dict[TopicPartition, int]:

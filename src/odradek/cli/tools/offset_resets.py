@@ -67,11 +67,13 @@ async def planned_offsets(admin: Admin, group_id: str, arguments: argparse.Names
     if arguments.shift_by is not None:
         return await _within(admin, _shifted(partitions, committed, arguments.shift_by))
     if arguments.to_datetime is not None:
-        return await _at_time(admin, partitions, _milliseconds(arguments.to_datetime))
+        time_ms = _milliseconds(arguments.to_datetime)
+        return await _at_time(admin, partitions, time_ms, says=arguments.output == "text")
     if arguments.by_duration is not None:
         ago_ms = duration_ms(arguments.by_duration)
         now_ms = int(datetime.now(UTC).timestamp() * 1000)
-        return await _at_time(admin, partitions, now_ms - ago_ms)
+        time_ms = now_ms - ago_ms
+        return await _at_time(admin, partitions, time_ms, says=arguments.output == "text")
     if arguments.to_current:
         return await _current(admin, partitions, committed)
     raise ResetRefused(
@@ -112,11 +114,19 @@ async def _ask(admin: Admin, partitions: Iterable[TopicPartition], position: int
     return offsets
 
 
-async def _at_time(admin: Admin, partitions: list[TopicPartition], time_ms: int) -> Offsets:
-    """The first record at or after a time; the end where there is none."""
+async def _at_time(
+    admin: Admin, partitions: list[TopicPartition], time_ms: int, *, says: bool
+) -> Offsets:
+    """The first record at or after a time; the end where there is none, in Kafka's words."""
     found = await _ask(admin, partitions, time_ms)
-    ends = await _ask(admin, [each for each, offset in found.items() if offset < 0], LATEST)
-    return found | ends
+    empty = [each for each, offset in found.items() if offset < 0]
+    if says:
+        for topic, index in empty:
+            print(
+                f"\nWarn: Partition {index} from topic {topic} is empty. "
+                "Falling back to latest known offset."
+            )
+    return found | await _ask(admin, empty, LATEST)
 
 
 async def _within(admin: Admin, wanted: Offsets) -> Offsets:

@@ -159,7 +159,7 @@ class ConnectionCore:
             ProtocolError: what came is no answer, or not to what was asked.
             KafkaError: the broker refuses the handshake.
         """
-        answered = []
+        answered: list[Answered] = []
         for frame in self._receiver.buffer_updated(count):
             # Who is answered stops waiting only when the whole read was well: `lost` tells the
             # asker of a bad answer, too, and those whose good ones came just before it.
