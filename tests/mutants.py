@@ -10,20 +10,23 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 TIMEOUT_S = 600
+PACKAGES = ("odradek", "pyspark_odradek")
 
 
 class Mutation(NamedTuple):
-    """One place in a source below `odradek/`, and what stands there instead."""
+    """One place in a source below a package, and what stands there instead."""
 
     source: str
     before: str
     after: str
+    package: str = "odradek"
 
 
 def copy_sources(directory: Path) -> Path:
-    """A copy of the package, without its compiled modules, that may be broken."""
+    """A copy of the packages, without their compiled modules, that may be broken."""
     skipped = shutil.ignore_patterns("*.so", "__pycache__")
-    shutil.copytree(ROOT / "src" / "odradek", directory / "odradek", ignore=skipped)
+    for package in PACKAGES:
+        shutil.copytree(ROOT / "src" / package, directory / package, ignore=skipped)
     return directory
 
 
@@ -50,7 +53,7 @@ def assert_noticed(
     sources: Path, mutation: Mutation, tests: Sequence[str], **settings: str
 ) -> None:
     """Makes the change and holds that one of the tests fails."""
-    source = sources / "odradek" / mutation.source
+    source = sources / mutation.package / mutation.source
     text = source.read_text(encoding="utf-8")
     assert text.count(mutation.before) == 1, "the mutation has to follow the source"
     source.write_text(text.replace(mutation.before, mutation.after), encoding="utf-8")

@@ -151,7 +151,8 @@ def _api(api: Api) -> str:
         resource = api.permission.resource.name.replace("_", " ").lower()
         need = f"`{api.permission.operation.name}` on the {resource}"
     versions = f"{api.min_version} to {api.max_version}"
-    return f"| {api.key} | {api.name} | {versions} | {need} | `{api.cost.value}` |"
+    name = f"{api.name} (not told in ApiVersions)" if api.is_hidden else api.name
+    return f"| {api.key} | {name} | {versions} | {need} | `{api.cost.value}` |"
 
 
 def compatibility() -> str:

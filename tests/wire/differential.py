@@ -287,6 +287,8 @@ def _own_words(value: Any, name: str = "") -> Any:
         return _OWN[name]
     if name == "session_id" and value:
         return "a session"
+    if name == "subscription_id" and value:
+        return "a number"
     return value
 
 

@@ -1,6 +1,9 @@
 """Topics, partitions, directories, features, quotas and the quorum, beside an Apache Kafka."""
 
+import gzip
+import time
 from collections.abc import Callable
+from uuid import UUID
 
 import pytest
 from tests.wire.differential import Peer, Scenario
@@ -322,6 +325,86 @@ def test_resources_with_settings_are_listed(same_answers: Check) -> None:
             peer.ask_eventually("list_config_resources", 1, resource_types=kinds)
 
     same_answers(scenario)
+
+
+def test_telemetry_that_nothing_receives(same_answers: Check) -> None:
+    """Both hide the two APIs, and answer who asks all the same."""
+
+    def get(peer: Peer, who: UUID | None) -> object:
+        answer = peer.ask("get_telemetry_subscriptions", 0, client_instance_id=who)
+        if peer.answers[-1].values["requested_metrics"]:
+            peer.answers[-1].values["requested_metrics"].sort()
+        return answer
+
+    def push(peer: Peer, who: UUID | None, number: int, **fields: object) -> None:
+        metrics = {"terminating": False, "compression_type": 0, "metrics": b"m"} | fields
+        wish = {"client_instance_id": who, "subscription_id": number} | metrics
+        peer.ask("push_telemetry", 0, **wish)
+
+    def subscribe(peer: Peer, name: str, metrics: str, match: str) -> None:
+        steps = [
+            {"name": key, "config_operation": 0, "value": value}
+            for key, value in (("metrics", metrics), ("match", match), ("interval.ms", "3600000"))
+        ]
+        resource = {"resource_type": 16, "resource_name": name, "configs": steps}
+        peer.ask("incremental_alter_configs", 1, resources=[resource], validate_only=False)
+
+    def until_told(peer: Peer, metric: str) -> None:
+        deadline = time.monotonic() + 60
+        told: tuple[str, ...] = ()
+        while metric not in told and "*" not in told:
+            assert time.monotonic() < deadline, f"{metric} is not told"
+            # Each question is a client of its own.
+            told = peer.quietly("get_telemetry_subscriptions", 0).requested_metrics
+
+    def scenario(peer: Peer) -> None:
+        software = {"client_software_name": "soft", "client_software_version": "1.2"}
+        peer.ask("api_versions", 4, **software)
+        for index, fields in enumerate(PUSHES):
+            who = UUID(int=1000 + index)
+            number = get(peer, who).subscription_id
+            push(peer, who, number, **fields)
+            push(peer, who, number)
+            push(peer, who, number, terminating=True)
+            push(peer, who, number)
+            get(peer, who)
+        for who in (None, UUID(int=0), UUID(int=1)):
+            get(peer, who)
+            push(peer, who, 1)
+        who = UUID(int=2000)
+        push(peer, who, 1)
+        number = get(peer, who).subscription_id
+        push(peer, who, number)
+        subscribe(peer, "by-client", "a.b,c", "client_id=differ.*,client_source_address=127.*")
+        until_told(peer, "c")
+        get(peer, UUID(int=2001))
+        subscribe(peer, "by-software", "d", "client_software_name=so.t")
+        until_told(peer, "d")
+        get(peer, UUID(int=2002))
+        subscribe(peer, "by-other", "e", "client_software_version=1")
+        subscribe(peer, "by-id", "f", "client_instance_id=A*[A-Za-z0-9_-]*")
+        until_told(peer, "f")
+        get(peer, UUID(int=2003))
+        push(peer, who, number)
+
+    same_answers(scenario)
+
+
+PUSHES = (
+    {},
+    {"compression_type": 9},
+    {"compression_type": -1},
+    {"subscription_id": 5},
+    {"subscription_id": 5, "compression_type": 9},
+    {"metrics": b"x" * 1_048_577},
+    {"metrics": b"x" * 1_048_576},
+    {"metrics": b""},
+    *({"compression_type": codec, "metrics": b"garbage"} for codec in (1, 2, 3, 4)),
+    {"compression_type": 1, "metrics": gzip.compress(b"metrics")},
+    {"compression_type": 1, "metrics": gzip.compress(b"metrics")[:-9]},
+    {"terminating": True},
+    {"terminating": True, "subscription_id": 5},
+)
 
 
 def test_names_of_topics_that_are_none(same_answers: Check) -> None:

@@ -9,12 +9,13 @@ from typing import Final
 
 from odradek.config.definition import ConfigError, Setting, SettingType, table
 
+DEFAULT_INTERVAL_MS: Final = 300_000
 CLIENT_METRICS_SETTINGS: Final = table(
     [
         Setting(
             "interval.ms",
             SettingType.INT,
-            300_000,
+            DEFAULT_INTERVAL_MS,
             "How often the clients push, in 100 ms to an hour.",
         ),
         Setting(
@@ -81,3 +82,16 @@ def parse_match(text: str) -> dict[str, re.Pattern[str]]:
         except re.error as error:
             raise ConfigError("match", text, f"Illegal client matching pattern: {part}") from error
     return patterns
+
+
+def wanted_metrics(settings: Mapping[str, str]) -> tuple[str, ...]:
+    """What the names of the metrics begin with that a subscription wants."""
+    wanted = CLIENT_METRICS_SETTINGS["metrics"].parse(settings.get("metrics", ""))
+    assert isinstance(wanted, tuple), "metrics is a list"
+    return wanted
+
+
+def push_interval_ms(settings: Mapping[str, str]) -> int:
+    """How often the clients of a subscription push."""
+    own = settings.get("interval.ms")
+    return DEFAULT_INTERVAL_MS if own is None else int(own)

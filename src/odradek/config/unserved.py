@@ -40,7 +40,6 @@ _TABLE: Final = (
     ),
     (_NOT_SERVED, "consumers are not sent to the nearest replica", "replica.selector.class"),
     (_NOT_SERVED, "two-phase commit of other systems", "transaction.two.phase.commit.enable"),
-    (_NOT_SERVED, "clients push no metrics", "telemetry.max.bytes"),
     (
         _NOT_SERVED,
         "clusters on ZooKeeper",

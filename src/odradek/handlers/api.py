@@ -51,7 +51,8 @@ class Api:
     connection is closed instead. `refuse` answers an error for the partitions that are pointed out
     to it and serves the others. `permission` is what a caller needs for each resource that the
     request is about, or `ANYBODY`; `cost` is what the request is charged for. An API whose
-    handler may leave requests `batched` has `end_of_read`, which carries them out.
+    handler may leave requests `batched` has `end_of_read`, which carries them out. One that
+    `is_hidden` is served, and not told of in ApiVersions.
     """
 
     key: int
@@ -64,6 +65,7 @@ class Api:
     permission: Permission | None = ANYBODY
     cost: Cost = Cost.REQUEST_TIME
     end_of_read: "Callable[[HandlerContext], None] | None" = None
+    is_hidden: bool = False
     refuse: "Callable[[HandlerContext, Request, ErrorCode, Concerns], None] | None" = None
 
     def serves(self, version: int) -> bool:

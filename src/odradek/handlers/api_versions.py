@@ -31,7 +31,15 @@ def handle(context: HandlerContext, request: Request) -> None:
     elif not _introduces_itself(request):
         fail(request, ErrorCode.INVALID_REQUEST)
     else:
-        apis = sorted(context.apis.values(), key=lambda api: api.key)
+        if request.api_version >= CLIENT_SOFTWARE_VERSION:
+            body = request.body()
+            context.client_metrics.introduce(
+                request.exchange.connection_id,
+                body.client_software_name,
+                body.client_software_version,
+            )
+        shown = (api for api in context.apis.values() if not api.is_hidden)
+        apis = sorted(shown, key=lambda api: api.key)
         image = context.metadata.image
         request.answer(
             api_keys=[_row(api) for api in apis],

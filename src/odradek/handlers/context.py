@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from odradek.coordinator.transactions.transaction_coordinator import TransactionCoordinator
     from odradek.coordinator.transactions.writes import TransactionWrites
     from odradek.handlers.before_append import BeforeAppend
+    from odradek.handlers.client_metrics import ClientMetricsManager
     from odradek.handlers.fetch_sessions import FetchSessionCache
     from odradek.metadata.cache import MetadataCache
     from odradek.replication.append import AppendRequest
@@ -43,6 +44,7 @@ class HandlerContext:
     markers: "MarkerWriter"
     producer_ids: "ProducerIdManager"
     fetch_sessions: "FetchSessionCache"
+    client_metrics: "ClientMetricsManager"
     log_manager: "LogManager"
     observer: RequestObserver | None = None
     quotas: RequestQuotas | None = None

@@ -122,6 +122,7 @@ class Dispatcher(RequestHandler):
     def connection_closed(self, connection_id: str) -> None:
         """Drops the fetch that the connection waits for; fetch sessions outlive it, as in Kafka."""
         self._context.parked_fetches.connection_closed(connection_id)
+        self._context.client_metrics.connection_closed(connection_id)
 
     def _fail(self, request: Request) -> None:
         """Answers for a handler that raised; called while its exception is being handled."""

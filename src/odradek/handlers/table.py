@@ -5,7 +5,7 @@ it and answers when the handler fails, what its caller must be allowed (Kafka's 
 kind of resource that the request is about), and what it uses up. The versions are Kafka 4.2's,
 and below them what clients that are still about need: Produce from 0 and Fetch from 0 for the
 oldest mode of librdkafka and for kafkajs, ListOffsets from 0 likewise. An API is advertised by
-having its row here, and by nothing else.
+having its row here, unless that hides it, as Kafka does with what a broker has no use for.
 """
 
 from collections.abc import Mapping
@@ -40,6 +40,7 @@ from odradek.handlers import (
     end_txn,
     fetch,
     find_coordinator,
+    get_telemetry_subscriptions,
     heartbeat,
     incremental_alter_configs,
     init_producer_id,
@@ -56,6 +57,7 @@ from odradek.handlers import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    push_telemetry,
     sync_group,
     txn_offset_commit,
     update_features,
@@ -85,6 +87,7 @@ def _row(
     operation: AclOperation | None = None,
     resource: ResourceType = ResourceType.TOPIC,
     cost: Cost = Cost.REQUEST_TIME,
+    is_hidden: bool = False,
 ) -> Api:
     """A row; without an operation anybody may ask."""
     permission = ANYBODY if operation is None else Permission(operation, resource)
@@ -98,6 +101,7 @@ def _row(
         permission,
         cost,
         end_of_read=getattr(module, "end_of_read", None),
+        is_hidden=is_hidden,
         refuse=getattr(module, "refuse", None),
     )
 
@@ -175,6 +179,8 @@ _ROWS: Final = (
     _row(66, "ListTransactions", 0, 2, 0, list_transactions, _DESCRIBE, _TRANSACTIONAL_ID),
     _row(68, "ConsumerGroupHeartbeat", 0, 1, 0, consumer_group_heartbeat, _READ, _GROUP),
     _row(69, "ConsumerGroupDescribe", 0, 1, 0, consumer_group_describe, _DESCRIBE, _GROUP),
+    _row(71, "GetTelemetrySubscriptions", 0, 0, 0, get_telemetry_subscriptions, is_hidden=True),
+    _row(72, "PushTelemetry", 0, 0, 0, push_telemetry, is_hidden=True),
     _row(74, "ListConfigResources", 0, 1, 0, list_config_resources, _DESCRIBE_CONFIGS, _CLUSTER),
     _row(75, "DescribeTopicPartitions", 0, 0, 0, describe_topic_partitions, _DESCRIBE, _TOPIC),
 )

@@ -26,6 +26,7 @@ from odradek.config import BrokerConfig
 from odradek.config.features import TRANSACTION_VERSION
 from odradek.controller import Controller, CreatableTopic, CreateTopicResult, ProducerIdManager
 from odradek.errors import BrokerError, ErrorCode, LogDirFailure
+from odradek.handlers.client_metrics import ClientMetricsManager
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.dispatcher import Dispatcher
 from odradek.handlers.fetch_sessions import FetchSessionCache
@@ -306,6 +307,9 @@ class BrokerServer:
             ),
             producer_ids=self.producer_ids,
             fetch_sessions=self.fetch_sessions,
+            client_metrics=ClientMetricsManager(
+                self.metadata, self._clock, self.config["telemetry.max.bytes"], self._new_uuid
+            ),
             log_manager=self.logs,
             observer=self._observer_of_requests(),
         )

@@ -3,6 +3,7 @@
 import itertools
 from dataclasses import replace
 from types import SimpleNamespace
+from uuid import UUID
 
 import pytest
 
@@ -11,6 +12,7 @@ from odradek.clock import ManualClock
 from odradek.config import BrokerConfig
 from odradek.controller.controller import Controller
 from odradek.controller.producer_ids import ProducerIdManager
+from odradek.handlers.client_metrics import ClientMetricsManager
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.dispatcher import Dispatcher
 from odradek.handlers.table import API_TABLE
@@ -90,11 +92,15 @@ class Cluster:
             DelayedOperationPurgatory("topic", self.timer),
             lambda bound: 0,
         )
+        clock = ManualClock(wall_ms=1_700_000_000_000)
+        self.client_metrics = ClientMetricsManager(
+            self.cache, clock, 1000, lambda: UUID(int=1000 + next(counter))
+        )
         self.context = HandlerContext(
             broker_id=BROKER_ID,
             apis=API_TABLE,
             config=self.config,
-            clock=ManualClock(wall_ms=1_700_000_000_000),
+            clock=clock,
             metadata=self.cache,
             controller=self.controller,
             replicas=SimpleNamespace(),
@@ -104,6 +110,7 @@ class Cluster:
             markers=SimpleNamespace(),
             producer_ids=ProducerIdManager(self.store),
             fetch_sessions=SimpleNamespace(),
+            client_metrics=self.client_metrics,
             log_manager=SimpleNamespace(),
         )
         self.reads_ended = 0

@@ -1,17 +1,19 @@
 """If these fail, a Spark worker hands over wrong rows: wrong columns, aborted records, gaps."""
 
 from collections.abc import Iterator
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
 
 from odradek.model import TopicPartition
 from odradek.records.builder import RecordBatchBuilder
+from odradek.storage.checkpoints import encode_partition_metadata
 from odradek.tables import reading
 from odradek.tables.arrow import arrow_schema
 from odradek.tables.chunks import Chunk
 from odradek.tables.columns import COLUMNS, HEADERS
-from odradek.tables.errors import DataLoss, MissingData
+from odradek.tables.errors import DamagedRecords, DataLoss, MissingData
 from odradek.tables.identity import Identity
 from odradek.tables.options import ClientOptions, ReadOptions, TopicSelection
 from odradek.tables.ranges import OffsetRange
@@ -165,3 +167,31 @@ def test_missing_records_are_skipped_where_that_is_allowed(
     piece = OffsetRange(PARTITION, 0, 9)
     found = rows(monkeypatch, Records(chunks), piece, options=options)
     assert [row["offset"] for row in found] == expected
+
+
+def test_a_topic_that_was_made_anew_is_not_read_for_the_old_one(log_dir, batch_of) -> None:
+    """Offsets of the deleted topic would give rows of the one that has its name now."""
+    log_dir.segment([batch_of(0, 4)], 0)
+    metadata = log_dir.partition / "partition.metadata"
+    metadata.write_bytes(encode_partition_metadata(UUID(int=1)))
+    options = ReadOptions(OPTIONS.selection, OPTIONS.client, log_dirs=(str(log_dir.root),))
+    schema, piece = arrow_schema(("offset",)), OffsetRange(TopicPartition("orders", 0), 0, 5)
+
+    def read_as(topic_id: UUID) -> int:
+        identity = Identity(topic_ids={"orders": topic_id})
+        return sum(
+            each.num_rows for each in reading.read_ranges(options, identity, schema, [piece])
+        )
+
+    assert read_as(UUID(int=1)) == 5
+    with pytest.raises(DataLoss, match="made anew"):
+        read_as(UUID(int=2))
+
+
+def test_a_flipped_bit_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value would be another one, and nobody would know."""
+    damaged = bytearray(plain(0, 4))
+    damaged[damaged.index(b"v3") + 1] ^= 1
+    records = Records({0: [chunk(bytes(damaged), next_offset=5)]})
+    with pytest.raises(DamagedRecords, match="the batch at offset 0 in the test"):
+        rows(monkeypatch, records, OffsetRange(PARTITION, 0, 5))

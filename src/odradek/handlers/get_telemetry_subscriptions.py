@@ -1,0 +1,54 @@
+"""GetTelemetrySubscriptions (71), version 0: what a client is to push of its metrics (KIP-714).
+
+Behaviour: see `client_metrics`. Not told of in ApiVersions, since nothing receives what is pushed.
+"""
+
+from typing import Final
+from uuid import UUID
+
+from odradek.errors import BrokerError, ErrorCode
+from odradek.handlers.client_metrics import Client
+from odradek.handlers.context import HandlerContext
+from odradek.handlers.request import Request
+from odradek.records.compression import Compression
+
+# In the order that we would have them used in.
+ACCEPTED: Final = (Compression.ZSTD, Compression.LZ4, Compression.GZIP, Compression.SNAPPY)
+
+
+def handle(context: HandlerContext, request: Request) -> None:
+    """Answers at once."""
+    manager = context.client_metrics
+    asked: UUID | None = request.body().client_instance_id
+    try:
+        instance = manager.ask(asked, client_of(context, request))
+    except BrokerError as error:
+        fail(request, error.code)
+        return
+    request.answer(
+        client_instance_id=instance.id,
+        subscription_id=instance.subscription_id,
+        accepted_compression_types=ACCEPTED,
+        push_interval_ms=instance.interval_ms,
+        telemetry_max_bytes=manager.max_bytes,
+        delta_temporality=True,
+        requested_metrics=instance.metrics,
+    )
+
+
+def fail(request: Request, code: ErrorCode) -> None:
+    """Answers with an error and nothing to push."""
+    request.answer(error_code=code)
+
+
+def client_of(context: HandlerContext, request: Request) -> Client:
+    """Who asks, as subscriptions name clients."""
+    exchange = request.exchange
+    name, version = context.client_metrics.software(exchange.connection_id)
+    return Client(
+        request.client_id or "",
+        name,
+        version,
+        exchange.client_host,
+        str(exchange.client_port),
+    )

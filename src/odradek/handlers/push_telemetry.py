@@ -1,0 +1,29 @@
+"""PushTelemetry (72), version 0: a client's metrics, as it was asked for them (KIP-714).
+
+Behaviour: see `client_metrics`. Not told of in ApiVersions, since nothing receives what is pushed.
+"""
+
+from odradek.errors import BrokerError, ErrorCode
+from odradek.handlers.client_metrics import Push
+from odradek.handlers.context import HandlerContext
+from odradek.handlers.get_telemetry_subscriptions import client_of
+from odradek.handlers.request import Request
+from odradek.metadata.image import ZERO_UUID
+
+
+def handle(context: HandlerContext, request: Request) -> None:
+    """Answers at once."""
+    body = request.body()
+    push = Push(body.subscription_id, body.terminating, body.compression_type, body.metrics or b"")
+    who = body.client_instance_id or ZERO_UUID
+    try:
+        context.client_metrics.push(who, client_of(context, request), push)
+    except BrokerError as error:
+        fail(request, error.code)
+    else:
+        request.answer()
+
+
+def fail(request: Request, code: ErrorCode) -> None:
+    """Answers with an error."""
+    request.answer(error_code=code)
