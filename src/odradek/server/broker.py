@@ -308,7 +308,7 @@ class BrokerServer:
             producer_ids=self.producer_ids,
             fetch_sessions=self.fetch_sessions,
             client_metrics=ClientMetricsManager(
-                self.metadata, self._clock, self.config["telemetry.max.bytes"], self._new_uuid
+                self.metadata, self.clock, self.config["telemetry.max.bytes"], self._new_uuid
             ),
             log_manager=self.logs,
             observer=self._observer_of_requests(),

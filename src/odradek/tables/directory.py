@@ -62,10 +62,19 @@ class DataDirectory:
         return max(written, bases[0]) if bases else written
 
     def _checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        """What each directory says of its own: one may also speak of a copy that is not whole yet,
+        or of a partition that lies elsewhere by now."""
         offsets: dict[TopicPartition, int] = {}
         for log_dir in self.log_dirs:
-            offsets.update(read_checkpoint(log_dir, name))
+            written = read_checkpoint(log_dir, name)
+            if len(self.log_dirs) > 1:
+                written = {tp: written[tp] for tp in written if _lies_in(log_dir, tp)}
+            offsets.update(written)
         return offsets
+
+
+def _lies_in(log_dir: str, topic_partition: TopicPartition) -> bool:
+    return os.path.isdir(os.path.join(log_dir, partition_directory(topic_partition)))
 
 
 def _names(log_dir: str) -> list[str]:

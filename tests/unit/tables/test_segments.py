@@ -7,6 +7,7 @@ import pytest
 from odradek.model import TopicPartition
 from odradek.records.builder import RecordBatchBuilder
 from odradek.records.reader import iter_records
+from odradek.tables.directory import DataDirectory
 from odradek.tables.errors import MissingData
 from odradek.tables.segments import PartitionFiles
 
@@ -154,3 +155,16 @@ def test_only_directories_of_partitions_are_partitions(log_dir, tmp_path: Path) 
         (tmp_path / name).mkdir()
     (tmp_path / "orders-2").write_text("a file")
     assert list(log_dir.directory.partitions()) == [ORDERS]
+
+
+def test_a_copy_in_another_directory_says_nothing_of_the_partition(log_dir, batch_of) -> None:
+    """While a replica moves to another directory, readers would see it end where its copy does."""
+    log_dir.segment([batch_of(0, 9)], 0)
+    log_dir.checkpoint("replication-offset-checkpoint", 8)
+    other = log_dir.root.parent / f"{log_dir.root.name}-other"
+    (other / f"orders-0.{1:032x}-future").mkdir(parents=True)
+    (other / "replication-offset-checkpoint").write_text("0\n1\norders 0 2\n")
+    for first, second in ((log_dir.root, other), (other, log_dir.root)):
+        directory = DataDirectory((str(first), str(second)))
+        assert directory.high_watermarks() == {ORDERS: 8}
+        assert list(directory.partitions()) == [ORDERS]

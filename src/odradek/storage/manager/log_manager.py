@@ -244,6 +244,7 @@ class LogManager:
         self.futures.forget(topic_partition)
         self._logs.add(log)
         self._deletion.delete_swapped(current)
+        self.checkpoints.write_all_of(log.log_directory)
         return log
 
     def finish_deletions_of(self, topic_ids: Collection[UUID]) -> None:
