@@ -193,17 +193,41 @@ def test_deletions(same_answers: Check) -> None:
     same_answers(scenario)
 
 
-def test_unreadable_subscriptions(same_answers: Check) -> None:
+# Of topics "u", which the group does not commit to: what is read of them decides.
+OTHER_TOPIC = b"\0\0\0\1\0\1u"
+NO_DATA, NOTHING_OWNED = b"\xff\xff\xff\xff", b"\0\0\0\0"
+
+
+@pytest.mark.parametrize(
+    ("name", "metadata"),
+    [
+        ("cut-in-the-version", b"\0"),
+        ("whole", b"\0\0" + OTHER_TOPIC + NO_DATA),
+        ("cut-behind-the-topics", b"\0\0" + OTHER_TOPIC),
+        ("version-1-without-owned", b"\0\1" + OTHER_TOPIC + NO_DATA),
+        ("version-2-without-generation", b"\0\2" + OTHER_TOPIC + NO_DATA + NOTHING_OWNED),
+        ("version-below-all", b"\xff\xff" + OTHER_TOPIC + NO_DATA),
+        (
+            "version-of-the-future",
+            b"\0\x09" + OTHER_TOPIC + NO_DATA + NOTHING_OWNED + b"\0\0\0\1\xff\xffmore",
+        ),
+    ],
+)
+def test_subscriptions_as_far_as_they_are_read(
+    same_answers: Check, name: str, metadata: bytes
+) -> None:
+    """What a group still reads is kept from expiry and deletion, by the first fields alone."""
+
     def scenario(peer: Peer) -> None:
-        topic_id = make_topic(peer, "unreadable")
-        protocols = [{"name": "range", "metadata": b"\0"}]
-        member = Member(peer, "unreadable", protocols=protocols).settle()
+        topic_id = make_topic(peer, name)
+        protocols = [{"name": "range", "metadata": metadata}]
+        member = Member(peer, name, protocols=protocols).settle()
         who = {"member_id": member.member_id, "generation_id_or_member_epoch": 1}
-        commit(peer, 9, "unreadable", topic_id, group_id="unreadable", **who)
-        topics = [{"name": "unreadable", "partitions": [{"partition_index": 0}]}]
-        peer.ask("offset_delete", 0, group_id="unreadable", topics=topics)
+        commit(peer, 9, name, topic_id, group_id=name, **who)
+        topics = [{"name": name, "partitions": [{"partition_index": 0}]}]
+        peer.ask("offset_delete", 0, group_id=name, topics=topics)
         named = [{"member_id": member.member_id}]
-        peer.ask("leave_group", 5, group_id="unreadable", members=named)
-        peer.ask("offset_delete", 0, group_id="unreadable", topics=topics)
+        peer.ask("leave_group", 5, group_id=name, members=named)
+        peer.ask("offset_delete", 0, group_id=name, topics=topics)
 
     same_answers(scenario)

@@ -72,12 +72,23 @@ def decode_subscription(data: bytes) -> Subscription:
     """
     reader = Reader(memoryview(data))
     version = _read_version(reader)
-    topics = tuple([reader.string(False) for _ in range(reader.array_length(False, 2))])
-    user_data = _read_user_data(reader)
+    topics, user_data = _read_prefix(reader)
     owned = read_partitions(reader) if version >= _OWNED_VERSION else ()
     generation_id = reader.int32() if version >= _GENERATION_VERSION else NO_GENERATION
     rack_id = reader.nullable_string(False) if version >= _RACK_VERSION else None
     return Subscription(topics, owned, user_data, generation_id, rack_id, None, version)
+
+
+def decode_subscribed_topics(data: bytes) -> tuple[str, ...]:
+    """The topics of a subscription of any version, and of one that only begins like one: who asks
+    for no more than this need not know the versions to come.
+
+    Raises:
+        ProtocolError: it is none.
+    """
+    reader = Reader(memoryview(data))
+    reader.int16()
+    return _read_prefix(reader)[0]
 
 
 def encode_assignment(assignment: Assignment) -> bytes:
@@ -127,6 +138,12 @@ def read_partitions(reader: Reader) -> tuple[TopicPartition, ...]:
         count = reader.array_length(False, 4)
         partitions += [TopicPartition(topic, reader.int32()) for _ in range(count)]
     return tuple(partitions)
+
+
+def _read_prefix(reader: Reader) -> tuple[tuple[str, ...], bytes | None]:
+    """What every version of a subscription begins with."""
+    topics = tuple([reader.string(False) for _ in range(reader.array_length(False, 2))])
+    return topics, _read_user_data(reader)
 
 
 def _read_version(reader: Reader) -> int:

@@ -9,6 +9,7 @@ from odradek.protocol.consumer_protocol import (
     Assignment,
     Subscription,
     decode_assignment,
+    decode_subscribed_topics,
     decode_subscription,
     encode_assignment,
     encode_subscription,
@@ -50,6 +51,15 @@ def test_a_newer_version_is_read_as_far_as_it_is_known() -> None:
     """Newer clients could not join a group that upgrades."""
     subscription = Subscription(("a",), OWNED, None, 7, "r", version=9)
     assert decode_subscription(encode_subscription(subscription) + b"more") == subscription
+
+
+def test_the_topics_are_read_whatever_follows() -> None:
+    """The offsets of a group would expire under members of a version that we do not know."""
+    prefix = encode_subscription(Subscription(("a", "b"), version=0))[2:]
+    for version in (b"\0\0", b"\0\3", b"\0\x09", b"\xff\xff"):
+        assert decode_subscribed_topics(version + prefix) == ("a", "b")
+        with pytest.raises(ProtocolError):
+            decode_subscribed_topics(version + prefix[:-1])
 
 
 def test_no_bytes_are_an_assignment_of_nothing() -> None:

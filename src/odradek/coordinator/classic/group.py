@@ -42,7 +42,7 @@ from odradek.coordinator.records.group_records import (
 from odradek.coordinator.records.record import CoordinatorRecord
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import NO_TIMESTAMP
-from odradek.protocol.consumer_protocol import decode_subscription
+from odradek.protocol.consumer_protocol import decode_subscribed_topics
 from odradek.protocol.primitives import ProtocolError
 
 
@@ -372,10 +372,9 @@ class ClassicGroup(Group):
         found: set[str] = set()
         for member in self.members.values():
             try:
-                subscription = decode_subscription(member.metadata(self.protocol_name or ""))
+                found.update(decode_subscribed_topics(member.metadata(self.protocol_name or "")))
             except ProtocolError:
                 return None
-            found.update(subscription.topics)
         return frozenset(found)
 
     def to_value(self, assignments: dict[str, bytes] | None = None) -> GroupMetadataValue:
