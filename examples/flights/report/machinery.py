@@ -20,6 +20,7 @@ from examples.flights.report.svg import (
 from examples.flights.screen import thousands
 
 _DECADE_TICKS: Final = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+_TICK_WIDTH: Final = 60
 _SHOWN: Final = ("Fetch", "Produce")
 _REASONS: Final = {"high watermark": "a committed record", "append": "an append"}
 _SHARES: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -60,10 +61,12 @@ def latencies(series: Mapping[str, Sequence[float]]) -> str:
     for share in _SHARES:
         parts.append(line(frame.left, y(share), frame.plot_right, y(share), "rule"))
         parts.append(text(frame.left - 6, y(share) + 4, f"{share:.0%}", "tick", "end"))
+    last = -math.inf
     for tick in _DECADE_TICKS:
-        if low <= tick <= high:
-            place = x(math.log10(tick))
+        place = x(math.log10(tick))
+        if low <= tick <= high and place - last >= _TICK_WIDTH:
             parts.append(text(place, frame.height - 8, f"{tick:g} ms", "tick", "middle"))
+            last = place
     for index, (name, measured) in enumerate(series.items()):
         parts.append(path(_shares(measured, x, y), f"stroke s{index}"))
         parts.append(_legend(frame, index, name, measured))

@@ -106,7 +106,8 @@ def _run(facts: Facts) -> str:
     charts = [
         _figure(
             f"{thousands(round(facts.produce_records_per_s))} records a second, acknowledged",
-            "Idempotent, acks=all, over the replay of the year.",
+            "Idempotent, acks=all, over the replay of the year; counted when the client, which "
+            "shares the cores with the broker, hears of it.",
             machinery.throughput(facts.samples),
             "run",
         ),

@@ -1,0 +1,130 @@
+"""The site, and what the repository ships to run a broker with, tried without Docker or systemd."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tools.free_port import free_port
+
+ROOT = Path(__file__).parents[2]
+TIMEOUT_S = 600
+# Of the image: where it keeps what, instead of in this machine's own folders.
+PLACES = ("/source", "/opt/odradek", "/var/lib/odradek")
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    """A page links to one that is not there, or is not what the site's tool reads."""
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)],
+        cwd=ROOT,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "troubleshooting" / "index.html").exists()
+
+
+def instructions() -> list[tuple[str, str]]:
+    """The Dockerfile's lines as (instruction, rest)."""
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    return [(line.partition(" ")[0], line.partition(" ")[2]) for line in lines]
+
+
+def moved(text: str, root: Path) -> str:
+    """The text with the image's places under the root."""
+    for place in PLACES:
+        text = re.sub(rf"(?<![\w.]){re.escape(place)}", f"{root}{place}", text)
+    return text
+
+
+@pytest.mark.slow
+def test_the_steps_of_the_image(tmp_path: Path) -> None:
+    """`docker build` fails, or `docker run` does not serve. Uncompiled: the steps are the same."""
+    steps = instructions()
+    copied = [rest.split() for name, rest in steps if name == "COPY" and "--from" not in rest]
+    for *sources, target in copied:
+        place = Path(moved(target, tmp_path))
+        for source in sources:
+            if (ROOT / source).is_dir():
+                shutil.copytree(ROOT / source, place, ignore=shutil.ignore_patterns("*.so"))
+            else:
+                place.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / source, place)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    [install] = [rest for name, rest in steps if name == "RUN" and "pip install" in rest]
+    built = subprocess.run(
+        ["bash", "-e", "-c", moved(install, tmp_path)],
+        env=environment | {"ODRADEK_PURE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    words = [
+        moved(word.strip(' "'), tmp_path)
+        for name, rest in steps
+        if name in ("ENTRYPOINT", "CMD")
+        for word in rest.strip("[]").split(",")
+    ]
+    port = str(free_port())
+    words = [word.replace("9092", port) for word in words]
+    program = str(tmp_path / "opt/odradek/bin" / words[0])
+    broker = subprocess.Popen([program, *words[1:]], stdout=subprocess.PIPE, text=True)
+    assert broker.stdout is not None
+    try:
+        assert f"bootstrap=localhost:{port} " in broker.stdout.readline()
+        broker.terminate()
+        assert broker.wait(60) == 0
+    finally:
+        broker.kill()
+        broker.wait()
+        broker.stdout.close()
+    assert (tmp_path / "var/lib/odradek/meta.properties").exists()
+
+
+def parses(words: list[str]) -> bool:
+    """Whether `odradek` takes the words; `--help` at their end keeps it from starting."""
+    done = subprocess.run(
+        [sys.executable, "-m", "odradek", *words, "--help"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode == 0
+
+
+def test_the_service_starts_what_there_is() -> None:
+    """The unit names a flag that is not there, or has lost what keeps the broker running."""
+    text = (ROOT / "deploy" / "odradek.service").read_text(encoding="utf-8")
+    [start] = re.findall(r"^ExecStart=(.*)$", text, re.MULTILINE)
+    assert parses(shlex.split(start)[1:])
+    assert "Restart=on-failure" in text
+
+
+def test_the_compose_file_starts_what_there_is() -> None:
+    """Its broker's flags are not those of `odradek start`."""
+    text = (ROOT / "compose.yaml").read_text(encoding="utf-8")
+    command = text[text.index("command:") : text.index("ports:")]
+    words = re.findall(r"^\s+- (.*)$", command, re.MULTILINE)
+    assert len(words) == 10
+    assert parses(["start", *words])
+
+
+def test_the_workflows_call_our_own_commands() -> None:
+    """What runs on a push is something else than what runs here."""
+    folder = ROOT / ".github" / "workflows"
+    for name, command in (("test.yml", "./test"), ("wheels.yml", "tools/wheels")):
+        runs = re.findall(r"^\s+- run: (.*)$", (folder / name).read_text("utf-8"), re.MULTILINE)
+        assert runs == [command]
+        assert os.access(ROOT / command, os.X_OK)
