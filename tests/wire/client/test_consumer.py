@@ -14,6 +14,7 @@ from odradek.client.core.consumer_record import ConsumerRecord
 from odradek.client.errors import (
     BadRecord,
     CommitFailed,
+    KafkaError,
     NoOffsetForPartition,
     OffsetOutOfRange,
     UsageError,
@@ -349,6 +350,55 @@ def test_members_of_other_clients_are_in_the_same_group(
                     await ours.getmany(timeout_ms=20)
 
     run(scenario())
+
+
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky", "consumer"])
+def test_a_listener_that_raises_is_told_of_and_stops_nothing(
+    bootstrap: str, topic: str, names: Callable[[str], str], run: Run, assignor: str
+) -> None:
+    """Partitions would stay with somebody who has lost them, or go to nobody."""
+
+    class Failing:
+        def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
+            raise RuntimeError("assigned")
+
+        async def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
+            raise RuntimeError("revoked")
+
+    settings: dict[str, object] = {"group_id": names("group"), "heartbeat_interval_ms": 100}
+    if assignor == "consumer":
+        settings["group_protocol"] = "consumer"
+    else:
+        settings["partition_assignment_strategy"] = assignor
+    told: list[str] = []
+
+    async def read(consumer: Consumer) -> None:
+        while True:
+            try:
+                await consumer.getmany(timeout_ms=50)
+            except KafkaError as error:
+                told.append(str(error.__cause__))
+
+    async def scenario() -> None:
+        await fill(bootstrap, topic, [0] * 4)
+        async with Consumer(bootstrap, **settings) as one:
+            one.subscribe([topic], listener=Failing())
+            first = asyncio.create_task(read(one))
+            await until(lambda: len(one.assignment()) == 4)
+            async with Consumer(bootstrap, **settings) as two:
+                two.subscribe([topic])
+                second = asyncio.create_task(read(two))
+                await until(lambda: len(one.assignment()) == len(two.assignment()) == 2)
+                assert not one.assignment() & two.assignment()
+                second.cancel()
+                await asyncio.gather(second, return_exceptions=True)
+            await until(lambda: len(one.assignment()) == 4)
+            first.cancel()
+            await asyncio.gather(first, return_exceptions=True)
+
+    run(scenario())
+    assert told[0] == "assigned"
+    assert "revoked" in told
 
 
 def test_aborted_records_are_not_read_by_readers_of_committed_ones(

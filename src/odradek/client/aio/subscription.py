@@ -120,6 +120,7 @@ class Subscription:
             finally:
                 if self._polling is not None and self._polling.done():
                     self._polling = None
+        membership.raise_listener_failure()
 
     async def leave(self) -> None:
         """Leaves the group; offsets may be asked for afterwards."""

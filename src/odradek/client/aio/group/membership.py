@@ -71,6 +71,7 @@ class Membership:
         self._listener = listener
         self._before_revoking = before_revoking
         self._wakes = wakes
+        self._listener_failure: KafkaError | None = None
         self.has_joined = False
         self.group_id = settings.text("group.id")
         self.instance_id = settings.text("group.instance.id") or None
@@ -215,6 +216,16 @@ class Membership:
         """It moved, or is gone."""
         self._cluster.forget_coordinator(self.group_id, GROUP)
 
+    def raise_listener_failure(self) -> None:
+        """Tells the reader, once, that its listener failed; what it was told of is done.
+
+        Raises:
+            KafkaError: it did.
+        """
+        failure, self._listener_failure = self._listener_failure, None
+        if failure is not None:
+            raise failure
+
     def polled(self) -> None:
         """The reader is alive, and this member really one."""
         self.has_joined = True
@@ -257,9 +268,16 @@ class Membership:
         callback = getattr(self._listener, name, None)
         if callback is None:
             return
-        result = callback(sorted(partitions))
-        if inspect.isawaitable(result):
-            await result
+        try:
+            result = callback(sorted(partitions))
+            if inspect.isawaitable(result):
+                await result
+        except Exception as error:
+            # The rebalance goes on: whoever has lost a partition must not keep it.
+            _LOGGER.warning("%s of the listener failed", name, exc_info=True)
+            failure = KafkaError(f"{name} of the listener failed: {error!r}")
+            failure.__cause__ = error
+            self._listener_failure = self._listener_failure or failure
 
     async def _wait(self, failures: int) -> None:
         await asyncio.sleep(self._backoff.wait_ms(failures) / 1000)
