@@ -165,6 +165,8 @@ def test_the_cluster_is_described(servers: str, topic: str, run: Run) -> None:
             [node] = cluster.nodes
             assert (node.id, f"{node.host}:{node.port}") == (1, servers)
             assert cluster.cluster_id
+            # Kafka's brokers hear of a topic a moment after it was created; a leader has its log.
+            await admin.list_offsets({TopicPartition(topic, 0): -1})
             [directory] = (await admin.describe_log_dirs())[1]
             assert directory.replicas[TopicPartition(topic, 0)].size_bytes == 0
             assert (await admin.broker_versions(1))[18][0] == 0
