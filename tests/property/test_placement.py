@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.controller.placement import PlacementBroker, place_replicas
+from odradek.controller.topics.placement import PlacementBroker, place_replicas
 
 
 @given(

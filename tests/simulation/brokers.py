@@ -19,8 +19,8 @@ from tests.unit.replication.fakes import batch
 from odradek.background import InlineBackground
 from odradek.clock import ManualClock
 from odradek.config.broker import BrokerConfig
-from odradek.controller.reassigner import Reassigner, Reassignment
-from odradek.controller.replication_control import ReplicationControl
+from odradek.controller.replicas.reassigner import Reassigner, Reassignment
+from odradek.controller.replicas.replication_control import ReplicationControl
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata import ListenerStage, MetadataCache
 from odradek.metadata.embedded import EmbeddedMetadataStore, SharedMetadata

@@ -26,7 +26,7 @@ MUTATIONS = {
         "                lambda: None,\n",
     ),
     "whoever lives may lead": Mutation(
-        "controller/elections.py", "if live and may_elect_unclean:", "if live:"
+        "controller/replicas/elections.py", "if live and may_elect_unclean:", "if live:"
     ),
     "one follower is enough for the high watermark": Mutation(
         "replication/in_sync_replicas.py",

@@ -1,7 +1,7 @@
 """`Controller`: carries out what administrators and clients ask of topics and settings.
 
-A thin delegate. Plans are made by pure modules (`topic_plans`, `config_changes`,
-`elections`), kept by the metadata store, waited for in a purgatory; what stands here is the
+A thin delegate. Plans are made by pure modules (`topics.plans`, `configs.changes`,
+`replicas.elections`), kept by the metadata store, waited for in a purgatory; what stands here is the
 order of these, and the answer per topic or resource. Every operation answers by `on_done`
 exactly once, with results in the order of the request.
 """
@@ -26,21 +26,24 @@ from odradek.controller.answers import (
     resource_result,
     was_needed,
 )
-from odradek.controller.broker_loggers import alter_loggers
 from odradek.controller.change_queue import ChangeQueue, Release
-from odradek.controller.config_changes import ConfigPlanner, check_steps
-from odradek.controller.config_entries import ConfigDescriber, check_broker
+from odradek.controller.configs.broker_loggers import alter_loggers
+from odradek.controller.configs.changes import ConfigPlanner, check_steps
+from odradek.controller.configs.dynamic import DynamicBrokerConfig
+from odradek.controller.configs.entries import ConfigDescriber, check_broker
 from odradek.controller.delayed_operations import (
     DelayedCreateTopics,
     DelayedElectLeader,
     TopicKey,
 )
-from odradek.controller.dynamic_config import DynamicBrokerConfig
-from odradek.controller.elections import plan_balance, plan_controlled_shutdown, plan_election
 from odradek.controller.feature_plans import plan_features
-from odradek.controller.internal_topics import wished_topic
-from odradek.controller.reassigner import Reassigner
-from odradek.controller.replication_control import ReplicationControl
+from odradek.controller.replicas.elections import (
+    plan_balance,
+    plan_controlled_shutdown,
+    plan_election,
+)
+from odradek.controller.replicas.reassigner import Reassigner
+from odradek.controller.replicas.replication_control import ReplicationControl
 from odradek.controller.results import (
     ConfigAlteration,
     ConfigEntry,
@@ -55,8 +58,9 @@ from odradek.controller.results import (
     ResourceResult,
     TopicReference,
 )
-from odradek.controller.topic_names import collision_key, has_collision_chars
-from odradek.controller.topic_plans import TopicPlanner
+from odradek.controller.topics.internal import wished_topic
+from odradek.controller.topics.names import collision_key, has_collision_chars
+from odradek.controller.topics.plans import TopicPlanner
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata.image import (

@@ -9,7 +9,7 @@ Version notes: 1 says whether the replication factor may change.
 
 from collections.abc import Mapping
 
-from odradek.controller.reassigner import Reassignment
+from odradek.controller.replicas.reassigner import Reassignment
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request

@@ -4,7 +4,7 @@ What operators look at for a transaction that hangs: per producer its epoch, its
 sequence and time, and where its open transaction began, -1 when it has none.
 """
 
-from odradek.controller.topic_names import check_topic_name
+from odradek.controller.topics.names import check_topic_name
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request

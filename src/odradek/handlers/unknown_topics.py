@@ -1,6 +1,6 @@
 """What a client is told about a topic that is not there."""
 
-from odradek.controller.topic_names import check_topic_name
+from odradek.controller.topics.names import check_topic_name
 from odradek.errors import BrokerError, ErrorCode
 
 

@@ -12,7 +12,7 @@ from odradek.controller.delayed_operations import (
     DelayedElectLeader,
     TopicKey,
 )
-from odradek.controller.elections import plan_balance, plan_election
+from odradek.controller.replicas.elections import plan_balance, plan_election
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata import (
     BrokerRegistration,

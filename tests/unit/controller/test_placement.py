@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from odradek.controller.placement import PlacementBroker, place_replicas
+from odradek.controller.topics.placement import PlacementBroker, place_replicas
 from odradek.errors import BrokerError, ErrorCode
 
 

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.background import InlineBackground
-from odradek.controller.reassigner import Reassigner, Reassignment
-from odradek.controller.reassignments import (
+from odradek.controller.replicas.reassigner import Reassigner, Reassignment
+from odradek.controller.replicas.reassignments import (
     plan_completions,
     plan_reassignment,
     reassignments_in_progress,
 )
-from odradek.controller.replication_control import ReplicationControl
+from odradek.controller.replicas.replication_control import ReplicationControl
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata import (
     BrokerRegistration,

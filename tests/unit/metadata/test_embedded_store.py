@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 
 from odradek.background import InlineBackground
-from odradek.controller.replication_control import ReplicationControl
+from odradek.controller.replicas.replication_control import ReplicationControl
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata import (
     ConfigResource,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from odradek.background import InlineBackground
-from odradek.controller.replication_control import ReplicationControl
+from odradek.controller.replicas.replication_control import ReplicationControl
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata import (
     ListenerStage,

@@ -111,7 +111,7 @@ def _show_error(error: Exception) -> None:
 
 
 async def _generate(admin: Admin, arguments: argparse.Namespace) -> None:
-    from odradek.controller.placement import PlacementBroker, place_replicas
+    from odradek.controller.topics.placement import PlacementBroker, place_replicas
 
     brokers = [int(each) for each in arguments.brokers.split(",")]
     refuse_repeated(brokers, "Broker list contains duplicate entries: {}")

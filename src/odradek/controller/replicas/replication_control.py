@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from odradek.controller.answers import all_partitions
-from odradek.controller.elections import MayElectUnclean, plan_failover
-from odradek.controller.reassignments import plan_completions
+from odradek.controller.replicas.elections import MayElectUnclean, plan_failover
+from odradek.controller.replicas.reassignments import plan_completions
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.image import MetadataDelta, MetadataImage, PartitionImage
 from odradek.metadata.store import ListenerStage, MetadataStore, PartitionChange

@@ -21,9 +21,9 @@ from odradek.config import (
 )
 from odradek.config.client_metrics import IllegalSubscription, check_client_metrics
 from odradek.config.group import check_group_settings
-from odradek.controller.config_entries import check_broker
+from odradek.controller.configs.entries import check_broker
 from odradek.controller.results import AlterOperation, ConfigAlteration
-from odradek.controller.topic_names import check_topic_name
+from odradek.controller.topics.names import check_topic_name
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.image import ConfigResource, MetadataImage, ResourceType
 

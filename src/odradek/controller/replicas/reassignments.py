@@ -11,7 +11,7 @@ Pure: an image in, changes or an error out.
 
 from collections.abc import Iterable, Mapping
 
-from odradek.controller.elections import is_live
+from odradek.controller.replicas.elections import is_live
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.image import MetadataImage, PartitionImage
 from odradek.metadata.store import PartitionChange, ReplicaAssignment

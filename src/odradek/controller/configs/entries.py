@@ -23,9 +23,9 @@ from odradek.config import (
 )
 from odradek.config.group import GROUP_SYNONYMS
 from odradek.config.layers import base_name
-from odradek.controller.broker_loggers import logger_entries
+from odradek.controller.configs.broker_loggers import logger_entries
 from odradek.controller.results import ConfigEntry, ConfigSynonym
-from odradek.controller.topic_names import check_topic_name
+from odradek.controller.topics.names import check_topic_name
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.image import ConfigResource, MetadataImage, ResourceType
 

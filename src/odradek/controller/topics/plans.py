@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from odradek.config import BrokerConfig, ConfigError, LogConfig
-from odradek.controller.placement import PlacementBroker, place_replicas
 from odradek.controller.results import CreatableTopic, PartitionsRequest
-from odradek.controller.topic_names import check_topic_name
+from odradek.controller.topics.names import check_topic_name
+from odradek.controller.topics.placement import PlacementBroker, place_replicas
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.image import MetadataImage, TopicImage
 from odradek.metadata.store import Assignment, NewPartitions, NewTopic

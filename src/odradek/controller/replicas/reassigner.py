@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 from odradek.controller.answers import one_each, plan_each
-from odradek.controller.reassignments import plan_reassignment, reassignments_in_progress
+from odradek.controller.replicas.reassignments import plan_reassignment, reassignments_in_progress
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata.image import PartitionImage
