@@ -1,8 +1,8 @@
 """`Controller`: carries out what administrators and clients ask of topics and settings.
 
 A thin delegate. Plans are made by pure modules (`topics.plans`, `configs.changes`,
-`replicas.elections`), kept by the metadata store, waited for in a purgatory; what stands here is the
-order of these, and the answer per topic or resource. Every operation answers by `on_done`
+`replicas.elections`), kept by the metadata store, waited for in a purgatory; what stands here is
+the order of these, and the answer per topic or resource. Every operation answers by `on_done`
 exactly once, with results in the order of the request.
 """
 
