@@ -31,8 +31,8 @@ from odradek.storage.log_directory import LogDirectory
 from odradek.storage.manager.log_manager import LogManager
 from odradek.timer import Timer, TimerTask
 
-# What a step copies at most, and how long others have the loop for themselves after it.
 STEP_BYTES: Final = 512 * 1024
+# How long others have the loop for themselves after a step.
 PAUSE_MS: Final = 1
 # After the disk has refused something.
 RETRY_MS: Final = 1000
@@ -43,7 +43,8 @@ logger: Final = logging.getLogger(__name__)
 class ReplicaAlterLogDirsManager:
     """The moves of this broker's replicas. Called on the broker's loop only.
 
-    `on_moved` is told of a partition whose log is another one now.
+    `on_moved` is told of a partition whose log is another one now. `step_bytes` is what a step
+    copies at most.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class ReplicaAlterLogDirsManager:
         self._config = config
         self._timer = timer
         self._on_moved = on_moved
+        self.step_bytes = STEP_BYTES
         self._moves: dict[TopicPartition, _Move] = {}
         self._free_at_ms = 0.0
         self._is_stopped = False
@@ -162,9 +164,9 @@ class ReplicaAlterLogDirsManager:
             return
         delay_ms = RETRY_MS
         try:
-            copied_bytes = follow(partition.log, future, STEP_BYTES)
+            copied_bytes = follow(partition.log, future, self.step_bytes)
             delay_ms = self._pause_ms(copied_bytes)
-            if copied_bytes < STEP_BYTES:
+            if copied_bytes < self.step_bytes:
                 self._maybe_swap(move, partition, future)
         except BrokerError as error:
             if str(error) != move.trouble:

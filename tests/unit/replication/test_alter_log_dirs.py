@@ -12,7 +12,6 @@ from odradek.model import AppendOrigin, TopicPartition
 from odradek.records.batch import split_batches
 from odradek.records.builder import RecordBatchBuilder
 from odradek.records.reader import iter_records
-from odradek.replication import alter_log_dirs
 from odradek.storage import names
 from odradek.testing.faulty_files import FaultyFileSystem
 
@@ -32,6 +31,7 @@ class Directories:
         first, *more = self.paths
         named = {name.replace("_", "."): value for name, value in settings.items()}
         cluster = Cluster(first, file_system=file_system, more_directories=more, settings=named)
+        cluster.replicas.log_dir_moves.step_bytes = STEP_BYTES
         self.running.append(cluster)
         return cluster
 
@@ -56,11 +56,6 @@ class Directories:
             )
             for path in self.paths
         ]
-
-
-@pytest.fixture(autouse=True)
-def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alter_log_dirs, "STEP_BYTES", STEP_BYTES)
 
 
 @pytest.fixture
