@@ -28,7 +28,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from tools import kafka_node, peers
 
-from benchmarks.broker_process import broker_process, cpu_seconds
+from benchmarks.process_usage import cpu_seconds
 from odradek.client.addresses import parse_bootstrap_servers
 from odradek.client.apis import LIST_OFFSETS
 from odradek.client.blocking.connection import BlockingConnection
@@ -38,6 +38,7 @@ from odradek.protocol.list_offsets import (
     ListOffsetsTopic,
     encode_list_offsets_request,
 )
+from odradek.testing.processes import BrokerProcess
 
 RECORD_BYTES = 1024
 RECORDS_PER_CALL = 10_000
@@ -225,9 +226,9 @@ def our_broker() -> Iterator[str]:
     """`odradek start` in a temporary directory; its address."""
     with (
         tempfile.TemporaryDirectory(prefix="odradek-benchmark-") as folder,
-        broker_process(folder) as (_, address),
+        BrokerProcess(folder) as broker,
     ):
-        yield address
+        yield broker.bootstrap_servers
 
 
 def ratios(ours: Target, peer: Target) -> dict[str, float]:

@@ -29,7 +29,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tools import kafka_node
 
 from benchmarks.broker import our_broker
-from benchmarks.broker_process import resident_mb
+from benchmarks.process_usage import resident_mb
 from odradek.client import Consumer, Producer
 from odradek.model import TopicPartition
 

@@ -26,13 +26,13 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from benchmarks.broker_process import broker_process
 from benchmarks.figures import print_medians
 from benchmarks.micro.storage import manager_over
 from odradek.clock import SystemClock
 from odradek.config.topic import LogConfig
 from odradek.model import TopicPartition
 from odradek.records.builder import RecordBatchBuilder
+from odradek.testing.processes import BrokerProcess
 
 PROBE = "probe"
 RECORDS_PER_BATCH = 100
@@ -134,11 +134,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="odradek-compaction-") as folder:
-        with broker_process(folder) as (_, address):
-            make_topics(address, options.rounds)
+        with BrokerProcess(folder) as broker:
+            make_topics(broker.bootstrap_servers, options.rounds)
         write_tables(folder, options.rounds, options.records)
         looks_often = ("--set", f"log.cleaner.backoff.ms={LOOK_EVERY_MS}")
-        with broker_process(folder, *looks_often) as (_, address):
+        with BrokerProcess(folder, *looks_often) as broker:
+            address = broker.bootstrap_servers
             rounds = [one_round(folder, address, n) for n in range(options.rounds)]
     print_medians(rounds, as_json=options.json)
     return 0

@@ -11,7 +11,7 @@ import json
 import tempfile
 from typing import Final
 
-from benchmarks.broker_process import broker_process, resident_mb
+from benchmarks.process_usage import resident_mb
 from odradek.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, encode_fetch_request
 from odradek.protocol.framing import encode_size
 from odradek.protocol.header import encode_request_header
@@ -25,6 +25,7 @@ from odradek.protocol.produce import (
 )
 from odradek.records.builder import RecordBatchBuilder
 from odradek.records.compression import Compression
+from odradek.testing.processes import BrokerProcess
 
 PRODUCE: Final = 0
 FETCH: Final = 1
@@ -126,9 +127,14 @@ def main() -> None:
     parser.add_argument("--value-bytes", type=int, default=100)
     parser.add_argument("--json", action="store_true", help="for programs: the last line")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, broker_process(folder) as (process, address):
+    with tempfile.TemporaryDirectory() as folder, BrokerProcess(folder) as broker:
         figures = asyncio.run(
-            measure(address, process.pid, arguments.connections, arguments.value_bytes)
+            measure(
+                broker.bootstrap_servers,
+                broker.pid,
+                arguments.connections,
+                arguments.value_bytes,
+            )
         )
     if arguments.json:
         print(json.dumps(figures))

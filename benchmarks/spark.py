@@ -27,7 +27,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from tools import peers
 
-from benchmarks.broker_process import broker_process, cpu_seconds
+from benchmarks.process_usage import cpu_seconds
+from odradek.testing.processes import BrokerProcess
 from pyspark_odradek import session
 
 TOPIC = "benchmark"
@@ -66,9 +67,9 @@ def our_broker() -> Iterator[Broker]:
     """`odradek start` in a temporary directory."""
     with (
         tempfile.TemporaryDirectory(prefix="odradek-benchmark-") as folder,
-        broker_process(folder) as (process, address),
+        BrokerProcess(folder) as broker,
     ):
-        yield Broker(address, folder, process.pid)
+        yield Broker(broker.bootstrap_servers, folder, broker.pid)
 
 
 def fill(bootstrap: str, records: int) -> None:

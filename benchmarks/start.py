@@ -23,8 +23,9 @@ from pathlib import Path
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from benchmarks.broker_process import broker_process, cpu_seconds, resident_mb
 from benchmarks.figures import print_medians
+from benchmarks.process_usage import cpu_seconds, resident_mb
+from odradek.testing.processes import BrokerProcess
 
 IDLE_SECONDS = 1.0
 
@@ -57,12 +58,12 @@ def process_round() -> dict[str, float]:
     """One broker process from its start to its first record, and its memory afterwards."""
     with tempfile.TemporaryDirectory(prefix="odradek-start-") as folder:
         begin = time.perf_counter()
-        with broker_process(folder) as (process, address):
+        with BrokerProcess(folder) as broker:
             ready = time.perf_counter()
-            first_record(address)
+            first_record(broker.bootstrap_servers)
             end = time.perf_counter()
             time.sleep(IDLE_SECONDS)
-            idle_mb = resident_mb(process.pid)
+            idle_mb = resident_mb(broker.pid)
     return {
         "process_ready_ms": (ready - begin) * 1000,
         "process_first_record_ms": (end - begin) * 1000,
@@ -91,19 +92,19 @@ def fill_partitions(address: str, count: int) -> None:
 def partitions_round(folder: str) -> dict[str, float]:
     """One start over the partitions that lie in `folder`."""
     begin = time.perf_counter()
-    with broker_process(folder) as (process, _):
+    with BrokerProcess(folder) as broker:
         return {
             "ready_s": time.perf_counter() - begin,
-            "ready_cpu_s": cpu_seconds(process.pid),
-            "resident_mb": resident_mb(process.pid),
-            "descriptors": len(list(Path(f"/proc/{process.pid}/fd").iterdir())),
+            "ready_cpu_s": cpu_seconds(broker.pid),
+            "resident_mb": resident_mb(broker.pid),
+            "descriptors": len(list(Path(f"/proc/{broker.pid}/fd").iterdir())),
         }
 
 
 def recovery_round(folder: str) -> dict[str, float]:
     """One start over the partitions after a kill."""
-    with broker_process(folder) as (process, _):
-        process.kill()
+    with BrokerProcess(folder) as broker:
+        broker.kill()
     measured = partitions_round(folder)
     return {f"after_kill_{name}": value for name, value in measured.items()}
 
@@ -132,8 +133,8 @@ def main(arguments: list[str]) -> int:
         rounds = [process_round() | in_process_round() for _ in range(options.rounds)]
     else:
         with tempfile.TemporaryDirectory(prefix="odradek-start-") as folder:
-            with broker_process(folder) as (_, address):
-                fill_partitions(address, options.partitions)
+            with BrokerProcess(folder) as broker:
+                fill_partitions(broker.bootstrap_servers, options.partitions)
             rounds = [
                 partitions_round(folder) | recovery_round(folder) for _ in range(options.rounds)
             ]

@@ -17,11 +17,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from odradek.testing.processes import ProcessFailed, ServerProcess
 from tools import peers
 from tools.free_port import free_port
 
 START_TIMEOUT_S = 180
-STOP_TIMEOUT_S = 60
 CLUSTER_ID = "T2RyYWRla1BlZXJOb2RlMQ"
 _SINGLE_NODE = {
     "offsets.topic.replication.factor": "1",
@@ -113,16 +113,37 @@ def _zookeeper(home: Path) -> Iterator[str]:
         yield f"127.0.0.1:{port}"
 
 
+class JavaServer(ServerProcess):
+    """A server on the JVM, which can serve when something listens on `port`."""
+
+    orderly = (0, 128 + signal.SIGTERM)
+
+    def __init__(self, command: list[str], log: Path, port: int) -> None:
+        super().__init__(command, log)
+        self._port = port
+
+    def await_ready(self, process: "subprocess.Popen[str]") -> None:
+        """Looks again and again: it does not say so."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline and process.poll() is None:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self._port)):
+                return
+            time.sleep(0.2)
+        raise self.failure("Apache Kafka did not start")
+
+
 @contextlib.contextmanager
-def _running(command: list[str], log_path: Path, port: int) -> Iterator[int]:
+def _running(command: list[str], log: Path, port: int) -> Iterator[int]:
     """The process id of a server that listens on `port`; it is stopped behind the block."""
-    with log_path.open("ab") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
+    server = JavaServer(command, log, port)
     try:
-        _await_started(process, log_path, port)
-        yield process.pid
+        server.start()
+    except ProcessFailed as error:
+        raise peers.PeerUnavailable(str(error)) from None
+    try:
+        yield server.pid
     finally:
-        _stop(process)
+        server.__exit__(None, None, None)
 
 
 @contextlib.contextmanager
@@ -160,22 +181,3 @@ def _properties(port: int, controller_port: int, data: Path) -> dict[str, str]:
         "share.coordinator.state.topic.min.isr": "1",
         **_SINGLE_NODE,
     }
-
-
-def _await_started(process: "subprocess.Popen[bytes]", log: Path, port: int) -> None:
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while time.monotonic() < deadline and process.poll() is None:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
-        time.sleep(0.2)
-    words = log.read_text(errors="replace").strip().splitlines()[-5:]
-    raise peers.PeerUnavailable("Apache Kafka did not start: " + " | ".join(words))
-
-
-def _stop(process: "subprocess.Popen[bytes]") -> None:
-    process.send_signal(signal.SIGTERM)
-    try:
-        process.wait(STOP_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()

@@ -13,13 +13,13 @@ from typing import Final, NamedTuple
 
 from confluent_kafka import KafkaException
 from examples.flights import accounts, dataset, own_group, readback, replay, spark_job
-from examples.flights.broker_process import BrokerFailed, BrokerProcess
-from examples.flights.facts import Facts, write_summary
+from examples.flights.facts import Facts, read_broker_statistics, write_summary
 from examples.flights.report import page
 from examples.flights.screen import say, thousands, timed
 from pyspark.errors import PySparkException
 
 from odradek.client.errors import KafkaError
+from odradek.testing.processes import BrokerProcess, ProcessFailed
 from pyspark_odradek import GatewayError, session
 
 SPARK_MEMORY: Final = "1500m"
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\ninterrupted; broker and Spark have ended", file=sys.stderr)
         return _INTERRUPTED
-    except (RunRefused, BrokerFailed, GatewayError, *_REFUSALS) as error:
+    except (RunRefused, ProcessFailed, GatewayError, *_REFUSALS) as error:
         print(f"\nrun: {error}", file=sys.stderr)
         return 1
 
@@ -72,7 +72,7 @@ def _run(out: Path, limit: int | None) -> int:
         data = dataset.load(limit)
     departures, hours = data.count(dataset.FLIGHTS), data.count(dataset.WEATHER)
     say("data", f"{thousands(departures)} departures, {thousands(hours)} hours of weather")
-    with BrokerProcess(out / "broker", out / "broker.log") as broker:
+    with BrokerProcess(out / "broker", log=out / "broker.log") as broker:
         seconds["starting the broker"] = broker.start_ms / 1000
         say("broker", f"ready on {broker.bootstrap_servers} after {broker.start_ms:.0f} ms")
         wire = _through_the_wire(broker.bootstrap_servers, data, seconds)
@@ -95,7 +95,7 @@ def _run(out: Path, limit: int | None) -> int:
         consume_records_per_s=wire.seen.count / wire.seen.seconds,
         spark_records_per_s=spark.archived.records_per_s,
         broker_start_ms=broker.start_ms,
-        broker_statistics=broker.statistics(),
+        broker_statistics=read_broker_statistics(out / "broker"),
         seconds=seconds,
         spark_version=spark.version,
     )

@@ -6,11 +6,13 @@ import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from examples.flights.accounts import Account
 from examples.flights.readback import Probe
 from examples.flights.spark_job import Tables
+
+BROKER_STATISTICS: Final = "odradek-stats.json"
 
 
 @dataclass(frozen=True)
@@ -58,3 +60,12 @@ def machine() -> str:
 def write_summary(facts: Facts, path: Path, outputs: list[str]) -> None:
     """Writes `summary.json`."""
     path.write_text(json.dumps(facts.summary(outputs), indent=2) + "\n", encoding="utf-8")
+
+
+def read_broker_statistics(data_dir: Path) -> dict[str, Any]:
+    """What the broker counted, written down when it stopped; empty if it did not."""
+    path = data_dir / BROKER_STATISTICS
+    if not path.exists():
+        return {}
+    document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return document

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.system.processes import READY, STOP_TIMEOUT_S, start_command
+
+from odradek.testing.processes import BrokerProcess
 
 DISK_BYTES = 48 * 1024 * 1024
 RECORD_BYTES = 50_000
@@ -35,31 +36,11 @@ def bootstrap(tmp_path: Path) -> Iterator[str]:
     if unshare is None or subprocess.run([*alone, mount], check=False).returncode != 0:
         pytest.skip("NOT TESTED: this machine does not let a test mount a small file system")
     log = tmp_path / "stderr.log"
-    with log.open("wb") as errors:
-        broker = subprocess.Popen(
-            [
-                *alone,
-                f'{mount} && exec "$@"',
-                "sh",
-                *start_command(disk / "data", 0, *QUICK_CLEANING),
-            ],
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-        )
-    assert broker.stdout is not None
-    try:
-        ready = broker.stdout.readline()
-        assert ready.startswith(READY), log.read_text()
-        yield dict(part.split("=", 1) for part in ready[len(READY) :].split())["bootstrap"]
-        broker.terminate()
-        assert broker.wait(STOP_TIMEOUT_S) == 0, log.read_text()
-        assert "Traceback" not in log.read_text()
-        assert len(log.read_text().splitlines()) < 200, "the log fills up as well"
-    finally:
-        broker.kill()
-        broker.wait()
-        broker.stdout.close()
+    within = [*alone, f'{mount} && exec "$@"', "sh"]
+    with BrokerProcess(disk / "data", *QUICK_CLEANING, log=log, within=within) as broker:
+        yield broker.bootstrap_servers
+    assert "Traceback" not in log.read_text()
+    assert len(log.read_text().splitlines()) < 200, "the log fills up as well"
 
 
 def create(bootstrap: str, topic: str) -> None:

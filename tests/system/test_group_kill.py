@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.system.processes import BrokerProcess
+from tests.system.processes import CheckedBroker
 from tools.free_port import free_port
 
 ROUNDS = int(os.environ.get("ODRADEK_KILL_ROUNDS", "50"))
@@ -94,7 +94,7 @@ def test_no_acknowledged_commit_goes_back(tmp_path: Path) -> None:
     acknowledged = Acknowledged()
     members: list[MemberThread] = []
     for round_ in range(ROUNDS):
-        with BrokerProcess(tmp_path, port, *NO_DELAY) as broker:
+        with CheckedBroker(tmp_path, port, *NO_DELAY) as broker:
             address = broker.bootstrap_servers
             if round_ == 0:
                 make_topic(address)
@@ -114,7 +114,7 @@ def test_no_acknowledged_commit_goes_back(tmp_path: Path) -> None:
             broker.kill()
     for member in members:
         member.stopping.set()
-    with BrokerProcess(tmp_path, port, *NO_DELAY) as broker:
+    with CheckedBroker(tmp_path, port, *NO_DELAY) as broker:
         for member in members:
             member.join(DEADLINE_S)
             assert not member.is_alive(), "a member does not stop"

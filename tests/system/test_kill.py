@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.system.processes import BrokerProcess
+from tests.system.processes import CheckedBroker
 from tools.free_port import free_port
 
 ROUNDS = int(os.environ.get("ODRADEK_KILL_ROUNDS", "200"))
@@ -187,21 +187,21 @@ def test_nothing_acknowledged_is_lost_and_nothing_is_doubled(tmp_path: Path) -> 
             "log_level": 0,
         }
     )
-    with BrokerProcess(tmp_path, port) as first:
+    with CheckedBroker(tmp_path, port) as first:
         create_topics(first.bootstrap_servers)
         # With a producer id: the client takes its time to ask for it again.
         sent = send_until_killed(producer, ledger, 0, 1)
         assert producer.flush(FLUSH_S) == 0, "the producer could not begin"
         assert first.stop() == 0
     for _ in range(ROUNDS):
-        with BrokerProcess(tmp_path, port, *BUSY_HOUSEKEEPING) as broker:
+        with CheckedBroker(tmp_path, port, *BUSY_HOUSEKEEPING) as broker:
             for place, contents in read(broker.bootstrap_servers, starts).items():
                 ledger.check(place, contents)
                 starts[place] = contents.end if place[0] == WHOLE else 0
             target = ledger.count + dice.randrange(50, ROUND_RECORDS)
             sent = send_until_killed(producer, ledger, sent, target)
             broker.kill()
-    with BrokerProcess(tmp_path, port, *BUSY_HOUSEKEEPING) as last:
+    with CheckedBroker(tmp_path, port, *BUSY_HOUSEKEEPING) as last:
         assert producer.flush(FLUSH_S) == 0, "the producer could not go on after a restart"
         final = read(last.bootstrap_servers, dict.fromkeys(PARTITIONS, 0))
         assert last.stop() == 0

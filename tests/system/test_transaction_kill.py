@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.system.processes import BrokerProcess
+from tests.system.processes import CheckedBroker
 from tools.free_port import free_port
 
 ROUNDS = int(os.environ.get("ODRADEK_TRANSACTION_KILL_ROUNDS", "6"))
@@ -57,8 +57,8 @@ class World:
         self.bootstrap = self._broker.bootstrap_servers
         self._carrier: Carrier | None = None
 
-    def _start_broker(self) -> BrokerProcess:
-        return BrokerProcess(self._directory, self._port, *SETTINGS)
+    def _start_broker(self) -> CheckedBroker:
+        return CheckedBroker(self._directory, self._port, *SETTINGS).start()
 
     def start_carrier(self) -> None:
         self._carrier = Carrier(self.bootstrap, self._directory / "carrier.log")
@@ -71,12 +71,12 @@ class World:
             self._carrier.kill()
 
     def restart_broker(self) -> None:
-        self._broker.__exit__(None, None, None)
+        self._broker.kill()
         self._broker = self._start_broker()
 
     def close(self) -> None:
         self.kill_carrier()
-        self._broker.__exit__(None, None, None)
+        self._broker.kill()
 
 
 @pytest.mark.slow

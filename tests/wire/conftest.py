@@ -9,9 +9,7 @@ import contextlib
 import itertools
 import json
 import os
-import signal
 import subprocess
-import sys
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,10 +21,9 @@ from tools import peers
 from tools.kafka_node import kafka_node
 
 from odradek import Broker
+from odradek.testing.processes import BrokerProcess
 
 T = TypeVar("T")
-READY = "odradek ready "
-STOP_TIMEOUT_S = 60
 JAVA_TIMEOUT_S = 240
 KAFKAJS_TIMEOUT_S = 120
 # What only costs time where every member comes at once.
@@ -89,26 +86,8 @@ def bootstrap(
         return
     data = tmp_path_factory.mktemp("broker")
     log = request.session.stash[BROKER_LOG] = data / "stderr.log"
-    command = [sys.executable, "-m", "odradek", "start", "--data-dir", str(data / "data")]
-    with log.open("wb") as errors:
-        process = subprocess.Popen(
-            [*command, "--listener", "PLAINTEXT://127.0.0.1:0", "--set", NO_INITIAL_DELAY],
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-        )
-        assert process.stdout is not None
-        try:
-            ready = process.stdout.readline()
-            assert ready.startswith(READY), log.read_text()
-            fields = dict(part.split("=", 1) for part in ready[len(READY) :].split())
-            yield fields["bootstrap"]
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(STOP_TIMEOUT_S) == 0, log.read_text()
-        finally:
-            process.kill()
-            process.wait()
-            process.stdout.close()
+    with BrokerProcess(data / "data", "--set", NO_INITIAL_DELAY, log=log) as broker:
+        yield broker.bootstrap_servers
     assert "Traceback" not in log.read_text()
 
 

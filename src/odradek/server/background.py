@@ -63,6 +63,10 @@ class ThreadPoolBackground:
         """Whether nothing is under way."""
         return self._pending == 0
 
+    async def idle(self) -> None:
+        """Waits until nothing is under way, at one moment at least."""
+        await self._drained.wait()
+
     async def drain(self) -> None:
         """Waits until nothing is under way, what callbacks submit included."""
         # Between the last outcome and this task's turn the timer may have submitted more.

@@ -15,6 +15,10 @@ T = TypeVar("T")
 STOPPED: Final = "the broker was stopped meanwhile"
 
 
+class LoopEnded(RuntimeError):
+    """The loop was closed before it had an outcome."""
+
+
 class LoopThread:
     """An event loop that runs in a thread until it is closed.
 
@@ -32,13 +36,13 @@ class LoopThread:
         """Runs a coroutine on the loop and waits for its outcome.
 
         Raises:
-            RuntimeError: the loop was closed before it had one.
+            LoopEnded: the loop was closed before it had one.
         """
         assert not self.is_current, "the loop's own thread would wait for itself"
         try:
             return self.submit(work).result()
         except CancelledError:
-            raise RuntimeError(STOPPED) from None
+            raise LoopEnded(STOPPED) from None
 
     def submit(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
         """Runs a coroutine on the loop, and answers at once where its outcome will be.

@@ -6,11 +6,13 @@ before it is handled at the time at which it was sent.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import cast
 
 from odradek.clock import Clock, ManualClock
 from odradek.errors import BrokerError, ErrorCode
 from odradek.server.broker_calls import BrokerCalls
+from odradek.server.loop_thread import LoopEnded
 from odradek.server.settling import settle
 from odradek.server.time_helpers import UPKEEP, Deadline, deadlines, member_called
 
@@ -99,5 +101,7 @@ class TimeCalls(BrokerCalls):
 
     def _come_to_rest(self) -> None:
         # The loop's own thread cannot wait for itself. None runs while they are just restarted.
-        if self._thread is not None and not self._thread.is_current:
-            self._thread.run(settle(self._servers))
+        thread = self._thread
+        if thread is not None and not thread.is_current:
+            with suppress(LoopEnded):  # somebody stops the brokers at this moment
+                thread.run(settle(self._servers))

@@ -1,0 +1,184 @@
+"""Servers as processes, for tests, benchmarks and examples: `odradek start`, and others beside it.
+
+A server is started, awaited until it can serve, ended in order when the `with` block is left, and
+gone in any case. It runs in a session of its own: Ctrl-C reaches the program that started it, which
+then takes things down in its own order.
+
+    with BrokerProcess(tmp_path / "data", "--set", "num.partitions=3") as broker:
+        broker.bootstrap_servers
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, ClassVar, Final, Self
+
+READY: Final = "odradek ready "
+_STOP_TIMEOUT_S: Final = 120
+_LAST_LINES: Final = 20
+_LAST_BYTES: Final = 1 << 16
+
+
+class ProcessFailed(Exception):
+    """A server did not start, or did not end as it should; the text has its last words."""
+
+
+class ServerProcess:
+    """A server that `command` starts. `log` gets what it writes, behind what is there already; else
+    that is kept for the case that something goes wrong.
+
+    Derive from it and say in `await_ready` when it can serve.
+    """
+
+    orderly: ClassVar[Sequence[int]] = (0,)
+    """The exit statuses of a server that was asked to end."""
+
+    def __init__(self, command: Sequence[str], log: Path | None = None) -> None:
+        self.command: Final = list(command)
+        self._log_path: Final = log
+        self._log: IO[bytes] | None = None
+        self._process: subprocess.Popen[str] | None = None
+        self._was_killed = False
+        self.start_ms = 0.0
+
+    @property
+    def pid(self) -> int:
+        """The id of the process."""
+        return self._started().pid
+
+    def start(self) -> Self:
+        """Starts the server; returns when it can serve.
+
+        Raises:
+            ProcessFailed: it does not come to that; it has ended then.
+        """
+        began = time.monotonic()
+        path = self._log_path
+        # Closed by `kill`, which every way out of here comes to.
+        self._log = tempfile.TemporaryFile() if path is None else path.open("a+b")  # noqa: SIM115
+        self._was_killed = False
+        self._process = subprocess.Popen(
+            self.command,
+            stdout=subprocess.PIPE if self.says_when_ready else self._log,
+            stderr=self._log,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            self.await_ready(self._process)
+        except BaseException:
+            self.kill()
+            raise
+        self.start_ms = (time.monotonic() - began) * 1000
+        return self
+
+    says_when_ready: ClassVar[bool] = False
+    """Whether its standard output is for `await_ready`, and not for the log."""
+
+    def await_ready(self, process: "subprocess.Popen[str]") -> None:
+        """Returns when the server can serve.
+
+        Raises:
+            ProcessFailed: it cannot; `failure` makes one.
+        """
+        raise NotImplementedError
+
+    def failure(self, what: str) -> ProcessFailed:
+        """The error for what went wrong, with the last words of the server."""
+        return ProcessFailed(f"{what}:\n{self.last_words()}")
+
+    def last_words(self) -> str:
+        """The last lines of its log."""
+        log = self._log
+        if log is None or log.closed:
+            return ""
+        log.flush()
+        size = log.seek(0, os.SEEK_END)
+        log.seek(max(0, size - _LAST_BYTES))
+        lines = log.read().decode(errors="replace").splitlines()
+        return "\n".join(lines[-_LAST_LINES:])
+
+    def stop(self) -> int:
+        """Asks the server to end in order, and waits; its exit status."""
+        process = self._started()
+        process.terminate()
+        return process.wait(_STOP_TIMEOUT_S)
+
+    def kill(self) -> None:
+        """`kill -9`: nothing is flushed, nobody is told. Nothing happens to one that has ended."""
+        process = self._process
+        if process is None:
+            return
+        self._was_killed = True
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+        if self._log is not None:
+            self._log.close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if not self._was_killed and self._started().poll() is None:
+                status = self.stop()
+                if status not in self.orderly and kind is None:
+                    raise self.failure(f"the server ended with status {status}")
+        finally:
+            self.kill()
+
+    def _started(self) -> "subprocess.Popen[str]":
+        assert self._process is not None, "it was started"
+        return self._process
+
+
+class BrokerProcess(ServerProcess):
+    """`odradek start` over `data_dir` on a port of this machine, a free one if none is given.
+
+    `arguments` are further flags of the command; `within` are words that run a command elsewhere,
+    in a namespace for one. Once it is started `bootstrap_servers` and `port` say where it is.
+    """
+
+    says_when_ready = True
+
+    def __init__(
+        self,
+        data_dir: str | os.PathLike[str],
+        *arguments: str,
+        port: int = 0,
+        log: Path | None = None,
+        within: Sequence[str] = (),
+    ) -> None:
+        super().__init__([*within, *start_command(data_dir, *arguments, port=port)], log)
+        self.bootstrap_servers = ""
+        self.port = port
+
+    def await_ready(self, process: "subprocess.Popen[str]") -> None:
+        """It prints one line."""
+        assert process.stdout is not None, "it is a pipe"
+        line = process.stdout.readline()
+        if not line.startswith(READY):
+            process.wait(_STOP_TIMEOUT_S)
+            raise self.failure("the broker did not start")
+        fields = dict(word.split("=", 1) for word in line[len(READY) :].split())
+        self.bootstrap_servers = fields["bootstrap"]
+        self.port = int(self.bootstrap_servers.rpartition(":")[2])
+
+
+def start_command(data_dir: str | os.PathLike[str], *arguments: str, port: int = 0) -> list[str]:
+    """The command line of a broker on one port of this machine."""
+    listener = f"PLAINTEXT://127.0.0.1:{port}"
+    flags = ["--data-dir", os.fspath(data_dir), "--listener", listener]
+    return [sys.executable, "-m", "odradek", "start", *flags, *arguments]
