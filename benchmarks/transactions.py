@@ -42,9 +42,12 @@ from odradek.coordinator.records.transaction_records import (
     TransactionState,
     TransactionValue,
 )
+from odradek.coordinator.runtime.batches import EndMarker
 from odradek.coordinator.runtime.runtime import CoordinatorRuntime
 from odradek.coordinator.runtime.settings import RuntimeSettings
+from odradek.coordinator.transactions.markers import MarkerWriter, OnMarked
 from odradek.coordinator.transactions.shard import TransactionServices, TransactionShard
+from odradek.model import TopicPartition
 from odradek.purgatory import DelayedOperationPurgatory
 from odradek.records.builder import RecordBatchBuilder
 from odradek.timer import SystemTimer
@@ -57,6 +60,15 @@ RECORD_BYTES: Final = 1_000
 ISOLATION_LEVELS: Final = ("read_uncommitted", "read_committed")
 IDS_PER_BATCH: Final = 100
 TOPIC_TIMEOUT_S: Final = 60
+
+
+class NoLeaders(MarkerWriter):
+    """Nothing is decided, so no marker is written."""
+
+    def write(
+        self, marker: EndMarker, partitions: Sequence[TopicPartition], on_done: OnMarked
+    ) -> None:
+        raise AssertionError(f"{marker} for {partitions}")
 
 
 def create_topic(target: Target, partitions: int) -> str:
@@ -150,7 +162,7 @@ def measure_ids(count: int) -> dict[str, float]:
     timer = SystemTimer(SystemClock())
     deferred: list[Any] = []
     services = TransactionServices(
-        None,  # type: ignore[arg-type] - nothing is decided, so no marker is written
+        NoLeaders(),
         DelayedOperationPurgatory("TransactionMarkers", timer),
         deferred.append,
         lambda _name: None,
