@@ -68,7 +68,7 @@ class NoLeaders(MarkerWriter):
     def write(
         self, marker: EndMarker, partitions: Sequence[TopicPartition], on_done: OnMarked
     ) -> None:
-        raise AssertionError(f"{marker} for {partitions}")
+        raise AssertionError(f"{marker} for {partitions}, awaited by {on_done}")
 
 
 def create_topic(target: Target, partitions: int) -> str:
@@ -173,7 +173,7 @@ def measure_ids(count: int) -> dict[str, float]:
         SystemClock(),
         deferred.append,
         lambda: 1,
-        lambda partition, _append, _execute: TransactionShard(partition, 0, services),
+        lambda partition, _epoch, _append, _execute: TransactionShard(partition, 0, services),
         RuntimeSettings(lambda: 1_000_000),
         DelayedOperationPurgatory("TransactionWrite", timer),
     )
