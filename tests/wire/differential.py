@@ -65,6 +65,7 @@ _IDENTITIES: Final = (
     ("member_id",),
     ("api_key",),
     ("resource_type", "resource_name"),
+    ("resource_name",),
     ("partition_index",),
     ("partition",),
     ("partition_id",),

@@ -87,13 +87,15 @@ def _value(annotation: Any, kafka_type: str, filling: Filling) -> object:
     return filling.number
 
 
-def served(peer: Peer) -> dict[int, tuple[int, int]]:
+def served(address: str) -> dict[int, tuple[int, int]]:
+    peer = Peer(address)
     answer = peer.quietly("api_versions", 4, **SOFTWARE)
+    peer.close()
     return {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
 
 
 def test_every_api_in_every_version(two_brokers: tuple[str, str], same_answers: Check) -> None:
-    kafka, ours = (served(Peer(address)) for address in two_brokers)
+    kafka, ours = map(served, two_brokers)
     common = [
         (name, version)
         for name, key in API_KEYS.items()
