@@ -190,10 +190,18 @@ def _spark_home() -> str:
     return os.path.dirname(pyspark.__file__)
 
 
+def _scala_version() -> str:
+    """Of which Scala the jars are; Spark's scripts look for it, and workers that are started in
+    this JVM ask for it."""
+    core = next(Path(_spark_home(), "jars").glob("spark-core_*.jar"))
+    return core.name.partition("_")[2].partition("-")[0]
+
+
 def _environment(announcement: Path) -> dict[str, str]:
     return {
         **os.environ,
         "SPARK_HOME": _spark_home(),
+        "SPARK_SCALA_VERSION": _scala_version(),
         "SPARK_CONNECT_MODE": "0",
         "_PYSPARK_DRIVER_CONN_INFO_PATH": str(announcement),
     }

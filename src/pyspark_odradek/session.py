@@ -62,6 +62,9 @@ def session(
             # finds none where it has a space.
             spark.dataSource.register(DefaultSource)
         yield spark
+        if not master.startswith("local["):
+            # The executors of a cluster are told; of one that is gone they would be started again.
+            spark.stop()
     finally:
         # The JVM stops its session by itself when it ends. Asking it to would need the
         # connection of this thread, and that still waits for an answer after a Ctrl-C.
