@@ -308,3 +308,34 @@ def test_groups_that_change_their_kind(same_answers: Check) -> None:
         describe(peer, "kinds")
 
     same_answers(scenario)
+
+
+TOPIC_U = b"\0\0\0\1\0\1u"
+NO_DATA, OWNED = b"\xff\xff\xff\xff", b"\0\0\0\1\0\1u\0\0\0\1\0\0\0\0"
+# One that cannot be read is an UNKNOWN_SERVER_ERROR of Kafka's, where ours says what is wrong.
+SUBSCRIPTIONS = {
+    "version-0": b"\0\0" + TOPIC_U + NO_DATA,
+    "version-1": b"\0\1" + TOPIC_U + NO_DATA + OWNED,
+    "version-2": b"\0\2" + TOPIC_U + NO_DATA + OWNED + b"\0\0\0\1",
+    "version-3": b"\0\3" + TOPIC_U + b"\0\0\0\4data" + OWNED + b"\0\0\0\1\0\4rack",
+    "version-of-the-future": b"\0\x09" + TOPIC_U + NO_DATA + OWNED + b"\0\0\0\1\xff\xffmore",
+    "twice-a-topic": b"\0\0" + b"\0\0\0\2\0\1u\0\1u" + NO_DATA,
+}
+
+
+def test_subscriptions_of_classic_members(same_answers: Check) -> None:
+    """What such a member reads, and in which version it is answered, by what it wrote."""
+
+    def scenario(peer: Peer) -> None:
+        make_topic(peer, "u", 2)
+        for name, metadata in SUBSCRIPTIONS.items():
+            group_id = f"subscribed-{name}"
+            Consumer(peer, group_id, "anna", "u").join()
+            protocols = [{"name": "range", "metadata": metadata}]
+            member = Member(peer, group_id, protocols=protocols)
+            answer = member.join()
+            if answer is not None and not answer.error_code:
+                member.sync(assignments=[])
+            describe_consumers(peer, group_id)
+
+    same_answers(scenario)

@@ -5,8 +5,8 @@
 
 Brokers pass both on unread between the members of a classic group. Who reads them: members, the
 leader among them; the coordinator, to know which topics a group reads, and for members that it
-assigns to itself; tools. Written they are byte for byte what Kafka's own consumer writes. What a
-version newer than ours adds at the end is passed over.
+assigns to itself; tools. Written they are byte for byte what Kafka's own consumer writes. A version
+newer than ours is taken for our newest, and what it adds at the end is passed over.
 """
 
 from collections.abc import Iterable
@@ -150,7 +150,7 @@ def _read_version(reader: Reader) -> int:
     version = reader.int16()
     if version < 0:
         raise ProtocolError(f"version {version} of the consumer protocol", 0)
-    return version
+    return min(version, NEWEST_VERSION)
 
 
 def _write_user_data(writer: Writer, user_data: bytes | None) -> None:

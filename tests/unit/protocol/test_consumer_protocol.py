@@ -50,7 +50,8 @@ def test_each_version_says_what_it_can(version: int) -> None:
 def test_a_newer_version_is_read_as_far_as_it_is_known() -> None:
     """Newer clients could not join a group that upgrades."""
     subscription = Subscription(("a",), OWNED, None, 7, "r", version=9)
-    assert decode_subscription(encode_subscription(subscription) + b"more") == subscription
+    decoded = decode_subscription(encode_subscription(subscription) + b"more")
+    assert decoded == subscription._replace(version=3)
 
 
 def test_the_topics_are_read_whatever_follows() -> None:

@@ -62,9 +62,7 @@ class ClassicMembers(ClassicProtocol):
         group = self._groups.group_with_members(request.group_id)
         member_id, is_new = request.member_id, request.member_id == NO_MEMBER_ID
         if is_new:
-            instance_id = request.group_instance_id
-            name = request.client_id if instance_id is None else instance_id
-            member_id = f"{name}-{self._groups.services.new_uuid()}"
+            member_id = str(self._groups.services.new_uuid())
         self._groups.check_size(group, member_id)
         _check_protocols(group, member_id, request)
         if is_new and request.requires_known_member_id and request.group_instance_id is None:
