@@ -109,7 +109,8 @@ class LogDirectory:
         if held != (cluster_id, str(node_id)):
             raise ValueError(
                 f"{path} belongs to broker {held[1]} of cluster {held[0]}, "
-                f"this is broker {node_id} of cluster {cluster_id}"
+                f"this is broker {node_id} of cluster {cluster_id}; put back the files that belong "
+                "together, or give another directory"
             )
 
     def file_path(self, name: str) -> str:
