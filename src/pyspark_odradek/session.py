@@ -62,7 +62,7 @@ def session(
             # finds none where it has a space.
             spark.dataSource.register(DefaultSource)
         yield spark
-        if not master.startswith("local["):
+        if master != "local" and not master.startswith("local["):
             # The executors of a cluster are told; of one that is gone they would be started again.
             spark.stop()
     finally:
