@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from odradek.server.faults.fault import Fault
     from odradek.server.group_helpers import GroupState
     from odradek.server.in_process import Broker
+    from odradek.server.snapshot import Snapshot
 
 __all__ = [
     "Broker",
@@ -45,6 +46,7 @@ __all__ = [
     "GroupState",
     "KafkaError",
     "ManualClock",
+    "Snapshot",
     "StartError",
     "TopicPartition",
     "__version__",
@@ -62,6 +64,7 @@ __getattr__ = exports(
         "GroupState": "odradek.server.group_helpers",
         "KafkaError": "odradek.client.errors",
         "ManualClock": "odradek.clock",
+        "Snapshot": "odradek.server.snapshot",
         "StartError": "odradek.server.errors",
         "TopicPartition": "odradek.model",
     },

@@ -198,6 +198,7 @@ class BrokerServer:
         shared = self._shared
         if shared is None:
             shared = SharedMetadata(self.background, self._dice.randbytes, self._open_journal())
+        self.shared_metadata = shared
         self.store = EmbeddedMetadataStore(self.metadata, shared)
         self.store.on_session_lost(self._on_session_lost)
         self._resources.push_async_callback(self.background.drain)

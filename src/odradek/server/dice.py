@@ -6,6 +6,7 @@ operating system's, which nobody can guess.
 """
 
 from random import Random, SystemRandom
+from typing import Any
 from uuid import UUID
 
 
@@ -17,3 +18,18 @@ def dice(seed: int | str | None) -> Random:
 def random_uuid(dice: Random) -> UUID:
     """A random id (version 4)."""
     return UUID(bytes=dice.randbytes(16), version=4)
+
+
+def dice_state(dice: Random) -> Any:
+    """Where dice with a seed are; None for those of the operating system."""
+    return None if isinstance(dice, SystemRandom) else dice.getstate()
+
+
+def dice_at(state: Any) -> Random:
+    """Dice that fall from there on."""
+    if state is None:
+        return SystemRandom()
+    dice = Random()
+    version, numbers, rest = state
+    dice.setstate((version, tuple(numbers), rest))
+    return dice

@@ -13,17 +13,18 @@ Here is the life of a broker; what a test may ask of it is in `broker_calls`.
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Final, Self
+from random import Random
+from typing import Self
 
 from odradek.background import InlineBackground
-from odradek.clock import Clock, SystemClock
+from odradek.clock import Clock, ManualClock, SystemClock
 from odradek.config import BrokerConfig
 from odradek.metadata.embedded import SharedMetadata
 from odradek.network import format_host_port
 from odradek.purgatory import WaitingOperation
 from odradek.server.broker import BrokerServer
 from odradek.server.broker_helpers import BrokerHelpers
-from odradek.server.dice import dice
+from odradek.server.dice import dice, dice_at, dice_state
 from odradek.server.fault_calls import FaultCalls
 from odradek.server.faults import FaultBoard
 from odradek.server.in_process_settings import (
@@ -35,7 +36,10 @@ from odradek.server.last_errors import LastErrors
 from odradek.server.loop_calls import RUNNING
 from odradek.server.own_thread import OwnThread
 from odradek.server.scratch import Scratch
+from odradek.server.settling import settle
 from odradek.server.shown import topics_in_words
+from odradek.server.snapshot import Moment, Snapshot, new_directory
+from odradek.server.snapshot_files import copy_logs
 
 
 class Broker(OwnThread, FaultCalls):
@@ -69,7 +73,7 @@ class Broker(OwnThread, FaultCalls):
         }
         check_settings(self._settings)
         self._clock: Clock = clock if clock is not None else SystemClock()
-        self._dice: Final = dice(seed)
+        self._dice: Random = dice(seed)
         self._servers = []
         self._scratch: Scratch | None = None
         self._helpers = BrokerHelpers(self._servers, self._clock)
@@ -156,6 +160,84 @@ class Broker(OwnThread, FaultCalls):
         await self._stop_server()
         await self.start_async()
 
+    # --- snapshots ----------------------------------------------------------------------------
+
+    def snapshot(self, path: str | os.PathLike[str] | None = None) -> Snapshot:
+        """Keeps the broker as it is, at a moment when nothing is half done: records, topics,
+        settings, groups and offsets, transactions, the time of a manual clock, seeded dice.
+
+        With a path, where nothing may be yet, it outlives the process: `Broker.from_snapshot`
+        takes the path, and `odradek start` takes it as a data directory. Without one it lives as
+        long as the object.
+
+        Raises:
+            FileExistsError: there is something at the path.
+            OSError: there is no room.
+        """
+        return self._run(self.snapshot_async(path), "snapshot_async")
+
+    async def snapshot_async(self, path: str | os.PathLike[str] | None = None) -> Snapshot:
+        """`snapshot` to await."""
+        self._running()
+        return await self._there(self._take_snapshot(path))
+
+    async def _take_snapshot(self, path: str | os.PathLike[str] | None) -> Snapshot:
+        await settle(self._servers)
+        server = self._running()
+        # From here on without a turn of the loop: nobody writes meanwhile.
+        scratch = Scratch() if path is None else None
+        target = scratch.path if scratch is not None else new_directory(path or "")
+        server.logs.checkpoints.write_log_start_offsets()
+        for directory in server.config.log_dirs:
+            copy_logs(directory, target)
+        groups = self._helpers.groups
+        clock = self._clock
+        moment = Moment(
+            settings=self._settings,
+            ends=self._helpers.end_offsets(),
+            groups={group: groups.offsets(group) for group in groups.states()},
+            clock=(clock.wall_ms(), clock.monotonic_ms())
+            if isinstance(clock, ManualClock)
+            else None,
+            dice=dice_state(self._dice),
+        )
+        snapshot = Snapshot(target, server.shared_metadata.stored(), moment, scratch)
+        if scratch is None:
+            snapshot.write()
+        return snapshot
+
+    @classmethod
+    def from_snapshot(
+        cls,
+        snapshot: Snapshot | str | os.PathLike[str],
+        config: Mapping[str, object] = {},
+        clock: Clock | None = None,
+    ) -> Self:
+        """A broker that goes on from a snapshot or the path of one, not started yet. It has a port
+        of its own; the snapshot and brokers that were made from it before are not touched.
+
+        `config` adds to the settings of the broker that the snapshot is of. If its clock was a
+        `ManualClock`, this one's is, at the same time, unless another is given.
+
+        Raises:
+            ValueError: there is no snapshot at the path.
+        """
+        if not isinstance(snapshot, Snapshot):
+            snapshot = Snapshot.read(os.fspath(snapshot))
+        moment = snapshot.moment
+        settings = {**moment.settings, **setting_texts(config)}
+        settings.pop("listeners")
+        if clock is None and moment.clock is not None:
+            clock = ManualClock(*moment.clock)
+        broker = cls(config=settings, broker_id=int(settings["broker.id"]), clock=clock)
+        broker._dice = dice_at(moment.dice)
+        broker._scratch = Scratch()
+        copy_logs(snapshot.path, broker._scratch.path)
+        broker._shared = SharedMetadata(
+            InlineBackground(), broker._dice.randbytes, stored=snapshot.metadata
+        )
+        return broker
+
     # --- what a test asks for -----------------------------------------------------------------
 
     @property
@@ -208,7 +290,7 @@ class Broker(OwnThread, FaultCalls):
     @property
     def _is_empty(self) -> bool:
         """Whether nothing would be missed: the memory of an ephemeral broker without topics."""
-        return self._shared is None or not self._shared.image.topics
+        return self._shared is None or not self._shared.stored().topics
 
     def _forget(self) -> None:
         """Removes what an ephemeral broker has kept."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 from uuid import UUID
 
-from odradek.metadata.embedded.journal import Statement
+from odradek.metadata.embedded.journal import Statement, StoredMetadata
 from odradek.metadata.image import ConfigResource, PartitionImage, ResourceType, TopicImage
 
 FILE_NAME: Final = "odradek-metadata.sqlite"
@@ -70,6 +70,30 @@ _DELETE_CONFIGS: Final = "DELETE FROM config WHERE resource_type = ? AND resourc
 def put_property(name: str, value: str | int) -> Statement:
     """Writes a single value, such as the cluster id."""
     return _PUT_PROPERTY, [(name, str(value))]
+
+
+def put_all(metadata: StoredMetadata) -> list[Statement]:
+    """Writes a whole cluster's metadata into a store that has none."""
+    properties: dict[str, str | int] = {
+        CLUSTER_ID: metadata.cluster_id,
+        BROKER_EPOCH: metadata.broker_epoch,
+        CONTROLLER_EPOCH: metadata.controller_epoch,
+        NEXT_PRODUCER_ID: metadata.next_producer_id,
+        FEATURES_EPOCH: metadata.features_epoch,
+    }
+    if metadata.features is not None:
+        properties[FEATURES] = feature_levels_text(metadata.features)
+    settings = [
+        (resource, name, value)
+        for resource, values in metadata.configs.items()
+        for name, value in values.items()
+    ]
+    return [
+        *(put_property(name, value) for name, value in properties.items()),
+        put_topics(metadata.topics),
+        *(put_partitions(topic.topic_id, topic.partitions) for topic in metadata.topics),
+        put_configs(settings),
+    ]
 
 
 def put_topics(topics: Iterable[TopicImage]) -> Statement:

@@ -49,7 +49,8 @@ class Follower(Protocol):
 class SharedMetadata:
     """The metadata of the brokers of this process; ephemeral without a `journal`.
 
-    `random_bytes(n)` supplies the randomness of topic ids and of the cluster id.
+    `random_bytes(n)` supplies the randomness of topic ids and of the cluster id. Without a journal
+    it goes on from what is `stored`, where that is given.
     """
 
     def __init__(
@@ -57,7 +58,9 @@ class SharedMetadata:
         background: Background,
         random_bytes: Callable[[int], bytes],
         journal: Journal | None = None,
+        stored: StoredMetadata = _EMPTY,
     ) -> None:
+        self._stored: Final = stored
         self._background: Final = background
         self._random_bytes: Final = random_bytes
         self._journal: Final = journal
@@ -131,9 +134,25 @@ class SharedMetadata:
             if not taken and not _encoded(candidate).startswith("-"):
                 return candidate
 
+    def stored(self) -> StoredMetadata:
+        """What a journal would hold now; nothing may be under way."""
+        image = self.image
+        if not image.cluster_id:
+            return self._stored  # no store has been opened yet
+        return StoredMetadata(
+            cluster_id=image.cluster_id,
+            broker_epoch=self._broker_epoch,
+            next_producer_id=self._next_producer_id,
+            topics=tuple(image.topics.values()),
+            configs=image.configs,
+            controller_epoch=image.controller_epoch,
+            features=image.features,
+            features_epoch=image.features_epoch,
+        )
+
     def _read(self) -> None:
         """No broker lives yet, so no partition has a leader until a controller elects one."""
-        stored = self._journal.read() if self._journal is not None else _EMPTY
+        stored = self._journal.read() if self._journal is not None else self._stored
         self._broker_epoch = stored.broker_epoch
         self._next_producer_id = stored.next_producer_id
         self.deleted_topics = stored.deleted_topics
