@@ -52,7 +52,7 @@ COMPILED = (
     "purgatory/*.py",
     "records/*.py",
     "replication/*.py",
-    "server/transaction_routing.py",
+    "server/coordination/transaction_routing.py",
     "storage/files.py",
     "storage/log_directory.py",
     "storage/cleaner/*.py",

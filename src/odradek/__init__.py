@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from odradek.clock import ManualClock
     from odradek.errors import BrokerError, ErrorCode
     from odradek.model import TopicPartition
-    from odradek.server.cluster import Cluster
     from odradek.server.errors import StartError
     from odradek.server.faults.fault import Fault
-    from odradek.server.group_helpers import GroupState
-    from odradek.server.in_process import Broker
-    from odradek.server.snapshot import Snapshot
+    from odradek.server.in_process.broker import Broker
+    from odradek.server.in_process.calls.group_helpers import GroupState
+    from odradek.server.in_process.cluster import Cluster
+    from odradek.server.in_process.snapshot import Snapshot
 
 __all__ = [
     "Broker",
@@ -55,16 +55,16 @@ __version__ = VERSION
 __getattr__ = exports(
     __name__,
     {
-        "Broker": "odradek.server.in_process",
+        "Broker": "odradek.server.in_process.broker",
         "BrokerError": "odradek.errors",
-        "Cluster": "odradek.server.cluster",
+        "Cluster": "odradek.server.in_process.cluster",
         "ConsumerRecord": "odradek.client.core.consumer_record",
         "ErrorCode": "odradek.errors",
         "Fault": "odradek.server.faults.fault",
-        "GroupState": "odradek.server.group_helpers",
+        "GroupState": "odradek.server.in_process.calls.group_helpers",
         "KafkaError": "odradek.client.errors",
         "ManualClock": "odradek.clock",
-        "Snapshot": "odradek.server.snapshot",
+        "Snapshot": "odradek.server.in_process.snapshot",
         "StartError": "odradek.server.errors",
         "TopicPartition": "odradek.model",
     },

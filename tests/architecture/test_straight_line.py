@@ -74,7 +74,7 @@ STEPS = {
         "timer/timer_task.py",
     ],
     "a broker inside a program remembers the answer, should a test fail": [
-        "server/last_errors.py",
+        "server/in_process/last_errors.py",
     ],
 }
 

@@ -15,7 +15,7 @@ from tests.wire.readers import AiokafkaReader, ConfluentReader, KafkaPythonReade
 
 import odradek
 from odradek.errors import BrokerError, ErrorCode
-from odradek.server.group_helpers import GroupState
+from odradek.server.in_process.calls.group_helpers import GroupState
 
 PATIENCE_S = 120
 HOUR_MS = 3_600_000

@@ -45,12 +45,11 @@ from odradek.replication.follower.fetcher_manager import ReplicaFetcherManager
 from odradek.replication.quota import ReplicationQuotas
 from odradek.replication.replica_manager import ReplicaManager
 from odradek.server.background import ThreadPoolBackground, ThreadWorkers
+from odradek.server.coordination.groups import GroupCoordination
+from odradek.server.coordination.transactions import TransactionCoordination
 from odradek.server.dice import random_uuid
 from odradek.server.errors import StartError
-from odradek.server.group_coordination import GroupCoordination
-from odradek.server.leader_channel import SocketLeaderChannel
 from odradek.server.lifecycle import BrokerEvent, BrokerState, Lifecycle
-from odradek.server.links import Links, WatchedChannel
 from odradek.server.loading_report import LoadingReport
 from odradek.server.network_settings import (
     advertised_endpoints,
@@ -58,9 +57,10 @@ from odradek.server.network_settings import (
     network_limits,
 )
 from odradek.server.observers import Observers
+from odradek.server.peers.leader_channel import SocketLeaderChannel
+from odradek.server.peers.links import Links, WatchedChannel
 from odradek.server.presence import Presence
 from odradek.server.statistics import write_statistics
-from odradek.server.transaction_coordination import TransactionCoordination
 from odradek.storage.files import OsFileSystem
 from odradek.storage.manager.log_manager import LogManager
 from odradek.timer import AsyncioDriver, PeriodicTask, SystemTimer, TimerTask

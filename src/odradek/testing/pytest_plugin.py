@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from odradek import Broker, ManualClock
 
 _MARK: Final = "odradek"
-_REGISTRY: Final = "odradek.server.loop_calls"
+_REGISTRY: Final = "odradek.server.in_process.loop_calls"
 _LONGEST_NAME: Final = 200
 _numbers: Final = count(1)
 

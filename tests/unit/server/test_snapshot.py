@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import odradek
-from odradek.server.snapshot import Snapshot
+from odradek.server.in_process.snapshot import Snapshot
 
 
 def values(broker: odradek.Broker, topic: str = "orders") -> list[bytes]:

@@ -7,7 +7,7 @@ import pytest
 import odradek
 from odradek.clock import ManualClock
 from odradek.errors import BrokerError, ErrorCode
-from odradek.server.time_helpers import Deadline
+from odradek.server.in_process.calls.time_helpers import Deadline
 from odradek.timer import TimerTask
 
 

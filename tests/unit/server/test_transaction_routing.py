@@ -12,8 +12,8 @@ from odradek.coordinator.transactions.writes import TransactionWrites
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.image import PartitionImage, TopicImage
 from odradek.protocol import messages
-from odradek.server.broker_channel import BrokerChannels
-from odradek.server.transaction_routing import RoutedMarkers, RoutedWrites
+from odradek.server.coordination.transaction_routing import RoutedMarkers, RoutedWrites
+from odradek.server.peers.broker_channel import BrokerChannels
 
 E = ErrorCode
 MARKER = EndMarker(5, 1, 0, COMMIT, 2)

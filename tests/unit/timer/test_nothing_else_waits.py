@@ -21,14 +21,26 @@ ELSEWHERE = {"timer", "client", "cli", "testing"}
 # (file, call): why it may.
 EXCUSED = {
     ("network/socket_server.py", "wait_for"): "bounds a shutdown, when no timer runs any more",
-    ("server/settling.py", "sleep(0)"): "lets the loop go round once, waits for nothing",
+    ("server/in_process/settling.py", "sleep(0)"): "lets the loop go round once, waits for nothing",
     ("network/readiness.py", "select"): "asks without waiting",
-    ("server/topic_reader.py", "sleep(0)"): "has others served between two reads",
-    ("server/broker_helpers.py", "timeout"): "bounds a caller's patience, in real time",
-    ("server/group_helpers.py", "sleep(0)"): "lets groups be loaded, a slice in a turn",
-    ("server/group_helpers.py", "timeout"): "bounds a caller's patience, in real time",
+    ("server/in_process/calls/topic_reader.py", "sleep(0)"): "has others served between two reads",
+    (
+        "server/in_process/calls/broker_helpers.py",
+        "timeout",
+    ): "bounds a caller's patience, in real time",
+    (
+        "server/in_process/calls/group_helpers.py",
+        "sleep(0)",
+    ): "lets groups be loaded, a slice in a turn",
+    (
+        "server/in_process/calls/group_helpers.py",
+        "timeout",
+    ): "bounds a caller's patience, in real time",
     ("server/faults/board.py", "timeout"): "the same",
-    ("server/broker_calls.py", "wait_for"): "the same, under the name that its caller uses",
+    (
+        "server/in_process/calls/broker_calls.py",
+        "wait_for",
+    ): "the same, under the name that its caller uses",
 }
 
 

@@ -13,8 +13,8 @@ from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.protocol.fetch import FetchRequest
 from odradek.replication.follower.leader_channel import LeaderChannel, OnFetched, OnOffset
-from odradek.server.broker_channel import OnAnswered
-from odradek.server.leader_channel import SocketLeaderChannel
+from odradek.server.peers.broker_channel import OnAnswered
+from odradek.server.peers.leader_channel import SocketLeaderChannel
 
 T = TypeVar("T")
 

@@ -5,9 +5,9 @@ from typing import Final
 
 from odradek.errors import BrokerError
 from odradek.server.broker import BrokerServer
-from odradek.server.broker_helpers import BrokerHelpers
 from odradek.server.faults import FaultBoard
-from odradek.server.last_errors import AnsweredError, LastErrors
+from odradek.server.in_process.calls.broker_helpers import BrokerHelpers
+from odradek.server.in_process.last_errors import AnsweredError, LastErrors
 
 SHOWN_LINES: Final = 20
 _LABEL_WIDTH: Final = 8

@@ -13,7 +13,7 @@ from odradek.metadata.image import MetadataDelta
 from odradek.metadata.store import ListenerStage
 from odradek.replication.delayed_fetch import DelayedFetch
 from odradek.server.broker import BrokerServer
-from odradek.server.loop_thread import STOPPED
+from odradek.server.in_process.loop_thread import STOPPED
 
 T = TypeVar("T")
 

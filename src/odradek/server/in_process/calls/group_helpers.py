@@ -30,9 +30,9 @@ from odradek.replication.offset_lookup import (
     find_offset,
 )
 from odradek.server.broker import BrokerServer, outcome
-from odradek.server.changes import Changes
-from odradek.server.running_brokers import RunningBrokers
-from odradek.server.topic_reader import NEVER_MS
+from odradek.server.in_process.calls.changes import Changes
+from odradek.server.in_process.calls.running_brokers import RunningBrokers
+from odradek.server.in_process.calls.topic_reader import NEVER_MS
 
 Target = str | int | datetime | Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
 

@@ -6,12 +6,12 @@ from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
 from odradek.server.broker import BrokerServer
-from odradek.server.broker_helpers import BrokerHelpers
 from odradek.server.faults import FaultBoard
-from odradek.server.last_errors import LastErrors
-from odradek.server.loop_thread import LoopThread
-from odradek.server.report import report_on
-from odradek.server.shown import as_html
+from odradek.server.in_process.calls.broker_helpers import BrokerHelpers
+from odradek.server.in_process.last_errors import LastErrors
+from odradek.server.in_process.loop_thread import LoopThread
+from odradek.server.in_process.report import report_on
+from odradek.server.in_process.shown import as_html
 
 T = TypeVar("T")
 

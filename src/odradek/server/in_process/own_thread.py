@@ -6,8 +6,8 @@
 from types import TracebackType
 from typing import Self
 
-from odradek.server.loop_thread import LoopThread
-from odradek.server.time_calls import TimeCalls
+from odradek.server.in_process.calls.time_calls import TimeCalls
+from odradek.server.in_process.loop_thread import LoopThread
 
 
 class OwnThread(TimeCalls):

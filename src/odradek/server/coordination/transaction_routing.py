@@ -28,8 +28,8 @@ from odradek.model import (
 )
 from odradek.replication.append import ACKS_ALL, AppendRequest, AppendResult
 from odradek.replication.replica_manager import ReplicaManager
-from odradek.server.broker_channel import BrokerChannels
-from odradek.server.coordination import NEVER_MS
+from odradek.server.coordination.base import NEVER_MS
+from odradek.server.peers.broker_channel import BrokerChannels
 
 _WRITE_TXN_MARKERS: Final = ClientApi(27, "WriteTxnMarkers", 1, 2, 1)
 _ADD_PARTITIONS_TO_TXN: Final = ClientApi(24, "AddPartitionsToTxn", 4, 5, 3)

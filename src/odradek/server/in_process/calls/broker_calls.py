@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from odradek.client.core.consumer_record import ConsumerRecord
 from odradek.model import TopicPartition
-from odradek.server.broker_helpers import Data, Headers
-from odradek.server.group_helpers import STABLE, GroupState, Target
-from odradek.server.in_process_settings import setting_text
-from odradek.server.loop_calls import LoopCalls
+from odradek.server.in_process.calls.broker_helpers import Data, Headers
+from odradek.server.in_process.calls.group_helpers import STABLE, GroupState, Target
+from odradek.server.in_process.loop_calls import LoopCalls
+from odradek.server.in_process.settings import setting_text
 
 if TYPE_CHECKING:
     from odradek.tables.arrow import Table

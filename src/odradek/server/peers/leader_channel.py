@@ -32,7 +32,7 @@ from odradek.protocol.list_offsets import (
 )
 from odradek.protocol.primitives import Buffer, ProtocolError
 from odradek.replication.follower.leader_channel import LeaderChannel, OnFetched, OnOffset
-from odradek.server.broker_channel import OnAnswered
+from odradek.server.peers.broker_channel import OnAnswered
 from odradek.timer import Timer, TimerTask
 
 T = TypeVar("T")

@@ -5,7 +5,7 @@ from html import escape
 from typing import Final
 
 from odradek.server.broker import BrokerServer
-from odradek.server.broker_helpers import BrokerHelpers
+from odradek.server.in_process.calls.broker_helpers import BrokerHelpers
 
 SHOWN_TOPICS: Final = 5
 

@@ -23,23 +23,23 @@ from odradek.metadata.embedded import SharedMetadata
 from odradek.network import format_host_port
 from odradek.purgatory import WaitingOperation
 from odradek.server.broker import BrokerServer
-from odradek.server.broker_helpers import BrokerHelpers
 from odradek.server.dice import dice, dice_at, dice_state
-from odradek.server.fault_calls import FaultCalls
 from odradek.server.faults import FaultBoard
-from odradek.server.in_process_settings import (
+from odradek.server.in_process.calls.broker_helpers import BrokerHelpers
+from odradek.server.in_process.calls.fault_calls import FaultCalls
+from odradek.server.in_process.last_errors import LastErrors
+from odradek.server.in_process.loop_calls import RUNNING
+from odradek.server.in_process.own_thread import OwnThread
+from odradek.server.in_process.scratch import Scratch
+from odradek.server.in_process.settings import (
     TEST_DEFAULTS,
     check_settings,
     setting_texts,
 )
-from odradek.server.last_errors import LastErrors
-from odradek.server.loop_calls import RUNNING
-from odradek.server.own_thread import OwnThread
-from odradek.server.scratch import Scratch
-from odradek.server.settling import settle
-from odradek.server.shown import topics_in_words
-from odradek.server.snapshot import Moment, Snapshot, new_directory
-from odradek.server.snapshot_files import copy_logs
+from odradek.server.in_process.settling import settle
+from odradek.server.in_process.shown import topics_in_words
+from odradek.server.in_process.snapshot import Moment, Snapshot, new_directory
+from odradek.server.in_process.snapshot_files import copy_logs
 
 
 class Broker(OwnThread, FaultCalls):

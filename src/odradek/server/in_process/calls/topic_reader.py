@@ -10,7 +10,7 @@ from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.replication.delayed_fetch import DelayedFetch
 from odradek.replication.fetch import CONSUMER_REPLICA_ID, FetchInfo, FetchParams
-from odradek.server.running_brokers import RunningBrokers
+from odradek.server.in_process.calls.running_brokers import RunningBrokers
 
 if TYPE_CHECKING:
     from odradek.tables.arrow import Table

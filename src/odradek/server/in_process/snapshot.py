@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from odradek.metadata.embedded import schema
 from odradek.metadata.embedded.journal import StoredMetadata
 from odradek.model import TopicPartition
-from odradek.server.scratch import Scratch
+from odradek.server.in_process.scratch import Scratch
 
 FILE_NAME: Final = "snapshot.json"
 _FORMAT: Final = 1

@@ -27,10 +27,10 @@ from odradek.model import AppendOrigin, TopicPartition
 from odradek.records.builder import RecordBatchBuilder
 from odradek.replication.append import ACKS_ALL, AppendRequest, AppendResult
 from odradek.server.broker import BrokerServer, outcome
-from odradek.server.changes import Changes
-from odradek.server.group_helpers import GroupHelpers
-from odradek.server.running_brokers import RunningBrokers
-from odradek.server.topic_reader import NEVER_MS, TopicReader
+from odradek.server.in_process.calls.changes import Changes
+from odradek.server.in_process.calls.group_helpers import GroupHelpers
+from odradek.server.in_process.calls.running_brokers import RunningBrokers
+from odradek.server.in_process.calls.topic_reader import NEVER_MS, TopicReader
 
 if TYPE_CHECKING:
     from odradek.tables.arrow import Table

@@ -25,18 +25,18 @@ from odradek.metadata.store import PartitionChange
 from odradek.model import TopicPartition
 from odradek.purgatory import WaitingOperation
 from odradek.server.broker import BrokerServer, outcome
-from odradek.server.broker_calls import Pause
-from odradek.server.broker_helpers import BrokerHelpers
 from odradek.server.dice import dice
-from odradek.server.fault_calls import FaultCalls
 from odradek.server.faults import FaultBoard
-from odradek.server.in_process_settings import TEST_DEFAULTS, check_settings, setting_texts
-from odradek.server.last_errors import LastErrors
-from odradek.server.links import Links
-from odradek.server.loop_calls import RUNNING
-from odradek.server.own_thread import OwnThread
-from odradek.server.scratch import Scratch
-from odradek.server.shown import topics_in_words
+from odradek.server.in_process.calls.broker_calls import Pause
+from odradek.server.in_process.calls.broker_helpers import BrokerHelpers
+from odradek.server.in_process.calls.fault_calls import FaultCalls
+from odradek.server.in_process.last_errors import LastErrors
+from odradek.server.in_process.loop_calls import RUNNING
+from odradek.server.in_process.own_thread import OwnThread
+from odradek.server.in_process.scratch import Scratch
+from odradek.server.in_process.settings import TEST_DEFAULTS, check_settings, setting_texts
+from odradek.server.in_process.shown import topics_in_words
+from odradek.server.peers.links import Links
 
 T = TypeVar("T")
 

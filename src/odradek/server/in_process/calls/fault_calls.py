@@ -10,7 +10,7 @@ from typing import Final
 from odradek.errors import ErrorCode
 from odradek.server.faults import Effect, Fault, Filter
 from odradek.server.faults.fault import api_keys, error_code
-from odradek.server.loop_calls import LoopCalls
+from odradek.server.in_process.loop_calls import LoopCalls
 
 Apis = str | Collection[str] | None
 

@@ -18,7 +18,7 @@ from odradek.metadata.cache import MetadataCache
 from odradek.metadata.image import MetadataDelta
 from odradek.model import GROUP_METADATA_TOPIC
 from odradek.replication.replica_manager import ReplicaManager
-from odradek.server.coordination import Coordination
+from odradek.server.coordination.base import Coordination
 from odradek.timer import Timer
 
 

@@ -22,9 +22,13 @@ from odradek.metadata.cache import MetadataCache
 from odradek.metadata.image import BrokerRegistration
 from odradek.model import TRANSACTION_STATE_TOPIC
 from odradek.replication.replica_manager import ReplicaManager
-from odradek.server.broker_channel import BrokerChannel, BrokerChannels
-from odradek.server.coordination import Coordination
-from odradek.server.transaction_routing import LocalMarkers, RoutedMarkers, RoutedWrites
+from odradek.server.coordination.base import Coordination
+from odradek.server.coordination.transaction_routing import (
+    LocalMarkers,
+    RoutedMarkers,
+    RoutedWrites,
+)
+from odradek.server.peers.broker_channel import BrokerChannel, BrokerChannels
 from odradek.timer import Timer
 
 

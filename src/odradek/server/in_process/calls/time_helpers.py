@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from odradek.errors import BrokerError, ErrorCode
 from odradek.server.broker import BrokerServer
-from odradek.server.group_helpers import GroupState
+from odradek.server.in_process.calls.group_helpers import GroupState
 from odradek.timer import PeriodicTask, TimerTask
 
 UPKEEP: Final = PeriodicTask.__name__

@@ -1,0 +1,1 @@
+"""Joins the coordinators of groups and transactions to a broker."""

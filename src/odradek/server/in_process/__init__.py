@@ -1,0 +1,1 @@
+"""Brokers inside the program that uses them: `odradek.Broker`, `odradek.Cluster`, their loop."""

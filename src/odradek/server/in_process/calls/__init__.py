@@ -1,0 +1,1 @@
+"""What `odradek.Broker` and `odradek.Cluster` do for a test: records, groups, time, faults."""

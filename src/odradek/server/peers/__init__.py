@@ -1,0 +1,1 @@
+"""The way of a broker to the others of its cluster."""
