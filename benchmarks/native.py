@@ -18,12 +18,14 @@ ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache" / "benchmarks"
 
 PACKAGE_FOLDERS = ("timer", "purgatory")
-PACKAGE_FILES = ("__init__.py", "_pure.py", "clock.py", "version.py")
+PACKAGE_FILES = ("__init__.py", "_lazy.py", "_pure.py", "clock.py", "version.py")
 NATIVE_MODULES = (
     "odradek/clock.py",
     "odradek/timer/timer_task.py",
     "odradek/timer/timing_wheel.py",
     "odradek/timer/timer.py",
+    "odradek/timer/inbox.py",
+    "odradek/timer/nap.py",
     "odradek/timer/system_timer.py",
     "odradek/timer/mock_timer.py",
     "odradek/purgatory/delayed_operation.py",
