@@ -14,7 +14,10 @@ from kafka import KafkaProducer
 from tests.wire.readers import AiokafkaReader, ConfluentReader, KafkaPythonReader, Reader
 
 import odradek
+from odradek.client import Admin
+from odradek.client.core.admin_types import ConfigChange, ConfigResource
 from odradek.errors import BrokerError, ErrorCode
+from odradek.model import TopicPartition
 from odradek.server.in_process.calls.group_helpers import GroupState
 
 PATIENCE_S = 120
@@ -273,14 +276,43 @@ def test_a_transaction_that_is_left_open_is_aborted(begin: Callable[[str], objec
                 runner.close()
 
 
-def test_retention_takes_records_away() -> None:
+Records = list[tuple[bytes | None, bytes]]
+
+
+def send_by_confluent(bootstrap: str, topic: str, records: Records) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for key, value in records:
+        producer.produce(topic, value, key=key)
+        assert producer.flush(PATIENCE_S) == 0
+
+
+def send_by_kafka_python(bootstrap: str, topic: str, records: Records) -> None:
+    producer = KafkaProducer(bootstrap_servers=bootstrap)
+    for key, value in records:
+        producer.send(topic, value, key=key).get(PATIENCE_S)
+    producer.close()
+
+
+def send_by_aiokafka(bootstrap: str, topic: str, records: Records) -> None:
+    async def send() -> None:
+        async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
+            for key, value in records:
+                await producer.send_and_wait(topic, value, key=key)
+
+    asyncio.run(send())
+
+
+SENDERS = [send_by_confluent, send_by_kafka_python, send_by_aiokafka]
+Send = Callable[[str, str, Records], None]
+
+
+@pytest.mark.parametrize("send", SENDERS)
+def test_retention_takes_records_away(send: Send) -> None:
     """Whether an application reads in time what is kept for a day can be tried in a moment."""
     clock = odradek.ManualClock()
     with odradek.Broker(clock=clock) as broker:
         broker.create_topic("orders", config={"retention.ms": DAY_MS})
-        producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
-        producer.produce("orders", b"old")
-        producer.flush(PATIENCE_S)
+        send(broker.bootstrap_servers, "orders", [(None, b"old")])
         clock.advance(DAY_MS - HOUR_MS)
         broker.produce("orders", "new")
         assert len(broker.records("orders")) == 2
@@ -288,7 +320,8 @@ def test_retention_takes_records_away() -> None:
         assert broker.records("orders") == []
 
 
-def test_compaction_leaves_the_newest_of_each_key() -> None:
+@pytest.mark.parametrize("send", SENDERS)
+def test_compaction_leaves_the_newest_of_each_key(send: Send) -> None:
     """A table's topic has been compacted when the call returns, in the background or not."""
     clock = odradek.ManualClock()
     settings = {
@@ -298,11 +331,42 @@ def test_compaction_leaves_the_newest_of_each_key() -> None:
     }
     with odradek.Broker(clock=clock) as broker:
         broker.create_topic("prices", config=settings)
-        producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
-        for price in (b"1", b"2", b"3"):
-            producer.produce("prices", price, key=b"spool")
-        producer.flush(PATIENCE_S)
+        prices: Records = [(b"spool", price) for price in (b"1", b"2", b"3")]
+        send(broker.bootstrap_servers, "prices", prices)
         clock.advance(2 * HOUR_MS)
         broker.produce("prices", "4", key="thread")  # begins the next segment
         clock.advance(60_000)  # log.cleaner.backoff.ms
         assert [record.value for record in broker.records("prices")] == [b"3", b"4"]
+
+
+@pytest.mark.parametrize("send", SENDERS)
+def test_the_windows_of_a_quota_go_by_the_clock(send: Send) -> None:
+    """A reassignment under a throttle takes hours; whether it ends would never be tried."""
+
+    async def move(cluster: odradek.Cluster, replica: int) -> None:
+        async with Admin(cluster.bootstrap_servers) as admin:
+            throttles = {
+                ConfigResource.topic("orders"): {"follower.replication.throttled.replicas": "*"},
+                ConfigResource.broker(replica): {"follower.replication.throttled.rate": "1"},
+            }
+            for resource, settings in throttles.items():
+                changes = [ConfigChange(*setting) for setting in settings.items()]
+                assert await admin.alter_configs({resource: changes}) == {resource: None}
+            partition = TopicPartition("orders", 0)
+            target = {partition: [replica]}
+            assert await admin.alter_partition_reassignments(target) == {partition: None}
+
+    clock = odradek.ManualClock()
+    config = {"replica.fetch.max.bytes": 300}  # a record a fetch
+    with odradek.Cluster(2, clock=clock, config=config) as cluster:
+        cluster.create_topic("orders", replication_factor=1)
+        [there] = cluster.partition_state("orders", 0).replicas
+        send(cluster.bootstrap_servers, "orders", [(None, b"x" * 200)] * 3)
+        asyncio.run(move(cluster, 3 - there))
+        # A record at a time, and then nothing until it has left the windows.
+        for _ in range(2):
+            clock.advance(5_000)
+            assert cluster.partition_state("orders", 0).is_reassigning
+            clock.advance(HOUR_MS)
+        moved = cluster.partition_state("orders", 0)
+        assert (moved.replicas, moved.is_reassigning) == ((3 - there,), False)

@@ -191,8 +191,11 @@ def test_a_follower_over_its_quota_rests_unless_it_has_caught_up(follower):
     )
     follower.follow(epoch=1)
     follower.leader.answer(records(0, 1, b"one", b"two", high_watermark=9))
-    assert follower.leader.fetches == []
-    follower.cluster.wait(SETTINGS.backoff_ms)
+    for _ in range(3):
+        assert follower.leader.fetches == []
+        follower.cluster.wait(SETTINGS.backoff_ms)
+    assert follower.leader.fetches == [], "the windows still have what has come"
+    follower.cluster.wait(60_000)
     assert follower.leader.asked() == {0: (2, 1)}
     follower.leader.answer(records(2, 1, b"three", high_watermark=3))
     assert follower.leader.asked() == {0: (3, 1)}

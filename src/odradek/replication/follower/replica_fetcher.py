@@ -215,20 +215,15 @@ class ReplicaFetcher:
                 self._on_readable(followed.partition)
             if answer.records:
                 self._quota.record(topic_partition, sum(map(len, answer.records)))
-            if self._is_held_back(topic_partition, log, answer):
-                self._back_off(topic_partition)
+            is_behind = log.log_end_offset < answer.high_watermark
+            if is_behind and not self._may_move(topic_partition):
+                self._back_off(topic_partition, self._may_move)
             elif log.log_end_offset != before:
                 self._want(topic_partition)
 
-    def _is_held_back(
-        self, topic_partition: TopicPartition, log: Log, answer: FetchPartitionResponse
-    ) -> bool:
-        """Whether the quota keeps a replica that is behind from asking on."""
-        return (
-            log.log_end_offset < answer.high_watermark
-            and self._quota.is_throttled(topic_partition)
-            and self._quota.is_exceeded()
-        )
+    def _may_move(self, topic_partition: TopicPartition) -> bool:
+        """Whether the quota lets a replica that is behind ask on."""
+        return not (self._quota.is_throttled(topic_partition) and self._quota.is_exceeded())
 
     def _return_into_range(self, topic_partition: TopicPartition) -> None:
         """Asks where the leader's log lies, and brings the replica's end there."""
@@ -276,13 +271,20 @@ class ReplicaFetcher:
 
     # Backing off
 
-    def _back_off(self, topic_partition: TopicPartition) -> None:
-        """Leaves a partition out for a while."""
+    def _back_off(
+        self,
+        topic_partition: TopicPartition,
+        may_go_on: Callable[[TopicPartition], bool] | None = None,
+    ) -> None:
+        """Leaves a partition out for a while, and again while it may not go on."""
         self._session.drop(topic_partition)
         self._stop_backing_off(topic_partition)
 
         def again() -> None:
             self._backing_off.pop(topic_partition, None)
+            if may_go_on is not None and not may_go_on(topic_partition):
+                self._back_off(topic_partition, may_go_on)
+                return
             self._want(topic_partition)
             self._maybe_fetch()
 
