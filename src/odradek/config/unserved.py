@@ -38,7 +38,6 @@ _TABLE: Final = (
         "every log directory takes new replicas",
         "cordoned.log.dirs",
     ),
-    (_NOT_SERVED, "consumers are not sent to the nearest replica", "replica.selector.class"),
     (_NOT_SERVED, "two-phase commit of other systems", "transaction.two.phase.commit.enable"),
     (
         _NOT_SERVED,

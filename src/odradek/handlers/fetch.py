@@ -2,12 +2,13 @@
 
 The request is understood by `fetch_sessions`, read or parked by the replica manager, and
 answered here. Records go out as they lie in the log, without being copied or looked into,
-except for clients that cannot read them.
+except for clients that cannot read them. A consumer that names its rack may be sent to a replica
+there.
 
 Version notes: 0-1 get magic 0 and 2-3 magic 1, converted down; before 10 a client cannot be
 expected to read zstd. 3 adds the limit of the whole response; before, only the partitions'
-limits hold. Before 6 KAFKA_STORAGE_ERROR is told as NOT_LEADER_OR_FOLLOWER. 12 adds current
-leaders, 13 names topics by id, 16 says where the leaders can be reached. Replicas fetch by
+limits hold. Before 6 KAFKA_STORAGE_ERROR is told as NOT_LEADER_OR_FOLLOWER. 11 adds racks, 12
+current leaders, 13 names topics by id, 16 says where the leaders can be reached. Replicas fetch by
 the same request; -2 as the replica id is a consumer that may read from any replica.
 """
 
@@ -107,6 +108,7 @@ def _params(
         fetch_only_leader=replica_id >= 0
         or (replica_id == CONSUMER_REPLICA_ID and version < RACK_VERSION),
         hard_max_bytes=version < MAX_BYTES_VERSION,
+        rack_id=body.rack_id if replica_id == CONSUMER_REPLICA_ID else "",
     )
 
 
@@ -218,7 +220,7 @@ def _answer(
         result.last_stable_offset,
         result.log_start_offset,
         result.aborted,
-        -1,
+        result.preferred_read_replica,
         result.records,
         result.diverging_epoch,
         result.diverging_end_offset,

@@ -11,7 +11,7 @@ from typing import Final
 from uuid import UUID
 
 from odradek.errors import ErrorCode
-from odradek.model import NO_LEADER_EPOCH, UNKNOWN_OFFSET, TopicPartition
+from odradek.model import NO_LEADER, NO_LEADER_EPOCH, UNKNOWN_OFFSET, TopicPartition
 from odradek.protocol.primitives import Buffer
 from odradek.storage.log.offset_metadata import LogOffsetMetadata
 
@@ -31,6 +31,7 @@ class FetchParams:
 
     `max_bytes` bounds the sum over the partitions, but the first batch is sent even when it
     is larger, unless `hard_max_bytes` (the oldest versions, which bound partitions only).
+    `rack_id` is where a consumer stands; empty when it does not say.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class FetchParams:
         replica_epoch: int = -1,
         fetch_only_leader: bool = True,
         hard_max_bytes: bool = False,
+        rack_id: str = "",
     ) -> None:
         self.replica_id = replica_id
         self.replica_epoch = replica_epoch
@@ -53,6 +55,7 @@ class FetchParams:
         self.is_from_follower = replica_id >= 0
         self.fetch_only_leader = fetch_only_leader
         self.hard_max_bytes = hard_max_bytes
+        self.rack_id = rack_id
         if replica_id >= 0:
             self.isolation = ISOLATION_LOG_END
         elif isolation_level == READ_COMMITTED:
@@ -89,6 +92,7 @@ class FetchResult:
     `records` are buffers that follow one another. `aborted` is (producer id, first offset)
     pairs for a reader of committed records, otherwise None. `diverging_epoch` is set when
     the reader's history parted from this replica's before `fetch_offset`.
+    `preferred_read_replica` is the broker to read from instead, or -1.
     `fetch_offset_metadata` is where the read began, which is what a parked fetch measures from.
     """
 
@@ -106,6 +110,7 @@ class FetchResult:
         self.aborted: list[tuple[int, int]] | None = None
         self.diverging_epoch = NO_LEADER_EPOCH
         self.diverging_end_offset = UNKNOWN_OFFSET
+        self.preferred_read_replica = NO_LEADER
         self.fetch_offset_metadata: LogOffsetMetadata | None = None
 
     def refuse(self, error_code: ErrorCode) -> None:

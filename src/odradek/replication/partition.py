@@ -38,7 +38,7 @@ from odradek.replication.fetch import (
     FetchParams,
     FetchResult,
 )
-from odradek.replication.in_sync_replicas import InSyncReplicas
+from odradek.replication.in_sync_replicas import Follower, InSyncReplicas
 from odradek.replication.keys import operation_key
 from odradek.replication.replica_states import EpochEndOffset, ReadableEnd
 from odradek.storage.log.log import Log
@@ -261,17 +261,8 @@ class Partition:
         Raises:
             BrokerError: OFFSET_OUT_OF_RANGE, INCONSISTENT_TOPIC_ID, or as `local_log`.
         """
-        log = self.local_log(info.current_leader_epoch, params.fetch_only_leader)
-        if info.topic_id is not None and info.topic_id != log.topic_id:
-            raise BrokerError(
-                ErrorCode.INCONSISTENT_TOPIC_ID,
-                f"{self.topic_partition} belongs to topic {log.topic_id}, not {info.topic_id}",
-            )
-        result = FetchResult(self.topic_partition)
-        result.high_watermark = log.high_watermark
-        result.last_stable_offset = log.last_stable_offset
-        result.log_start_offset = log.log_start_offset
-        result.log_end_offset = log.log_end_offset
+        log = self._log_to_read(params, info)
+        result = self._result_of(log)
         if info.last_fetched_epoch >= 0:
             diverging = self.diverging_end(info, params)
             # Such a reader starts over, whatever its history.
@@ -287,6 +278,41 @@ class Partition:
         if params.isolation == ISOLATION_TXN_COMMITTED:
             result.aborted = _aborted(log, info.fetch_offset, upper_offset, result.size_bytes)
         return result
+
+    def refer(self, params: FetchParams, info: FetchInfo, replica_id: int) -> FetchResult:
+        """Sends a consumer to another replica, with what it should know of the partition; raises
+        as `read` does, but for the offset."""
+        result = self._result_of(self._log_to_read(params, info))
+        result.preferred_read_replica = replica_id
+        return result
+
+    def _log_to_read(self, params: FetchParams, info: FetchInfo) -> Log:
+        log = self.local_log(info.current_leader_epoch, params.fetch_only_leader)
+        if info.topic_id is not None and info.topic_id != log.topic_id:
+            raise BrokerError(
+                ErrorCode.INCONSISTENT_TOPIC_ID,
+                f"{self.topic_partition} belongs to topic {log.topic_id}, not {info.topic_id}",
+            )
+        return log
+
+    def _result_of(self, log: Log) -> FetchResult:
+        result = FetchResult(self.topic_partition)
+        result.high_watermark = log.high_watermark
+        result.last_stable_offset = log.last_stable_offset
+        result.log_start_offset = log.log_start_offset
+        result.log_end_offset = log.log_end_offset
+        return result
+
+    def followers_with(self, offset: int) -> list[Follower]:
+        """The followers whose logs hold `offset`, as far as the leader knows; none elsewhere."""
+        if self.in_sync_replicas is None:
+            return []
+        return [
+            follower
+            for follower in self.in_sync_replicas.followers.values()
+            if not follower.is_offline
+            and 0 <= follower.log_start_offset <= offset <= follower.log_end_offset
+        ]
 
     def _upper_offset(self, log: Log, params: FetchParams) -> int:
         if params.isolation == ISOLATION_LOG_END:

@@ -9,12 +9,14 @@ trouble is none of the others' business.
 
 from collections.abc import Iterator
 
+from odradek.clock import Clock
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.image import MetadataImage
 from odradek.model import TopicPartition
 from odradek.replication.fetch import FetchInfo, FetchParams, FetchResult
 from odradek.replication.partition import Partition
 from odradek.replication.quota import ReplicationQuota
+from odradek.replication.replica_selector import ReplicaSelector, ReplicaView
 from odradek.replication.replica_states import EpochEndOffset, ReadableEnd, ReplicaStates
 
 
@@ -26,8 +28,17 @@ class PartitionTable(ReplicaStates):
     cluster without a replica here (the client has old metadata) from one that does not exist.
     """
 
-    def __init__(self, leader_quota: ReplicationQuota) -> None:
+    def __init__(
+        self,
+        broker_id: int,
+        clock: Clock,
+        leader_quota: ReplicationQuota,
+        select_replica: ReplicaSelector | None,
+    ) -> None:
         self.image = MetadataImage("")
+        self._broker_id = broker_id
+        self._clock = clock
+        self._select_replica = select_replica
         self._partitions: dict[TopicPartition, Partition] = {}
         self._quota = leader_quota
 
@@ -118,12 +129,35 @@ class PartitionTable(ReplicaStates):
         topic_partition = info.topic_partition
         try:
             partition = self.get(topic_partition)
+            if params.rack_id and self._select_replica is not None:
+                nearest = self._nearest(partition, params.rack_id, info.fetch_offset)
+                if nearest != self._broker_id:
+                    return partition.refer(params, info, nearest)
             result = partition.read(params, info, max_bytes, min_one_message)
         except BrokerError as error:
             return FetchResult(topic_partition, error.code)
         if params.is_from_follower:
             self._throttle(params, result)
         return result
+
+    def _nearest(self, partition: Partition, rack: str, offset: int) -> int:
+        """The broker that a consumer of that rack should read from; this one unless it leads."""
+        brokers = self.image.brokers
+        me = brokers.get(self._broker_id)
+        select = self._select_replica
+        if not partition.is_leader or partition.log is None or me is None or select is None:
+            return self._broker_id
+        now_ms = self._clock.monotonic_ms()
+        followers = [
+            ReplicaView(
+                *(follower.broker_id, brokers[follower.broker_id].rack, follower.log_end_offset),
+                now_ms - follower.last_caught_up_ms,
+            )
+            for follower in partition.followers_with(offset)
+            if follower.broker_id in brokers
+        ]
+        leader = ReplicaView(self._broker_id, me.rack, partition.log.log_end_offset, 0)
+        return select(rack, leader, followers)
 
     def _throttle(self, params: FetchParams, result: FetchResult) -> None:
         """Takes back what a throttled follower may not have now; it asks again later."""

@@ -39,6 +39,7 @@ from odradek.replication.purgatories import (
     ReplicationPurgatories,
 )
 from odradek.replication.quota import ReplicationQuota
+from odradek.replication.replica_selector import replica_selector
 from odradek.replication.role_changes import RoleChanges
 from odradek.storage.manager.log_manager import LogManager
 from odradek.timer import PeriodicTask, Timer
@@ -76,7 +77,9 @@ class ReplicaManager:
                 "delete.records.purgatory.purge.interval.requests"
             ],
         )
-        self.partitions = PartitionTable(leader_quota)
+        self.partitions = PartitionTable(
+            broker_id, clock, leader_quota, replica_selector(config["replica.selector.class"])
+        )
         self._appender = RequestAppender(self.partitions, self.purgatories)
         self._roles = RoleChanges(
             broker_id,
@@ -289,6 +292,8 @@ def _answer_at_once(params: FetchParams, results: list[FetchResult]) -> bool:
     size_bytes = 0
     for result in results:
         if result.error_code != ErrorCode.NONE or result.diverging_epoch >= 0:
+            return True
+        if result.preferred_read_replica >= 0:
             return True
         size_bytes += result.size_bytes
     return size_bytes >= params.min_bytes

@@ -8,6 +8,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 import odradek
 from odradek import model
 from odradek.client import Admin
+from odradek.client import Consumer as OurConsumer
 from odradek.errors import BrokerError, ErrorCode
 
 FOREVER_S = 60
@@ -246,3 +247,34 @@ def test_leaderships_go_back_to_preferred_replicas_by_themselves() -> None:
                     await asyncio.sleep(0.01)
 
         cluster.run(led_again())
+
+
+@pytest.mark.parametrize("reader", ["confluent-kafka", "our own"])
+def test_a_consumer_reads_from_the_replica_in_its_rack(reader: str) -> None:
+    """Traffic between racks is what clusters on several of them pay for."""
+
+    async def read_by_ours(servers: str, rack: str) -> list[str]:
+        settings = {"client.rack": rack, "client.id": "near", "auto.offset.reset": "earliest"}
+        async with OurConsumer(servers, settings) as ours:
+            ours.assign([model.TopicPartition("a", 0)])
+            found = []
+            async with asyncio.timeout(FOREVER_S):
+                while len(found) < 3:
+                    found.append((await ours.getone()).value.decode())
+            return found
+
+    racks = ("one", "two", "three")
+    selector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+    with odradek.Cluster(3, racks=racks, config={"replica.selector.class": selector}) as cluster:
+        cluster.create_topic("a")
+        produce(cluster, "a", "one", "two", "three")
+        leader, near, _ = roles(cluster, "a")
+        rack = racks[near - 1]
+        # A fault that does nothing, to count by.
+        with cluster.delay(0, "Fetch", broker_id=near, client_id="near") as asked:
+            if reader == "our own":
+                found = asyncio.run(read_by_ours(cluster.bootstrap_servers, rack))
+            else:
+                found = read(cluster, "a", 3, client_id="near", client_rack=rack)
+            assert found == ["one", "two", "three"]
+            assert asked.struck > 0, f"all of it came from {leader}"

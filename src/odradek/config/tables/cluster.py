@@ -199,7 +199,9 @@ CLUSTER_SETTINGS: Final = [
         "replica.selector.class",
         STRING,
         None,
-        "How a consumer's replica is chosen; the leader when unset.",
+        "How a consumer's replica is chosen: by `RackAwareReplicaSelector` in the consumer's rack; "
+        "the leader when unset.",
+        pattern=r"(org\.apache\.kafka\.common\.replica\.)?(LeaderSelector|RackAwareReplicaSelector)",
     ),
     Setting(
         "replication.quota.window.num",
