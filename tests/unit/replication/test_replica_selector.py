@@ -33,9 +33,8 @@ def test_the_nearest_is_chosen(rack: str, followers: list[ReplicaView], chosen: 
 
 def test_the_classes_of_the_setting() -> None:
     """With the package, as Kafka wants it, or without."""
-    assert (
-        replica_selector("org.apache.kafka.common.replica.RackAwareReplicaSelector") is rack_aware
-    )
+    package = "org.apache.kafka.common.replica."
+    assert replica_selector(f"{package}RackAwareReplicaSelector") is rack_aware
     assert replica_selector("RackAwareReplicaSelector") is rack_aware
     assert replica_selector(f"{package}LeaderSelector") is None
     assert replica_selector(None) is None
