@@ -26,7 +26,12 @@ MUTATIONS = {
         "                lambda: None,\n",
     ),
     "whoever lives may lead": Mutation(
-        "controller/replicas/elections.py", "if live and may_elect_unclean:", "if live:"
+        "controller/replicas/elections.py", "if live and may_elect_unclean():", "if live:"
+    ),
+    "a reassignment is over before the new replicas have caught up": Mutation(
+        "controller/replicas/reassignments.py",
+        "    isr = tuple(replica for replica in partition.isr if replica in assignment.replicas)\n",
+        "    isr = assignment.replicas\n",
     ),
     "one follower is enough for the high watermark": Mutation(
         "replication/in_sync_replicas.py",
