@@ -116,7 +116,8 @@ def _zookeeper(home: Path) -> Iterator[str]:
 class JavaServer(ServerProcess):
     """A server on the JVM, which can serve when something listens on `port`."""
 
-    orderly = (0, 128 + signal.SIGTERM)
+    # Tests kill it by its process id, too.
+    orderly = (0, 128 + signal.SIGTERM, -signal.SIGKILL)
 
     def __init__(self, command: list[str], log: Path, port: int) -> None:
         super().__init__(command, log)

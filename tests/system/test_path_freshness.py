@@ -64,7 +64,7 @@ def test_what_files_have_shown_stays_after_a_kill(tmp_path: Path) -> None:
     data = tmp_path / "data"
     sent = 0
     for _ in range(3):
-        with BrokerProcess(tmp_path, 0, *interval) as process:
+        with BrokerProcess(data, *interval) as process:
             until(lambda: len(read_or_none(data)) >= sent)  # noqa: B023 - asked at once
             producer = Producer({"bootstrap.servers": process.bootstrap_servers, "linger.ms": 1})
             shown: list[bytes] = []

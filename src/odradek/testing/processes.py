@@ -62,14 +62,14 @@ class ServerProcess:
         # Closed by `kill`, which every way out of here comes to.
         self._log = tempfile.TemporaryFile() if path is None else path.open("a+b")  # noqa: SIM115
         self._was_killed = False
-        self._process = subprocess.Popen(
-            self.command,
-            stdout=subprocess.PIPE if self.says_when_ready else self._log,
-            stderr=self._log,
-            text=True,
-            start_new_session=True,
-        )
         try:
+            self._process = subprocess.Popen(
+                self.command,
+                stdout=subprocess.PIPE if self.says_when_ready else self._log,
+                stderr=self._log,
+                text=True,
+                start_new_session=True,
+            )
             self.await_ready(self._process)
         except BaseException:
             self.kill()
@@ -112,13 +112,12 @@ class ServerProcess:
     def kill(self) -> None:
         """`kill -9`: nothing is flushed, nobody is told. Nothing happens to one that has ended."""
         process = self._process
-        if process is None:
-            return
-        self._was_killed = True
-        process.kill()
-        process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
+        if process is not None:
+            self._was_killed = True
+            process.kill()
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
         if self._log is not None:
             self._log.close()
 

@@ -37,6 +37,8 @@ CLASSES = {
     "console-consumer": f"{PACKAGE}.consumer.ConsoleConsumer",
     "console-producer": f"{PACKAGE}.ConsoleProducer",
 }
+# A list of partitions, which Kafka takes from a hash table too.
+PARTITIONS = re.compile(r"T-\d+(, T-\d+)+")
 ID = re.compile(r"TopicId: \S{22}")
 # The columns of transactions whose numbers differ from one transaction to the next.
 PASSING = {
@@ -208,6 +210,7 @@ def normal(text: str, topic: str, group: str) -> list[str]:
     """What was printed, without names and ids, rows in order."""
     # A log directory is JSON on one line, whose elements Kafka takes from a hash table.
     text = ID.sub("TopicId: ?", text.replace(topic, "T").replace(group, "G"))
+    text = PARTITIONS.sub(lambda found: ", ".join(sorted(found[0].split(", "))), text)
     return sorted("".join(sorted(line)) if line[:1] == "{" else line for line in text.split("\n"))
 
 

@@ -170,6 +170,11 @@ def test_a_person_can_watch_in_a_terminal(bootstrap: str, topic: str) -> None:
         os.close(terminal)
 
 
+def heed_interrupts() -> None:
+    """As a shell has it for what runs in front; tests may run behind, where Ctrl-C is ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.slow
 def test_ctrl_c_ends_who_waits_for_a_person(bootstrap: str, topic: str) -> None:
     """A prompt that only Enter could end would be a process that hangs."""
@@ -177,7 +182,9 @@ def test_ctrl_c_ends_who_waits_for_a_person(bootstrap: str, topic: str) -> None:
         terminal, inside = os.openpty()
         where = [topic] if name == "produce" else ["--topic", topic]
         words = [sys.executable, "-m", "odradek", name, *where, "--bootstrap-server", bootstrap]
-        process = subprocess.Popen(words, stdin=inside, stdout=inside, stderr=inside)
+        process = subprocess.Popen(
+            words, stdin=inside, stdout=inside, stderr=inside, preexec_fn=heed_interrupts
+        )
         os.close(inside)
         try:
             os.write(terminal, b"a line\n")
