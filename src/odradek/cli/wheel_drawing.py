@@ -10,17 +10,15 @@ from collections.abc import Sequence
 from typing import Final
 from xml.sax.saxutils import escape
 
+from odradek.cli.terminal import BOLD, DIM, painted
 from odradek.cli.wheel_show import Level, Snapshot
 
 TASKS_SHOWN: Final = 8
 EVENTS_SHOWN: Final = 6
 BUCKET_WIDTH: Final = 4
 
-BOLD: Final = "\x1b[1m"
-DIM: Final = "\x1b[2m"
 HAND: Final = "\x1b[7m"
 FILLED: Final = "\x1b[1;33m"
-PLAIN: Final = "\x1b[0m"
 
 
 def duration(milliseconds: int) -> str:
@@ -139,7 +137,7 @@ def text_tasks(snapshot: Snapshot, limit: int = TASKS_SHOWN) -> list[str]:
 
 def paint(text: str, style: str, colour: bool) -> str:
     """Text in a terminal style."""
-    return f"{style}{text}{PLAIN}" if colour else text
+    return painted(text, style) if colour else text
 
 
 CELL_WIDTH: Final = 40

@@ -54,32 +54,22 @@ _EPOCH_ERRORS: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADE
 
 def handle(context: HandlerContext, request: Request) -> None:
     """Reads, or parks the request until there is enough to read."""
-    exchange = request.exchange
-    version = request.api_version
-    body = decode_fetch_request(exchange.frame, version, request.body_position)
-    fetch_context = context.fetch_sessions.open(body, version >= TOPIC_ID_VERSION)
-    if fetch_context.error_code != ErrorCode.NONE:
-        fail(request, fetch_context.error_code)
+    opened = _open(context, request)
+    if opened is None:
         return
-    reply = _FetchReply(context, request, body.replica_id >= 0, fetch_context)
-    params = _params(context, body, version, exchange.answer_bytes())
+    reply, params = opened
     parked = context.replicas.fetch_messages(params, reply.infos, request.guard(reply.on_fetched))
     if parked is not None and not parked.is_completed:
         reply.is_parked = True
-        context.parked_fetches.park(exchange.connection_id, parked)
+        context.parked_fetches.park(request.exchange.connection_id, parked)
 
 
 def refuse(context: HandlerContext, request: Request, code: ErrorCode, concerns: Concerns) -> None:
     """Answers an error for the partitions that `concerns` says; reads what the others have."""
-    exchange = request.exchange
-    version = request.api_version
-    body = decode_fetch_request(exchange.frame, version, request.body_position)
-    fetch_context = context.fetch_sessions.open(body, version >= TOPIC_ID_VERSION)
-    if fetch_context.error_code != ErrorCode.NONE:
-        fail(request, fetch_context.error_code)
+    opened = _open(context, request)
+    if opened is None:
         return
-    reply = _FetchReply(context, request, body.replica_id >= 0, fetch_context)
-    params = _params(context, body, version, exchange.answer_bytes())
+    reply, params = opened
     results = context.replicas.partitions.read(params, reply.infos)
     for result in results:
         if concerns(result.topic_partition):
@@ -90,6 +80,19 @@ def refuse(context: HandlerContext, request: Request, code: ErrorCode, concerns:
 def fail(request: Request, code: ErrorCode) -> None:
     """Answers the request as a whole with an error."""
     _send(request, FetchResponse([], code))
+
+
+def _open(context: HandlerContext, request: Request) -> "tuple[_FetchReply, FetchParams] | None":
+    """What is asked of the replicas; None when the session was refused, which is answered."""
+    exchange = request.exchange
+    version = request.api_version
+    body = decode_fetch_request(exchange.frame, version, request.body_position)
+    fetch_context = context.fetch_sessions.open(body, version >= TOPIC_ID_VERSION)
+    if fetch_context.error_code != ErrorCode.NONE:
+        fail(request, fetch_context.error_code)
+        return None
+    reply = _FetchReply(context, request, body.replica_id >= 0, fetch_context)
+    return reply, _params(context, body, version, exchange.answer_bytes())
 
 
 def _params(

@@ -55,6 +55,14 @@ class BrokerRegistration(NamedTuple):
         return None
 
 
+class ReplicaAssignment(NamedTuple):
+    """The replicas of a partition, and which of them come and go; see `PartitionImage`."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+
 class PartitionImage(NamedTuple):
     """The state of one partition.
 
@@ -73,6 +81,11 @@ class PartitionImage(NamedTuple):
     offline: tuple[int, ...] = ()
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
+
+    @property
+    def assignment(self) -> ReplicaAssignment:
+        """Its replicas, with those that come and go."""
+        return ReplicaAssignment(self.replicas, self.adding, self.removing)
 
     @property
     def is_reassigning(self) -> bool:

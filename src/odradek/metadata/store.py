@@ -28,6 +28,7 @@ from odradek.metadata.image import (
     MetadataDelta,
     MetadataImage,
     PartitionImage,
+    ReplicaAssignment,
     TopicImage,
 )
 from odradek.model import EndPoint, TopicPartition
@@ -69,15 +70,6 @@ class NewPartitions(NamedTuple):
     name: str
     first: int
     assignment: Assignment
-
-
-class ReplicaAssignment(NamedTuple):
-    """The replicas that a partition is to have, and which of them come and go; see
-    `PartitionImage`."""
-
-    replicas: tuple[int, ...]
-    adding: tuple[int, ...] = ()
-    removing: tuple[int, ...] = ()
 
 
 class PartitionChange(NamedTuple):

@@ -4,7 +4,6 @@ import fcntl
 import json
 import os
 import re
-import select
 import signal
 import struct
 import subprocess
@@ -14,6 +13,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from tests.terminals import read_until
 
 from odradek.cli.main import main
 from odradek.cli.wheel_drawing import draw_svg, draw_text, duration
@@ -161,29 +161,20 @@ def test_a_person_can_play_with_it_in_a_terminal() -> None:
     process = subprocess.Popen(command, stdin=inside, stdout=inside, stderr=inside)
     os.close(inside)
     try:
-        read_until(terminal, "q quit")
+        read_until(terminal, "q quit", PATIENCE_S)
         os.write(terminal, b"l\x1b[Cb")
-        read_until(terminal, "moves down from level 3 to 2")
+        read_until(terminal, "moves down from level 3 to 2", PATIENCE_S)
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 20, 30, 0, 0))
         # It is not this terminal's session, which the kernel would tell of the new size.
         process.send_signal(signal.SIGWINCH)
-        read_until(terminal, "40 columns are needed for 20")
+        read_until(terminal, "40 columns are needed for 20", PATIENCE_S)
         os.write(terminal, b"q")
-        read_until(terminal, "\x1b[?1049l")
+        read_until(terminal, "\x1b[?1049l", PATIENCE_S)
         assert process.wait(PATIENCE_S) == 0
     finally:
         process.kill()
         process.wait()
         os.close(terminal)
-
-
-def read_until(terminal: int, words: str) -> None:
-    """Reads what the command shows until the words are there; the end of it is an error."""
-    seen = ""
-    while words not in seen:
-        ready, _, _ = select.select([terminal], [], [], PATIENCE_S)
-        assert ready, f"{words!r} was never shown: {seen!r}"
-        seen += os.read(terminal, 4096).decode(errors="replace")
 
 
 def test_the_command_plays_the_worked_example_without_a_terminal(

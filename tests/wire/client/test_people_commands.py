@@ -3,7 +3,6 @@
 import fcntl
 import json
 import os
-import select
 import signal
 import struct
 import subprocess
@@ -13,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.terminals import read_until
 
 from odradek.cli.main import main
 
@@ -155,14 +155,14 @@ def test_a_person_can_watch_in_a_terminal(bootstrap: str, topic: str) -> None:
     process = subprocess.Popen(words, stdin=inside, stdout=inside, stderr=inside)
     os.close(inside)
     try:
-        read_until(terminal, topic)
+        read_until(terminal, topic, PATIENCE_S)
         os.write(terminal, b" ")
-        read_until(terminal, "(paused)")
+        read_until(terminal, "(paused)", PATIENCE_S)
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 20, 30, 0, 0))
         process.send_signal(signal.SIGWINCH)
-        read_until(terminal, "more")
+        read_until(terminal, "more", PATIENCE_S)
         os.write(terminal, b"q")
-        read_until(terminal, "\x1b[?1049l")
+        read_until(terminal, "\x1b[?1049l", PATIENCE_S)
         assert process.wait(PATIENCE_S) == 0
     finally:
         process.kill()
@@ -188,7 +188,7 @@ def test_ctrl_c_ends_who_waits_for_a_person(bootstrap: str, topic: str) -> None:
         os.close(inside)
         try:
             os.write(terminal, b"a line\n")
-            read_until(terminal, ">" if name != "produce" else "a line")
+            read_until(terminal, ">" if name != "produce" else "a line", PATIENCE_S)
             # When it is there, the command waits for the next one.
             main(["consume", topic, "-b", bootstrap, "--follow", "-o", "start", "-n", str(count)])
             process.send_signal(signal.SIGINT)
@@ -197,12 +197,3 @@ def test_ctrl_c_ends_who_waits_for_a_person(bootstrap: str, topic: str) -> None:
             process.kill()
             process.wait()
             os.close(terminal)
-
-
-def read_until(terminal: int, words: str) -> None:
-    """Reads what the command shows until the words are there; the end of it is an error."""
-    seen = ""
-    while words not in seen:
-        ready, _, _ = select.select([terminal], [], [], PATIENCE_S)
-        assert ready, f"{words!r} was never shown: {seen!r}"
-        seen += os.read(terminal, 4096).decode(errors="replace")

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 
 from odradek.controller.replicas.elections import is_live
 from odradek.errors import BrokerError, ErrorCode
-from odradek.metadata.image import MetadataImage, PartitionImage
-from odradek.metadata.store import PartitionChange, ReplicaAssignment
+from odradek.metadata.image import MetadataImage, PartitionImage, ReplicaAssignment
+from odradek.metadata.store import PartitionChange
 from odradek.model import NO_LEADER, TopicPartition
 
 
@@ -46,7 +46,7 @@ def plan_reassignment(
     removing = tuple(replica for replica in before if replica not in target)
     adding = tuple(replica for replica in target if replica not in before)
     assignment = ReplicaAssignment((*target, *removing), adding, removing)
-    if assignment == (partition.replicas, partition.adding, partition.removing):
+    if assignment == partition.assignment:
         return None
     return _change(image, topic_partition, partition, assignment)
 
@@ -60,9 +60,8 @@ def plan_completions(
         partition = image.partition(topic_partition)
         if partition is None or not partition.is_reassigning:
             continue
-        assignment = ReplicaAssignment(partition.replicas, partition.adding, partition.removing)
-        change = _change(image, topic_partition, partition, assignment)
-        if change.assignment != assignment:
+        change = _change(image, topic_partition, partition, partition.assignment)
+        if change.assignment != partition.assignment:
             changes.append(change)
     return changes
 

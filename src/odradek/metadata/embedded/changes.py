@@ -31,7 +31,6 @@ from odradek.metadata.store import (
     NewPartitions,
     NewTopic,
     PartitionChange,
-    ReplicaAssignment,
 )
 from odradek.model import NO_LEADER, TopicPartition
 
@@ -274,7 +273,7 @@ def _changed(
         )
     if change.leader != NO_LEADER and change.leader not in change.isr:
         return BrokerError(ErrorCode.INVALID_REQUEST, "the leader must be one of the ISR")
-    assignment = change.assignment or _assignment_of(partition)
+    assignment = change.assignment or partition.assignment
     if not set(change.isr) <= set(assignment.replicas) or not change.isr:
         return BrokerError(ErrorCode.INVALID_REQUEST, "the ISR must be some of the replicas")
     joining = set(change.isr) - set(partition.isr)
@@ -301,10 +300,6 @@ def _changed(
             or (replica not in live and replica not in partition.replicas)
         ),
     )
-
-
-def _assignment_of(partition: PartitionImage) -> ReplicaAssignment:
-    return ReplicaAssignment(partition.replicas, partition.adding, partition.removing)
 
 
 def _topic_exists(name: str) -> BrokerError:
