@@ -144,8 +144,8 @@ class PartitionTable(ReplicaStates):
         """The broker that a consumer of that rack should read from; this one unless it leads."""
         brokers = self.image.brokers
         me = brokers.get(self._broker_id)
-        select = self._select_replica
-        if not partition.is_leader or partition.log is None or me is None or select is None:
+        choose = self._select_replica
+        if not partition.is_leader or partition.log is None or me is None or choose is None:
             return self._broker_id
         now_ms = self._clock.monotonic_ms()
         followers = [
@@ -157,7 +157,7 @@ class PartitionTable(ReplicaStates):
             if follower.broker_id in brokers
         ]
         leader = ReplicaView(self._broker_id, me.rack, partition.log.log_end_offset, 0)
-        return select(rack, leader, followers)
+        return choose(rack, leader, followers)
 
     def _throttle(self, params: FetchParams, result: FetchResult) -> None:
         """Takes back what a throttled follower may not have now; it asks again later."""
