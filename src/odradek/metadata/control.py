@@ -1,0 +1,167 @@
+"""What a controller and the brokers of its cluster say to each other: the port to the control plane.
+
+Where metadata is kept in ZooKeeper only the controller knows all of it and decides; it tells the
+others by LeaderAndIsr, UpdateMetadata and StopReplica, and they ask it by AlterPartition and
+ControlledShutdown. These are the values of those requests; what they look like as bytes and over
+which connection they go is the business of the floors above. Each carries the epoch of the
+controller, and that of the broker it is meant for or comes from: whoever knows of a later one
+refuses it (STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH), so that a controller that wakes from a
+long pause commands nobody.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from odradek.errors import BrokerError, ErrorCode
+from odradek.metadata.image import BrokerRegistration, PartitionImage
+from odradek.metadata.store import OnDone, PartitionChange
+from odradek.model import TopicPartition
+
+
+class PartitionState(NamedTuple):
+    """A partition as its controller of `controller_epoch` has decided; `partition.partition_epoch`
+    is the version of the state's znode. A new one has never had a leader."""
+
+    topic: str
+    topic_id: UUID
+    controller_epoch: int
+    partition: PartitionImage
+    is_new: bool = False
+
+
+class Decree(NamedTuple):
+    """Who commands, under which epoch, and the epoch of the broker that the command is for."""
+
+    controller_id: int
+    controller_epoch: int
+    broker_epoch: int
+
+
+class LeaderAndIsr(NamedTuple):
+    """The replicas that the broker is to lead or to follow from here on. A full one names all of
+    them: what else the broker has is no replica of this cluster any more."""
+
+    decree: Decree
+    is_full: bool
+    partitions: Sequence[PartitionState]
+    leaders: Sequence[BrokerRegistration]
+
+
+class UpdateMetadata(NamedTuple):
+    """What clients are to be told: all live brokers, and the partitions that have changed. A leader
+    of -2 says that the topic is being deleted."""
+
+    decree: Decree
+    partitions: Sequence[PartitionState]
+    brokers: Sequence[BrokerRegistration]
+
+
+class StoppedReplica(NamedTuple):
+    """A replica that the broker is to give up, under a leader epoch (-1 unknown, -2 the topic is
+    deleted); with `delete` its log goes too."""
+
+    topic_partition: TopicPartition
+    leader_epoch: int
+    delete: bool
+
+
+class StopReplica(NamedTuple):
+    """The replicas that the broker is to give up."""
+
+    decree: Decree
+    replicas: Sequence[StoppedReplica]
+
+
+class AlterPartition(NamedTuple):
+    """Other in-sync replicas, which a leader has seen and asks the controller to write down."""
+
+    broker_id: int
+    broker_epoch: int
+    changes: Sequence[PartitionChange]
+    leader_epochs: Sequence[int]
+
+
+ReplicaErrors = Mapping[TopicPartition, ErrorCode]
+"""What became of each replica; NONE among them."""
+
+
+class ControlPlane(ABC):
+    """The way to the other brokers' `ControlledBroker` and to the controller's. Whoever asks is
+    answered exactly once, on the loop, never before the call has returned; with
+    NETWORK_EXCEPTION when there is no answer. What is sent to one broker arrives in the order of
+    the calls, and only when what was sent before has been answered."""
+
+    @abstractmethod
+    def leader_and_isr(
+        self, broker: BrokerRegistration, request: LeaderAndIsr, on_done: OnDone[ReplicaErrors]
+    ) -> None:
+        """Tells a broker what it leads and follows."""
+
+    @abstractmethod
+    def update_metadata(
+        self, broker: BrokerRegistration, request: UpdateMetadata, on_done: OnDone[None]
+    ) -> None:
+        """Tells a broker what there is."""
+
+    @abstractmethod
+    def stop_replica(
+        self, broker: BrokerRegistration, request: StopReplica, on_done: OnDone[ReplicaErrors]
+    ) -> None:
+        """Tells a broker what it has no longer."""
+
+    @abstractmethod
+    def alter_partition(
+        self,
+        controller: BrokerRegistration,
+        request: AlterPartition,
+        on_done: OnDone[list[PartitionImage | BrokerError]],
+    ) -> None:
+        """Asks the controller for other in-sync replicas; of the images that come back only
+        leader, ISR and the epochs count."""
+
+    @abstractmethod
+    def controlled_shutdown(
+        self,
+        controller: BrokerRegistration,
+        broker_id: int,
+        broker_epoch: int,
+        on_done: OnDone[Sequence[TopicPartition]],
+    ) -> None:
+        """Asks the controller to have others lead what this broker leads; the answer is what
+        it still leads."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Lets go of all connections; who waits is answered with NETWORK_EXCEPTION."""
+
+
+class ControlledBroker(ABC):
+    """The other end: what a broker does when it is told or asked. Implemented by the store in
+    ZooKeeper, called by the handlers of the requests, on the loop."""
+
+    @abstractmethod
+    def on_leader_and_isr(self, request: LeaderAndIsr, on_done: OnDone[ReplicaErrors]) -> None:
+        """Leads and follows; answers STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH as a whole."""
+
+    @abstractmethod
+    def on_update_metadata(self, request: UpdateMetadata, on_done: OnDone[None]) -> None:
+        """Shows its clients what there is; refuses as `on_leader_and_isr`."""
+
+    @abstractmethod
+    def on_stop_replica(self, request: StopReplica, on_done: OnDone[ReplicaErrors]) -> None:
+        """Gives replicas up; refuses as `on_leader_and_isr`."""
+
+    @abstractmethod
+    def on_alter_partition(
+        self, request: AlterPartition, on_done: OnDone[list[PartitionImage | BrokerError]]
+    ) -> None:
+        """Writes other in-sync replicas down; NOT_CONTROLLER, STALE_BROKER_EPOCH as a whole,
+        FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION, INELIGIBLE_REPLICA and their like for one."""
+
+    @abstractmethod
+    def on_controlled_shutdown(
+        self, broker_id: int, broker_epoch: int, on_done: OnDone[Sequence[TopicPartition]]
+    ) -> None:
+        """Has others lead what a stopping broker leads; answers what it still leads."""
