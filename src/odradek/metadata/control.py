@@ -1,4 +1,4 @@
-"""What a controller and the brokers of its cluster say to each other: the port to the control plane.
+"""What a controller and the brokers of its cluster say to each other; the port to the way there.
 
 Where metadata is kept in ZooKeeper only the controller knows all of it and decides; it tells the
 others by LeaderAndIsr, UpdateMetadata and StopReplica, and they ask it by AlterPartition and
