@@ -6,22 +6,23 @@ JVM is slow: warm it up before comparing anything with it.
 """
 
 import contextlib
-import os
-import shutil
-import signal
-import socket
 import subprocess
-import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from odradek.testing.processes import ProcessFailed, ServerProcess
 from tools import peers
 from tools.free_port import free_port
+from tools.java_server import (
+    START_TIMEOUT_S,
+    JavaServer,
+    java,
+    running,
+    temporary_folder,
+    write_properties,
+)
+from tools.zookeeper_node import zookeeper_ensemble
 
-START_TIMEOUT_S = 180
 CLUSTER_ID = "T2RyYWRla1BlZXJOb2RlMQ"
 _SINGLE_NODE = {
     "offsets.topic.replication.factor": "1",
@@ -54,118 +55,64 @@ def kafka_node(
     `features` are levels other than the newest. Raises `peers.PeerUnavailable` when its jars
     cannot be had or it does not start.
     """
-    with _temporary_folder() as home:
+    with temporary_folder() as home:
         data = data_dir or home / "data"
         port, controller_port = free_port(), free_port()
         lines = _properties(port, controller_port, data) | (settings or {})
-        properties = _write_properties(home / "server.properties", lines)
+        properties = write_properties(home / "server.properties", lines)
         jars = peers.kafka_jars()
         storage = ["kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", CLUSTER_ID]
         levels = [f"--feature={name}={level}" for name, level in (features or {}).items()]
         with (home / "log").open("wb") as log:
             subprocess.run(
-                [*_java(jars), *storage, *levels, "-c", properties],
+                [*java(jars), *storage, *levels, "-c", properties],
                 stdout=log,
                 stderr=log,
                 timeout=START_TIMEOUT_S,
                 check=False,
             )
-        with _running([*_java(jars, heap), "kafka.Kafka", properties], home / "log", port) as pid:
-            yield KafkaNode(f"127.0.0.1:{port}", pid, data)
+        command = [*_java(jars, heap), "kafka.Kafka", properties]
+        with running(JavaServer(command, home / "log", port)) as server:
+            yield KafkaNode(f"127.0.0.1:{port}", server.pid, data)
 
 
 @contextlib.contextmanager
-def zookeeper_kafka_node(data_dir: Path, heap: str = "512m") -> Iterator[KafkaNode]:
-    """A Kafka 3.9 with a ZooKeeper of its own for the length of a `with` block.
+def zookeeper_kafka_node(
+    data_dir: Path,
+    heap: str = "512m",
+    *,
+    broker_id: int = 1,
+    zookeeper: str | None = None,
+    settings: dict[str, str] | None = None,
+) -> Iterator[KafkaNode]:
+    """A Kafka 3.9 with a ZooKeeper for the length of a `with` block: one of its own, unless the
+    address of another is given.
 
-    `data_dir` is kept; what ZooKeeper holds is not, so the node cannot be started on it again.
-    Raises `peers.PeerUnavailable` as `kafka_node` does.
+    `data_dir` is kept; what a ZooKeeper of its own holds is not, so the node cannot be started on
+    it again then. Raises `peers.PeerUnavailable` as `kafka_node` does.
     """
-    with _temporary_folder() as home, _zookeeper(home) as zookeeper:
+    with contextlib.ExitStack() as resources:
+        home = resources.enter_context(temporary_folder())
+        if zookeeper is None:
+            zookeeper = resources.enter_context(zookeeper_ensemble(1, home)).connect
         port = free_port()
         lines = {
-            "broker.id": "1",
+            "broker.id": str(broker_id),
             "zookeeper.connect": zookeeper,
             "listeners": f"PLAINTEXT://127.0.0.1:{port}",
             "log.dirs": str(data_dir),
             **_SINGLE_NODE,
+            **(settings or {}),
         }
-        properties = _write_properties(home / "server.properties", lines)
-        java = _java(peers.zookeeper_kafka_jars(), heap)
-        with _running([*java, "kafka.Kafka", properties], home / "log", port) as pid:
-            yield KafkaNode(f"127.0.0.1:{port}", pid, data_dir, zookeeper)
+        properties = write_properties(home / "server.properties", lines)
+        command = [*_java(peers.zookeeper_kafka_jars(), heap), "kafka.Kafka", properties]
+        server = resources.enter_context(running(JavaServer(command, home / "log", port)))
+        yield KafkaNode(f"127.0.0.1:{port}", server.pid, data_dir, zookeeper)
 
 
-@contextlib.contextmanager
-def _zookeeper(home: Path) -> Iterator[str]:
-    """A ZooKeeper that keeps its files in `home`; where clients reach it."""
-    port = free_port()
-    lines = {
-        "dataDir": str(home / "zookeeper"),
-        "clientPort": str(port),
-        "clientPortAddress": "127.0.0.1",
-        "admin.enableServer": "false",
-    }
-    properties = _write_properties(home / "zoo.cfg", lines)
-    main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-    java = [*_java(peers.zookeeper_jars(), "64m"), main, properties]
-    with _running(java, home / "zookeeper.log", port):
-        yield f"127.0.0.1:{port}"
-
-
-class JavaServer(ServerProcess):
-    """A server on the JVM, which can serve when something listens on `port`."""
-
-    # Tests kill it by its process id, too.
-    orderly = (0, 128 + signal.SIGTERM, -signal.SIGKILL)
-
-    def __init__(self, command: list[str], log: Path, port: int) -> None:
-        super().__init__(command, log)
-        self._port = port
-
-    def await_ready(self, process: "subprocess.Popen[str]") -> None:
-        """Looks again and again: it does not say so."""
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while time.monotonic() < deadline and process.poll() is None:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self._port)):
-                return
-            time.sleep(0.2)
-        raise self.failure("Apache Kafka did not start")
-
-
-@contextlib.contextmanager
-def _running(command: list[str], log: Path, port: int) -> Iterator[int]:
-    """The process id of a server that listens on `port`; it is stopped behind the block."""
-    server = JavaServer(command, log, port)
-    try:
-        server.start()
-    except ProcessFailed as error:
-        raise peers.PeerUnavailable(str(error)) from None
-    try:
-        yield server.pid
-    finally:
-        server.__exit__(None, None, None)
-
-
-@contextlib.contextmanager
-def _temporary_folder() -> Iterator[Path]:
-    home = Path(tempfile.mkdtemp(prefix="kafka-node-"))
-    try:
-        yield home
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
-
-
-def _java(jars: list[Path], heap: str | None = None) -> list[str]:
-    """The words that a class's name goes behind; with a `heap` it is a server."""
-    sizes = [f"-Xms{heap}", f"-Xmx{heap}"] if heap else []
-    server = [*sizes, "-XX:+UseG1GC", "-server", "-XX:MaxGCPauseMillis=20"] if heap else []
-    return [peers.java(), *server, "-cp", os.pathsep.join(map(str, jars))]
-
-
-def _write_properties(path: Path, lines: dict[str, str]) -> str:
-    path.write_text("".join(f"{k}={v}\n" for k, v in lines.items()), encoding="utf-8")
-    return str(path)
+def _java(jars: list[Path], heap: str) -> list[str]:
+    sizes = (f"-Xms{heap}", f"-Xmx{heap}")
+    return java(jars, *sizes, "-XX:+UseG1GC", "-server", "-XX:MaxGCPauseMillis=20")
 
 
 def _properties(port: int, controller_port: int, data: Path) -> dict[str, str]:
