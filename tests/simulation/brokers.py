@@ -1,8 +1,10 @@
 """A cluster of simulated brokers on one seeded scheduler: what is real, and what is made up.
 
 Real: replica managers, partitions, logs on files, followers, the shared metadata and its leader
-elections. Made up: the network, which delays, loses and repeats what is sent, and the clock. A
-broker may die at any moment, with junk behind its last write, and comes back with its files.
+elections. Made up: the network, which delays, loses and repeats what is sent, and the clocks, of
+which some are slow and some are fast. A broker may die at any moment, with junk behind its last
+write, and comes back with its files. It may hear nothing of the metadata for a while, and be taken
+for dead meanwhile, when its peers and its clients still reach it.
 
 Everything follows from the seed. `Checker` holds, after every step, what must always hold.
 """
@@ -11,7 +13,9 @@ import heapq
 import itertools
 import os
 import random
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from tests.unit.replication.fakes import batch
@@ -24,8 +28,8 @@ from odradek.controller.replicas.replication_control import ReplicationControl
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata import ListenerStage, MetadataCache
 from odradek.metadata.embedded import EmbeddedMetadataStore, SharedMetadata
-from odradek.metadata.image import BrokerRegistration
-from odradek.metadata.store import NewTopic
+from odradek.metadata.image import BrokerRegistration, MetadataDelta, PartitionImage
+from odradek.metadata.store import NewTopic, OnDone, PartitionChange
 from odradek.model import NO_LEADER, AppendOrigin, TopicPartition
 from odradek.protocol.fetch import (
     FetchPartitionResponse,
@@ -93,6 +97,59 @@ class Network:
             heapq.heappop(self._queue)[2]()
 
 
+class StalledStore(EmbeddedMetadataStore):
+    """A session that may stall: what happens meanwhile is heard of, and what is asked for meanwhile
+    is done, when it goes on, in that order. Others may have taken its broker for dead by then."""
+
+    def __init__(self, cache: MetadataCache, shared: SharedMetadata) -> None:
+        super().__init__(cache, shared)
+        self.is_stalled = False
+        self._later: deque[Callable[[], object]] = deque()
+
+    def resume(self) -> None:
+        while self._later:
+            self._later.popleft()()
+        self.is_stalled = False
+
+    def act(self, stage: ListenerStage, delta: MetadataDelta) -> Collection[TopicPartition]:
+        if not self.is_stalled:
+            return super().act(stage, delta)
+        act = super().act
+        self._later.append(lambda: act(stage, delta))
+        return ()
+
+    def publish(self, delta: MetadataDelta) -> None:
+        self._do(partial(super().publish, delta))
+
+    def change_partitions(
+        self,
+        changed: Sequence[PartitionChange],
+        on_done: OnDone[list[PartitionImage | BrokerError]],
+    ) -> None:
+        def answer(outcome: list[PartitionImage | BrokerError] | BrokerError) -> None:
+            self._do(partial(on_done, outcome))
+
+        self._do(partial(super().change_partitions, changed, answer))
+
+    def expire(self) -> None:
+        """The broker hears of it when it hears of anything again, and first of all of this."""
+        if not self.is_stalled:
+            super().expire()
+            return
+        self._end_session()
+        self._later.appendleft(self._tell)
+
+    def _tell(self) -> None:
+        for listener in tuple(self._session_listeners):
+            listener()
+
+    def _do(self, act: Callable[[], object]) -> None:
+        if self.is_stalled:
+            self._later.append(act)
+        else:
+            act()
+
+
 class SimulatedChannel(LeaderChannel):
     """A follower's way to a leader over the simulated network."""
 
@@ -152,14 +209,17 @@ class Broker:
     def __init__(self, world: "World", broker_id: int) -> None:
         self.id = broker_id
         self.epoch = -1
+        self.clock = ManualClock(world.clock.wall_ms() + world.dice.randint(-5_000, 5_000))
+        # How far its clock comes while the world's comes 5 ms.
+        self.pace = world.dice.choice((4, 5, 5, 6))
         self.timer = MockTimer()
         self.cache = MetadataCache()
         self.config = BrokerConfig({**SETTINGS, "broker.id": str(broker_id)})
-        self.store = EmbeddedMetadataStore(self.cache, world.shared)
+        self.store = StalledStore(self.cache, world.shared)
         self.logs = LogManager(
             [world.directory_of(broker_id)],
             self.config,
-            world.clock,
+            self.clock,
             self.timer,
             InlineBackground(),
             new_uuid=lambda: random_uuid(world.dice),
@@ -167,9 +227,9 @@ class Broker:
             file_system=OsFileSystem(durable=False),
         )
         self.logs.start()
-        quotas = ReplicationQuotas(broker_id, self.config, world.clock)
+        quotas = ReplicationQuotas(broker_id, self.config, self.clock)
         self.replicas = ReplicaManager(
-            broker_id, self.config, world.clock, self.timer, self.logs, self.store, quotas.leader
+            broker_id, self.config, self.clock, self.timer, self.logs, self.store, quotas.leader
         )
         self.fetchers = ReplicaFetcherManager(
             broker_id,
@@ -199,8 +259,13 @@ class Broker:
 
         self.store.register_broker(self.id, (), None, registered)
 
+    def expire_if_stalled(self) -> None:
+        if self.store.is_stalled:
+            self.store.expire()
+
     def die(self) -> None:
         """Ends where it stands: nothing is flushed, nothing is said."""
+        self.store.is_stalled = False
         self.fetchers.close()
         self.replicas.shutdown()
         for directory in self.logs.directories:
@@ -284,9 +349,25 @@ class World:
     def expire(self, broker_id: int) -> None:
         """The others take a broker for dead that is not."""
         broker = self.brokers.get(broker_id)
-        if broker is not None:
+        if broker is not None and not broker.store.is_stalled:
             broker.store.expire()
             self.network.later(self.dice.randint(0, 300), lambda: self._come_back(broker))
+
+    def stall(self, broker_id: int) -> None:
+        """A broker hears nothing of the metadata for a while, which may cost it its session."""
+        broker = self.brokers.get(broker_id)
+        if broker is None or broker.store.is_stalled:
+            return
+        broker.store.is_stalled = True
+        if expires := self.dice.random() < 0.5:
+            self.network.later(self.dice.randint(0, 300), broker.expire_if_stalled)
+        self.network.later(300 + self.dice.randint(0, 900), lambda: self._resume(broker, expires))
+
+    def _resume(self, broker: Broker, has_expired: bool) -> None:
+        if self.brokers.get(broker.id) is broker and broker.store.is_stalled:
+            broker.store.resume()
+            if has_expired:
+                broker.register()
 
     def _come_back(self, broker: Broker) -> None:
         if self.brokers.get(broker.id) is broker:
@@ -323,7 +404,8 @@ class World:
             self.clock.advance(5)
             self.network.run_until(self.clock.monotonic_ms())
             for broker in list(self.brokers.values()):
-                broker.timer.advance_clock(5)
+                broker.clock.advance(broker.pace)
+                broker.timer.advance_clock(broker.pace)
             self.checker.check()
 
     def step(self) -> None:
@@ -340,7 +422,9 @@ class World:
             self.start(broker_id)
         elif event < 0.81:
             self.expire(broker_id)
-        elif event < 0.85:
+        elif event < 0.84:
+            self.stall(broker_id)
+        elif event < 0.87:
             self.reassign()
         elif event < 0.9:
             self.network.cut.add(frozenset(dice.sample(BROKERS, 2)))
@@ -356,7 +440,7 @@ class World:
         self.network.calm = True
         for broker_id in BROKERS:
             self.start(broker_id)
-        self.pass_time(2_000)
+        self.pass_time(3_500)
         self.checker.check_settled()
 
     def close(self) -> None:
