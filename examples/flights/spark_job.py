@@ -72,7 +72,7 @@ def archive_topics(
     rows, seconds = 0, 0.0
     for topic in (FLIGHTS, WEATHER):
         settings = _archive_settings(bootstrap_servers, topic, target)
-        query = archive.start(spark, replace(settings, path=str(data_dir)))
+        query = archive.build(spark, replace(settings, path=str(data_dir))).start()
         query.awaitTermination()
         topic_rows, topic_seconds = _throughput(query)
         rows, seconds = rows + topic_rows, seconds + topic_seconds
@@ -84,7 +84,9 @@ def audit_archives(spark: SparkSession, bootstrap_servers: str, target: Path) ->
     return [
         finding
         for topic in (FLIGHTS, WEATHER)
-        for finding in audit.run(spark, _archive_settings(bootstrap_servers, topic, target))
+        for finding in audit.build(spark, _archive_settings(bootstrap_servers, topic, target))
+        .run()
+        .findings
     ]
 
 
@@ -96,8 +98,8 @@ def restore_weather(spark: SparkSession, bootstrap_servers: str, target: Path) -
     """
     settings = _archive_settings(bootstrap_servers, WEATHER, target)
     again = replace(settings, topic=f"{WEATHER}-restored")
-    restore.run(spark, again)
-    return audit.run(spark, again)
+    restore.build(spark, again).run()
+    return audit.build(spark, again).run().findings
 
 
 def _archive_settings(bootstrap_servers: str, topic: str, target: Path) -> PipelineSettings:

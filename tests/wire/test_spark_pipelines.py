@@ -58,7 +58,7 @@ def archived(spark, broker, tmp_path_factory) -> PipelineSettings:
                 headers=[("n", b"%d" % number)] if number % 2 else None,
             )  # fmt: skip
         assert producer.flush(60) == 0
-        archive.start(spark, settings).awaitTermination()
+        archive.build(spark, settings).run()
     return settings
 
 
@@ -91,12 +91,12 @@ def test_an_archive_is_seen_as_a_group_without_lag(broker, archived) -> None:
 
 
 def test_an_archive_that_is_right_has_no_findings(spark, archived) -> None:
-    assert audit.run(spark, archived) == []
+    assert audit.build(spark, archived).run().findings == []
 
 
 def test_a_restored_topic_is_the_original_row_by_row(spark, broker, archived) -> None:
     again = replace(archived, topic="orders-again")
-    assert restore.run(spark, again) == []
+    assert restore.build(spark, again).run().facts == {"records": 900}
     frames = [
         spark.read.format("odradek").option("kafka.bootstrap.servers", broker.bootstrap_servers)
         .option("includeHeaders", "true").option("subscribe", topic).load().drop("topic")
@@ -105,11 +105,11 @@ def test_a_restored_topic_is_the_original_row_by_row(spark, broker, archived) ->
     ]  # fmt: skip
     assert len(frames[0]) == 900
     assert frames[0] == frames[1]
-    assert audit.run(spark, again) == []
+    assert audit.build(spark, again).run().findings == []
     stretches = json.loads(Path(str(archived.to), "_restored/orders-again.json").read_text())
     assert stretches == [{"partition": p, "start": 0, "to": 0, "records": 300} for p in range(3)]
     with pytest.raises(PipelineError, match="orders-again-0 has, or had, records"):
-        restore.run(spark, again)
+        restore.build(spark, again).run()
 
 
 def test_any_flipped_byte_is_found(spark, archived) -> None:
@@ -122,13 +122,13 @@ def test_any_flipped_byte_is_found(spark, archived) -> None:
         changed = bytearray(content)
         changed[position] ^= 1
         first.write_bytes(changed)
-        [finding] = audit.run(spark, archived)
+        [finding] = audit.build(spark, archived).run().findings
         assert "is not what was written" in finding
         with pytest.raises(PipelineError, match="the archive is damaged"):
-            restore.run(spark, replace(archived, topic="never"))
+            restore.build(spark, replace(archived, topic="never")).run()
     first.write_bytes(content)
     checksum.write_bytes(hadoops)
-    assert audit.run(spark, archived) == []
+    assert audit.build(spark, archived).run().findings == []
 
 
 def test_a_topic_with_other_records_is_found(spark, broker, archived) -> None:
@@ -137,13 +137,13 @@ def test_a_topic_with_other_records_is_found(spark, broker, archived) -> None:
     for number in range(9):
         producer.produce("other", b"x", partition=number % 3, timestamp=FIRST_TIME_MS)
     producer.flush(60)
-    findings = audit.run(spark, replace(archived, topic="other"))
+    findings = audit.build(spark, replace(archived, topic="other")).run().findings
     assert [finding.partition(" ")[0] for finding in findings] == ["other-0", "other-1", "other-2"]
     assert all("they are not the same" in finding for finding in findings)
 
 
 def test_the_newest_record_of_every_key(spark, archived, tmp_path: Path) -> None:
-    latest_pipeline.run(spark, replace(archived, to=str(tmp_path / "latest")))
+    latest_pipeline.build(spark, replace(archived, to=str(tmp_path / "latest"))).run()
     found = spark.read.parquet(str(tmp_path / "latest")).collect()
     newest = {}
     for number in range(900):
@@ -154,7 +154,7 @@ def test_the_newest_record_of_every_key(spark, archived, tmp_path: Path) -> None
 
 def test_topics_are_tables_in_sql(spark, archived, tmp_path: Path) -> None:
     sql = "SELECT count(*) AS n FROM orders a JOIN orders b USING (partition, offset)"
-    query_pipeline.run(spark, replace(archived, sql=sql, to=str(tmp_path / "answer")))
+    query_pipeline.build(spark, replace(archived, sql=sql, to=str(tmp_path / "answer"))).run()
     assert spark.read.parquet(str(tmp_path / "answer")).collect()[0].n == 900
     with pytest.raises(PipelineError, match="there is no topic nowhere"):
-        query_pipeline.run(spark, replace(archived, sql=sql, topic="nowhere"))
+        query_pipeline.build(spark, replace(archived, sql=sql, topic="nowhere")).run()

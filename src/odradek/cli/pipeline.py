@@ -1,6 +1,7 @@
 """`odradek pipeline NAME`: the Spark pipelines; they come with the extra `spark`.
 
-Exit status 1 when the pipeline or Spark failed, or an audit found something; Ctrl-C and
+A line for every batch and a summary go to the standard error, what was asked for to the standard
+output. Exit status 1 when the pipeline or Spark failed, or an audit found something; Ctrl-C and
 SIGTERM end a continuous one in order, with 0. The flags are read here, the pipelines are
 `pyspark_odradek.pipelines`.
 """
@@ -8,6 +9,7 @@ SIGTERM end a continuous one in order, with 0. The flags are read here, the pipe
 import argparse
 import re
 import sys
+import time
 from typing import Final
 
 from odradek.cli.arguments import positive_number
@@ -44,6 +46,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--master", metavar="M", default="local[*]", help="Spark's master (default: %(default)s)"
     )
     parser.add_argument(
+        "--memory", metavar="1g", default="1g", help="heap of Spark's driver (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--conf",
+        metavar="NAME=VALUE",
+        type=spark_setting,
+        action="append",
+        default=[],
+        help="a setting of Spark's; may be repeated",
+    )
+    parser.add_argument(
         "--data-dir",
         metavar="DIR",
         help="the broker's data directory, when it is on this machine: segments are read there",
@@ -53,6 +66,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=positive_number,
         help="how many records a batch takes at most (default: all that wait)",
+    )
+    parser.add_argument(
+        "--checkpoint",
+        metavar="DIR",
+        help="where to keep how far it is (default: _checkpoint in the directory written to)",
+    )
+    parser.add_argument(
+        "--report", metavar="FILE.html", help="write a page about the run when it has ended"
     )
     how_often = parser.add_mutually_exclusive_group()
     how_often.add_argument(
@@ -81,6 +102,14 @@ def interval(text: str) -> str:
     return f"{match[1]} {_UNITS[match[2]]}"
 
 
+def spark_setting(text: str) -> tuple[str, str]:
+    """Reads `spark.name=value`."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.startswith("spark."):
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form spark.name=value")
+    return name, value
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Runs a pipeline to its end."""
     try:
@@ -89,7 +118,9 @@ def run(arguments: argparse.Namespace) -> int:
             PIPELINES,
             PipelineError,
             PipelineSettings,
+            report_page,
             run_pipeline,
+            summary,
         )
     except ImportError:
         return _refuse(_missing(), 1)
@@ -100,6 +131,7 @@ def run(arguments: argparse.Namespace) -> int:
         bootstrap_servers=arguments.bootstrap_server,
         topic=arguments.topic,
         to=arguments.to,
+        checkpoint=arguments.checkpoint,
         every=arguments.every,
         path=arguments.data_dir,
         max_offsets_per_trigger=arguments.max_records,
@@ -108,13 +140,30 @@ def run(arguments: argparse.Namespace) -> int:
         source=arguments.source,
         sql=arguments.sql,
     )
+    begun_s = time.monotonic()
     try:
-        findings = run_pipeline(arguments.name, settings, master=arguments.master)
+        outcome = run_pipeline(
+            arguments.name,
+            settings,
+            master=arguments.master,
+            memory=arguments.memory,
+            conf=dict(arguments.conf),
+            tell=_tell,
+        )
     except (PipelineError, GatewayError) as error:
         return _refuse(str(error), 1)
-    for finding in findings:
+    for finding in outcome.findings:
         print(finding)
-    return 1 if findings else 0
+    seconds = time.monotonic() - begun_s
+    print(f"{arguments.name}: {summary(outcome, seconds)}", file=sys.stderr)
+    if arguments.report is not None:
+        with open(arguments.report, "w", encoding="utf-8") as file:
+            file.write(report_page(arguments.name, settings, outcome, seconds))
+    return 1 if outcome.findings else 0
+
+
+def _tell(batch: object) -> None:
+    print(batch, file=sys.stderr, flush=True)
 
 
 def _missing() -> str:

@@ -1,10 +1,26 @@
-"""Jobs on topics, each a module with one function: `start(spark, settings) -> StreamingQuery`.
+"""Jobs on topics, each a module with one function: `build(spark, settings) -> Job`.
 
 They run from the command line (`odradek pipeline NAME`) and from code, on any Spark session
-that has this package; `PIPELINES` is the table that the command reads.
+that has this package: `build(spark, settings).run()`. `PIPELINES` is the table that the command
+reads.
 """
 
+from pyspark_odradek.pipelines.jobs import Batch, Job, OnceJob, Outcome, StreamJob
+from pyspark_odradek.pipelines.report import report_page, summary
 from pyspark_odradek.pipelines.runner import run_pipeline
 from pyspark_odradek.pipelines.settings import PIPELINES, Pipeline, PipelineError, PipelineSettings
 
-__all__ = ["PIPELINES", "Pipeline", "PipelineError", "PipelineSettings", "run_pipeline"]
+__all__ = [
+    "PIPELINES",
+    "Batch",
+    "Job",
+    "OnceJob",
+    "Outcome",
+    "Pipeline",
+    "PipelineError",
+    "PipelineSettings",
+    "StreamJob",
+    "report_page",
+    "run_pipeline",
+    "summary",
+]

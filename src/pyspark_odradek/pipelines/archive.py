@@ -13,9 +13,9 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.streaming.query import StreamingQuery
 
 from pyspark_odradek.pipelines.batches import BatchDirectory
+from pyspark_odradek.pipelines.jobs import StreamJob
 from pyspark_odradek.pipelines.manifest import Manifest
 from pyspark_odradek.pipelines.settings import PipelineError, PipelineSettings
 from pyspark_odradek.pipelines.streams import read_topic, write_stream
@@ -28,15 +28,15 @@ _HOURS: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
-def start(spark: SparkSession, settings: PipelineSettings) -> StreamingQuery:
-    """Starts the archive; it goes on where an earlier one to the same directory ended.
+def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
+    """The archive as a job; it goes on where an earlier one to the same directory ended.
 
     Raises:
         PipelineError: no directory is given, or one that belongs to something else.
     """
     if settings.to is None:
         raise PipelineError("archive needs a directory to write to (--to DIR)")
-    directory = BatchDirectory(spark, settings.to)
+    directory = BatchDirectory(spark, settings.to, settings.checkpoint)
     manifest = Manifest(spark, settings.to)
     columns = _HOURS[settings.partition_by]
 
@@ -47,7 +47,7 @@ def start(spark: SparkSession, settings: PipelineSettings) -> StreamingQuery:
 
     records = read_topic(spark, settings, includeHeaders="true")
     writer = write_stream(records, settings, "archive").foreachBatch(keep)
-    return writer.option("checkpointLocation", directory.checkpoint).start()
+    return StreamJob(writer.option("checkpointLocation", directory.checkpoint))
 
 
 def arranged(records: DataFrame, settings: PipelineSettings) -> DataFrame:

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from odradek.model import TopicPartition
+from pyspark_odradek.pipelines.jobs import OnceJob, Outcome
 from pyspark_odradek.pipelines.manifest import ArchivedFile, FileRange, Manifest
 from pyspark_odradek.pipelines.settings import PipelineError, PipelineSettings
 from pyspark_odradek.pipelines.snapshots import Span, read_spans, topic_spans
@@ -24,26 +25,37 @@ from pyspark_odradek.pipelines.snapshots import Span, read_spans, topic_spans
 _CONTENT: Final = ("key", "value", "headers", "timestamp", "timestampType", "offset")
 
 
-def run(spark: SparkSession, settings: PipelineSettings) -> list[str]:
+def build(spark: SparkSession, settings: PipelineSettings) -> OnceJob:
+    """The audit as a job.
+
+    Raises:
+        PipelineError: no archive is named.
+    """
+    archive = settings.source
+    if archive is None:
+        raise PipelineError("audit needs the directory of an archive (--from DIR)")
+    return OnceJob(lambda: audit(spark, settings, archive))
+
+
+def audit(spark: SparkSession, settings: PipelineSettings, archive: str) -> Outcome:
     """Every finding, a line each.
 
     Raises:
         PipelineError: there is no archive.
     """
-    if settings.source is None:
-        raise PipelineError("audit needs the directory of an archive (--from DIR)")
-    manifest = Manifest(spark, settings.source)
+    manifest = Manifest(spark, archive)
     files = manifest.files()
     if not files:
-        raise PipelineError(f"{settings.source} is no archive: it has no manifest")
-    damaged = list(compare_files(files, manifest.checksums(settings.source)))
+        raise PipelineError(f"{archive} is no archive: it has no manifest")
+    facts: dict[str, object] = {"files": len(files), "records": sum(_records_of(files))}
+    damaged = list(compare_files(files, manifest.checksums(archive)))
     if damaged:
         # Spark would fail on some of them, and what it read would be in doubt.
-        return damaged
+        return Outcome(damaged, facts)
     findings = list(compare_ranges(files))
     archived = spans_of(files)
     if len({part.topic for part in archived}) > 1:
-        raise PipelineError(f"{settings.source} is of several topics")
+        raise PipelineError(f"{archive} is of several topics")
     # The topic may have another name, as one has that was restored.
     there = topic_spans(settings)
     renamed = {TopicPartition(settings.topic, part.partition): s for part, s in archived.items()}
@@ -53,7 +65,8 @@ def run(spark: SparkSession, settings: PipelineSettings) -> list[str]:
         ours = by_hour(_within(records, common))
         theirs = by_hour(read_spans(spark, settings, common))
         findings.extend(compare_hours(ours.collect(), theirs.collect()))
-    return findings
+    facts["offsets compared with the topic"] = sum(s.end - s.start for s in common.values())
+    return Outcome(findings, facts)
 
 
 def compare_files(
@@ -119,6 +132,10 @@ def compare_hours(archived: Iterable[Any], topic: Iterable[Any]) -> Iterator[str
             yield f"{where}: {counts[0]} records in the archive, {counts[1]} in the topic"
         elif here is not None and there is not None and here.content != there.content:
             yield f"{where}: {counts[0]} records in both, and they are not the same"
+
+
+def _records_of(files: Iterable[ArchivedFile]) -> Iterator[int]:
+    return (piece.records for file in files for piece in file.ranges)
 
 
 def _within(records: DataFrame, spans: dict[TopicPartition, Span]) -> DataFrame:

@@ -27,26 +27,25 @@ _COMPLETE: Final = "_SUCCESS"
 
 
 class BatchDirectory:
-    """The target of one query, on any file system that Spark can write to."""
+    """The target of one query, on any file system that Spark can write to.
 
-    def __init__(self, spark: SparkSession, directory: str) -> None:
-        """Takes up a new directory or one of an earlier run.
+    `checkpoint` is where the query keeps its offsets.
+    """
+
+    def __init__(self, spark: SparkSession, directory: str, checkpoint: str | None = None) -> None:
+        """Takes up a new directory or one of an earlier run; `checkpoint` may lie elsewhere.
 
         Raises:
             PipelineError: it holds batches, but not the checkpoint that they belong to.
         """
         self._files = FileSystem(spark)
         self._directory = directory.rstrip("/")
+        self.checkpoint: Final = checkpoint or f"{self._directory}/{CHECKPOINT}"
         if not self._files.exists(self.checkpoint) and self.batch_ids():
             raise PipelineError(
                 f"{directory} holds batches of a query whose checkpoint is gone; "
                 "choose another directory, or remove it"
             )
-
-    @property
-    def checkpoint(self) -> str:
-        """Where the query keeps its offsets."""
-        return f"{self._directory}/{CHECKPOINT}"
 
     def path_of(self, batch_id: int) -> str:
         """Where a batch lies."""

@@ -7,24 +7,21 @@ One pass over the topic as it is now. The result takes the place of what was in 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from pyspark_odradek.pipelines.jobs import OnceJob, Outcome
 from pyspark_odradek.pipelines.settings import PipelineError, PipelineSettings
 from pyspark_odradek.pipelines.snapshots import read_spans, topic_spans
 
 
-def run(spark: SparkSession, settings: PipelineSettings) -> list[str]:
-    """Writes the table.
+def build(spark: SparkSession, settings: PipelineSettings) -> OnceJob:
+    """The table as a job.
 
     Raises:
-        PipelineError: no directory is given, or there is no such topic.
+        PipelineError: no directory is given.
     """
-    if settings.to is None:
+    directory = settings.to
+    if directory is None:
         raise PipelineError("latest needs a directory to write to (--to DIR)")
-    spans = topic_spans(settings)
-    if not spans:
-        raise PipelineError(f"there is no topic {settings.topic}")
-    found = latest(read_spans(spark, settings, spans))
-    found.write.mode("overwrite").parquet(settings.to)
-    return []
+    return OnceJob(lambda: _write(spark, settings, directory))
 
 
 def latest(records: DataFrame) -> DataFrame:
@@ -34,3 +31,12 @@ def latest(records: DataFrame) -> DataFrame:
     return (
         newest.agg(f.max_by(row, "offset").alias("row")).select("row.*").where("value IS NOT NULL")
     )
+
+
+def _write(spark: SparkSession, settings: PipelineSettings, directory: str) -> Outcome:
+    spans = topic_spans(settings)
+    if not spans:
+        raise PipelineError(f"there is no topic {settings.topic}")
+    found = latest(read_spans(spark, settings, spans))
+    found.write.mode("overwrite").parquet(directory)
+    return Outcome(facts={"offsets read": sum(span.end - span.start for span in spans.values())})

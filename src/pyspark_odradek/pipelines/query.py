@@ -8,29 +8,40 @@ from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
+from pyspark_odradek.pipelines.jobs import OnceJob, Outcome
 from pyspark_odradek.pipelines.settings import PipelineError, PipelineSettings
 from pyspark_odradek.pipelines.snapshots import read_spans, topic_spans
 
 SHOWN_ROWS = 100
 
 
-def run(spark: SparkSession, settings: PipelineSettings) -> list[str]:
-    """Shows the answer, or writes it where `to` says.
+def build(spark: SparkSession, settings: PipelineSettings) -> OnceJob:
+    """The question as a job: the answer is shown, or written where `to` says.
 
     Raises:
-        PipelineError: nothing is asked, or there is no such topic.
+        PipelineError: nothing is asked.
     """
-    if settings.sql is None:
+    sql = settings.sql
+    if sql is None:
         raise PipelineError("query needs something to ask (--sql 'SELECT ...')")
+    return OnceJob(lambda: _ask(spark, settings, sql))
+
+
+def _ask(spark: SparkSession, settings: PipelineSettings, sql: str) -> Outcome:
     topics = [name.strip() for name in settings.topic.split(",") if name.strip()]
     each = {name: topic_spans(replace(settings, topic=name)) for name in topics}
     for name, spans in each.items():
         if not spans:
             raise PipelineError(f"there is no topic {name}")
         read_spans(spark, settings, spans).createOrReplaceTempView(f"`{name}`")
-    answer = spark.sql(settings.sql)
+    answer = spark.sql(sql)
     if settings.to is None:
         answer.show(SHOWN_ROWS, truncate=False)
     else:
         answer.write.mode("overwrite").parquet(settings.to)
-    return []
+    facts: dict[str, object] = {
+        f"{part}": f"offsets {span.start} to {span.end}"
+        for spans in each.values()
+        for part, span in spans.items()
+    }
+    return Outcome(facts=facts)

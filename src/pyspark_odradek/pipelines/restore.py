@@ -23,6 +23,7 @@ from odradek.client.core.admin_types import NewTopic
 from odradek.client.errors import KafkaError
 from pyspark_odradek.pipelines.audit import compare_files, spans_of
 from pyspark_odradek.pipelines.files import FileSystem
+from pyspark_odradek.pipelines.jobs import OnceJob, Outcome
 from pyspark_odradek.pipelines.manifest import ArchivedFile, Manifest
 from pyspark_odradek.pipelines.settings import PipelineError, PipelineSettings
 from pyspark_odradek.pipelines.snapshots import topic_spans
@@ -31,19 +32,29 @@ RESTORED: Final = "_restored"
 _KEPT: Final = ("key", "value", "headers", "timestamp", "partition")
 
 
-def run(spark: SparkSession, settings: PipelineSettings) -> list[str]:
+def build(spark: SparkSession, settings: PipelineSettings) -> OnceJob:
+    """The restore as a job.
+
+    Raises:
+        PipelineError: no archive is named.
+    """
+    archive = settings.source
+    if archive is None:
+        raise PipelineError("restore needs the directory of an archive (--from DIR)")
+    return OnceJob(lambda: restore(spark, settings, archive))
+
+
+def restore(spark: SparkSession, settings: PipelineSettings, archive: str) -> Outcome:
     """Writes the archive to the topic; there are no findings, only errors.
 
     Raises:
         PipelineError: there is no archive, it is damaged, or the topic cannot take it.
     """
-    if settings.source is None:
-        raise PipelineError("restore needs the directory of an archive (--from DIR)")
-    manifest = Manifest(spark, settings.source)
+    manifest = Manifest(spark, archive)
     files = manifest.files()
     if not files:
-        raise PipelineError(f"{settings.source} is no archive: it has no manifest")
-    for finding in compare_files(files, manifest.checksums(settings.source)):
+        raise PipelineError(f"{archive} is no archive: it has no manifest")
+    for finding in compare_files(files, manifest.checksums(archive)):
         raise PipelineError(f"the archive is damaged: {finding}")
     spans = spans_of(files)
     topics = {part.topic for part in spans}
@@ -54,10 +65,8 @@ def run(spark: SparkSession, settings: PipelineSettings) -> list[str]:
     write(records, settings, len(spans))
     check_written(settings, files)
     document = json.dumps([row.asDict() for row in moved(records).collect()])
-    FileSystem(spark).replace(
-        f"{settings.source.rstrip('/')}/{RESTORED}/{settings.topic}.json", document
-    )
-    return []
+    FileSystem(spark).replace(f"{archive.rstrip('/')}/{RESTORED}/{settings.topic}.json", document)
+    return Outcome(facts={"records": sum(p.records for file in files for p in file.ranges)})
 
 
 def prepare_topic(settings: PipelineSettings, partitions: int) -> None:

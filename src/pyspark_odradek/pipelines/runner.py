@@ -2,29 +2,36 @@
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Final
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql.streaming.query import StreamingQuery
 
 from pyspark_odradek.errors import SourceError, sentence_in
+from pyspark_odradek.pipelines.jobs import Job, Outcome, Tell, silent
 from pyspark_odradek.pipelines.settings import PIPELINES, PipelineError, PipelineSettings
+from pyspark_odradek.progress import ProgressGroups
 from pyspark_odradek.session import session
 
 _STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
-_STEP_S: Final = 1
 
 
 def run_pipeline(
-    name: str, settings: PipelineSettings, *, master: str = "local[*]", memory: str = "1g"
-) -> list[str]:
+    name: str,
+    settings: PipelineSettings,
+    *,
+    master: str = "local[*]",
+    memory: str = "1g",
+    conf: Mapping[str, str] | None = None,
+    tell: Tell = silent,
+) -> Outcome:
     """Runs a pipeline to its end; SIGINT and SIGTERM end it after the batch under way.
 
-    Gives what an `audit` found, a line each.
+    `tell` is called with every batch that is done. How far a stream has read is committed as
+    group `spark.NAME-TOPIC`, for whoever looks at groups.
 
     Raises:
         PipelineError: there is no such pipeline, it cannot run with these settings, or its
@@ -34,14 +41,12 @@ def run_pipeline(
     pipeline = next((row for row in PIPELINES if row.name == name), None)
     if pipeline is None:
         raise PipelineError(f"there is no pipeline {name!r}")
-    with session(f"odradek-{name}", master=master, memory=memory) as spark:
+    with session(f"odradek-{name}", master=master, memory=memory, conf=conf) as spark:
+        spark.streams.addListener(ProgressGroups(settings.bootstrap_servers))
         try:
-            module = import_module(pipeline.module)
-            if not pipeline.is_stream:
-                findings: list[str] = module.run(spark, settings)
-                return findings
-            _await(module.start(spark, settings))
-            return []
+            job: Job = import_module(pipeline.module).build(spark, settings)
+            with _stop_asked_by_signal() as stop:
+                return job.run(tell, stop.is_set)
         except (PySparkException, Py4JError, SourceError) as error:
             raise PipelineError(sentence_in(str(error)) or _first_lines(str(error))) from error
 
@@ -50,14 +55,6 @@ def _first_lines(text: str) -> str:
     """What Spark says before it shows where in its own code it says so."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return " ".join(lines[:3])
-
-
-def _await(query: StreamingQuery) -> None:
-    """Waits in short steps: a signal must not break off a conversation with the JVM."""
-    with _stop_asked_by_signal() as stop:
-        while not query.awaitTermination(_STEP_S):
-            if stop.is_set():
-                query.stop()
 
 
 @contextmanager

@@ -10,7 +10,7 @@ class PipelineError(Exception):
 
 @dataclass(frozen=True)
 class PipelineSettings:
-    """From where to where, and how often.
+    """From where to where, and how often; then what single pipelines want to know.
 
     `every` is an interval in Spark's words ("30 seconds"); without it a pipeline takes what
     is there now and ends. With `path`, a broker's data directory on this machine, records are
@@ -23,11 +23,13 @@ class PipelineSettings:
     every: str | None = None
     path: str | None = None
     max_offsets_per_trigger: int | None = None
+    # Where a stream keeps how far it is; without it that is in the directory `to`.
+    checkpoint: str | None = None
+    # Whether records that are gone before they were read are left out, with a warning.
+    allow_loss: bool = False
     # Of `archive`: a directory for each hour, each day, or one for all.
     partition_by: str = "hour"
     records_per_file: int = 1_000_000
-    # Whether records that are gone before they were read are left out, with a warning.
-    allow_loss: bool = False
     # Of `restore` and `audit`: the archive; of `query`: what to ask.
     source: str | None = None
     sql: str | None = None
@@ -48,14 +50,24 @@ class PipelineSettings:
             options["maxOffsetsPerTrigger"] = str(self.max_offsets_per_trigger)
         return options
 
+    def checkpoint_or(self, default: str | None) -> str:
+        """Where the stream keeps how far it is.
+
+        Raises:
+            PipelineError: nobody says where.
+        """
+        checkpoint = self.checkpoint or default
+        if checkpoint is None:
+            raise PipelineError("say where to keep how far the pipeline is (--checkpoint DIR)")
+        return checkpoint
+
 
 class Pipeline(NamedTuple):
-    """A row of the table; `module` has the function `start`, or `run` where it is no stream."""
+    """A row of the table; `module` has the function `build`."""
 
     name: str
     module: str
     help: str
-    is_stream: bool = True
 
 
 PIPELINES: Final = (
@@ -68,25 +80,21 @@ PIPELINES: Final = (
         "restore",
         "pyspark_odradek.pipelines.restore",
         "write an archive back to a topic that is empty or new",
-        is_stream=False,
     ),
     Pipeline(
         "audit",
         "pyspark_odradek.pipelines.audit",
         "compare an archive with its checksums and with the topic",
-        is_stream=False,
     ),
     Pipeline(
         "latest",
         "pyspark_odradek.pipelines.latest",
         "keep the newest record of every key",
-        is_stream=False,
     ),
     Pipeline(
         "query",
         "pyspark_odradek.pipelines.query",
         "ask topics in SQL, all at one moment",
-        is_stream=False,
     ),
     Pipeline(
         "volume",

@@ -8,17 +8,17 @@ it takes the place of the one before.
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.streaming.query import StreamingQuery
 
 from pyspark_odradek.pipelines.batches import BatchDirectory
+from pyspark_odradek.pipelines.jobs import StreamJob
 from pyspark_odradek.pipelines.settings import PipelineSettings
 from pyspark_odradek.pipelines.streams import read_topic, write_stream
 
 SHOWN_ROWS = 48
 
 
-def start(spark: SparkSession, settings: PipelineSettings) -> StreamingQuery:
-    """Starts the count; with a directory it goes on where an earlier one ended.
+def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
+    """The count as a job; with a directory it goes on where an earlier one ended.
 
     Raises:
         PipelineError: the directory belongs to something else.
@@ -26,10 +26,10 @@ def start(spark: SparkSession, settings: PipelineSettings) -> StreamingQuery:
     records = read_topic(spark, settings, columns="key,value,partition,timestamp")
     writer = write_stream(volume(records), settings, "volume").outputMode("complete")
     if settings.to is None:
-        return writer.foreachBatch(_show).start()
-    directory = BatchDirectory(spark, settings.to)
+        return StreamJob(writer.foreachBatch(_show))
+    directory = BatchDirectory(spark, settings.to, settings.checkpoint)
     writer = writer.option("checkpointLocation", directory.checkpoint)
-    return writer.foreachBatch(directory.write_snapshot).start()
+    return StreamJob(writer.foreachBatch(directory.write_snapshot))
 
 
 def volume(records: DataFrame) -> DataFrame:

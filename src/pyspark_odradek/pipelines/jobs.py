@@ -1,0 +1,143 @@
+"""What `build` of a pipeline gives: a job that is ready to run, and what is known of it after.
+
+A job is a stream, batch by batch, or runs once. Both tell of what they do while they do it: a
+`Batch` each time one is done.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from odradek.tables.offsets import PartitionOffsets
+from pyspark_odradek.progress import read_offsets
+
+_STEP_S: Final = 1
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch that is done. `behind` is how many offsets of the source are still to be read."""
+
+    number: int
+    records: int
+    seconds: float
+    behind: int | None = None
+
+    def __str__(self) -> str:
+        rate = self.records / self.seconds if self.seconds else 0.0
+        text = f"batch {self.number}: {self.records:,} records in {self.seconds:.1f} s"
+        text += f" ({rate:,.0f}/s)" if self.records else ""
+        return text if self.behind is None else f"{text}, {self.behind:,} behind"
+
+
+@dataclass
+class Outcome:
+    """What a job did. `findings` are what it has found wrong; `facts` what its summary says."""
+
+    findings: list[str] = field(default_factory=list)
+    facts: dict[str, object] = field(default_factory=dict)
+    batches: list[Batch] = field(default_factory=list)
+
+    @property
+    def records(self) -> int:
+        """How many were read, in all batches."""
+        return sum(batch.records for batch in self.batches)
+
+
+Tell = Callable[[Batch], None]
+IsStopped = Callable[[], bool]
+
+
+def silent(_: Batch) -> None:
+    """Tells nobody."""
+
+
+def never() -> bool:
+    """Nobody stops it."""
+    return False
+
+
+class Job(ABC):
+    """A pipeline with its settings."""
+
+    @abstractmethod
+    def run(self, tell: Tell = silent, is_stopped: IsStopped = never, /) -> Outcome:
+        """Runs to the end, or until `is_stopped`, which is asked every second.
+
+        Raises:
+            PipelineError: it cannot be done.
+            StreamingQueryException: a query failed.
+        """
+
+
+class StreamJob(Job):
+    """A stream. `finish` is called when it has ended and gives more facts for its summary."""
+
+    def __init__(
+        self,
+        writer: DataStreamWriter,
+        finish: Callable[[], Mapping[str, object]] = dict,
+    ) -> None:
+        self._writer: Final = writer
+        self._finish: Final = finish
+
+    def start(self) -> StreamingQuery:
+        """Starts it and does not wait."""
+        return self._writer.start()
+
+    def run(self, tell: Tell = silent, is_stopped: IsStopped = never, /) -> Outcome:
+        """See `Job.run`. Waits in short steps: a signal must not break off a talk with the JVM."""
+        query = self.start()
+        outcome = Outcome()
+        is_done = False
+        while not is_done:
+            is_done = bool(query.awaitTermination(_STEP_S))
+            for batch in _batches_after(query, outcome.batches):
+                outcome.batches.append(batch)
+                tell(batch)
+            if is_stopped() and not is_done:
+                query.stop()
+        outcome.facts.update(self._finish())
+        return outcome
+
+
+class OnceJob(Job):
+    """Something that is done once, by a function."""
+
+    def __init__(self, action: Callable[[], Outcome]) -> None:
+        self._action: Final = action
+
+    def run(self, _tell: Tell = silent, _is_stopped: IsStopped = never, /) -> Outcome:
+        """See `Job.run`; it has no batches to tell of."""
+        return self._action()
+
+
+def _batches_after(query: StreamingQuery, seen: list[Batch]) -> list[Batch]:
+    """The batches that are done and not among the `seen`; ticks without one are passed over."""
+    last = seen[-1].number if seen else -1
+    found = {}
+    for progress in query.recentProgress:
+        number = int(progress["batchId"])
+        if number > last and "addBatch" in progress["durationMs"]:
+            found[number] = _batch(progress)
+    return [found[number] for number in sorted(found)]
+
+
+def _batch(progress: Any) -> Batch:
+    sources = list(progress["sources"])
+    return Batch(
+        int(progress["batchId"]),
+        int(progress["numInputRows"]),
+        int(progress["durationMs"]["triggerExecution"]) / 1000,
+        sum(_behind(source) for source in sources) if sources else None,
+    )
+
+
+def _behind(source: Any) -> int:
+    end: PartitionOffsets = read_offsets(source["endOffset"])
+    latest: PartitionOffsets = read_offsets(source["latestOffset"])
+    return sum(max(0, offset - end.get(part, 0)) for part, offset in latest.items())
