@@ -20,6 +20,7 @@ from typing import Any, Final, Union, get_args, get_origin
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.index import api_key_map, schema_name_map
 
+from odradek.protocol.message_classes import EVERY_NAME
 from odradek.protocol.primitives import Writer
 
 _Write = Callable[[Writer, Any], None]
@@ -179,7 +180,10 @@ def _check_names(message_type: Any, values: _Values) -> None:
 
 @lru_cache(maxsize=256)
 def _names_in_any_version(message_type: Any) -> frozenset[str]:
-    """The keys that some version of this class takes; told by where the class lives in kio."""
+    """The keys that some version of this class takes; of kio's, told by where the class lives."""
+    declared: frozenset[str] | None = getattr(message_type, EVERY_NAME, None)
+    if declared is not None:
+        return declared
     parts = message_type.__module__.split(".")
     load = load_request_schema if parts[-1] == "request" else load_response_schema
     api_key = next(key for key, name in api_key_map.items() if name == parts[2])

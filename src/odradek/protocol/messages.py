@@ -6,7 +6,8 @@ as they differ between versions; it is written from plain names and values
 (`message_writer`), so that who answers states everything once, for all versions.
 
 kio knows what Kafka 4 serves. Versions that Kafka has dropped are not there, and are not
-advertised by us either; the three hot APIs, which go further back, do not come by here.
+advertised by us either; the three hot APIs, which go further back, do not come by here. What the
+controller of a Kafka 3 tells its brokers is declared by us (`message_classes`).
 """
 
 from collections.abc import Mapping
@@ -14,54 +15,27 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
-from kio.index import load_request_schema, load_response_schema
-from kio.schema.index import api_key_map, schema_name_map
-
+from odradek.protocol.message_classes import name_of, request_type, response_type, versions
 from odradek.protocol.message_reader import read_message
 from odradek.protocol.message_writer import write_message
 
-# A message of kio, and its class: attributes depend on API and version, so both are untyped.
+__all__ = [
+    "Message",
+    "decode_request",
+    "decode_response",
+    "encode_request",
+    "encode_response",
+    "has_throttle_time",
+    "is_flexible",
+    "milliseconds",
+    "name_of",
+    "request_type",
+    "response_type",
+    "versions",
+]
+
+# A message, whose attributes depend on its API and version.
 Message = Any
-MessageType = Any
-
-
-@lru_cache(maxsize=1024)
-def request_type(api_key: int, version: int) -> MessageType:
-    """The class of a request.
-
-    Raises:
-        LookupError: there is no such message.
-    """
-    _check_known(api_key, version)
-    return load_request_schema(api_key, version)
-
-
-@lru_cache(maxsize=1024)
-def response_type(api_key: int, version: int) -> MessageType:
-    """The class of a response.
-
-    Raises:
-        LookupError: there is no such message.
-    """
-    _check_known(api_key, version)
-    return load_response_schema(api_key, version)
-
-
-def _check_known(api_key: int, version: int) -> None:
-    if version not in versions(api_key):
-        raise LookupError(f"no definition of API {api_key} version {version}")
-
-
-def versions(api_key: int) -> list[int]:
-    """The versions of an API that can be read and written here, in order; empty if none can."""
-    name = api_key_map.get(api_key)
-    return sorted(schema_name_map[name]) if name is not None else []
-
-
-def name_of(api_key: int) -> str | None:
-    """What an API is called in Kafka's definitions, in words with lines between."""
-    name = api_key_map.get(api_key)
-    return None if name is None else str(name)
 
 
 def is_flexible(api_key: int, version: int) -> bool:

@@ -22,7 +22,8 @@ _ZERO_UUID: Final = bytes(16)
 
 
 class Field(NamedTuple):
-    """A field, there from version `since` to `until`; a `tag` makes it a tagged one."""
+    """A field, there from version `since` to `until`; a `tag` makes it a tagged one. Only those
+    who write it have a use for its `default`."""
 
     name: str
     type: str
@@ -30,6 +31,7 @@ class Field(NamedTuple):
     until: int = _NEVER
     tag: int | None = None
     fields: tuple["Field", ...] = ()
+    default: bool | int | None = None
 
 
 class Schema(NamedTuple):
