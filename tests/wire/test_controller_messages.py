@@ -7,7 +7,6 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-
 from tests.unit.protocol.controller_frames import every_message, golden_frames
 from tools import peers
 

@@ -113,6 +113,20 @@ class BrokerConfig:
         unset = self._values["advertised.listeners"] is None
         return self._endpoints("listeners" if unset else "advertised.listeners")
 
+    @property
+    def inter_broker_listener_name(self) -> str:
+        """The listener that brokers use among themselves."""
+        name: str | None = self._values["inter.broker.listener.name"]
+        protocol: str = self._values["security.inter.broker.protocol"]
+        return name or protocol
+
+    @property
+    def control_plane_listener_name(self) -> str:
+        """The listener over which a controller and its brokers speak; that of all brokers, unless
+        it has one of its own."""
+        name: str | None = self._values["control.plane.listener.name"]
+        return name or self.inter_broker_listener_name
+
     def topic_defaults(self) -> Mapping[str, Value]:
         """The value of every topic setting for a topic that sets nothing itself; another
         mapping after every change at run time."""

@@ -29,6 +29,10 @@ class ProducerIdManager:
         self._waiting.append(on_done)
         self._serve()
 
+    def allocate_block(self, on_done: OnDone[range]) -> None:
+        """Takes a block for somebody else, who hands its ids out."""
+        self._store.allocate_producer_ids(BLOCK_SIZE, on_done)
+
     def _serve(self) -> None:
         while self._waiting and self._next < self._end:
             producer_id = self._next
@@ -36,7 +40,7 @@ class ProducerIdManager:
             self._waiting.popleft()(producer_id)
         if self._waiting and not self._is_fetching:
             self._is_fetching = True
-            self._store.allocate_producer_ids(BLOCK_SIZE, self._on_block)
+            self.allocate_block(self._on_block)
 
     def _on_block(self, outcome: range | BrokerError) -> None:
         self._is_fetching = False

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from odradek.handlers.client_metrics import ClientMetricsManager
     from odradek.handlers.fetch_sessions import FetchSessionCache
     from odradek.metadata.cache import MetadataCache
+    from odradek.metadata.control import ControlledBroker
     from odradek.replication.append import AppendRequest
     from odradek.replication.replica_manager import ReplicaManager
     from odradek.storage.manager.log_manager import LogManager
@@ -47,6 +48,8 @@ class HandlerContext:
     client_metrics: "ClientMetricsManager"
     log_manager: "LogManager"
     observer: RequestObserver | None = None
+    # What a controller commands, where one commands over the wire.
+    controlled: "ControlledBroker | None" = None
     quotas: RequestQuotas | None = None
     # Steps between a produce request and its append, in their order.
     before_append: "tuple[BeforeAppend, ...]" = ()

@@ -16,12 +16,15 @@ from odradek.errors import ErrorCode
 from odradek.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
+    allocate_producer_ids,
     alter_configs,
+    alter_partition,
     alter_partition_reassignments,
     alter_replica_log_dirs,
     api_versions,
     consumer_group_describe,
     consumer_group_heartbeat,
+    controlled_shutdown,
     create_partitions,
     create_topics,
     delete_groups,
@@ -45,6 +48,7 @@ from odradek.handlers import (
     incremental_alter_configs,
     init_producer_id,
     join_group,
+    leader_and_isr,
     leave_group,
     list_config_resources,
     list_groups,
@@ -58,9 +62,11 @@ from odradek.handlers import (
     offset_for_leader_epoch,
     produce,
     push_telemetry,
+    stop_replica,
     sync_group,
     txn_offset_commit,
     update_features,
+    update_metadata,
     write_txn_markers,
 )
 from odradek.handlers.api import ANYBODY, Api, Cost, Permission
@@ -186,3 +192,17 @@ _ROWS: Final = (
 )
 
 API_TABLE: Final[Mapping[int, Api]] = MappingProxyType({row.key: row for row in _ROWS})
+
+_CONTROL_ROWS: Final = (
+    _row(4, "LeaderAndIsr", 0, 7, 4, leader_and_isr, _CLUSTER_ACTION, _CLUSTER),
+    _row(5, "StopReplica", 0, 4, 2, stop_replica, _CLUSTER_ACTION, _CLUSTER),
+    _row(6, "UpdateMetadata", 0, 8, 6, update_metadata, _CLUSTER_ACTION, _CLUSTER),
+    _row(7, "ControlledShutdown", 0, 3, 3, controlled_shutdown, _CLUSTER_ACTION, _CLUSTER),
+    _row(56, "AlterPartition", 2, 3, 0, alter_partition, _CLUSTER_ACTION, _CLUSTER),
+    _row(67, "AllocateProducerIds", 0, 0, 0, allocate_producer_ids, _CLUSTER_ACTION, _CLUSTER),
+)
+
+ZOOKEEPER_API_TABLE: Final[Mapping[int, Api]] = MappingProxyType(
+    {**API_TABLE, **{row.key: row for row in _CONTROL_ROWS}}
+)
+"""What a broker serves whose metadata lies in ZooKeeper: what a controller commands, too."""

@@ -7,6 +7,7 @@ made has the names of all versions, which kio's are asked for one by one.
 
 from dataclasses import field, make_dataclass
 from functools import lru_cache
+from types import GenericAlias
 from typing import Any, Final
 from uuid import UUID
 
@@ -105,7 +106,7 @@ def _attribute(each: Field, version: int, flexible: bool) -> tuple[str, Any, Any
     if each.tag is not None:
         metadata["tag"] = each.tag
     if each.type.startswith(_ARRAY):
-        annotation = tuple[annotation, ...]
+        annotation = GenericAlias(tuple, (annotation, ...))
     elif each.type.endswith(_NULLABLE):
         annotation = annotation | None
     if each.default is None:

@@ -53,7 +53,6 @@ from odradek.server.lifecycle import BrokerEvent, BrokerState, Lifecycle
 from odradek.server.loading_report import LoadingReport
 from odradek.server.network_settings import (
     advertised_endpoints,
-    inter_broker_listener,
     network_limits,
 )
 from odradek.server.observers import Observers
@@ -369,7 +368,7 @@ class BrokerServer:
 
     def _open_channel(self, leader: BrokerRegistration) -> SocketLeaderChannel | WatchedChannel:
         """A way to another broker, over the listener that brokers use among themselves."""
-        endpoint = leader.endpoint(inter_broker_listener(self.config)) or leader.endpoints[0]
+        endpoint = leader.endpoint(self.config.inter_broker_listener_name) or leader.endpoints[0]
         channel = SocketLeaderChannel(
             Address(endpoint.host, endpoint.port),
             self.config.broker_id,

@@ -49,12 +49,6 @@ def advertised_endpoints(config: BrokerConfig, bound: Sequence[EndPoint]) -> lis
     ]
 
 
-def inter_broker_listener(config: BrokerConfig) -> str:
-    """The name of the listener that brokers use among themselves."""
-    name: str = config["inter.broker.listener.name"] or config["security.inter.broker.protocol"]
-    return name
-
-
 def reachable_host(host: str) -> str:
     """A host that a client can connect to: this machine's name where every address is bound."""
     if host not in ANY_ADDRESS:

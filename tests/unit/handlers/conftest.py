@@ -132,7 +132,8 @@ class Cluster:
 
     def exchange(self, api_key, version, body, listener_name="PLAINTEXT"):
         """A request as it would come from the network, not handled yet."""
-        flexible_from = API_TABLE[api_key].flexible_from if api_key in API_TABLE else 0
+        apis = self.context.apis
+        flexible_from = apis[api_key].flexible_from if api_key in apis else 0
         header_version = request_header_version(api_key, version, flexible_from)
         header = encode_request_header(api_key, version, 42, "test", header_version)
         return RecordingExchange(header + body, listener_name)
@@ -148,7 +149,7 @@ class Cluster:
         """The response that an exchange was answered with."""
         assert exchange.sent is not None, "the request was not answered"
         frame = memoryview(exchange.sent)
-        flexible_from = API_TABLE[api_key].flexible_from
+        flexible_from = self.context.apis[api_key].flexible_from
         header_version = response_header_version(api_key, version, flexible_from)
         correlation_id, position = decode_response_header(frame, header_version)
         assert correlation_id == 42

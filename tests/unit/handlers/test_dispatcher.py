@@ -12,7 +12,7 @@ from tests.unit.handlers.conftest import RecordingExchange
 from odradek.errors import ErrorCode
 from odradek.handlers.api import Cost
 from odradek.handlers.request import RequestObserver, RequestQuotas
-from odradek.handlers.table import API_TABLE
+from odradek.handlers.table import API_TABLE, ZOOKEEPER_API_TABLE
 from odradek.protocol import messages
 
 METADATA, API_VERSIONS, PRODUCE = 3, 18, 0
@@ -210,7 +210,7 @@ def test_the_observer_hears_of_a_request_and_its_answer(cluster):
     assert heard == [("received", API_VERSIONS, "test"), ("completed", API_VERSIONS, "test")]
 
 
-@pytest.mark.parametrize("api", API_TABLE.values(), ids=lambda api: api.name)
+@pytest.mark.parametrize("api", ZOOKEEPER_API_TABLE.values(), ids=lambda api: api.name)
 def test_every_advertised_version_can_be_read_and_written(api):
     """A client would be told of a version that closes its connection."""
     known = messages.versions(api.key)

@@ -1,10 +1,10 @@
 """What a controller and its brokers say to each other, byte for byte as Kafka 3.9 says it."""
 
 import pytest
+from tests.unit.protocol.controller_frames import every_message, golden_frames
 
 from odradek.protocol import messages
 from odradek.protocol.primitives import ProtocolError
-from tests.unit.protocol.controller_frames import every_message, golden_frames
 
 CASES = list(zip(every_message(), golden_frames(), strict=True))
 NAMES = [f"{message[3].name}-{message[2]}" for message, _ in CASES]

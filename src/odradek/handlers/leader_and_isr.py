@@ -1,0 +1,88 @@
+"""LeaderAndIsr (4), versions 0 to 7: the controller says what this broker leads and follows.
+
+Behaviour: a controller or a broker epoch of before is refused as a whole, and for every partition
+(STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH); else each partition has an outcome of its own.
+
+Version notes: 2 has the broker's epoch, 3 the replicas that come and go, 5 topic ids, under which
+it is answered, and says when it names all replicas.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from odradek.errors import BrokerError, ErrorCode
+from odradek.handlers.context import HandlerContext
+from odradek.handlers.control_values import (
+    NO_EPOCH,
+    controlled,
+    decree,
+    error_fields,
+    partition_states,
+    same_for_all,
+)
+from odradek.handlers.request import Request
+from odradek.metadata.control import LeaderAndIsr, PartitionState, ReplicaErrors
+from odradek.metadata.image import BrokerRegistration
+from odradek.model import EndPoint, TopicPartition
+
+FULL: Final = 2
+
+
+def handle(context: HandlerContext, request: Request) -> None:
+    """Answers when the replicas lead and follow."""
+    body = request.body()
+    states = partition_states(body)
+
+    def on_done(outcome: ReplicaErrors | BrokerError) -> None:
+        if isinstance(outcome, BrokerError):
+            fail(request, outcome.code)
+        else:
+            _answer(request, ErrorCode.NONE, states, outcome)
+
+    command = LeaderAndIsr(
+        decree(body),
+        getattr(body, "type", None) == FULL,
+        states,
+        _leaders(body, context.config.inter_broker_listener_name),
+    )
+    controlled(context).on_leader_and_isr(command, request.guard(on_done))
+
+
+def fail(request: Request, code: ErrorCode) -> None:
+    """Answers with an error for the whole and for every partition."""
+    states = partition_states(request.body())
+    errors = same_for_all(
+        (TopicPartition(state.topic, state.partition.partition) for state in states), code
+    )
+    _answer(request, code, states, errors)
+
+
+def _answer(
+    request: Request, code: ErrorCode, states: Sequence[PartitionState], errors: ReplicaErrors
+) -> None:
+    topic_ids = {state.topic: state.topic_id for state in states}
+    by_topic: dict[UUID, dict[TopicPartition, ErrorCode]] = {}
+    for replica, error in errors.items():
+        by_topic.setdefault(topic_ids[replica.topic], {})[replica] = error
+    request.answer(
+        error_code=code,
+        partition_errors=error_fields(errors),
+        topics=[
+            {"topic_id": topic_id, "partition_errors": error_fields(its_errors)}
+            for topic_id, its_errors in by_topic.items()
+        ],
+    )
+
+
+def _leaders(body: Any, listener_name: str) -> list[BrokerRegistration]:
+    """The leaders by the end point that brokers use among themselves: no other is told."""
+    return [
+        BrokerRegistration(
+            leader.broker_id,
+            (EndPoint(listener_name, listener_name, leader.host_name, leader.port),),
+            None,
+            NO_EPOCH,
+        )
+        for leader in body.live_leaders
+    ]
