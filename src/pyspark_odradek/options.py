@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from odradek.storage.names import LONGEST_LEASE_MS
 from odradek.tables.columns import COLUMNS, HEADERS, PLAIN_COLUMNS
 from odradek.tables.offsets import (
     EARLIEST,
@@ -56,6 +57,7 @@ _OWN: Final = (
     "kafkaConsumer.pollTimeoutMs",
     "failOnDataLoss",
     "includeHeaders",
+    "lease",
 )
 # The connector's that have nothing to tune here: its retries, its groups.
 _WITHOUT_EFFECT: Final = (
@@ -195,6 +197,7 @@ class _Parser:
                 "maxTriggerDelay", self._get("maxTriggerDelay", "15m")
             ),
             fail_on_data_loss=_boolean("failOnDataLoss", self._get("failOnDataLoss", "true")),
+            lease_ms=self._lease_ms(),
             read_committed=committed,
         )
 
@@ -214,6 +217,12 @@ class _Parser:
                 f"minOffsetsPerTrigger: {least} is more than the {most} of maxOffsetsPerTrigger"
             )
         return least
+
+    def _lease_ms(self) -> int:
+        duration_ms = _duration_ms("lease", self._get("lease", "10m"))
+        if duration_ms > LONGEST_LEASE_MS:
+            raise ValueError(f"lease: {self._get('lease')} is longer than an hour")
+        return duration_ms
 
     def _refuse_unknown(self) -> None:
         known = {name.lower(): name for name in (*_OWN, *_CLIENT, *_IGNORED)}

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from odradek.tables.bounds import Bounds
+    from odradek.tables.leases import ReadLease
 
 _log = logging.getLogger(__name__)
 
@@ -134,12 +135,14 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks of the read."""
         from odradek.tables.bounds import open_bounds
+        from odradek.tables.leases import new_lease_id, take_lease
         from odradek.tables.planning import plan_batch
 
         bounds = open_bounds(self._options)
         try:
             plan = plan_batch(bounds, self._options)
-            return tasks_for(plan.ranges, plan.identity, self._options.min_partitions)
+            lease = take_lease(bounds, self._options, plan.ranges, new_lease_id())
+            return tasks_for(plan.ranges, plan.identity, self._options.min_partitions, lease)
         finally:
             bounds.close()
 
@@ -166,6 +169,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: PartitionOffsets | None = None
         self._latest_seen: PartitionOffsets | None = None
         self._topic_ids: dict[str, UUID] = {}
+        # Of the last micro-batch: the next one's takes its place, under the same id.
+        self._lease: ReadLease | None = None
 
     @in_one_sentence
     def initialOffset(self) -> OffsetJson:  # noqa: N802
@@ -228,12 +233,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @in_one_sentence
     def partitions(self, start: OffsetJson, end: OffsetJson) -> Sequence[InputPartition]:
         """The tasks of a micro-batch: the same again whenever Spark repeats it."""
+        from odradek.tables.leases import new_lease_id, take_lease
         from odradek.tables.planning import cut
 
         begin, until = offsets_from_json(start), offsets_from_json(end)
         begin.update(self._first_offsets(until.keys() - begin.keys()))
         ranges = cut(ranges_between(begin, until), self._options)
-        return tasks_for(ranges, self._identity(until), self._options.min_partitions)
+        identity = self._identity(until)
+        lease_id = new_lease_id() if self._lease is None else self._lease.lease_id
+        self._lease = take_lease(self._bounds, self._options, ranges, lease_id)
+        return tasks_for(ranges, identity, self._options.min_partitions, self._lease)
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """The records of a task, on a worker."""
@@ -243,8 +252,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Nothing to do: a topic keeps its records whether they were read or not."""
 
     def stop(self) -> None:
-        """Closes the connections of planning."""
+        """Gives back what is held, and closes the connections of planning."""
         if self._opened is not None:
+            if self._lease is not None:
+                from odradek.tables.leases import release_lease
+
+                release_lease(self._opened, self._lease)
             self._opened.close()
             self._opened = None
 
@@ -302,4 +315,6 @@ def _read(
     if isinstance(partition, ReadTask):
         arrow_schema = to_arrow_schema(schema, timezone="UTC")
         with telling_in_one_sentence():
-            yield from read_ranges(options, partition.identity, arrow_schema, partition.ranges)
+            yield from read_ranges(
+                options, partition.identity, arrow_schema, partition.ranges, partition.lease
+            )

@@ -8,12 +8,15 @@ packed alike.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import InputPartition
 
 from odradek.tables.identity import Identity
 from odradek.tables.ranges import OffsetRange
+
+if TYPE_CHECKING:
+    from odradek.tables.leases import ReadLease
 
 # Up to here every range may have a task of its own.
 FEW_TASKS: Final = 16
@@ -27,17 +30,22 @@ class ReadTask(InputPartition):
 
     ranges: tuple[OffsetRange, ...]
     identity: Identity = field(default=Identity(), compare=False)
+    lease: "ReadLease | None" = field(default=None, compare=False)
 
 
 def tasks_for(
-    ranges: Sequence[OffsetRange], identity: Identity, min_tasks: int | None = None
+    ranges: Sequence[OffsetRange],
+    identity: Identity,
+    min_tasks: int | None = None,
+    lease: "ReadLease | None" = None,
 ) -> list[ReadTask]:
     """Shares ranges out, in their order; `min_tasks` is what the user asked for at least."""
     few = max(FEW_TASKS, min_tasks or 0)
     if len(ranges) <= few:
-        return [ReadTask((piece,), identity) for piece in ranges]
+        return [ReadTask((piece,), identity, lease) for piece in ranges]
     share = -(-sum(piece.size for piece in ranges) // few)
-    return [ReadTask(tuple(pack), identity) for pack in _packed(ranges, min(share, PACKED_OFFSETS))]
+    packs = _packed(ranges, min(share, PACKED_OFFSETS))
+    return [ReadTask(tuple(pack), identity, lease) for pack in packs]
 
 
 def _packed(ranges: Iterable[OffsetRange], limit: int) -> list[list[OffsetRange]]:

@@ -81,6 +81,7 @@ COMMANDS: Final = (
     Command("pipeline", "odradek.cli.pipeline", "run a Spark pipeline over a topic"),
     Command("dump-log", "odradek.cli.dump_log", "print the files of a partition"),
     Command("fsck", "odradek.cli.fsck", "check a data directory without changing it"),
+    Command("leases", "odradek.cli.leases", "which queries hold records from retention"),
     Command("import", "odradek.cli.import_kafka", "take over an Apache Kafka data directory"),
     Command("wheel", "odradek.cli.wheel", "show a live timing wheel in the terminal"),
     Command("completion", "odradek.cli.completion", "print a completion script for a shell"),

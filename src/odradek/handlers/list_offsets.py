@@ -4,6 +4,9 @@ Version notes: 0 answers with a list of segment starts, newest first; 1 with one
 its timestamp. 4 adds leader epochs; before 5 OFFSET_NOT_AVAILABLE is told as
 LEADER_NOT_AVAILABLE. 7 adds the record of the largest timestamp (-3), 8 the local start
 (-4), 9 the last tiered offset (-5), 11 the earliest pending upload (-6).
+
+Who asks may say, in tagged fields of ours, from where on records are to be held for a query (see
+`storage/leases.py`). Any replica holds what it has, also one that does not lead and says so.
 """
 
 from typing import Final
@@ -11,8 +14,9 @@ from typing import Final
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
-from odradek.model import TopicPartition
+from odradek.model import NO_LEADER_EPOCH, TopicPartition
 from odradek.protocol.list_offsets import (
+    LeaseTerms,
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
@@ -30,6 +34,7 @@ from odradek.replication.fetch import (
     READ_COMMITTED,
 )
 from odradek.replication.offset_lookup import find_offset, find_segment_starts
+from odradek.storage.leases import Lease, is_lease_id, release_lease, write_lease
 
 OFFSET_NOT_AVAILABLE_VERSION: Final = 5
 ISOLATION_LEVELS: Final = (0, READ_COMMITTED)
@@ -58,6 +63,8 @@ def handle(context: HandlerContext, request: Request) -> None:
                     raise BrokerError(
                         ErrorCode.INVALID_REQUEST, f"{topic_partition} is asked for twice"
                     )
+                if body.lease is not None and asked.lease_offset >= 0:
+                    _hold(context, topic_partition, body.lease, asked.lease_offset)
                 answer = _answer(context, topic_partition, asked, isolation, only_leader, version)
             except BrokerError as error:
                 answer = _refusal(asked.index, error.code, version)
@@ -84,6 +91,24 @@ def _send(request: Request, response: ListOffsetsResponse) -> None:
     request.respond(
         [encode_list_offsets_response(response, request.api_version, request.correlation_id)]
     )
+
+
+def _hold(
+    context: HandlerContext, topic_partition: TopicPartition, terms: LeaseTerms, offset: int
+) -> None:
+    """Takes, renews or gives back a lease, before the question is answered."""
+    if not is_lease_id(terms.lease_id):
+        raise BrokerError(ErrorCode.INVALID_REQUEST, f"{terms.lease_id!r} cannot name a lease")
+    log = context.replicas.partition(topic_partition).local_log(NO_LEADER_EPOCH, False)
+    file_system, now_ms = log.log_directory.file_system, log.log_directory.clock.wall_ms()
+    lease = Lease(terms.lease_id, terms.owner, offset, now_ms + terms.duration_ms)
+    try:
+        if terms.duration_ms > 0:
+            write_lease(file_system, log.local.path, lease, now_ms)
+        else:
+            release_lease(file_system, log.local.path, terms.lease_id)
+    except OSError as error:
+        raise log.log_directory.storage_error(error, f"leasing {topic_partition}") from error
 
 
 def _answer(

@@ -57,6 +57,12 @@ _OTHER_FILES: Final = frozenset(
 _EMPTY_FILES: Final = frozenset({names.LOCK_FILE, names.CLEAN_SHUTDOWN_FILE})
 # What the floors above keep beside the logs.
 _OWN_PREFIX: Final = "odradek-"
+_PASSED_OVER: Final = (
+    names.DELETED_SUFFIX,
+    names.LEASE_SUFFIX,
+    ".checkpoint",
+    ".checkpoint.deleted",
+)
 _LEFTOVERS: Final = (names.CLEANED_SUFFIX, names.SWAP_SUFFIX, ".tmp")
 _NO_ID: Final = checkpoints.encode_uuid(UUID(int=0))
 _QUORUM_FILES: Final = frozenset({"quorum-state"})
@@ -499,7 +505,7 @@ class PartitionCheck:
         for name in present:
             if name in whole or names.parse_segment_file(name) is not None:
                 continue
-            if name.endswith((names.DELETED_SUFFIX, ".checkpoint", ".checkpoint.deleted")):
+            if name.endswith(_PASSED_OVER):
                 continue
             if name.endswith(names.SWAP_SUFFIX) and names.leading_offset(name) < undone:
                 self._find(name, "work that a crash interrupted", remedy=SWAPPED)

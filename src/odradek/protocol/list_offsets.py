@@ -5,6 +5,10 @@ gets one offset with its timestamp; 2 adds the isolation level and the throttle 
 leader epoch, 6 is flexible, 7-9 and 11 give meaning to more negative timestamps (`-3` largest
 timestamp, `-4` local start, `-5` last tiered, `-6` earliest pending upload), 10 adds the
 time-out.
+
+A flexible request may have tagged fields of ours, which other brokers pass over as they do with
+all that they do not know: `LEASE_TAG` of the request asks for a lease, that of a partition says
+from which offset on its records are to be held (`storage/leases.py`).
 """
 
 from struct import Struct
@@ -16,11 +20,27 @@ LEADER_EPOCH_VERSION: Final = 4
 FLEXIBLE_VERSION: Final = 6
 TIMEOUT_VERSION: Final = 10
 
+# Far above the tags that Kafka gives out one after the other.
+LEASE_TAG: Final = 10_000
+NO_LEASE: Final = -1
+
 _ANSWER_V1: Final = Struct(">ihqq")  # index, error code, timestamp, offset
 
 
+class LeaseTerms:
+    """Who asks for a lease, under which id, and for how long; for 0 ms: gives it back."""
+
+    def __init__(self, lease_id: str, owner: str, duration_ms: int) -> None:
+        self.lease_id = lease_id
+        self.owner = owner
+        self.duration_ms = duration_ms
+
+
 class ListOffsetsPartition:
-    """A question about one partition; `max_num_offsets` is asked by version 0 only."""
+    """A question about one partition; `max_num_offsets` is asked by version 0 only.
+
+    `lease_offset` is where a lease on its records is to begin.
+    """
 
     def __init__(
         self,
@@ -28,11 +48,13 @@ class ListOffsetsPartition:
         timestamp: int,
         current_leader_epoch: int = -1,
         max_num_offsets: int = 1,
+        lease_offset: int = NO_LEASE,
     ) -> None:
         self.index = index
         self.timestamp = timestamp
         self.current_leader_epoch = current_leader_epoch
         self.max_num_offsets = max_num_offsets
+        self.lease_offset = lease_offset
 
 
 class ListOffsetsTopic:
@@ -52,11 +74,13 @@ class ListOffsetsRequest:
         topics: list[ListOffsetsTopic],
         isolation_level: int = 0,
         timeout_ms: int = 0,
+        lease: LeaseTerms | None = None,
     ) -> None:
         self.replica_id = replica_id
         self.topics = topics
         self.isolation_level = isolation_level
         self.timeout_ms = timeout_ms
+        self.lease = lease
 
 
 class ListOffsetsPartitionResponse:
@@ -113,9 +137,38 @@ def decode_list_offsets_request(
         topics.append(_decode_topic(reader, version, flexible))
         count -= 1
     timeout_ms = reader.int32() if version >= TIMEOUT_VERSION else 0
-    if flexible:
-        reader.skip_tags()
-    return ListOffsetsRequest(replica_id, topics, isolation_level, timeout_ms)
+    lease = _decode_lease(reader) if flexible else None
+    return ListOffsetsRequest(replica_id, topics, isolation_level, timeout_ms, lease)
+
+
+def _decode_lease(reader: Reader) -> LeaseTerms | None:
+    """The terms of a lease among the tagged fields of a request."""
+    lease: LeaseTerms | None = None
+    count = reader.tag_count()
+    while count > 0:
+        if reader.uvarint() == LEASE_TAG:
+            end = reader.tagged_end()
+            lease = LeaseTerms(reader.string(True), reader.string(True), reader.int32())
+            reader.check_at(end)
+        else:
+            reader.skip_tagged_field()
+        count -= 1
+    return lease
+
+
+def _decode_lease_offset(reader: Reader) -> int:
+    """The same for a partition: where its lease begins."""
+    offset = NO_LEASE
+    count = reader.tag_count()
+    while count > 0:
+        if reader.uvarint() == LEASE_TAG:
+            end = reader.tagged_end()
+            offset = reader.int64()
+            reader.check_at(end)
+        else:
+            reader.skip_tagged_field()
+        count -= 1
+    return offset
 
 
 def _decode_topic(reader: Reader, version: int, flexible: bool) -> ListOffsetsTopic:
@@ -127,10 +180,11 @@ def _decode_topic(reader: Reader, version: int, flexible: bool) -> ListOffsetsTo
         current_leader_epoch = reader.int32() if version >= LEADER_EPOCH_VERSION else -1
         timestamp = reader.int64()
         max_num_offsets = reader.int32() if version == 0 else 1
-        if flexible:
-            reader.skip_tags()
+        lease_offset = _decode_lease_offset(reader) if flexible else NO_LEASE
         partitions.append(
-            ListOffsetsPartition(index, timestamp, current_leader_epoch, max_num_offsets)
+            ListOffsetsPartition(
+                index, timestamp, current_leader_epoch, max_num_offsets, lease_offset
+            )
         )
         count -= 1
     if flexible:
@@ -156,12 +210,28 @@ def encode_list_offsets_request(request: ListOffsetsRequest, version: int) -> li
             writer.int64(partition.timestamp)
             if version == 0:
                 writer.int32(partition.max_num_offsets)
-            writer.no_tags(flexible)
+            if flexible and partition.lease_offset != NO_LEASE:
+                writer.uvarint(1)
+                writer.tagged(LEASE_TAG, partition.lease_offset.to_bytes(8, "big"))
+            else:
+                writer.no_tags(flexible)
         writer.no_tags(flexible)
     if version >= TIMEOUT_VERSION:
         writer.int32(request.timeout_ms)
-    writer.no_tags(flexible)
+    if flexible and request.lease is not None:
+        writer.uvarint(1)
+        writer.tagged(LEASE_TAG, _encode_lease(request.lease))
+    else:
+        writer.no_tags(flexible)
     return writer.finish()
+
+
+def _encode_lease(lease: LeaseTerms) -> bytes:
+    writer = Writer()
+    writer.string(lease.lease_id, True)
+    writer.string(lease.owner, True)
+    writer.int32(lease.duration_ms)
+    return writer.to_bytes()
 
 
 def encode_list_offsets_response(

@@ -23,6 +23,10 @@ DELETED_SUFFIX: Final = ".deleted"
 CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
 TEMPORARY_SUFFIX: Final = ".tmp"
+# Ours: what a reader holds (see `leases`).
+LEASE_SUFFIX: Final = ".lease"
+# Nobody gets more at once: a lease is renewed while its query runs.
+LONGEST_LEASE_MS: Final = 3_600_000
 SEGMENT_SUFFIXES: Final = (
     LOG_SUFFIX,
     INDEX_SUFFIX,
@@ -38,6 +42,8 @@ LOG_START_OFFSET_CHECKPOINT: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARK_CHECKPOINT: Final = "replication-offset-checkpoint"
 CLEANER_CHECKPOINT: Final = "cleaner-offset-checkpoint"
 META_PROPERTIES: Final = "meta.properties"
+# Ours, in the first of the directories: topics, settings and the like of a broker alone.
+METADATA_DATABASE: Final = "odradek-metadata.sqlite"
 LOCK_FILE: Final = ".lock"
 CLEAN_SHUTDOWN_FILE: Final = ".kafka_cleanshutdown"
 

@@ -9,8 +9,10 @@ from collections.abc import Iterable, Mapping
 from uuid import UUID
 
 from odradek.client.blocking import Cluster
+from odradek.clock import SystemClock
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import INTERNAL_TOPICS, TopicPartition
+from odradek.protocol.list_offsets import LeaseTerms
 from odradek.tables.directory import DataDirectory
 from odradek.tables.errors import MissingData
 from odradek.tables.identity import Identity, check_cluster, describe_log_dirs, topic_id_of
@@ -49,8 +51,24 @@ class Bounds:
         """
         raise NotImplementedError
 
+    def hold(
+        self,
+        lease_id: str,
+        owner: str,
+        duration_ms: int,
+        offsets: Mapping[TopicPartition, int],
+    ) -> bool:
+        """Takes or renews a lease on what lies from these offsets on; for 0 ms, gives it back.
+
+        False when nobody here gives leases.
+
+        Raises:
+            BrokerError, MissingData, OSError: it was refused.
+        """
+        raise NotImplementedError
+
     def close(self) -> None:
-        """Gives back what is held."""
+        """Gives back what is held open."""
         raise NotImplementedError
 
 
@@ -123,6 +141,17 @@ class BrokerBounds(Bounds):
         ids = {name: topic_id for name, topic_id in found.items() if topic_id is not None}
         return Identity(self._cluster.cluster_id, ids, log_dirs)
 
+    def hold(
+        self,
+        lease_id: str,
+        owner: str,
+        duration_ms: int,
+        offsets: Mapping[TopicPartition, int],
+    ) -> bool:
+        """Asks the replicas in sync: whoever leads next holds the records too."""
+        self._cluster.hold(LeaseTerms(lease_id, owner, duration_ms), offsets)
+        return True
+
     def close(self) -> None:
         """Closes the connections."""
         self._cluster.close()
@@ -192,8 +221,32 @@ class SegmentBounds(Bounds):
         known = {name: topic_id for name, topic_id in ids.items() if topic_id is not None}
         return Identity(None, known, describe_log_dirs(self._directory.log_dirs))
 
+    def hold(
+        self,
+        lease_id: str,
+        owner: str,
+        duration_ms: int,
+        offsets: Mapping[TopicPartition, int],
+    ) -> bool:
+        """Writes it beside the segments, if they are of a broker that heeds it."""
+        from odradek.storage.files import OsFileSystem
+        from odradek.storage.leases import Lease, release_lease, write_lease
+
+        if not self._directory.heeds_leases:
+            return False
+        now_ms = SystemClock().wall_ms()
+        file_system = OsFileSystem(max_open_files=1)
+        for partition, offset in offsets.items():
+            path = self._directory.partition(partition).directory
+            if duration_ms > 0:
+                lease = Lease(lease_id, owner, offset, now_ms + duration_ms)
+                write_lease(file_system, path, lease, now_ms)
+            else:
+                release_lease(file_system, path, lease_id)
+        return True
+
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing is held open."""
 
 
 def _select(existing: list[TopicPartition], selection: TopicSelection) -> list[TopicPartition]:

@@ -11,6 +11,7 @@ from odradek.model import TopicPartition
 from odradek.storage.names import (
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
+    METADATA_DATABASE,
     parse_partition_directory,
     partition_directory,
 )
@@ -23,6 +24,11 @@ class DataDirectory:
 
     def __init__(self, log_dirs: tuple[str, ...]) -> None:
         self.log_dirs = log_dirs
+
+    @property
+    def heeds_leases(self) -> bool:
+        """Whether its broker looks for leases: whether it keeps its metadata as ours do."""
+        return any(os.path.exists(os.path.join(each, METADATA_DATABASE)) for each in self.log_dirs)
 
     def partitions(self) -> dict[TopicPartition, PartitionFiles]:
         """Every partition there is, those on their way out excepted.

@@ -59,4 +59,6 @@ class ReadOptions:
     min_offsets_per_trigger: int | None = None
     max_trigger_delay_ms: int = 900_000
     fail_on_data_loss: bool = True
+    # For how long what is planned is kept from retention and compaction, if not renewed; 0: not.
+    lease_ms: int = 0
     read_committed: bool = False

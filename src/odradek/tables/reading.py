@@ -26,6 +26,7 @@ from odradek.tables.columns import HEADERS
 from odradek.tables.directory import DataDirectory
 from odradek.tables.errors import DamagedRecords, DataLoss, MissingData
 from odradek.tables.identity import Identity, check_same_log_dirs, topic_id_of
+from odradek.tables.leases import LeaseKeeper, ReadLease
 from odradek.tables.offsets import EARLIEST
 from odradek.tables.options import ReadOptions
 from odradek.tables.ranges import OffsetRange
@@ -63,9 +64,15 @@ class Records(Protocol):
 
 
 def read_ranges(
-    options: ReadOptions, identity: Identity, schema: pa.Schema, pieces: Iterable[OffsetRange]
+    options: ReadOptions,
+    identity: Identity,
+    schema: pa.Schema,
+    pieces: Iterable[OffsetRange],
+    lease: ReadLease | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The records of ranges, one after the other, as Arrow batches of `schema`.
+
+    The lease, on these and maybe other ranges of the same plan, is renewed meanwhile.
 
     Raises:
         DataLoss: records are missing and the options do not allow for it.
@@ -73,9 +80,13 @@ def read_ranges(
         WrongPath: the directories are not those of the plan.
         BrokerError: the broker cannot be read from.
     """
+    keeper = LeaseKeeper(options, lease)
     with closing(open_records(options, identity)) as records:
         for piece in pieces:
-            yield from _read_range(records, schema, piece, options.fail_on_data_loss)
+            keeper.maybe_renew()
+            for batch in _read_range(records, schema, piece, options.fail_on_data_loss):
+                yield batch
+                keeper.maybe_renew()
 
 
 def open_records(options: ReadOptions, identity: Identity) -> Records:

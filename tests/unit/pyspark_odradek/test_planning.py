@@ -34,6 +34,7 @@ class Topic(Bounds):
         self.times: dict[tuple[TopicPartition, int], int] = {}
         self.is_closed = False
         self.topic_id = UUID(int=1)
+        self.held: PartitionOffsets = {}
 
     def partitions(self, selection: TopicSelection) -> list[TopicPartition]:
         return sorted(self.ends)
@@ -49,6 +50,10 @@ class Topic(Bounds):
 
     def identity(self, topics: Iterable[str]) -> Identity:
         return Identity("cluster", dict.fromkeys(topics, self.topic_id))
+
+    def hold(self, lease_id: str, owner: str, duration_ms: int, offsets: PartitionOffsets) -> bool:
+        self.held = {part: offset for part, offset in offsets.items() if duration_ms}
+        return True
 
     def close(self) -> None:
         self.is_closed = True
@@ -253,3 +258,18 @@ def test_a_reader_gives_its_connections_back(monkeypatch) -> None:
     reader.initialOffset()
     reader.stop()
     assert topic.is_closed
+
+
+def test_a_stream_holds_what_its_micro_batch_reads_until_it_stops(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Retention took records between planning and reading, or was held up by a stopped query."""
+    topic = Topic(p0=(0, 10), p1=(3, 7))
+    monkeypatch.setattr("odradek.tables.bounds.open_bounds", lambda *_, **__: topic)
+    reader = StreamReader(parse_options(BASE, streaming=True), SCHEMA)
+    reader.partitions({"t": {"0": 4, "1": 3}}, {"t": {"0": 9, "1": 7}})
+    assert topic.held == {TopicPartition("t", 0): 4, TopicPartition("t", 1): 3}
+    reader.partitions({"t": {"0": 9, "1": 7}}, {"t": {"0": 10, "1": 7}})
+    assert topic.held == {TopicPartition("t", 0): 9}
+    reader.stop()
+    assert topic.held == {}

@@ -9,12 +9,17 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from odradek.client.addresses import Address, parse_bootstrap_servers
 from odradek.client.apis import LIST_OFFSETS, METADATA
 from odradek.client.blocking.connection import BlockingConnection
-from odradek.client.core.list_offsets import READ_COMMITTED, READ_UNCOMMITTED, list_offsets_request
+from odradek.client.core.list_offsets import (
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    lease_request,
+    list_offsets_request,
+)
 from odradek.client.core.metadata import (
     ClusterMetadata,
     TopicMetadata,
@@ -28,12 +33,15 @@ from odradek.clock import Clock, SystemClock
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.protocol.list_offsets import (
+    LeaseTerms,
     decode_list_offsets_response,
     encode_list_offsets_request,
 )
 from odradek.protocol.primitives import ProtocolError
 
 T = TypeVar("T")
+
+_HELD_AT_ONCE: Final = 50
 
 
 class Cluster:
@@ -116,6 +124,31 @@ class Cluster:
             return found
 
         return self.retrying(ask_missing) if positions else found
+
+    def hold(self, terms: LeaseTerms, offsets: Mapping[TopicPartition, int]) -> None:
+        """Asks all replicas in sync for a lease on records, from offsets on.
+
+        A few partitions at a time, so that no broker is kept from other work. Other brokers than
+        ours pass over the question.
+
+        Raises:
+            KafkaError: one of them could not be asked; the others were.
+        """
+        by_address: dict[Address, list[TopicPartition]] = defaultdict(list)
+        for partition in offsets:
+            self.topic(partition.topic)
+            for address in self._in_sync(partition):
+                by_address[address].append(partition)
+        failure: KafkaError | None = None
+        for address, partitions in by_address.items():
+            try:
+                for first in range(0, len(partitions), _HELD_AT_ONCE):
+                    few = partitions[first : first + _HELD_AT_ONCE]
+                    self._ask_lease(address, terms, {each: offsets[each] for each in few})
+            except KafkaError as error:
+                failure = error
+        if failure is not None:
+            raise failure
 
     def leader_of(self, partition: TopicPartition) -> Address:
         """Where the leader of a partition listens.
@@ -207,6 +240,20 @@ class Cluster:
             for name in response.topics
             if name in self._metadata.topics
         }
+
+    def _in_sync(self, partition: TopicPartition) -> list[Address]:
+        known = self._metadata.partition(partition)
+        ids = known.in_sync_replicas if known is not None else ()
+        return [self._metadata.nodes[each].address for each in ids if each in self._metadata.nodes]
+
+    def _ask_lease(
+        self, address: Address, terms: LeaseTerms, offsets: Mapping[TopicPartition, int]
+    ) -> None:
+        connection = self.connection(address)
+        version = connection.agree(LIST_OFFSETS)
+        request = lease_request(terms, offsets, self.request_timeout_ms)
+        # What the answer says of offsets is of no interest, a follower knows none.
+        connection.request(LIST_OFFSETS, version, encode_list_offsets_request(request, version))
 
     def _ask_offsets(
         self, address: Address, questions: Mapping[TopicPartition, int], read_committed: bool

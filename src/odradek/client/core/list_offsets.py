@@ -7,6 +7,7 @@ from typing import Final
 from odradek.client.core.metadata import ClusterMetadata
 from odradek.model import NO_LEADER_EPOCH, TopicPartition
 from odradek.protocol.list_offsets import (
+    LeaseTerms,
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
@@ -41,6 +42,19 @@ def list_offsets_request(
         by_topic[partition.topic].append(ListOffsetsPartition(partition.partition, position, epoch))
     topics = [ListOffsetsTopic(name, partitions) for name, partitions in by_topic.items()]
     return ListOffsetsRequest(CONSUMER, topics, isolation_level, timeout_ms)
+
+
+def lease_request(
+    terms: LeaseTerms, offsets: Mapping[TopicPartition, int], timeout_ms: int
+) -> ListOffsetsRequest:
+    """One request that takes a lease on partitions of one broker, from offsets on."""
+    by_topic: dict[str, list[ListOffsetsPartition]] = defaultdict(list)
+    for partition, offset in offsets.items():
+        by_topic[partition.topic].append(
+            ListOffsetsPartition(partition.partition, EARLIEST, lease_offset=offset)
+        )
+    topics = [ListOffsetsTopic(name, partitions) for name, partitions in by_topic.items()]
+    return ListOffsetsRequest(CONSUMER, topics, READ_UNCOMMITTED, timeout_ms, terms)
 
 
 def by_leader(

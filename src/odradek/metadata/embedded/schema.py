@@ -10,8 +10,9 @@ from uuid import UUID
 
 from odradek.metadata.embedded.journal import Statement, StoredMetadata
 from odradek.metadata.image import ConfigResource, PartitionImage, ResourceType, TopicImage
+from odradek.storage.names import METADATA_DATABASE
 
-FILE_NAME: Final = "odradek-metadata.sqlite"
+FILE_NAME: Final = METADATA_DATABASE
 APPLICATION_ID: Final = 0x4F645261
 SCHEMA_VERSION: Final = 3
 

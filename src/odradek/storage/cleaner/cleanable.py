@@ -7,7 +7,8 @@ Not yet: the active segment, what is above the last stable offset, what is young
 `min.compaction.lag.ms`, and what is not on the disk for certain: a record must not go for the
 sake of a newer one that a power failure would take. A log is taken up when its dirty part is
 large enough against the whole (`min.cleanable.dirty.ratio`), or its oldest dirty record waits
-for longer than `max.compaction.lag.ms`. Pure: it looks, `LogCleaner` acts.
+for longer than `max.compaction.lag.ms`. What a reader holds by a lease is not compacted either; the
+leases are looked for in a log that is due, and in no other. It looks, `LogCleaner` acts.
 """
 
 from typing import NamedTuple
@@ -36,13 +37,24 @@ class Cleanable(NamedTuple):
 
 def assess(log: Log, now_ms: int) -> Cleanable:
     """The state of a log."""
+    found = _assess(log, now_ms, log.log_end_offset)
+    if not found.is_due:
+        log.held_from_compaction.end()
+        return found
+    held = log.held_from_compaction.offset(log.log_directory.file_system, log.local.path, now_ms)
+    return found if held is None else _assess(log, now_ms, held)
+
+
+def _assess(log: Log, now_ms: int, limit: int) -> Cleanable:
+    """The state of a log, as if its records ended at `limit`."""
     first_dirty_offset = max(log.cleaned_offset, log.log_start_offset)
     dirty = [
         segment
         for segment in log.segments.between(first_dirty_offset, log.segments.active.base_offset)
         if segment is not log.segments.active
     ]
-    first_uncleanable_offset = max(_first_uncleanable(log, dirty, now_ms), first_dirty_offset)
+    limit = min(limit, _first_uncleanable(log, dirty, now_ms))
+    first_uncleanable_offset = max(limit, first_dirty_offset)
     cleanable_bytes = sum(
         segment.size_bytes for segment in dirty if segment.base_offset < first_uncleanable_offset
     )

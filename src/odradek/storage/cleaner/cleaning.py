@@ -7,7 +7,8 @@ cleaned one. What lies above the map's last offset is left as it is.
 
 The steps are handed out one by one (`steps`), and what is between them runs on the event loop:
 there the segments are opened for reading, and there a group is replaced, if the log still
-holds all of it. If it does not (retention or a truncation was quicker), the round ends.
+holds all of it and no reader has a lease on it. If not (retention, a truncation, a query was
+quicker), the round ends.
 """
 
 from collections.abc import Callable, Generator
@@ -187,7 +188,7 @@ class Cleaning:
             yield Step(target.seal)
             self.is_committing = True
             yield Step(partial(target.finish, group[-1].modified_ms))
-            if self.is_over or not self._holds(group):
+            if self.is_over or self._is_leased() or not self._holds(group):
                 return
             self.log.local.replace_segments(group)
             self._unfinished = None
@@ -196,6 +197,15 @@ class Cleaning:
             )
             self.is_committing = False
         self._unfinished = None
+
+    def _is_leased(self) -> bool:
+        """Whether a reader has come meanwhile that is to see the log as it is."""
+        log = self.log
+        now_ms = log.log_directory.clock.wall_ms()
+        held = log.held_from_compaction.offset(
+            log.log_directory.file_system, log.local.path, now_ms
+        )
+        return held is not None and held < self._cleanable.first_uncleanable_offset
 
     def _holds(self, group: list[LogSegment]) -> bool:
         return all(self.log.segments.holds(segment) for segment in group)

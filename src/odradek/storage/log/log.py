@@ -21,11 +21,12 @@ from uuid import UUID
 
 from odradek.config.topic import LogConfig
 from odradek.errors import BrokerError, ErrorCode
+from odradek.storage.leases import Holding
 from odradek.storage.log.appender import LogAppender
 from odradek.storage.log.leader_epochs import LeaderEpochCache
 from odradek.storage.log.local_log import LocalLog
 from odradek.storage.log.offset_metadata import LogOffsetMetadata, LogReadInfo, TimestampOffset
-from odradek.storage.log.retention import segments_to_delete
+from odradek.storage.log.retention import segments_to_delete, without_held
 from odradek.storage.producers.producer_state import ProducerStateManager
 from odradek.storage.producers.replay import replay_producers, take_snapshot
 
@@ -57,6 +58,8 @@ class Log:
         self.high_watermark = local.log_start_offset
         # Everything below has been compacted, as far as that is this log's policy.
         self.cleaned_offset = 0
+        self.held_from_compaction: Final = Holding()
+        self._held_from_retention: Final = Holding()
 
     @property
     def log_start_offset(self) -> int:
@@ -232,6 +235,13 @@ class Log:
                 local.log_end_offset,
                 now_ms,
             )
+            if doomed:
+                held = self._held_from_retention.offset(
+                    self.log_directory.file_system, local.path, now_ms
+                )
+                doomed = without_held(doomed, self.segments, local.log_start_offset, held)
+            else:
+                self._held_from_retention.end()
             if not doomed:
                 return 0
             if len(doomed) == len(self.segments):

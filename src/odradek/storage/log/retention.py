@@ -3,7 +3,8 @@
 Always from the oldest on, and nothing that reaches the high watermark: what not every replica
 has is not old. By time: the newest record of the segment is older than `retention.ms`. By
 size: without the segment the log still has `retention.bytes`. By start: the log start offset
-has moved beyond it, whatever the cleanup policy.
+has moved beyond it, whatever the cleanup policy. What a reader holds by a lease stays, unless the
+log starts behind it already.
 """
 
 from odradek.config.topic import LogConfig
@@ -35,6 +36,26 @@ def segments_to_delete(
         excess -= segment.size_bytes
         doomed.append(segment)
     return doomed
+
+
+def without_held(
+    doomed: list[LogSegment],
+    segments: LogSegments,
+    log_start_offset: int,
+    held_offset: int | None,
+) -> list[LogSegment]:
+    """The first of the segments that end at or before what is held by a lease."""
+    if held_offset is None:
+        return doomed
+    limit = max(held_offset, log_start_offset)
+    free: list[LogSegment] = []
+    for segment in doomed:
+        following = segments.following(segment)
+        # The active one goes only when nothing holds anything.
+        if following is None or following.base_offset > limit:
+            break
+        free.append(segment)
+    return free
 
 
 def _excess_bytes(segments: LogSegments, config: LogConfig) -> int:

@@ -1,0 +1,136 @@
+"""If these fail, a running query loses records to retention, or its lease is never given back."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.unit.tables.conftest import build_batch
+
+import odradek
+from odradek.client.blocking import Cluster
+from odradek.client.core.list_offsets import lease_request
+from odradek.clock import ManualClock
+from odradek.model import TopicPartition
+from odradek.protocol.list_offsets import (
+    LeaseTerms,
+    decode_list_offsets_request,
+    encode_list_offsets_request,
+)
+from odradek.storage import OsFileSystem
+from odradek.storage.leases import Lease, read_leases
+from odradek.tables import leases
+from odradek.tables.bounds import open_bounds
+from odradek.tables.leases import LeaseKeeper, release_lease, take_lease
+from odradek.tables.options import ClientOptions, ReadOptions, TopicSelection
+from odradek.tables.ranges import OffsetRange
+
+FIRST = TopicPartition("t", 0)
+MINUTE_MS = 60_000
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("broker"))
+
+
+@pytest.fixture(scope="module")
+def broker(data_dir: str) -> Iterator[odradek.Broker]:
+    with odradek.Broker(data_dir=data_dir) as broker:
+        broker.create_topic("t", partitions=2)
+        broker.produce_many("t", [b"%d" % number for number in range(10)])
+        yield broker
+
+
+def held(data_dir: str, partition: int = 0) -> list[Lease]:
+    return read_leases(OsFileSystem(1), str(Path(data_dir, f"t-{partition}")))
+
+
+def options(servers: str | None, *log_dirs: str, lease_ms: int = MINUTE_MS) -> ReadOptions:
+    client = ClientOptions(servers)
+    return ReadOptions(TopicSelection(names=("t",)), client, log_dirs, lease_ms=lease_ms)
+
+
+def test_the_terms_survive_the_wire() -> None:
+    request = lease_request(LeaseTerms("ab", "who", 5), {FIRST: 7, TopicPartition("u", 1): 0}, 9)
+    frame = b"".join(map(bytes, encode_list_offsets_request(request, 10)))
+    read = decode_list_offsets_request(memoryview(frame), 10, 0)
+    assert read.lease is not None
+    assert (read.lease.lease_id, read.lease.owner, read.lease.duration_ms) == ("ab", "who", 5)
+    assert [(t.name, t.partitions[0].lease_offset) for t in read.topics] == [("t", 7), ("u", 0)]
+    # Versions without tagged fields ask without.
+    old = b"".join(map(bytes, encode_list_offsets_request(request, 5)))
+    assert decode_list_offsets_request(memoryview(old), 5, 0).lease is None
+
+
+def test_a_broker_takes_a_lease_and_gives_it_back(broker: odradek.Broker, data_dir: str) -> None:
+    with Cluster(broker.bootstrap_servers) as cluster:
+        cluster.hold(LeaseTerms("ab", "who", MINUTE_MS), {FIRST: 7})
+        (lease,) = held(data_dir)
+        assert lease[:3] == ("ab", "who", 7)
+        cluster.hold(LeaseTerms("ab", "who", 0), {FIRST: 7})
+        assert held(data_dir) == []
+        # Nothing may be written elsewhere.
+        cluster.hold(LeaseTerms("../t-1/ab", "who", MINUTE_MS), {FIRST: 7})
+    assert held(data_dir) == held(data_dir, 1) == []
+
+
+@pytest.mark.parametrize("by_path", [False, True])
+def test_a_plan_is_held_from_its_first_offsets(
+    broker: odradek.Broker, data_dir: str, by_path: bool
+) -> None:
+    asked = options(None, data_dir) if by_path else options(broker.bootstrap_servers)
+    bounds = open_bounds(asked)
+    ranges = [OffsetRange(FIRST, 5, 7), OffsetRange(FIRST, 2, 5)]
+    lease = take_lease(bounds, asked, ranges, "cd")
+    assert lease is not None
+    assert [each.offset for each in held(data_dir)] == [2]
+    assert held(data_dir, 1) == []
+    release_lease(bounds, lease)
+    assert held(data_dir) == []
+    assert take_lease(bounds, options(None, data_dir, lease_ms=0), ranges, "cd") is None
+    bounds.close()
+
+
+def test_another_brokers_directory_is_not_written_to(log_dir) -> None:
+    log_dir.segment([build_batch(0, 1)], 0)
+    asked = options(None, str(log_dir.root))
+    piece = OffsetRange(TopicPartition("orders", 0), 0, 1)
+    assert take_lease(open_bounds(asked), asked, [piece], "cd") is None
+    assert not list(Path(log_dir.root).rglob("*.lease"))
+
+
+def test_who_reads_renews(
+    broker: odradek.Broker, data_dir: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock(wall_ms=1_700_000_000_000)
+    monkeypatch.setattr(leases, "_clock", clock)
+    asked = options(broker.bootstrap_servers)
+    bounds = open_bounds(asked)
+    lease = take_lease(bounds, asked, [OffsetRange(FIRST, 2, 5)], "ef")
+    bounds.close()
+    keeper = LeaseKeeper(asked, lease)
+    path = Path(data_dir, "t-0", "ef.lease")
+    path.unlink()
+    clock.advance(5_999)
+    keeper.maybe_renew()
+    assert not path.exists()
+    clock.advance(1)
+    keeper.maybe_renew()
+    assert [each.offset for each in held(data_dir)] == [2]
+    path.unlink()
+    # Another task in the same process knows that it was just done; one elsewhere does not.
+    LeaseKeeper(asked, lease).maybe_renew()
+    assert not path.exists()
+    monkeypatch.setattr(LeaseKeeper, "_last", ("", 0))
+    LeaseKeeper(asked, lease).maybe_renew()
+    assert path.exists()
+    path.unlink()
+
+
+def test_a_broker_that_is_gone_ends_no_read(broker: odradek.Broker) -> None:
+    with odradek.Broker() as other:
+        servers = other.bootstrap_servers
+    client = ClientOptions(servers, request_timeout_ms=1, patience_ms=1)
+    asked = ReadOptions(TopicSelection(names=("t",)), client, lease_ms=MINUTE_MS)
+    lease = leases.ReadLease("gh", "who", 0, MINUTE_MS, {FIRST: 0})
+    LeaseKeeper(asked, lease).maybe_renew()
