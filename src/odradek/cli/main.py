@@ -78,6 +78,7 @@ COMMANDS: Final = (
     Command("producer-perf-test", "odradek.cli.tools.producer_perf_test", "how fast records go in"),
     Command("consumer-perf-test", "odradek.cli.tools.consumer_perf_test", "how fast they come out"),
     Command("kafka-bin", "odradek.cli.tools.kafka_bin", "write kafka-topics.sh and its like"),
+    Command("export", "odradek.cli.export", "write a topic to a Parquet, CSV, JSON or Arrow file"),
     Command("pipeline", "odradek.cli.pipeline", "run a Spark pipeline over a topic"),
     Command("dump-log", "odradek.cli.dump_log", "print the files of a partition"),
     Command("fsck", "odradek.cli.fsck", "check a data directory without changing it"),

@@ -44,8 +44,8 @@ from odradek.records.varint import (
 )
 
 NO_TIMESTAMP_TYPE: Final = -1
-_LARGEST: Final = 0x7FFFFFFFFFFFFFFF
-_LARGEST_BASE_OFFSET: Final = _LARGEST - 0x7FFFFFFF
+LARGEST_OFFSET: Final = 0x7FFFFFFFFFFFFFFF
+LARGEST_OFFSET_BASE_OFFSET: Final = LARGEST_OFFSET - 0x7FFFFFFF
 # Half of what int32 offsets can address: the batch that crosses it still fits.
 LARGEST_BYTES: Final = 1 << 30
 
@@ -230,7 +230,7 @@ class ColumnDecoder:
         timestamp_type: bool = True,
         headers: bool = False,
         start_offset: int = 0,
-        end_offset: int = _LARGEST,
+        end_offset: int = LARGEST_OFFSET,
         max_rows: int = 1 << 20,
         max_bytes: int = LARGEST_BYTES,
         check_crc: bool = False,
@@ -319,7 +319,7 @@ class ColumnDecoder:
         return columns
 
     def _append_batch(self, buffer: Buffer, header: BatchHeader) -> None:
-        if not 0 <= header.base_offset <= _LARGEST_BASE_OFFSET:
+        if not 0 <= header.base_offset <= LARGEST_OFFSET_BASE_OFFSET:
             raise CorruptRecords(f"a batch cannot have the base offset {header.base_offset}")
         if header.last_offset >= self._start_offset and not header.is_control:
             if header.magic < 2:
@@ -375,11 +375,11 @@ class ColumnDecoder:
         timestamp_type = i32(header.timestamp_type)
         is_create_time = header.timestamp_type == CREATE_TIME
         base_timestamp: i64 = header.base_timestamp if is_create_time else header.max_timestamp
-        lowest: i64 = max(-_LARGEST - 1, -_LARGEST - 1 - header.base_timestamp)
-        highest: i64 = min(_LARGEST, _LARGEST - header.base_timestamp)
+        lowest: i64 = max(-LARGEST_OFFSET - 1, -LARGEST_OFFSET - 1 - header.base_timestamp)
+        highest: i64 = min(LARGEST_OFFSET, LARGEST_OFFSET - header.base_timestamp)
         # What of the batch is wanted, as offset deltas.
         first: i64 = max(0, self._start_offset - header.base_offset)
-        behind: i64 = min(_LARGEST, self._end_offset - header.base_offset)
+        behind: i64 = min(LARGEST_OFFSET, self._end_offset - header.base_offset)
         keys = self._keys if self._wants_key else None
         values = self._values if self._wants_value else None
         headers = self._headers if self._wants_headers else None

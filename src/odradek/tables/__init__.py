@@ -3,6 +3,6 @@
 For everybody who reads whole topics: the Spark package, `Broker.to_arrow`, `odradek export`.
 `planning` turns options into offset ranges with the help of `bounds`; `reading` turns ranges
 into Arrow batches, fetched from a broker or read from its `segments`. Knows neither Spark nor
-a socket of its own; pyarrow is imported by `arrow` and `reading` and nowhere else, so that
+a socket of its own; pyarrow is imported by `arrow`, `reading` and `files` and nowhere else, so that
 planning needs nothing but the package.
 """

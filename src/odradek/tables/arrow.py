@@ -10,6 +10,7 @@ from odradek.records.columnar import BinaryBuffers, ColumnBuffers, HeaderBuffers
 from odradek.tables.columns import HEADERS
 
 Table: TypeAlias = pa.Table
+RecordBatch: TypeAlias = pa.RecordBatch
 _MILLISECONDS = pa.timestamp("ms", tz="UTC")
 _TYPES: "dict[str, pa.DataType]" = {
     "key": pa.binary(),
@@ -39,6 +40,19 @@ def record_batch(
 def arrow_table(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> Table:
     """The batches one after the other, as one table."""
     return pa.Table.from_batches(batches, schema=schema)
+
+
+def polars_frame(table: Table) -> Any:
+    """The table as a data frame of Polars.
+
+    Raises:
+        ImportError: Polars is not installed.
+    """
+    try:
+        import polars
+    except ImportError:
+        raise ImportError("Polars is not installed: pip install 'odradek[polars]'") from None
+    return polars.from_arrow(table)
 
 
 def _array(

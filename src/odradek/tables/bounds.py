@@ -43,7 +43,7 @@ class Bounds:
         """The first offset at or after a time; `None` where there is none."""
         raise NotImplementedError
 
-    def identity(self, topics: Iterable[str]) -> Identity:
+    def identity(self, topics: Iterable[str], /) -> Identity:
         """The ids of these topics and of their cluster.
 
         Raises:

@@ -1,5 +1,6 @@
 """The columns of a topic, by the names that Spark's Kafka connector gives them."""
 
+from collections.abc import Sequence
 from typing import Final
 
 HEADERS: Final = "headers"
@@ -13,3 +14,15 @@ PLAIN_COLUMNS: Final = (
     "timestampType",
 )
 COLUMNS: Final = (*PLAIN_COLUMNS, HEADERS)
+
+
+def check_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
+    """The columns that are asked for; all if nobody says.
+
+    Raises:
+        ValueError: there is none of that name.
+    """
+    for name in columns or ():
+        if name not in COLUMNS:
+            raise ValueError(f"there is no column {name!r}; there are {', '.join(COLUMNS)}")
+    return COLUMNS if columns is None else tuple(columns)

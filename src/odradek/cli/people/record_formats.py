@@ -17,10 +17,11 @@ import json
 import re
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from odradek.cli.terminal import CYAN, DIM, painted
 from odradek.client.core.consumer_record import ConsumerRecord
+from odradek.tables.named_text import named_text
 
 RecordFormat = Callable[[ConsumerRecord], bytes]
 _TOKEN: Final = re.compile(
@@ -164,17 +165,8 @@ def json_line(record: ConsumerRecord) -> bytes:
         "partition": record.partition,
         "offset": record.offset,
         "timestamp": record.timestamp,
-        **_named("key", record.key),
-        **_named("value", record.value),
-        "headers": [{"name": name, **_named("value", data)} for name, data in record.headers],
+        **named_text("key", record.key),
+        **named_text("value", record.value),
+        "headers": [{"name": name, **named_text("value", data)} for name, data in record.headers],
     }
     return json.dumps(shown, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
-
-
-def _named(name: str, data: bytes | None) -> dict[str, Any]:
-    if data is None:
-        return {name: None}
-    try:
-        return {name: data.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": base64.b64encode(data).decode()}

@@ -13,7 +13,7 @@ from odradek.client.errors import BadRecord
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.records.batch import BatchHeader, split_batches
-from odradek.records.columnar import ColumnBuffers, ColumnDecoder
+from odradek.records.columnar import LARGEST_OFFSET, ColumnBuffers, ColumnDecoder
 from odradek.records.reader import read_batch
 from odradek.records.record import Record
 
@@ -135,14 +135,17 @@ class FetchedChunk:
             self._passed(self._open)
         return None
 
-    def columns(self, *, headers: bool = True) -> ColumnBuffers:
-        """All that is left, in columns.
+    def columns(self, *, headers: bool = True, end_offset: int = LARGEST_OFFSET) -> ColumnBuffers:
+        """All that is left, in columns, without the records from `end_offset` on.
 
         Raises:
             BadRecord: a batch is damaged.
         """
         decoder = ColumnDecoder(
-            headers=headers, start_offset=self.position, check_crc=self._check_crcs
+            headers=headers,
+            start_offset=self.position,
+            end_offset=end_offset,
+            check_crc=self._check_crcs,
         )
         if self._open is not None and self._index < len(self._records):
             # The rest of a batch that somebody has taken records of.

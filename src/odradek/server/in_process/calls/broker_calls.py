@@ -4,7 +4,7 @@ A call that blocks is for any thread but the brokers' own; its twin with `_async
 the brokers' own and those of other threads. `broker_helpers` and `group_helpers` answer.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.client.core.consumer_record import ConsumerRecord
@@ -16,6 +16,7 @@ from odradek.server.in_process.settings import setting_text
 
 if TYPE_CHECKING:
     from odradek.tables.arrow import Table
+    from odradek.tables.moments import Moment
 
 WAIT_S: Final = 10.0
 
@@ -123,35 +124,125 @@ class BrokerCalls(LoopCalls):
         return await self._there(self._asked().records(topic, partition, read_committed))
 
     def to_arrow(
-        self, topic: str, partition: int | None = None, read_committed: bool = False
+        self,
+        topic: str,
+        partition: int | None = None,
+        read_committed: bool = False,
+        *,
+        start: "Moment | None" = None,
+        end: "Moment | None" = None,
+        as_of: "Moment | None" = None,
+        columns: Sequence[str] | None = None,
     ) -> "Table":
         """What `records` gives, as an Arrow table with the columns of Spark's Kafka source: key,
-        value, topic, partition, offset, timestamp, timestampType, headers.
+        value, topic, partition, offset, timestamp, timestampType, headers; only some of them if
+        `columns` names these.
+
+        `start` and `end`, which is left out itself, are `earliest`, `latest`, a time (the first
+        record that is not older), or offsets by partition: one that is not named is read from
+        its beginning, or to its end. `as_of` is an end too, of the topic as it was: a partition
+        that is not named was not there yet.
 
         Raises:
             ImportError: pyarrow is not installed.
             BrokerError: there is no such topic or partition.
+            ValueError: there is no such column or moment, or both `end` and `as_of` are given.
         """
-        return self._run(self.to_arrow_async(topic, partition, read_committed), "to_arrow_async")
+        work = self.to_arrow_async(
+            topic, partition, read_committed, start=start, end=end, as_of=as_of, columns=columns
+        )
+        return self._run(work, "to_arrow_async")
 
     async def to_arrow_async(
-        self, topic: str, partition: int | None = None, read_committed: bool = False
+        self,
+        topic: str,
+        partition: int | None = None,
+        read_committed: bool = False,
+        *,
+        start: "Moment | None" = None,
+        end: "Moment | None" = None,
+        as_of: "Moment | None" = None,
+        columns: Sequence[str] | None = None,
     ) -> "Table":
         """`to_arrow` to await."""
-        return await self._there(self._asked().to_arrow(topic, partition, read_committed))
+        from odradek.tables.moments import Stretch
+
+        return await self._there(
+            self._asked().to_arrow(
+                topic, partition, read_committed, Stretch(start, end, as_of), columns
+            )
+        )
 
     def to_pandas(
-        self, topic: str, partition: int | None = None, read_committed: bool = False
+        self,
+        topic: str,
+        partition: int | None = None,
+        read_committed: bool = False,
+        *,
+        start: "Moment | None" = None,
+        end: "Moment | None" = None,
+        as_of: "Moment | None" = None,
+        columns: Sequence[str] | None = None,
     ) -> Any:
         """What `to_arrow` gives, as a data frame; raises as it does, and without pandas."""
-        work = self.to_pandas_async(topic, partition, read_committed)
+        work = self.to_pandas_async(
+            topic, partition, read_committed, start=start, end=end, as_of=as_of, columns=columns
+        )
         return self._run(work, "to_pandas_async")
 
     async def to_pandas_async(
-        self, topic: str, partition: int | None = None, read_committed: bool = False
+        self,
+        topic: str,
+        partition: int | None = None,
+        read_committed: bool = False,
+        *,
+        start: "Moment | None" = None,
+        end: "Moment | None" = None,
+        as_of: "Moment | None" = None,
+        columns: Sequence[str] | None = None,
     ) -> Any:
         """`to_pandas` to await."""
-        return (await self.to_arrow_async(topic, partition, read_committed)).to_pandas()
+        table = await self.to_arrow_async(
+            topic, partition, read_committed, start=start, end=end, as_of=as_of, columns=columns
+        )
+        return table.to_pandas()
+
+    def to_polars(
+        self,
+        topic: str,
+        partition: int | None = None,
+        read_committed: bool = False,
+        *,
+        start: "Moment | None" = None,
+        end: "Moment | None" = None,
+        as_of: "Moment | None" = None,
+        columns: Sequence[str] | None = None,
+    ) -> Any:
+        """What `to_arrow` gives, as a data frame of Polars; raises as it does, and without it."""
+        work = self.to_polars_async(
+            topic, partition, read_committed, start=start, end=end, as_of=as_of, columns=columns
+        )
+        return self._run(work, "to_polars_async")
+
+    async def to_polars_async(
+        self,
+        topic: str,
+        partition: int | None = None,
+        read_committed: bool = False,
+        *,
+        start: "Moment | None" = None,
+        end: "Moment | None" = None,
+        as_of: "Moment | None" = None,
+        columns: Sequence[str] | None = None,
+    ) -> Any:
+        """`to_polars` to await."""
+        from odradek.tables.arrow import polars_frame
+
+        return polars_frame(
+            await self.to_arrow_async(
+                topic, partition, read_committed, start=start, end=end, as_of=as_of, columns=columns
+            )
+        )
 
     def wait_for(
         self, topic: str, n: int, timeout: float = WAIT_S, read_committed: bool = False

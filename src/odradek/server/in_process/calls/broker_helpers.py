@@ -34,6 +34,7 @@ from odradek.server.in_process.calls.topic_reader import NEVER_MS, TopicReader
 
 if TYPE_CHECKING:
     from odradek.tables.arrow import Table
+    from odradek.tables.moments import Stretch
 
 Data = bytes | str | None
 Headers = Mapping[str, Data] | Sequence[tuple[str, Data]]
@@ -144,11 +145,27 @@ class BrokerHelpers:
         await reader.read_on()
         return reader.records()
 
-    async def to_arrow(self, topic: str, partition: int | None, read_committed: bool) -> "Table":
+    async def to_arrow(
+        self,
+        topic: str,
+        partition: int | None,
+        read_committed: bool,
+        stretch: "Stretch",
+        columns: Sequence[str] | None,
+    ) -> "Table":
         """See `BrokerCalls.to_arrow`."""
+        from odradek.server.in_process.calls.running_bounds import RunningBounds
+        from odradek.tables.columns import check_columns
+        from odradek.tables.moments import plan_stretch
+        from odradek.tables.options import ClientOptions, ReadOptions, TopicSelection
+
         self.brokers.topic(topic)
+        assigned = () if partition is None else (TopicPartition(topic, partition),)
+        selection = TopicSelection((topic,), assignment=assigned)
+        options = ReadOptions(selection, ClientOptions(), fail_without_match=False)
+        plan = plan_stretch(RunningBounds(self.brokers, read_committed), options, stretch)
         reader = TopicReader(self.brokers, topic, partition, read_committed)
-        return await reader.arrow_table()
+        return await reader.arrow_table(plan.ranges, check_columns(columns))
 
     async def wait_for(
         self, topic: str, count: int, timeout_s: float, read_committed: bool

@@ -1,7 +1,7 @@
 """Reads a topic of running brokers on and on, for a test that asks what is in it."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from odradek.client.core.consumer_record import ConsumerRecord
@@ -14,6 +14,7 @@ from odradek.server.in_process.calls.running_brokers import RunningBrokers
 
 if TYPE_CHECKING:
     from odradek.tables.arrow import Table
+    from odradek.tables.ranges import OffsetRange
 
 READ_BYTES: Final = 1 << 20
 NEVER_MS: Final = 2**31 - 1
@@ -55,18 +56,23 @@ class TopicReader:
                     break
                 await asyncio.sleep(0)  # others are served between two chunks
 
-    async def arrow_table(self) -> "Table":
-        """Everything in it as an Arrow table, with the columns that Spark's connector gives."""
+    async def arrow_table(self, ranges: "Iterable[OffsetRange]", columns: Sequence[str]) -> "Table":
+        """The records of ranges as an Arrow table."""
         from odradek.tables.arrow import arrow_schema, arrow_table, record_batch
-        from odradek.tables.columns import COLUMNS
 
-        schema = arrow_schema(COLUMNS)
+        schema = arrow_schema(columns)
         batches = []
-        for index in self._indexes():
-            where = TopicPartition(self._topic, index)
-            while (chunk := self._next_chunk(index)) is not None:
+        for piece in ranges:
+            where = piece.topic_partition
+            index = where.partition
+            self._positions[index] = piece.start
+            while (
+                self._positions[index] < piece.end
+                and (chunk := self._next_chunk(index)) is not None
+            ):
                 while not chunk.is_used_up:
-                    batches.append(record_batch(chunk.columns(), schema, where))
+                    buffers = chunk.columns(end_offset=piece.end)
+                    batches.append(record_batch(buffers, schema, where))
                 if not self._moved_to(index, chunk.position):
                     break
                 await asyncio.sleep(0)  # as in `read_on`

@@ -1,0 +1,14 @@
+"""Keys and values in JSON, which has text and no bytes."""
+
+import base64
+from typing import Any
+
+
+def named_text(name: str, data: bytes | None) -> dict[str, Any]:
+    """Text under its name; what is no text in base64, under a name that says so."""
+    if data is None:
+        return {name: None}
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(data).decode()}
