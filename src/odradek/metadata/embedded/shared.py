@@ -12,7 +12,7 @@ the other waits its turn.
 import base64
 import logging
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Final, Protocol, TypeVar
 from uuid import UUID
@@ -20,9 +20,10 @@ from uuid import UUID
 from odradek.background import Background
 from odradek.config.features import DEFAULT_LEVELS
 from odradek.errors import BrokerError, ErrorCode
+from odradek.metadata.changes import Change
 from odradek.metadata.embedded import schema
-from odradek.metadata.embedded.changes import Change
-from odradek.metadata.embedded.journal import Journal, StoredMetadata
+from odradek.metadata.embedded.journal import Journal, Statement, StoredMetadata
+from odradek.metadata.embedded.statements import statements_of
 from odradek.metadata.image import MetadataDelta, MetadataImage, TopicImage
 from odradek.metadata.store import ListenerStage, OnDone
 from odradek.model import NO_LEADER, TopicPartition
@@ -67,7 +68,7 @@ class SharedMetadata:
         self.image = MetadataImage("")
         self.deleted_topics: frozenset[UUID] = frozenset()
         self._broker_epoch = 0
-        self._next_producer_id = 0
+        self.next_producer_id = 0
         self._followers: Final[list[Follower]] = []
         self._queue: Final[deque[Callable[[], None]]] = deque()
         # While the journal writes a step.
@@ -104,14 +105,18 @@ class SharedMetadata:
         return bool(self._followers) or self._journal is None
 
     def submit(
-        self, is_open: Callable[[], bool], prepare: Callable[[], Change[T]], on_done: OnDone[T]
+        self,
+        is_open: Callable[[], bool],
+        prepare: Callable[[], Change[T]],
+        on_done: OnDone[T],
+        also: Callable[[], Sequence[Statement]] = tuple,
     ) -> None:
         """Carries out what `prepare` works out when its turn has come, if the asker is still
-        open then.
+        open then; `also` says what else is to be written down with it.
 
         `prepare` may raise a `BrokerError`, which is the answer then.
         """
-        self._queue.append(partial(self._begin, is_open, prepare, on_done))
+        self._queue.append(partial(self._begin, is_open, prepare, on_done, also))
         self._drain()
 
     def next_broker_epoch(self) -> int:
@@ -121,8 +126,8 @@ class SharedMetadata:
 
     def next_producer_ids(self, count: int) -> range:
         """A block of producer ids; for use while an operation is worked out."""
-        first = self._next_producer_id
-        self._next_producer_id += count
+        first = self.next_producer_id
+        self.next_producer_id += count
         return range(first, first + count)
 
     def new_id(self) -> UUID:
@@ -142,7 +147,7 @@ class SharedMetadata:
         return StoredMetadata(
             cluster_id=image.cluster_id,
             broker_epoch=self._broker_epoch,
-            next_producer_id=self._next_producer_id,
+            next_producer_id=self.next_producer_id,
             topics=tuple(image.topics.values()),
             configs=image.configs,
             controller_epoch=image.controller_epoch,
@@ -154,7 +159,7 @@ class SharedMetadata:
         """No broker lives yet, so no partition has a leader until a controller elects one."""
         stored = self._journal.read() if self._journal is not None else self._stored
         self._broker_epoch = stored.broker_epoch
-        self._next_producer_id = stored.next_producer_id
+        self.next_producer_id = stored.next_producer_id
         self.deleted_topics = stored.deleted_topics
         image = MetadataImage(
             stored.cluster_id or self._name_cluster(),
@@ -177,7 +182,11 @@ class SharedMetadata:
             self._draining = False
 
     def _begin(
-        self, is_open: Callable[[], bool], prepare: Callable[[], Change[T]], on_done: OnDone[T]
+        self,
+        is_open: Callable[[], bool],
+        prepare: Callable[[], Change[T]],
+        on_done: OnDone[T],
+        also: Callable[[], Sequence[Statement]],
     ) -> None:
         if not is_open():
             on_done(BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, "The broker is stopping."))
@@ -187,15 +196,21 @@ class SharedMetadata:
         except BrokerError as error:
             on_done(error)
             return
-        if self._journal is None or not change.statements:
+        statements = [] if self._journal is None else self._statements(change, also())
+        if self._journal is None or not statements:
             self._finish(change, on_done)
             return
         self._writing = True
         self._background.submit(
-            partial(self._journal.write, change.statements),
+            partial(self._journal.write, statements),
             lambda _: self._on_written(lambda: self._finish(change, on_done)),
             lambda error: self._on_written(lambda: _refuse(error, on_done)),
         )
+
+    @staticmethod
+    def _statements(change: Change[T], also: Sequence[Statement]) -> list[Statement]:
+        changed = [] if change.delta is None else statements_of(change.delta)
+        return [*changed, *also]
 
     def _on_written(self, finish: Callable[[], None]) -> None:
         """Ends the step that was written, and goes on with those that wait."""

@@ -11,9 +11,11 @@ from typing import Final, TypeVar
 from uuid import UUID
 
 from odradek.errors import BrokerError, ErrorCode
+from odradek.metadata import changes
 from odradek.metadata.cache import MetadataCache
-from odradek.metadata.embedded import changes, schema
-from odradek.metadata.embedded.changes import Change
+from odradek.metadata.changes import Change
+from odradek.metadata.embedded import schema
+from odradek.metadata.embedded.journal import Statement
 from odradek.metadata.embedded.shared import SharedMetadata
 from odradek.metadata.image import (
     BrokerRegistration,
@@ -70,7 +72,7 @@ class EmbeddedMetadataStore(MetadataStore):
         if self._shared.deleted_topics:
             statement = schema.forget_deleted(self._shared.deleted_topics)
             self._shared.deleted_topics = frozenset()
-            self._submit(lambda: Change(None, [statement]), _ignore)
+            self._submit(lambda: Change(None), _ignore, lambda: [statement])
 
     def close(self) -> None:
         """Ends the session, and with the last one the use of the journal."""
@@ -121,7 +123,11 @@ class EmbeddedMetadataStore(MetadataStore):
             self.broker_id, self._broker_epoch = broker_id, epoch
             return changes.register_broker(self._shared.image, broker)
 
-        self._submit(prepare, on_done)
+        self._submit(
+            prepare,
+            on_done,
+            lambda: [schema.put_property(schema.BROKER_EPOCH, self._broker_epoch)],
+        )
 
     def sync(self, on_done: OnDone[None]) -> None:
         """Answers when its turn has come."""
@@ -175,11 +181,11 @@ class EmbeddedMetadataStore(MetadataStore):
     def allocate_producer_ids(self, count: int, on_done: OnDone[range]) -> None:
         """Takes the next block; ids of a block that was not used up are lost, never reused."""
 
-        def prepare() -> Change[range]:
-            block = self._shared.next_producer_ids(count)
-            return Change(block, [schema.put_property(schema.NEXT_PRODUCER_ID, block.stop)])
-
-        self._submit(prepare, on_done)
+        self._submit(
+            lambda: Change(self._shared.next_producer_ids(count)),
+            on_done,
+            lambda: [schema.put_property(schema.NEXT_PRODUCER_ID, self._shared.next_producer_id)],
+        )
 
     def report_offline(self, partitions: Sequence[TopicPartition], broker_id: int) -> None:
         """Publishes replicas as offline, without writing it down."""
@@ -201,7 +207,7 @@ class EmbeddedMetadataStore(MetadataStore):
             after = change(before)
             names = {partition.topic for partition in partitions} & set(after.topics)
             changed = [after.topics[name] for name in names]
-            return Change(None, (), MetadataDelta(before, after, changed=changed))
+            return Change(None, MetadataDelta(before, after, changed=changed))
 
         self._submit(prepare, _ignore)
 
@@ -226,8 +232,13 @@ class EmbeddedMetadataStore(MetadataStore):
 
         self._submit(prepare_registered, on_done)
 
-    def _submit(self, prepare: Callable[[], Change[T]], on_done: OnDone[T]) -> None:
-        self._shared.submit(lambda: not self._closed, prepare, on_done)
+    def _submit(
+        self,
+        prepare: Callable[[], Change[T]],
+        on_done: OnDone[T],
+        also: Callable[[], Sequence[Statement]] = tuple,
+    ) -> None:
+        self._shared.submit(lambda: not self._closed, prepare, on_done, also)
 
 
 def _ignore(outcome: object) -> None:

@@ -1,19 +1,17 @@
-"""What every operation of the embedded store does: image in, delta and SQL out.
+"""What every operation of a store does: image in, delta and result out.
 
-Pure: no file, no clock, no callback. The store runs a `Change` by writing its statements
-and then publishing its delta. A `BrokerError` in a result stands for the one item that was
+Pure: no file, no clock, no callback. A store writes down what the delta of a `Change` says, in its
+own manner, and then publishes it. A `BrokerError` in a result stands for the one item that was
 refused; the others of the same call are done.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Generic, TypeVar
 from uuid import UUID
 
 from odradek.errors import BrokerError, ErrorCode
-from odradek.metadata.embedded import schema
-from odradek.metadata.embedded.journal import Statement
 from odradek.metadata.image import (
     NO_CONTROLLER,
     BrokerRegistration,
@@ -39,10 +37,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Change(Generic[T]):
-    """An operation that was worked out: what to write, what to publish, what to answer."""
+    """An operation that was worked out: what to answer, what to write down and publish."""
 
     result: T
-    statements: Sequence[Statement] = ()
     delta: MetadataDelta | None = None
 
 
@@ -53,8 +50,7 @@ def register_broker(image: MetadataImage, broker: BrokerRegistration) -> Change[
     after = with_replicas(
         image.with_brokers(brokers, controller_id), _replicas_of(image, broker.id), broker.id
     )
-    statements = [schema.put_property(schema.BROKER_EPOCH, broker.epoch)]
-    return Change(broker, statements + _controller(after), _of_brokers(image, after))
+    return Change(broker, _of_brokers(image, after))
 
 
 def unregister_broker(image: MetadataImage, broker_id: int, epoch: int) -> Change[None]:
@@ -70,7 +66,7 @@ def unregister_broker(image: MetadataImage, broker_id: int, epoch: int) -> Chang
     after = without_replicas(
         image.with_brokers(brokers, controller_id), _replicas_of(image, broker_id), broker_id
     )
-    return Change(None, _controller(after), _of_brokers(image, after))
+    return Change(None, _of_brokers(image, after))
 
 
 def create_topics(
@@ -90,10 +86,7 @@ def create_topics(
         if topic.configs:
             configs[ConfigResource(ResourceType.TOPIC, topic.name)] = topic.configs
     after = image.with_topics(added.values()).with_configs(configs)
-    statements = [schema.put_topics(added.values()), schema.put_configs(_flat(configs))]
-    statements += [schema.put_partitions(t.topic_id, t.partitions) for t in added.values()]
-    delta = MetadataDelta(image, after, added=added.values(), configs=configs)
-    return Change(results, statements, delta)
+    return Change(results, MetadataDelta(image, after, added=added.values(), configs=configs))
 
 
 def delete_topics(
@@ -111,8 +104,7 @@ def delete_topics(
         results.append(topic)
     resources = [ConfigResource(ResourceType.TOPIC, topic.name) for topic in removed.values()]
     after = image.with_topics(removed=removed.values()).with_configs({r: {} for r in resources})
-    delta = MetadataDelta(image, after, removed=removed.values())
-    return Change(results, schema.delete_topics(removed.values()), delta)
+    return Change(results, MetadataDelta(image, after, removed=removed.values()))
 
 
 def create_partitions(
@@ -121,7 +113,6 @@ def create_partitions(
     """Topics grow at their end."""
     results: list[TopicImage | BrokerError] = []
     changed: dict[str, TopicImage] = {}
-    statements: list[Statement] = []
     for addition in additions:
         topic = changed.get(addition.name) or image.topic(addition.name)
         if topic is None:
@@ -132,10 +123,9 @@ def create_partitions(
             continue
         partitions = _new_partitions(image, addition.first, addition.assignment)
         changed[topic.name] = topic.with_partitions(partitions)
-        statements.append(schema.put_partitions(topic.topic_id, partitions))
         results.append(changed[topic.name])
-    delta = MetadataDelta(image, image.with_topics(changed.values()), changed=changed.values())
-    return Change(results, statements, delta)
+    after = image.with_topics(changed.values())
+    return Change(results, MetadataDelta(image, after, changed=changed.values()))
 
 
 def change_partitions(
@@ -164,12 +154,7 @@ def change_partitions(
         image.topics[name].with_partitions(partitions.values())
         for name, partitions in changed.items()
     ]
-    statements = [
-        schema.put_partitions(image.topics[name].topic_id, tuple(partitions.values()))
-        for name, partitions in changed.items()
-    ]
-    delta = MetadataDelta(image, image.with_topics(topics), changed=topics)
-    return Change(results, statements, delta)
+    return Change(results, MetadataDelta(image, image.with_topics(topics), changed=topics))
 
 
 def alter_configs(
@@ -181,31 +166,12 @@ def alter_configs(
         for resource, settings in changes.items()
         if not _is_deleted_topic(image, resource)
     }
-    put = [
-        (resource, name, value)
-        for resource in configs
-        for name, value in changes[resource].items()
-        if value is not None
-    ]
-    deleted = [
-        (resource, name)
-        for resource in configs
-        for name, value in changes[resource].items()
-        if value is None
-    ]
-    delta = MetadataDelta(image, image.with_configs(configs), configs=configs)
-    statements = [schema.put_configs(put), schema.delete_configs(deleted)]
-    return Change(None, statements, delta)
+    return Change(None, MetadataDelta(image, image.with_configs(configs), configs=configs))
 
 
 def update_features(image: MetadataImage, levels: Mapping[str, int]) -> Change[None]:
     """Features are at other levels, under the next epoch."""
-    after = image.with_features(levels)
-    statements = [
-        schema.put_property(schema.FEATURES, schema.feature_levels_text(after.features)),
-        schema.put_property(schema.FEATURES_EPOCH, after.features_epoch),
-    ]
-    return Change(None, statements, MetadataDelta(image, after))
+    return Change(None, MetadataDelta(image, image.with_features(levels)))
 
 
 def _is_deleted_topic(image: MetadataImage, resource: ConfigResource) -> bool:
@@ -216,14 +182,6 @@ def _is_deleted_topic(image: MetadataImage, resource: ConfigResource) -> bool:
 def _merged(settings: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
     merged: dict[str, str | None] = {**settings, **changes}
     return {name: value for name, value in merged.items() if value is not None}
-
-
-def _flat(
-    configs: Mapping[ConfigResource, Mapping[str, str]],
-) -> Iterable[tuple[ConfigResource, str, str]]:
-    for resource, settings in configs.items():
-        for name, value in settings.items():
-            yield resource, name, value
 
 
 def _new_partitions(
@@ -249,10 +207,6 @@ def _replicas_of(image: MetadataImage, broker_id: int) -> list[TopicPartition]:
         for partition in topic.partitions
         if broker_id in partition.replicas
     ]
-
-
-def _controller(image: MetadataImage) -> list[Statement]:
-    return [schema.put_property(schema.CONTROLLER_EPOCH, image.controller_epoch)]
 
 
 def _of_brokers(before: MetadataImage, after: MetadataImage) -> MetadataDelta:
