@@ -9,6 +9,7 @@ having its row here, unless that hides it, as Kafka does with what a broker has 
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final, Protocol
 
@@ -202,7 +203,27 @@ _CONTROL_ROWS: Final = (
     _row(67, "AllocateProducerIds", 0, 0, 0, allocate_producer_ids, _CLUSTER_ACTION, _CLUSTER),
 )
 
+_CONTROLLERS_ALONE: Final = frozenset({19, 20, 37, 43, 45, 46, 57})
+_RAFT_ALONE: Final = frozenset({55})
+
+
+def _by_controller(row: Api) -> Api:
+    """A row that only the controller serves; clients of the others look for it and ask again."""
+    fail = row.fail
+    assert fail is not None, f"{row.name} has no place to say so"
+
+    def handle(context: HandlerContext, request: Request) -> None:
+        if context.metadata.image.controller_id == context.broker_id:
+            row.handle(context, request)
+        else:
+            fail(request, ErrorCode.NOT_CONTROLLER)
+
+    return replace(row, handle=handle)
+
+
 ZOOKEEPER_API_TABLE: Final[Mapping[int, Api]] = MappingProxyType(
-    {**API_TABLE, **{row.key: row for row in _CONTROL_ROWS}}
+    {row.key: row for row in (*_ROWS, *_CONTROL_ROWS) if row.key not in _RAFT_ALONE}
+    | {key: _by_controller(API_TABLE[key]) for key in _CONTROLLERS_ALONE}
 )
-"""What a broker serves whose metadata lies in ZooKeeper: what a controller commands, too."""
+"""What a broker serves whose metadata lies in ZooKeeper: what a controller commands, too, and what
+a controller alone decides there. Nobody asks it for a quorum."""

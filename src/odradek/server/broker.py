@@ -17,10 +17,9 @@ from functools import partial
 from itertools import chain
 from operator import attrgetter
 from random import Random, SystemRandom
-from typing import Final, TypeVar
+from typing import Final
 
 from odradek.background import InlineWorkers
-from odradek.client.addresses import Address
 from odradek.clock import Clock
 from odradek.config import BrokerConfig
 from odradek.config.features import TRANSACTION_VERSION
@@ -31,19 +30,18 @@ from odradek.handlers.context import HandlerContext
 from odradek.handlers.dispatcher import Dispatcher
 from odradek.handlers.fetch_sessions import FetchSessionCache
 from odradek.handlers.request import RequestObserver
-from odradek.handlers.table import API_TABLE
 from odradek.handlers.transaction_verification import TransactionVerification
 from odradek.handlers.unpacking import Unpacking
 from odradek.metadata.cache import MetadataCache
-from odradek.metadata.embedded import EmbeddedMetadataStore, SharedMetadata
-from odradek.metadata.embedded.journal import Journal
-from odradek.metadata.image import BrokerRegistration
-from odradek.metadata.store import ListenerStage, MetadataStoreError, OnDone
+from odradek.metadata.embedded import SharedMetadata
+from odradek.metadata.store import ListenerStage, MetadataStoreError
+from odradek.model import EndPoint
 from odradek.network import ListenerError, SocketServer, format_host_port
 from odradek.purgatory import DelayedOperationPurgatory, WaitingOperation
 from odradek.replication.follower.fetcher_manager import ReplicaFetcherManager
 from odradek.replication.quota import ReplicationQuotas
 from odradek.replication.replica_manager import ReplicaManager
+from odradek.server.awaiting import outcome
 from odradek.server.background import ThreadPoolBackground, ThreadWorkers
 from odradek.server.coordination.groups import GroupCoordination
 from odradek.server.coordination.transactions import TransactionCoordination
@@ -51,14 +49,13 @@ from odradek.server.dice import random_uuid
 from odradek.server.errors import StartError
 from odradek.server.lifecycle import BrokerEvent, BrokerState, Lifecycle
 from odradek.server.loading_report import LoadingReport
-from odradek.server.network_settings import (
-    advertised_endpoints,
-    network_limits,
-)
+from odradek.server.metadata_store import EmbeddedMetadata, embedded_metadata
+from odradek.server.network_settings import advertised_endpoints, network_limits
 from odradek.server.observers import Observers
-from odradek.server.peers.leader_channel import SocketLeaderChannel
-from odradek.server.peers.links import Links, WatchedChannel
+from odradek.server.peers.channels import PeerChannels
+from odradek.server.peers.links import Links
 from odradek.server.presence import Presence
+from odradek.server.registration import Registration
 from odradek.server.statistics import write_statistics
 from odradek.storage.files import OsFileSystem
 from odradek.storage.manager.log_manager import LogManager
@@ -67,7 +64,6 @@ from odradek.timer.system_timer import log_error
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
 CREATE_TOPIC_TIMEOUT_MS: Final = 30_000
 SLICE_TASKS: Final = 10_000
 
@@ -104,7 +100,6 @@ class BrokerServer:
         self._shared = shared
         self._links = links
         self._resources = AsyncExitStack()
-        self._broker_epoch = -1
 
     # --- start and stop -----------------------------------------------------------------------
 
@@ -132,7 +127,7 @@ class BrokerServer:
         and marked as clean."""
         self.lifecycle.transition(BrokerEvent.STOP)
         if self.config["controlled.shutdown.enable"] and self.halted is None:
-            await outcome(self.controller.hand_over)
+            await self._hand_over()
         self.lifecycle.transition(BrokerEvent.LEAVE)
         await self._close()
 
@@ -166,6 +161,7 @@ class BrokerServer:
         self._resources.callback(self.background.close)
         self.timer = SystemTimer(self.clock, on_error=self._on_task_failed)
         self._start_timer()
+        self.peers = PeerChannels(self.config, self.clock, self.timer, self._links, self.halt)
         self._build_metadata()
         self._build_storage()
         self._build_rules()
@@ -174,7 +170,7 @@ class BrokerServer:
         self._resources.callback(self.sockets.stop_accepting)
         self.lifecycle.transition(BrokerEvent.RECOVER)
         self._load()
-        await self._register()
+        await self.registration.begin()
         self._resources.push_async_callback(self.sockets.stop)
         await self.sockets.start()
 
@@ -194,22 +190,27 @@ class BrokerServer:
     def _build_metadata(self) -> None:
         os.makedirs(self.config.log_dirs[0], exist_ok=True)
         self.metadata = MetadataCache()
-        shared = self._shared
-        if shared is None:
-            shared = SharedMetadata(self.background, self._dice.randbytes, self._open_journal())
-        self.shared_metadata = shared
-        self.store = EmbeddedMetadataStore(self.metadata, shared)
-        self.store.on_session_lost(self._on_session_lost)
+        self._metadata_source = embedded_metadata(
+            self.config,
+            self.metadata,
+            self.background,
+            self._dice,
+            self._shared,
+            ephemeral=self._ephemeral,
+        )
+        self.store = self._metadata_source.store
+        self.registration = Registration(
+            self.store,
+            self.metadata,
+            self.config,
+            self.timer,
+            endpoints=self._advertised_endpoints,
+            may_register=self._may_register,
+            resign=lambda: self.replicas.resign(),
+        )
         self._resources.push_async_callback(self.background.drain)
         self._resources.callback(self.store.close)
-
-    def _open_journal(self) -> Journal | None:
-        if self._ephemeral:
-            return None
-        # An ephemeral broker does not pay for loading sqlite3.
-        from odradek.metadata.embedded.database import Database
-
-        return Database(self.config.log_dirs[0])
+        self._resources.callback(self.registration.close)
 
     def _build_storage(self) -> None:
         self.files = OsFileSystem(durable=not self._ephemeral)
@@ -255,7 +256,7 @@ class BrokerServer:
             broker_id,
             self.config,
             self.timer,
-            self._open_channel,
+            self.peers.to_replicate,
             self.replicas.partitions.find,
             self.replicas.on_committed,
             quotas.follower,
@@ -280,7 +281,7 @@ class BrokerServer:
             self.metadata,
             self.groups.coordinator,
             self.producer_ids.next_id,
-            self._open_channel,
+            self.peers.to_replicate,
             lambda: self.metadata.image.feature_level(TRANSACTION_VERSION),
         )
         self.store.subscribe(ListenerStage.COORDINATORS, self.transactions.apply_delta)
@@ -291,7 +292,7 @@ class BrokerServer:
         )
         context = HandlerContext(
             broker_id=self.config.broker_id,
-            apis=API_TABLE,
+            apis=self._metadata_source.apis,
             config=self.config,
             clock=self.clock,
             metadata=self.metadata,
@@ -313,6 +314,7 @@ class BrokerServer:
             ),
             log_manager=self.logs,
             observer=self._observer_of_requests(),
+            controlled=self._metadata_source.controlled,
         )
         self.dispatcher = Dispatcher(context)
         self.sockets = SocketServer(
@@ -355,53 +357,15 @@ class BrokerServer:
             self.store.forget_deleted_topics()
         self._resources.callback(self._shut_down_rules)
 
-    async def _register(self) -> None:
-        """Makes this broker a live one, and waits until leaders have been elected."""
-        endpoints = advertised_endpoints(self.config, self.sockets.endpoints)
-        registration: BrokerRegistration = await outcome(
-            lambda on_done: self.store.register_broker(
-                self.config.broker_id, endpoints, self.config["broker.rack"], on_done
-            )
-        )
-        self._broker_epoch = registration.epoch
-        await outcome(self.store.sync)
+    def _advertised_endpoints(self) -> list[EndPoint]:
+        return advertised_endpoints(self.config, self.sockets.endpoints)
 
-    def _open_channel(self, leader: BrokerRegistration) -> SocketLeaderChannel | WatchedChannel:
-        """A way to another broker, over the listener that brokers use among themselves."""
-        endpoint = leader.endpoint(self.config.inter_broker_listener_name) or leader.endpoints[0]
-        channel = SocketLeaderChannel(
-            Address(endpoint.host, endpoint.port),
-            self.config.broker_id,
-            self.timer,
-            self.config["replica.socket.timeout.ms"],
-            lambda error: self.halt(f"asking broker {leader.id}: {error!r}"),
-            # On a clock that a test moves every leader would be silent at once, and be dropped.
-            measures_silence=self.clock.keeps_pace,
-        )
-        if self._links is None:
-            return channel
-        return self._links.watch(channel, self.config.broker_id, leader.id)
+    def _may_register(self) -> bool:
+        state = self.lifecycle.state
+        return state in (BrokerState.RECOVERY, BrokerState.RUNNING) and self.halted is None
 
-    def _on_session_lost(self) -> None:
-        """The others take this broker for dead: it leads nothing from here on, and comes back."""
-        logger.warning("The session with the metadata store was lost; registering again.")
-        self.replicas.resign()
-        asyncio.get_running_loop().call_soon(self._register_again)
-
-    def _register_again(self) -> None:
-        if self.lifecycle.state is not BrokerState.RUNNING or self.halted is not None:
-            return
-
-        def on_registered(outcome: BrokerRegistration | BrokerError) -> None:
-            if isinstance(outcome, BrokerError):
-                logger.error("The broker cannot register again: %s", outcome)
-            else:
-                self._broker_epoch = outcome.epoch
-
-        endpoints = advertised_endpoints(self.config, self.sockets.endpoints)
-        self.store.register_broker(
-            self.config.broker_id, endpoints, self.config["broker.rack"], on_registered
-        )
+    async def _hand_over(self) -> None:
+        await outcome(self.controller.hand_over)
 
     def _shut_down_rules(self) -> None:
         # No further step of compaction: the background has to come to an end.
@@ -416,7 +380,7 @@ class BrokerServer:
 
     def _shut_down_logs(self) -> None:
         if self.halted is None:
-            self.logs.shutdown(self._broker_epoch)
+            self.logs.shutdown(self.registration.epoch)
             return
         for directory in self.logs.directories:
             directory.release_lock()
@@ -443,8 +407,13 @@ class BrokerServer:
     @property
     def bootstrap_servers(self) -> str:
         """`host:port` of the first listener, as clients take it."""
-        endpoint = advertised_endpoints(self.config, self.sockets.endpoints)[0]
+        endpoint = self._advertised_endpoints()[0]
         return format_host_port(endpoint.host, endpoint.port)
+
+    @property
+    def embedded(self) -> EmbeddedMetadata:
+        """The metadata of a broker that keeps it in this process."""
+        return self._metadata_source
 
     @property
     def cluster_id(self) -> str:
@@ -490,23 +459,3 @@ class BrokerServer:
     def is_at_rest(self) -> bool:
         """Whether there is nothing to do until a client or the clock goes on; see `settling`."""
         return self.timer.is_idle and self.background.is_idle and self.sockets.is_at_rest
-
-
-async def outcome(start: Callable[[OnDone[T]], None]) -> T:
-    """Awaits what a floor reports by callback.
-
-    Raises:
-        BrokerError: that was the outcome.
-    """
-    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-
-    def on_done(result: T | BrokerError) -> None:
-        if future.done():
-            return  # whoever waited was cancelled
-        if isinstance(result, BrokerError):
-            future.set_exception(result)
-        else:
-            future.set_result(result)
-
-    start(on_done)
-    return await future

@@ -84,6 +84,27 @@ def test_only_a_broker_of_a_zookeeper_cluster_takes_commands(cluster, told):
     assert commands <= {row.api_key for row in answer.api_keys}
 
 
+# What the controller alone decides
+
+
+def test_only_the_controller_decides(cluster, told):
+    """A topic would be made by a broker that does not know all brokers."""
+    told(None)
+    topic = {"name": "t", "num_partitions": 1, "replication_factor": 1}
+    assert cluster.ask(19, 7, topics=[topic]).topics[0].error_code == ErrorCode.NONE
+    cluster.replace(broker_id=2)
+    refused = [
+        cluster.ask(19, 7, topics=[topic]).topics[0],
+        cluster.ask(20, 6, topics=[{"name": "t"}]).responses[0],
+        cluster.ask(37, 3, topics=[{"name": "t", "count": 2}]).results[0],
+        cluster.ask(43, 2, topic_partitions=None),
+        cluster.ask(45, 1, topics=[]),
+        cluster.ask(46, 0, topics=None),
+        cluster.ask(57, 1, feature_updates=[]),
+    ]
+    assert {each.error_code.value for each in refused} == {ErrorCode.NOT_CONTROLLER}
+
+
 # LeaderAndIsr
 
 

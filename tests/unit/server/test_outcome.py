@@ -2,7 +2,8 @@
 
 import asyncio
 
-from odradek.server.broker import OnDone, outcome
+from odradek.metadata.store import OnDone
+from odradek.server.awaiting import outcome
 
 
 def test_an_outcome_that_nobody_waits_for_any_more() -> None:

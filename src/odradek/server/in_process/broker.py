@@ -201,7 +201,7 @@ class Broker(OwnThread, FaultCalls):
             else None,
             dice=dice_state(self._dice),
         )
-        snapshot = Snapshot(target, server.shared_metadata.stored(), moment, scratch)
+        snapshot = Snapshot(target, server.embedded.shared.stored(), moment, scratch)
         if scratch is None:
             snapshot.write()
         return snapshot

@@ -24,7 +24,8 @@ from odradek.metadata.image import PartitionImage
 from odradek.metadata.store import PartitionChange
 from odradek.model import TopicPartition
 from odradek.purgatory import WaitingOperation
-from odradek.server.broker import BrokerServer, outcome
+from odradek.server.awaiting import outcome
+from odradek.server.broker import BrokerServer
 from odradek.server.dice import dice
 from odradek.server.faults import FaultBoard
 from odradek.server.in_process.calls.broker_calls import Pause
@@ -337,7 +338,7 @@ class Cluster(OwnThread, FaultCalls):
         stops leading and registers again."""
 
         async def expire() -> None:
-            self.broker(broker_id).server.store.expire()
+            self.broker(broker_id).server.embedded.store.expire()
 
         self.run(expire())
 

@@ -50,10 +50,13 @@ class SocketLeaderChannel(LeaderChannel):
         timeout_ms: int,
         on_broken: Callable[[BaseException], None],
         *,
+        purpose: str = "fetcher",
         measures_silence: bool = True,
     ) -> None:
-        """`on_broken` hears of what a caller's callback raised: nobody else would. Unless it
-        `measures_silence`, an answer may take as long as the connection is open."""
+        """`on_broken` hears of what a caller's callback raised: nobody else would. The `purpose`
+        is what the other side shows of this client. Unless it `measures_silence`, an answer may
+        take as long as the connection is open."""
+        self._client_id: Final = f"broker-{broker_id}-{purpose}"
         self._measures_silence: Final = measures_silence
         self._on_broken: Final = on_broken
         self._address: Final = address
@@ -158,8 +161,9 @@ class SocketLeaderChannel(LeaderChannel):
     async def _connected(self) -> AsyncConnection:
         async with self._connecting:
             if self._connection is None or self._connection.is_closed:
-                name = f"broker-{self._broker_id}-fetcher"
-                self._connection = await open_connection(self._address, name, self._timeout_ms)
+                self._connection = await open_connection(
+                    self._address, self._client_id, self._timeout_ms
+                )
             return self._connection
 
 

@@ -26,7 +26,8 @@ from odradek.metadata.image import ConfigResource, ResourceType, TopicImage
 from odradek.model import AppendOrigin, TopicPartition
 from odradek.records.builder import RecordBatchBuilder
 from odradek.replication.append import ACKS_ALL, AppendRequest, AppendResult
-from odradek.server.broker import BrokerServer, outcome
+from odradek.server.awaiting import outcome
+from odradek.server.broker import BrokerServer
 from odradek.server.in_process.calls.changes import Changes
 from odradek.server.in_process.calls.group_helpers import GroupHelpers
 from odradek.server.in_process.calls.running_brokers import RunningBrokers

@@ -29,7 +29,8 @@ from odradek.replication.offset_lookup import (
     LATEST_TIMESTAMP,
     find_offset,
 )
-from odradek.server.broker import BrokerServer, outcome
+from odradek.server.awaiting import outcome
+from odradek.server.broker import BrokerServer
 from odradek.server.in_process.calls.changes import Changes
 from odradek.server.in_process.calls.running_brokers import RunningBrokers
 from odradek.server.in_process.calls.topic_reader import NEVER_MS

@@ -11,7 +11,8 @@ from odradek.controller import CreateTopicResult
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.image import MetadataImage, TopicImage
 from odradek.model import GROUP_METADATA_TOPIC, TopicPartition
-from odradek.server.broker import CREATE_TOPIC_TIMEOUT_MS, BrokerServer, outcome
+from odradek.server.awaiting import outcome
+from odradek.server.broker import CREATE_TOPIC_TIMEOUT_MS, BrokerServer
 
 
 class RunningBrokers:

@@ -1,0 +1,42 @@
+"""Awaiting what the floors below report by callback, and the broker's timer."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from odradek.errors import BrokerError
+from odradek.metadata.store import OnDone
+from odradek.timer import Timer, TimerTask
+
+T = TypeVar("T")
+
+
+async def outcome(start: Callable[[OnDone[T]], None]) -> T:
+    """Awaits what a floor reports by callback.
+
+    Raises:
+        BrokerError: that was the outcome.
+    """
+    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def on_done(result: T | BrokerError) -> None:
+        if future.done():
+            return  # whoever waited was cancelled
+        if isinstance(result, BrokerError):
+            future.set_exception(result)
+        else:
+            future.set_result(result)
+
+    start(on_done)
+    return await future
+
+
+async def pause(timer: Timer, delay_ms: int) -> None:
+    """Lets time pass, on the timer's clock."""
+    passed = asyncio.Event()
+    task = TimerTask(delay_ms, passed.set)
+    timer.add(task)
+    try:
+        await passed.wait()
+    finally:
+        task.cancel()
