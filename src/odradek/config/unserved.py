@@ -73,7 +73,7 @@ _TABLE: Final = (
     (
         _NO_MEANING,
         "brokers of Kafka 4 do not know it",
-        "control.plane.listener.name controlled.shutdown.* inter.broker.protocol.version",
+        "inter.broker.protocol.version",
     ),
 )
 

@@ -33,6 +33,7 @@ from odradek.network.receive_buffers import READ_BUFFER_BYTES, BufferPool, Recei
 from odradek.network.request_memory import RequestMemory
 from odradek.network.response_memory import ResponseMemory
 from odradek.network.strangers import describe
+from odradek.network.turns import Turns
 from odradek.protocol.exchange import Exchange, RequestHandler
 from odradek.protocol.framing import SIZE_BYTES, encode_size, frame_size
 from odradek.protocol.primitives import Buffer, ProtocolError
@@ -41,6 +42,7 @@ from odradek.timer import Timer, TimerTask
 LARGE_FRAME_BYTES: Final = READ_BUFFER_BYTES // 2  # from here on a frame is not read beyond
 EAGER_BYTES: Final = 4 * 1024 * 1024  # up to this a frame's memory is set aside at once
 FLUSH_BYTES: Final = 1024 * 1024  # answers of one read are written early when they exceed this
+TURN_MS: Final = 5  # how long a connection handles frames before the others have their turn
 ANONYMOUS: Final = "User:ANONYMOUS"
 
 # Why a connection handles no frames at the moment; any combination.
@@ -50,6 +52,7 @@ MEMORY_FULL: Final = 4
 CLOSED: Final = 8
 THROTTLED: Final = 16
 PAUSED: Final = 32
+DEFERRED: Final = 64
 
 
 class Transport(Protocol):
@@ -96,7 +99,9 @@ class ConnectionContext:
         call_soon: Callable[[Callable[[], None]], object],
         timer: Timer,
         log: LimitedLog,
+        turns: Turns | None = None,
     ) -> None:
+        """With `turns` the connections handle frames only when it is theirs."""
         self.handler = handler
         self.listener_name = listener_name
         self.clock = clock
@@ -107,6 +112,7 @@ class ConnectionContext:
         self.call_soon = call_soon
         self.timer = timer
         self.log = log
+        self.turns = turns
 
 
 @final
@@ -209,6 +215,7 @@ class Connection:
         self._charged_bytes: i64 = 0  # of the frame at `_start`, 0 while it is not paid for
         self._stalls: i64 = 0
         self._advancing = False
+        self._turn_began_ms: i64 = 0
         self._reading_paused = False
         self._resume_scheduled = False
         self._frames_owned: i64 = 0
@@ -365,7 +372,7 @@ class Connection:
 
     def _resume(self) -> None:
         self._resume_scheduled = False
-        self._stalls &= ~MEMORY_FULL
+        self._stalls &= ~(MEMORY_FULL | DEFERRED)
         advanced = False
         try:
             self._advance()
@@ -379,7 +386,11 @@ class Connection:
     def _advance(self) -> None:
         if self._stalls & CLOSED:
             return
+        turns = self.context.turns
+        if turns is not None and self._stalls == 0 and not turns.admit(self._resume_soon):
+            self._stalls |= DEFERRED
         self._advancing = True
+        self._turn_began_ms = self.context.clock.monotonic_ms()
         while self._stalls == 0 and self._handle_frames():
             self.context.handler.end_of_read()
             if self._frames_owned:
@@ -423,7 +434,17 @@ class Connection:
             handler.handle_frame(exchange)
             handled = True
             self._take_in(exchange)
+            if not exchange.batched:
+                self._maybe_defer()
         return handled
+
+    def _maybe_defer(self) -> None:
+        """Leaves the loop to the others when many frames take long; batched ones are done soon."""
+        if self._stalls or self._start == self._end:
+            return
+        if self.context.clock.monotonic_ms() - self._turn_began_ms >= TURN_MS:
+            self._stalls |= DEFERRED
+            self._resume_soon()
 
     def _frame_bytes(self) -> i64:
         """Size of the frame at `_start`; -1 while unknown, forbidden, or not to be paid for."""

@@ -2,8 +2,8 @@
 
 `max.connections` bounds the broker, `max.connections.per.ip` every address, with
 `max.connections.per.ip.overrides` for single ones. A connection that is over a limit is
-closed at once; the clients of others do not notice. The limits may change at run time; who
-is in stays in.
+closed at once; the clients of others do not notice. Brokers are let in over a full broker, by the
+listeners that are theirs. The limits may change at run time; who is in stays in.
 """
 
 from collections import Counter
@@ -31,9 +31,9 @@ class ConnectionQuotas:
         self._max_connections_per_ip = max_connections_per_ip
         self._overrides = overrides
 
-    def admit(self, address: str) -> str | None:
+    def admit(self, address: str, *, is_protected: bool = False) -> str | None:
         """Counts a connection in and answers None, or says why it must be refused."""
-        if self.total >= self._max_connections:
+        if self.total >= self._max_connections and not is_protected:
             return f"the broker has {self.total} connections (max.connections)"
         limit = self._overrides.get(address, self._max_connections_per_ip)
         if self._by_address[address] >= limit:

@@ -55,7 +55,10 @@ class Listener:
         options: SocketOptions,
         idle_max_ms: int,
         on_empty: Callable[[], None],
+        *,
+        is_protected: bool = False,
     ) -> None:
+        """One that `is_protected` is for brokers: clients cannot use up what it may have."""
         self.endpoint = endpoint
         self._context = context
         self._quotas = quotas
@@ -63,6 +66,7 @@ class Listener:
         self._options = options
         self._idle_max_ms = idle_max_ms
         self._on_empty = on_empty
+        self._is_protected = is_protected
         self._refusals = LimitedLog(logger, context.clock)
         self._connections: dict[Connection, _Accepted] = {}
         self._socket: socket.socket | None = None
@@ -174,7 +178,7 @@ class Listener:
         if not peer or not local:
             return None  # the client was gone before it was accepted
         client_host = plain_address(peer[0])
-        refusal = self._quotas.admit(client_host)
+        refusal = self._quotas.admit(client_host, is_protected=self._is_protected)
         if refusal is not None:
             self._refusals.warning(f"Refused a connection of {client_host}: {refusal}")
             return None

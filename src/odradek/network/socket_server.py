@@ -19,6 +19,7 @@ from odradek.network.readiness import any_ready
 from odradek.network.receive_buffers import BufferPool
 from odradek.network.request_memory import RequestMemory
 from odradek.network.response_memory import ResponseMemory
+from odradek.network.turns import Turns
 from odradek.protocol.exchange import RequestHandler
 from odradek.timer import Timer
 
@@ -40,6 +41,8 @@ class NetworkLimits:
         max_connections_per_ip: int = 2**31 - 1,
         per_ip_overrides: Mapping[str, int] | None = None,
         socket_options: SocketOptions | None = None,
+        control_plane_listener: str | None = None,
+        inter_broker_listener: str | None = None,
     ) -> None:
         self.frame_max_bytes = frame_max_bytes
         self.request_memory_bytes = request_memory_bytes
@@ -48,6 +51,8 @@ class NetworkLimits:
         self.max_connections_per_ip = max_connections_per_ip
         self.per_ip_overrides = per_ip_overrides or {}
         self.socket_options = socket_options or SocketOptions()
+        self.control_plane_listener = control_plane_listener
+        self.inter_broker_listener = inter_broker_listener
 
 
 class SocketServer:
@@ -73,6 +78,10 @@ class SocketServer:
             clock,
             lambda size: dropped.warning(f"Dropped a client that left {size} bytes unread"),
         )
+        names = {endpoint.listener_name for endpoint in endpoints}
+        control_plane = limits.control_plane_listener
+        turns = Turns(clock, loop.call_soon) if control_plane in names else None
+        protected = {control_plane, limits.inter_broker_listener} if len(names) > 1 else set()
         self._listeners = [
             Listener(
                 endpoint,
@@ -87,12 +96,14 @@ class SocketServer:
                     loop.call_soon,
                     timer,
                     log,
+                    None if endpoint.listener_name == control_plane else turns,
                 ),
                 self.quotas,
                 timer,
                 limits.socket_options,
                 limits.idle_max_ms,
                 self._on_listener_empty,
+                is_protected=endpoint.listener_name in protected,
             )
             for endpoint in endpoints
         ]

@@ -30,6 +30,8 @@ def network_limits(config: BrokerConfig, clock: Clock) -> NetworkLimits:
         max_connections=config.max_connections,
         max_connections_per_ip=config.max_connections_per_ip,
         per_ip_overrides=config.connections_per_ip_overrides,
+        control_plane_listener=config["control.plane.listener.name"],
+        inter_broker_listener=config.inter_broker_listener_name,
         socket_options=SocketOptions(
             config["socket.listen.backlog.size"],
             _if_set(config, "socket.send.buffer.bytes"),

@@ -4,11 +4,13 @@ import logging
 import struct
 from collections.abc import Callable
 
+from odradek.clock import ManualClock
 from odradek.log_limit import LimitedLog
 from odradek.network.connection import Connection, ConnectionContext
 from odradek.network.receive_buffers import BufferPool
 from odradek.network.request_memory import RequestMemory
 from odradek.network.response_memory import ResponseMemory
+from odradek.network.turns import Turns
 from odradek.protocol.exchange import Exchange, RequestHandler
 from odradek.timer import MockTimer
 
@@ -57,13 +59,14 @@ class FakeTransport:
 class FakeHandler(RequestHandler):
     """Echoes a frame, unless its first letter asks for something else.
 
-    `p` parks the request until the test answers it, `b` batches it until the end of the read, `w`
-    batches it and leaves it unanswered even then, `r` is parked without its frame, `n` answers
-    nothing, `x` drops the connection, `q` throttles for 100 ms. Parked ones are in `parked`, in
-    order.
+    `T` takes 4 ms, by `clock`; `p` parks the request until the test answers it, `b` batches it
+    until the end of the read, `w` batches it and leaves it unanswered even then, `r` is parked
+    without its frame, `n` answers nothing, `x` drops the connection, `q` throttles for 100 ms.
+    Parked ones are in `parked`, in order.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: ManualClock | None = None) -> None:
+        self.clock = clock
         self.handled: list[bytes] = []
         self.parked: list[Exchange] = []
         self.batch: list[Exchange] = []
@@ -84,6 +87,10 @@ class FakeHandler(RequestHandler):
                 self.parked.append(exchange)
             case b"q":
                 exchange.throttle(100)
+                exchange.send([body])
+            case b"T":
+                assert self.clock is not None, "somebody has to have time"
+                self.clock.advance(4)
                 exchange.send([body])
             case b"n":
                 exchange.no_op()
@@ -108,16 +115,28 @@ class FakeHandler(RequestHandler):
 class Harness:
     """A connection over a fake transport, with a loop that runs when told."""
 
-    def __init__(self, frame_max_bytes: int = 1 << 26, request_memory_bytes: int = -1) -> None:
+    def __init__(
+        self,
+        frame_max_bytes: int = 1 << 26,
+        request_memory_bytes: int = -1,
+        *,
+        has_control_plane: bool = False,
+    ) -> None:
         self.timer = MockTimer()
         self.clock = self.timer.manual_clock
-        self.handler = FakeHandler()
+        self.handler = FakeHandler(self.clock)
         self.pool = BufferPool()
         self.memory = RequestMemory(request_memory_bytes)
         self.dropped: list[int] = []
         self.answers = ResponseMemory(self.clock, self.dropped.append, 1000, 30_000)
         self.soon: list[Callable[[], None]] = []
-        self.context = ConnectionContext(
+        turns = Turns(self.clock, self.soon.append) if has_control_plane else None
+        self.context = self.make_context(frame_max_bytes, turns)
+        self.transport = FakeTransport()
+        self.connection = self.connect(self.transport)
+
+    def make_context(self, frame_max_bytes: int, turns: Turns | None) -> ConnectionContext:
+        return ConnectionContext(
             self.handler,
             "PLAINTEXT",
             self.clock,
@@ -128,9 +147,8 @@ class Harness:
             self.soon.append,
             self.timer,
             LimitedLog(logging.getLogger("test"), self.clock),
+            turns,
         )
-        self.transport = FakeTransport()
-        self.connection = self.connect(self.transport)
 
     def connect(self, transport: FakeTransport) -> Connection:
         return Connection(self.context, transport, "here-there-1", "there", 5, "here", 9092)

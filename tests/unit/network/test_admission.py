@@ -23,6 +23,17 @@ def test_quota_per_address_and_in_all() -> None:
     assert quotas.admit("10.0.0.9") is None
 
 
+def test_brokers_are_let_in_over_a_full_one() -> None:
+    """Clients could cut a broker off from its controller and its followers."""
+    quotas = ConnectionQuotas(1, 1)
+    assert quotas.admit("10.0.0.1") is None
+    assert quotas.admit("10.0.0.2") is not None
+    assert quotas.admit("10.0.0.2", is_protected=True) is None
+    assert quotas.admit("10.0.0.2", is_protected=True) is not None
+    quotas.leave("10.0.0.2")
+    assert quotas.total == 1
+
+
 def test_a_flood_is_one_line_and_a_count(caplog: pytest.LogCaptureFixture) -> None:
     """Goal: what a stranger causes in a loop does not fill the log."""
     clock = ManualClock()
