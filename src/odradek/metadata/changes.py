@@ -188,11 +188,11 @@ def _new_partitions(
     image: MetadataImage, first: int, assignment: Assignment
 ) -> tuple[PartitionImage, ...]:
     return tuple(
-        _new_partition(image, first + index, replicas) for index, replicas in enumerate(assignment)
+        new_partition(image, first + index, replicas) for index, replicas in enumerate(assignment)
     )
 
 
-def _new_partition(image: MetadataImage, index: int, replicas: tuple[int, ...]) -> PartitionImage:
+def new_partition(image: MetadataImage, index: int, replicas: tuple[int, ...]) -> PartitionImage:
     """Live replicas begin in sync, the first of them leads."""
     live = tuple(replica for replica in replicas if replica in image.brokers)
     offline = tuple(replica for replica in replicas if replica not in image.brokers)

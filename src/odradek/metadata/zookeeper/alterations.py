@@ -1,0 +1,136 @@
+"""`Alterations`: the in-sync replicas that this broker's leaders ask the controller for.
+
+One question is under way at a time, with all that has come up since the last. A leader counts with
+what it has proposed until it knows what became of it: a question without an answer is asked again,
+of whoever is the controller by then. That it was overtaken is no answer either, for it may have
+been overtaken by itself; the answer is the state that the controller tells, which the leader waits
+for. Only a refusal that says that nothing was done ends a proposal.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from odradek.errors import BrokerError, ErrorCode
+from odradek.metadata.control import AlterPartition
+from odradek.metadata.image import MetadataImage, PartitionImage
+from odradek.metadata.store import OnDone, PartitionChange
+from odradek.timer import Timer, TimerTask
+
+RETRY_MS: Final = 50
+_OVERTAKEN: Final = (
+    ErrorCode.INVALID_UPDATE_VERSION,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.NOT_CONTROLLER,
+)
+
+
+class _Question(NamedTuple):
+    change: PartitionChange
+    leader_epoch: int
+    on_done: OnDone[PartitionImage]
+
+
+class Alterations:
+    """Asks for `broker_id`; `epoch()` is that of its session."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        timer: Timer,
+        image: Callable[[], MetadataImage],
+        epoch: Callable[[], int],
+        *,
+        ask: Callable[[AlterPartition, OnDone[list[PartitionImage | BrokerError]]], None],
+        on_answer: Callable[[PartitionChange, PartitionImage, Callable[[], None]], None],
+    ) -> None:
+        """`ask` asks whoever is the controller, `on_answer` publishes an outcome and calls back."""
+        self._broker_id: Final = broker_id
+        self._timer: Final = timer
+        self._image: Final = image
+        self._epoch: Final = epoch
+        self._ask_controller: Final = ask
+        self._on_answer: Final = on_answer
+        self._waiting: list[_Question] = []
+        self._asked: list[_Question] = []
+        self._overtaken: list[_Question] = []
+        self._retry = TimerTask(RETRY_MS, self._ask)
+
+    def submit(
+        self,
+        wanted: Sequence[PartitionChange],
+        on_done: OnDone[list[PartitionImage | BrokerError]],
+    ) -> None:
+        """Asks for other in-sync replicas of partitions that this broker leads."""
+        results: dict[int, PartitionImage | BrokerError] = {}
+
+        def on_each(index: int, outcome: PartitionImage | BrokerError) -> None:
+            results[index] = outcome
+            if len(results) == len(wanted):
+                on_done([results[each] for each in range(len(wanted))])
+
+        for index, change in enumerate(wanted):
+            partition = self._image().partition(change.topic_partition)
+            epoch = -1 if partition is None else partition.leader_epoch
+            self._waiting.append(_Question(change, epoch, partial(on_each, index)))
+        self._ask()
+
+    def on_published(self) -> None:
+        """Answers what was overtaken by what is known now."""
+        still = []
+        for question in self._overtaken:
+            partition = self._image().partition(question.change.topic_partition)
+            if partition is None or partition.partition_epoch > question.change.partition_epoch:
+                question.on_done(BrokerError(ErrorCode.INVALID_UPDATE_VERSION))
+            else:
+                still.append(question)
+        self._overtaken = still
+
+    def lose(self) -> None:
+        """The session is over, and this broker leads nothing any more."""
+        self._retry.cancel()
+        given_up = [*self._asked, *self._waiting, *self._overtaken]
+        self._asked, self._waiting, self._overtaken = [], [], []
+        for question in given_up:
+            question.on_done(BrokerError(ErrorCode.NOT_CONTROLLER))
+
+    def _ask(self) -> None:
+        if self._asked or not self._waiting or self._retry.is_pending:
+            return
+        self._asked, self._waiting = self._waiting, []
+        asked = self._asked
+        request = AlterPartition(
+            self._broker_id,
+            self._epoch(),
+            [question.change for question in asked],
+            [question.leader_epoch for question in asked],
+        )
+
+        def on_done(outcome: list[PartitionImage | BrokerError] | BrokerError) -> None:
+            if self._asked is not asked:
+                return  # the session has ended meanwhile
+            self._asked = []
+            if isinstance(outcome, BrokerError):
+                # Nobody is there, or somebody who is not the controller, or not yet.
+                self._waiting = asked + self._waiting
+                self._ask_again()
+                return
+            for question, each in zip(asked, outcome, strict=True):
+                self._settle(question, each)
+            self._ask()
+
+        self._ask_controller(request, on_done)
+
+    def _settle(self, question: _Question, outcome: PartitionImage | BrokerError) -> None:
+        if isinstance(outcome, PartitionImage):
+            self._on_answer(question.change, outcome, lambda: question.on_done(outcome))
+        elif outcome.code in _OVERTAKEN:
+            self._overtaken.append(question)
+            self.on_published()
+        else:
+            question.on_done(outcome)
+
+    def _ask_again(self) -> None:
+        if not self._retry.is_pending:
+            self._retry = TimerTask(RETRY_MS, self._ask)
+            self._timer.add(self._retry)

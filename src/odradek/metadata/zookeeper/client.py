@@ -1,0 +1,158 @@
+"""What the store needs of ZooKeeper, and no more: the port to kazoo, or to a tree in a test.
+
+Requests are pipelined and take effect in the order of the calls. Each is answered exactly once, on
+the broker's loop, never before the call has returned. While there is no connection they wait; a
+request that was on its way when the connection broke is made again, so a change may find that it
+has been made before. Only the end of the session ends them all, with SESSION_LOST.
+
+A read may be given `on_changed`, which is called once: when what was read is no longer so, or when
+nobody can tell any more because the connection was lost. Whoever is called reads again, and has
+missed nothing: the new reading is watched from the same moment on.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum, auto
+from typing import NamedTuple, TypeAlias
+
+from odradek.metadata.store import MetadataStoreError
+
+
+class ZooKeeperSettings(NamedTuple):
+    """Where the ensemble is (`host:port,host:port/chroot`), and how patient to be."""
+
+    connect: str
+    session_timeout_ms: int
+    connection_timeout_ms: int
+    max_in_flight: int = 10
+
+
+class Failure(Enum):
+    """Why a request came to nothing."""
+
+    NO_NODE = auto()
+    NODE_EXISTS = auto()
+    BAD_VERSION = auto()
+    NOT_EMPTY = auto()
+    SESSION_LOST = auto()
+    REFUSED = auto()
+    """By rules of the ensemble: no permission, too large, read-only."""
+
+
+class Node(NamedTuple):
+    """What a node holds. `version` rises with every change of it, `created` is the number of the
+    transaction that made it, `owner` the session that it ends with (0: it stays)."""
+
+    data: bytes
+    version: int
+    created: int
+    owner: int
+
+
+class Create(NamedTuple):
+    """Makes a node; a `sequential` one gets a number behind its name."""
+
+    path: str
+    data: bytes = b""
+    ephemeral: bool = False
+    sequential: bool = False
+
+
+class SetData(NamedTuple):
+    """Changes what a node holds, if it is of that version (-1: of any)."""
+
+    path: str
+    data: bytes
+    version: int
+
+
+class Delete(NamedTuple):
+    """Removes a node, if it is of that version (-1: of any) and has no children."""
+
+    path: str
+    version: int = -1
+
+
+class Check(NamedTuple):
+    """Has the whole transaction fail if the node is not of that version."""
+
+    path: str
+    version: int
+
+
+Operation: TypeAlias = Create | SetData | Delete | Check
+
+
+class Refusal(NamedTuple):
+    """A transaction of which nothing was done: the place of the first operation that could not be
+    done, and why."""
+
+    place: int
+    failure: Failure
+
+
+Created: TypeAlias = tuple[str, ...]
+"""The paths of the nodes that a transaction has made, in its order."""
+OnNode: TypeAlias = Callable[[Node | Failure | None], None]
+OnChildren: TypeAlias = Callable[[tuple[str, ...] | Failure], None]
+OnCommitted: TypeAlias = Callable[[Created | Refusal], None]
+OnChanged: TypeAlias = Callable[[], None]
+
+
+class ZooKeeperClient(ABC):
+    """A session with an ensemble; the next one, after one was lost."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Connects; blocks.
+
+        Raises:
+            MetadataStoreError: nobody answers in time, or the client library is missing.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends the session, and with it its ephemeral nodes. What waits is answered with
+        SESSION_LOST; may block for a moment."""
+
+    @property
+    @abstractmethod
+    def session_id(self) -> int:
+        """The present session, as `Node.owner` names it."""
+
+    @abstractmethod
+    def on_session_lost(self, listener: Callable[[], None]) -> None:
+        """Calls `listener` when the session is over or has to be taken for it. Requests made from
+        then on belong to the next session. Ephemeral nodes may still be there: then the ensemble
+        has not noticed, and `session_id` says that they are ours."""
+
+    @abstractmethod
+    def get(self, path: str, on_done: OnNode, on_changed: OnChanged | None = None) -> None:
+        """Reads a node, or that there is none."""
+
+    @abstractmethod
+    def children(self, path: str, on_done: OnChildren, on_changed: OnChanged | None = None) -> None:
+        """Reads the names of a node's children."""
+
+    @abstractmethod
+    def commit(self, operations: Sequence[Operation], on_done: OnCommitted) -> None:
+        """Does all operations or none."""
+
+    # Blocking, for the start
+
+    @abstractmethod
+    def read_now(self, paths: Sequence[str]) -> Mapping[str, Node | None]:
+        """Reads nodes; raises MetadataStoreError."""
+
+    @abstractmethod
+    def children_now(self, path: str) -> tuple[str, ...]:
+        """Reads names; raises MetadataStoreError."""
+
+    @abstractmethod
+    def commit_now(self, operations: Sequence[Operation]) -> Created | Refusal:
+        """Does all operations or none; raises MetadataStoreError."""
+
+
+def unexpected(failure: object) -> MetadataStoreError:
+    """The error for an outcome that nothing can be done about."""
+    return MetadataStoreError(f"ZooKeeper refuses: {failure}")

@@ -1,0 +1,248 @@
+"""What a broker makes of a controller's commands: its image in, the change of it out. Pure.
+
+A state that is older than the one here never overwrites it: commands may overtake each other, and
+what a leader hears from its own question may come before what all are told. One that is as old
+does: it puts right what this broker had changed for itself alone, when it lost its session.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
+
+from odradek.metadata.control import PartitionState, StoppedReplica, UpdateMetadata
+from odradek.metadata.image import (
+    ZERO_UUID,
+    BrokerRegistration,
+    ConfigResource,
+    MetadataDelta,
+    MetadataImage,
+    PartitionImage,
+    ResourceType,
+    TopicImage,
+)
+from odradek.metadata.zookeeper.znodes import NO_STATE
+from odradek.model import NO_LEADER, TopicPartition
+
+DELETED: Final = -2
+"""The leader of a partition whose topic is being deleted."""
+
+
+def difference(before: MetadataImage, after: MetadataImage) -> MetadataDelta:
+    """The change from one image to another: topics, brokers, settings."""
+    added, removed, changed = [], [], []
+    for name, topic in after.topics.items():
+        known = before.topics.get(name)
+        if known is None or known.topic_id != topic.topic_id:
+            added.append(topic)
+        elif known is not topic and known != topic:
+            changed.append(topic)
+    for name, topic in before.topics.items():
+        other = after.topics.get(name)
+        if other is None or other.topic_id != topic.topic_id:
+            removed.append(topic)
+    resources: set[ConfigResource] = set()
+    if before.configs is not after.configs:
+        both = {*before.configs, *after.configs}
+        resources = {each for each in both if before.config(each) != after.config(each)}
+    return MetadataDelta(
+        before,
+        after,
+        added=added,
+        removed=removed,
+        changed=changed,
+        configs=resources,
+        brokers_changed=before.brokers != after.brokers
+        or before.controller_id != after.controller_id,
+    )
+
+
+def placeholder(index: int) -> PartitionImage:
+    """A partition of which nothing is known but that there is one."""
+    return PartitionImage(index, NO_LEADER, NO_STATE, NO_STATE, (), ())
+
+
+def with_placeholders(image: MetadataImage, states: Iterable[PartitionState]) -> MetadataImage:
+    """The image in which the partitions exist, also those that come before them. A topic of the
+    same name and another id goes."""
+    put: dict[str, TopicImage] = {}
+    removed = []
+    for state in states:
+        known = put.get(state.topic) or image.topic(state.topic)
+        if known is not None and state.topic_id not in (known.topic_id, ZERO_UUID):
+            removed.append(known)
+            known = None
+        known = known or TopicImage(state.topic, state.topic_id, ())
+        missing = range(len(known.partitions), state.partition.partition + 1)
+        if missing:
+            put[state.topic] = known.with_partitions(placeholder(index) for index in missing)
+    return image.with_topics(removed=removed).with_topics(put.values())
+
+
+def with_roles(
+    image: MetadataImage, states: Iterable[PartitionState], broker_id: int
+) -> tuple[MetadataImage, list[PartitionState]]:
+    """The image in which the broker has the roles that it was given, and the states that came too
+    late. The partitions are known (`with_placeholders`)."""
+    changed: dict[str, list[PartitionImage]] = {}
+    late = []
+    for state in states:
+        known = image.topics[state.topic].partitions[state.partition.partition]
+        if _is_older(state.partition, known):
+            late.append(state)
+            continue
+        offline = tuple(
+            each for each in known.offline if each in state.partition.replicas and each != broker_id
+        )
+        changed.setdefault(state.topic, []).append(state.partition._replace(offline=offline))
+    return _with_partitions(image, changed), late
+
+
+def with_metadata(image: MetadataImage, request: UpdateMetadata, broker_id: int) -> MetadataImage:
+    """The image of all that clients are to be told."""
+    deleted = [state for state in request.partitions if state.partition.leader == DELETED]
+    present = [state for state in request.partitions if state.partition.leader != DELETED]
+    image = _without_topics(image, deleted)
+    image = with_placeholders(image, present)
+    changed: dict[str, list[PartitionImage]] = {}
+    for state in present:
+        known = image.topics[state.topic].partitions[state.partition.partition]
+        if _is_older(state.partition, known):
+            continue
+        told = state.partition
+        if told.replicas == known.replicas and not told.is_reassigning:
+            told = told._replace(adding=known.adding, removing=known.removing)
+        if told != known:
+            changed.setdefault(state.topic, []).append(told)
+    return with_brokers(_with_partitions(image, changed), request.brokers, broker_id)
+
+
+def without_unnamed(image: MetadataImage, request: UpdateMetadata, broker_id: int) -> MetadataImage:
+    """The image without topics of which a full command says nothing, and this broker has nothing:
+    they were deleted while it was away."""
+    named = {state.topic for state in request.partitions}
+    gone = [
+        topic
+        for topic in image.topics.values()
+        if topic.name not in named
+        and not any(broker_id in each.replicas for each in topic.partitions)
+    ]
+    return image.with_topics(removed=gone)
+
+
+def with_brokers(
+    image: MetadataImage, brokers: Sequence[BrokerRegistration], broker_id: int
+) -> MetadataImage:
+    """The image with these live brokers. Of the epochs, which are not told, the known ones stay;
+    of this broker itself it is known best how it lives."""
+    live = {}
+    for broker in brokers:
+        known = image.brokers.get(broker.id)
+        if known is not None and (broker.id == broker_id or _is_same(known, broker)):
+            broker = known
+        live[broker.id] = broker
+    own = image.brokers.get(broker_id)
+    if own is not None:
+        live[broker_id] = own
+    if live == image.brokers:
+        return image
+    return replace(image, brokers=MappingProxyType(live))
+
+
+def without_stopped(
+    image: MetadataImage, replicas: Iterable[StoppedReplica], broker_id: int
+) -> tuple[MetadataImage, list[StoppedReplica]]:
+    """The image in which the broker has these replicas no longer, and the commands that came too
+    late."""
+    changed: dict[str, list[PartitionImage]] = {}
+    late = []
+    for stopped in replicas:
+        known = image.partition(stopped.topic_partition)
+        if known is None or broker_id not in known.replicas:
+            continue
+        if 0 <= stopped.leader_epoch < known.leader_epoch:
+            late.append(stopped)
+        elif stopped.delete:
+            rest = tuple(each for each in known.replicas if each != broker_id)
+            changed.setdefault(stopped.topic_partition.topic, []).append(
+                known._replace(replicas=rest)
+            )
+        else:
+            changed.setdefault(stopped.topic_partition.topic, []).append(
+                known._replace(leader=NO_LEADER)
+            )
+    return _with_partitions(image, changed), late
+
+
+def with_orphans(
+    image: MetadataImage, orphans: Iterable[TopicPartition], broker_id: int
+) -> MetadataImage:
+    """The image in which replicas of topics that are gone stand, offline, so that they can be
+    removed from it: their logs are still in this broker's directories."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in orphans:
+        topics.setdefault(topic, []).append(partition)
+    put = []
+    for name, indexes in topics.items():
+        partitions = [placeholder(index) for index in range(max(indexes) + 1)]
+        for index in indexes:
+            partitions[index] = partitions[index]._replace(
+                replicas=(broker_id,), isr=(broker_id,), offline=(broker_id,)
+            )
+        put.append(TopicImage(name, ZERO_UUID, tuple(partitions)))
+    return image.with_topics(put)
+
+
+def with_outcome(
+    image: MetadataImage, topic_partition: TopicPartition, outcome: PartitionImage
+) -> MetadataImage:
+    """The image with what the controller answered to a leader: leader, ISR and the epochs."""
+    known = image.partition(topic_partition)
+    if known is None or outcome.partition_epoch <= known.partition_epoch:
+        return image
+    partition = known._replace(
+        leader=outcome.leader,
+        leader_epoch=outcome.leader_epoch,
+        isr=outcome.isr,
+        partition_epoch=outcome.partition_epoch,
+    )
+    return _with_partitions(image, {topic_partition.topic: [partition]})
+
+
+def replicas_of(image: MetadataImage, broker_id: int) -> list[TopicPartition]:
+    """All partitions that a broker has a replica of."""
+    return [
+        TopicPartition(topic.name, partition.partition)
+        for topic in image.topics.values()
+        for partition in topic.partitions
+        if broker_id in partition.replicas
+    ]
+
+
+def _is_older(state: PartitionImage, known: PartitionImage) -> bool:
+    return (state.partition_epoch, state.leader_epoch) < (
+        known.partition_epoch,
+        known.leader_epoch,
+    )
+
+
+def _is_same(known: BrokerRegistration, told: BrokerRegistration) -> bool:
+    return told._replace(epoch=known.epoch) == known
+
+
+def _without_topics(image: MetadataImage, deleted: Iterable[PartitionState]) -> MetadataImage:
+    topics = {}
+    for state in deleted:
+        known = image.topic(state.topic)
+        if known is not None and state.topic_id in (known.topic_id, ZERO_UUID):
+            topics[state.topic] = known
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
+    return image.with_topics(removed=topics.values()).with_configs({each: {} for each in resources})
+
+
+def _with_partitions(
+    image: MetadataImage, changed: dict[str, list[PartitionImage]]
+) -> MetadataImage:
+    return image.with_topics(
+        image.topics[name].with_partitions(partitions) for name, partitions in changed.items()
+    )

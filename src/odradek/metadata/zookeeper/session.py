@@ -1,0 +1,369 @@
+"""`KazooSession`: the port to ZooKeeper on kazoo, whose threads hand over to the broker's loop.
+
+kazoo keeps the connection, pings, and begins another session when one has expired. It calls back
+on threads of its own; everything that it says is put into one queue and taken out of it on the
+loop, so all that is above needs no lock. At most `max_in_flight` requests are under way at once, as
+kazoo would lose some of many thousands; the others wait here.
+
+A process that was paused wakes believing that it is what it was. Its loop knows better: when it has
+not come round for most of the session's time-out, the ensemble may have given the session up, so
+it is taken for lost before anything else is done, whatever kazoo comes to hear. That the *ensemble*
+is silent is no loss: nobody else can be elected without it, or the epochs fence us.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from odradek.clock import Clock
+from odradek.metadata.store import MetadataStoreError
+from odradek.metadata.zookeeper.client import (
+    Check,
+    Create,
+    Created,
+    Delete,
+    Failure,
+    Node,
+    OnChanged,
+    OnChildren,
+    OnCommitted,
+    OnNode,
+    Operation,
+    Refusal,
+    SetData,
+    ZooKeeperClient,
+    ZooKeeperSettings,
+    unexpected,
+)
+from odradek.timer import PeriodicTask, Timer
+
+try:
+    from kazoo import exceptions
+    from kazoo.client import KazooClient, KazooState, TransactionRequest
+    from kazoo.handlers.threading import KazooTimeoutError
+    from kazoo.retry import KazooRetry
+except ImportError as error:
+    raise MetadataStoreError(
+        "ZooKeeper needs the client library kazoo: pip install 'odradek[zookeeper]'"
+    ) from error
+
+logger = logging.getLogger(__name__)
+
+LOOKS_PER_TIMEOUT: Final = 12
+RECONNECT_MAX_S: Final = 1.0
+_FAILURES: Final[tuple[tuple[type[Exception], Failure], ...]] = (
+    (exceptions.NoNodeError, Failure.NO_NODE),
+    (exceptions.NodeExistsError, Failure.NODE_EXISTS),
+    (exceptions.BadVersionError, Failure.BAD_VERSION),
+    (exceptions.NotEmptyError, Failure.NOT_EMPTY),
+    (exceptions.SessionExpiredError, Failure.SESSION_LOST),
+    (exceptions.ConnectionClosedError, Failure.SESSION_LOST),
+)
+_OTHERS_FAILED: Final = (exceptions.RolledBackError, exceptions.RuntimeInconsistency)
+
+
+class _Request(NamedTuple):
+    """`begin` gives kazoo's promise of an outcome, `finish` makes ours of it."""
+
+    begin: Callable[[], Any]
+    finish: Callable[[Any], None]
+
+
+class KazooSession(ZooKeeperClient):
+    """A session by kazoo. `call_soon_threadsafe` has the broker's loop call something."""
+
+    def __init__(
+        self,
+        settings: ZooKeeperSettings,
+        timer: Timer,
+        clock: Clock,
+        call_soon_threadsafe: Callable[[Callable[[], None]], object],
+    ) -> None:
+        self._settings: Final = settings
+        self._timer: Final = timer
+        self._clock: Final = clock
+        self._call_soon_threadsafe: Final = call_soon_threadsafe
+        self._client: Final = _connectionless(settings)
+        self._client.add_listener(self._on_state)
+        self._inbox: Final[deque[Callable[[], None]]] = deque()
+        self._waiting: Final[deque[_Request]] = deque()
+        self._lost: Final[list[_Request]] = []
+        self._in_flight = 0
+        self._listeners: Final[list[Callable[[], None]]] = []
+        self._look: PeriodicTask | None = None
+        self._last_look_ms = 0
+        self._closed = False
+
+    def start(self) -> None:
+        """See `ZooKeeperClient`."""
+        _start(self._client, self._settings)
+        self._last_look_ms = self._clock.monotonic_ms()
+        interval_ms = max(1, self._settings.session_timeout_ms // LOOKS_PER_TIMEOUT)
+        self._look = PeriodicTask(self._timer, lambda: interval_ms, self._look_at_clock)
+
+    def close(self) -> None:
+        """See `ZooKeeperClient`."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._look is not None:
+            self._look.cancel()
+        self._client.remove_listener(self._on_state)
+        self._client.stop()
+        self._client.close()
+        waiting = [*self._lost, *self._waiting]
+        self._waiting.clear()
+        self._lost.clear()
+        for request in waiting:
+            request.finish(Failure.SESSION_LOST)
+        self._empty_inbox()
+
+    @property
+    def session_id(self) -> int:
+        """See `ZooKeeperClient`."""
+        client_id = self._client.client_id
+        return 0 if client_id is None else int(client_id[0])
+
+    def on_session_lost(self, listener: Callable[[], None]) -> None:
+        """See `ZooKeeperClient`."""
+        self._listeners.append(listener)
+
+    def get(self, path: str, on_done: OnNode, on_changed: OnChanged | None = None) -> None:
+        """See `ZooKeeperClient`."""
+
+        def finish(outcome: Any) -> None:
+            if outcome is not Failure.NO_NODE:
+                on_done(outcome if isinstance(outcome, Failure) else _node(outcome))
+            elif on_changed is None:
+                on_done(None)
+            else:
+                self._await_creation(path, on_done, on_changed)
+
+        watch = self._watch(on_changed)
+        self._submit(lambda: self._client.get_async(path, watch=watch), finish)
+
+    def children(self, path: str, on_done: OnChildren, on_changed: OnChanged | None = None) -> None:
+        """See `ZooKeeperClient`."""
+
+        def finish(outcome: Any) -> None:
+            on_done(outcome if isinstance(outcome, Failure) else tuple(outcome))
+
+        watch = self._watch(on_changed)
+        self._submit(lambda: self._client.get_children_async(path, watch=watch), finish)
+
+    def commit(self, operations: Sequence[Operation], on_done: OnCommitted) -> None:
+        """See `ZooKeeperClient`."""
+
+        def finish(outcome: Any) -> None:
+            if isinstance(outcome, Failure):
+                on_done(Refusal(0, outcome))
+            else:
+                on_done(_transacted(operations, outcome))
+
+        self._submit(lambda: self._transaction(operations).commit_async(), finish)
+
+    def read_now(self, paths: Sequence[str]) -> Mapping[str, Node | None]:
+        """See `ZooKeeperClient`."""
+        found: dict[str, Node | None] = {}
+        for start in range(0, len(paths), self._settings.max_in_flight):
+            some = paths[start : start + self._settings.max_in_flight]
+            for path, promise in [(path, self._client.get_async(path)) for path in some]:
+                try:
+                    found[path] = _node(self._await(promise))
+                except exceptions.NoNodeError:
+                    found[path] = None
+        return found
+
+    def children_now(self, path: str) -> tuple[str, ...]:
+        """See `ZooKeeperClient`."""
+        return tuple(self._await(self._client.get_children_async(path)))
+
+    def commit_now(self, operations: Sequence[Operation]) -> Created | Refusal:
+        """See `ZooKeeperClient`."""
+        return _transacted(operations, self._await(self._transaction(operations).commit_async()))
+
+    def _await(self, promise: Any) -> Any:
+        try:
+            return promise.get(timeout=self._settings.connection_timeout_ms / 1000)
+        except exceptions.NoNodeError:
+            raise
+        except (exceptions.ZookeeperError, KazooTimeoutError) as error:
+            raise MetadataStoreError(
+                f"ZooKeeper at {self._settings.connect} does not answer: {error!r}"
+            ) from error
+
+    def _await_creation(self, path: str, on_done: OnNode, on_changed: OnChanged) -> None:
+        """There was no node, and only a look whether it exists can be told of its creation."""
+
+        def finish(outcome: Any) -> None:
+            if outcome is None or isinstance(outcome, Failure):
+                on_done(outcome)
+            else:
+                self.get(path, on_done, on_changed)
+
+        watch = self._watch(on_changed)
+        self._submit(lambda: self._client.exists_async(path, watch=watch), finish)
+
+    def _watch(self, on_changed: OnChanged | None) -> Callable[[object], None] | None:
+        """A watcher for kazoo, which calls it on a thread of its own."""
+        if on_changed is None:
+            return None
+        return lambda _event: self._hand_over(on_changed)
+
+    def _transaction(self, operations: Sequence[Operation]) -> TransactionRequest:
+        transaction = self._client.transaction()
+        for operation in operations:
+            match operation:
+                case Create(path, data, ephemeral, sequential):
+                    transaction.create(path, data, ephemeral=ephemeral, sequence=sequential)
+                case SetData(path, data, version):
+                    transaction.set_data(path, data, version)
+                case Delete(path, version):
+                    transaction.delete(path, version)
+                case Check(path, version):
+                    transaction.check(path, version)
+        return transaction
+
+    # The way to kazoo and back
+
+    def _submit(self, begin: Callable[[], Any], finish: Callable[[Any], None]) -> None:
+        self._waiting.append(_Request(begin, finish))
+        self._send()
+
+    def _send(self) -> None:
+        """As many as may be under way. What was lost with a connection goes first, in its order."""
+        if self._lost:
+            if self._in_flight:
+                return
+            self._waiting.extendleft(reversed(self._lost))
+            self._lost.clear()
+        while self._waiting and self._in_flight < self._settings.max_in_flight:
+            request = self._waiting.popleft()
+            self._in_flight += 1
+            promise = request.begin()
+            promise.rawlink(
+                lambda promise, request=request: self._hand_over(
+                    partial(self._finish, request, promise)
+                )
+            )
+
+    def _finish(self, request: _Request, promise: Any) -> None:
+        self._in_flight -= 1
+        error = promise.exception
+        if isinstance(error, exceptions.ConnectionLoss) and not self._closed:
+            # Whether it was done nobody knows.
+            self._lost.append(request)
+            self._send()
+            return
+        self._send()
+        request.finish(promise.value if error is None else _failure(error))
+
+    def _hand_over(self, action: Callable[[], None]) -> None:
+        """Called on kazoo's threads. One wake-up of the loop serves all that came meanwhile."""
+        was_empty = not self._inbox
+        self._inbox.append(action)
+        if was_empty and not self._closed:
+            try:
+                self._call_soon_threadsafe(self._empty_inbox)
+            except RuntimeError:
+                return  # the loop is closed: nobody is left to hear of it
+
+    def _empty_inbox(self) -> None:
+        # A watcher that is called after `close` has nobody to tell.
+        while self._inbox:
+            self._inbox.popleft()()
+
+    # The end of a session
+
+    def _on_state(self, state: Any) -> None:
+        if state == KazooState.SUSPENDED:
+            logger.warning("The connection to ZooKeeper is lost; nothing is decided meanwhile")
+        elif state == KazooState.CONNECTED:
+            logger.info("Connected to ZooKeeper")
+        elif state == KazooState.LOST:
+            self._hand_over(partial(self._lose, "it has expired"))
+
+    def _look_at_clock(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        away_ms = now_ms - self._last_look_ms
+        self._last_look_ms = now_ms
+        if 3 * away_ms >= 2 * self._settings.session_timeout_ms:
+            self._lose(f"this process stood still for {away_ms} ms")
+
+    def _lose(self, reason: str) -> None:
+        if self._closed:
+            return
+        logger.warning("The session with ZooKeeper is over: %s", reason)
+        for listener in tuple(self._listeners):
+            listener()
+
+
+def generate_broker_id(settings: ZooKeeperSettings, reserved_max_id: int) -> int:
+    """A number that no broker has had, above those that may be configured; blocks.
+
+    Raises:
+        MetadataStoreError: nobody answers.
+    """
+    client = _connectionless(settings)
+    try:
+        _start(client, settings)
+        client.ensure_path("/brokers/seqid")
+        return reserved_max_id + int(client.set("/brokers/seqid", b"").version)
+    except exceptions.ZookeeperError as error:
+        raise unexpected(repr(error)) from error
+    finally:
+        client.stop()
+        client.close()
+
+
+def _connectionless(settings: ZooKeeperSettings) -> KazooClient:
+    retry = KazooRetry(max_tries=-1, delay=0.1, max_delay=RECONNECT_MAX_S)
+    try:
+        return KazooClient(
+            settings.connect,
+            timeout=settings.session_timeout_ms / 1000,
+            connection_retry=retry,
+        )
+    except ValueError as error:
+        raise MetadataStoreError(f"zookeeper.connect {settings.connect!r}: {error}") from error
+
+
+def _start(client: KazooClient, settings: ZooKeeperSettings) -> None:
+    try:
+        client.start(timeout=settings.connection_timeout_ms / 1000)
+    except KazooTimeoutError as error:
+        client.close()
+        raise MetadataStoreError(
+            f"ZooKeeper at {settings.connect} cannot be reached within "
+            f"{settings.connection_timeout_ms} ms"
+        ) from error
+    if client.chroot:
+        client.ensure_path("/")
+
+
+def _node(outcome: Any) -> Node:
+    data, stat = outcome
+    return Node(data or b"", stat.version, stat.creation_transaction_id, stat.owner_session_id or 0)
+
+
+def _transacted(operations: Sequence[Operation], outcomes: Sequence[Any]) -> Created | Refusal:
+    for index, outcome in enumerate(outcomes):
+        if isinstance(outcome, Exception) and not isinstance(outcome, _OTHERS_FAILED):
+            return Refusal(index, _failure(outcome))
+    return tuple(
+        outcome
+        for operation, outcome in zip(operations, outcomes, strict=True)
+        if isinstance(operation, Create)
+    )
+
+
+def _failure(error: Exception) -> Failure:
+    for kind, failure in _FAILURES:
+        if isinstance(error, kind):
+            return failure
+    if isinstance(error, exceptions.ConnectionLoss):
+        return Failure.SESSION_LOST
+    logger.error("ZooKeeper refuses: %r", error)
+    return Failure.REFUSED

@@ -1,0 +1,211 @@
+"""Stores of several brokers over one ZooKeeper, and a control plane from memory to memory."""
+
+from collections import deque
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from tests.unit.metadata.zookeeper_tree import Tree, TreeClient
+
+from odradek.clock import ManualClock
+from odradek.controller.replicas.elections import plan_controlled_shutdown, plan_election
+from odradek.controller.replicas.reassignments import plan_reassignment
+from odradek.controller.replicas.replication_control import ReplicationControl
+from odradek.controller.results import ElectionType
+from odradek.errors import BrokerError, ErrorCode
+from odradek.metadata import ListenerStage, MetadataCache, MetadataDelta
+from odradek.metadata.control import (
+    AlterPartition,
+    ControlPlane,
+    LeaderAndIsr,
+    StopReplica,
+    UpdateMetadata,
+)
+from odradek.metadata.image import BrokerRegistration, MetadataImage, PartitionImage
+from odradek.metadata.zookeeper import ReplicaPlans, ZooKeeperMetadataStore
+from odradek.metadata.zookeeper.client import ZooKeeperClient
+from odradek.model import EndPoint, TopicPartition
+from odradek.timer import SystemTimer
+
+PLANS = ReplicaPlans(
+    plan_controlled_shutdown,
+    plan_reassignment,
+    lambda image, where: plan_election(image, where, ElectionType.PREFERRED),
+)
+
+
+class Plane(ControlPlane):
+    """Calls the other broker's store in its turn; who does not live does not answer."""
+
+    def __init__(self, cluster: "Cluster") -> None:
+        self._cluster = cluster
+        self.sent: list[tuple[int, Any]] = []
+
+    def leader_and_isr(
+        self, broker: BrokerRegistration, request: LeaderAndIsr, on_done: Any
+    ) -> None:
+        self._send(broker, request, "on_leader_and_isr", (request,), on_done)
+
+    def update_metadata(
+        self, broker: BrokerRegistration, request: UpdateMetadata, on_done: Any
+    ) -> None:
+        self._send(broker, request, "on_update_metadata", (request,), on_done)
+
+    def stop_replica(self, broker: BrokerRegistration, request: StopReplica, on_done: Any) -> None:
+        self._send(broker, request, "on_stop_replica", (request,), on_done)
+
+    def alter_partition(
+        self, controller: BrokerRegistration, request: AlterPartition, on_done: Any
+    ) -> None:
+        self._send(controller, request, "on_alter_partition", (request,), on_done)
+
+    def controlled_shutdown(
+        self, controller: BrokerRegistration, broker_id: int, broker_epoch: int, on_done: Any
+    ) -> None:
+        arguments = (broker_id, broker_epoch)
+        self._send(controller, None, "on_controlled_shutdown", arguments, on_done)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _send(
+        self,
+        broker: BrokerRegistration,
+        request: Any,
+        operation: str,
+        arguments: tuple[Any, ...],
+        on_done: Callable[[Any], None],
+    ) -> None:
+        self.sent.append((broker.id, request))
+        turns = self._cluster.turns_of(broker.id)
+        is_over = False
+
+        def answer(outcome: Any) -> None:
+            nonlocal is_over
+            assert not is_over, f"{operation} was answered twice"
+            is_over = True
+            turns.append(lambda: on_done(outcome))
+
+        def deliver() -> None:
+            target = self._cluster.brokers.get(broker.id)
+            if target is None or target.is_deaf:
+                answer(BrokerError(ErrorCode.NETWORK_EXCEPTION))
+            else:
+                getattr(target.store, operation)(*arguments, answer)
+
+        turns.append(deliver)
+
+
+class Broker:
+    """A store of one broker, the leader election that every broker has, and what it heard."""
+
+    def __init__(
+        self, cluster: "Cluster", broker_id: int, zookeeper: ZooKeeperClient, *, unclean: bool
+    ) -> None:
+        self.id = broker_id
+        self.cluster = cluster
+        self.zookeeper = zookeeper
+        self.cache = MetadataCache()
+        self.plane = Plane(cluster)
+        self.is_deaf = False
+        self.losses = 0
+        self.unserved: set[TopicPartition] = set()
+        self.removed: list[str] = []
+        self.store = ZooKeeperMetadataStore(
+            self.cache,
+            broker_id,
+            zookeeper,
+            self.plane,
+            cluster.timer,
+            cluster.clock,
+            cluster.random.randbytes,
+            PLANS,
+        )
+        self.store.on_session_lost(self._lost)
+        self.store.subscribe(ListenerStage.REPLICAS, self._apply)
+        ReplicationControl(self.store, broker_id, lambda image, topic: unclean)
+        self.store.load()
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.cache.image
+
+    def register(self) -> Any:
+        endpoints = (EndPoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 9000 + self.id),)
+        return self.ask("register_broker", self.id, endpoints, None)
+
+    def begin(self, operation: str, *arguments: Any) -> list[Any]:
+        """Where the answer will be."""
+        answers: list[Any] = []
+        getattr(self.store, operation)(*arguments, answers.append)
+        return answers
+
+    def ask(self, operation: str, *arguments: Any) -> Any:
+        answers = self.begin(operation, *arguments)
+        self.cluster.settle()
+        assert len(answers) == 1, f"{operation} was answered {len(answers)} times"
+        return answers[0]
+
+    def state(self, topic: str = "a", index: int = 0) -> PartitionImage:
+        partition = self.image.partition(TopicPartition(topic, index))
+        assert partition is not None
+        return partition
+
+    def _lost(self) -> None:
+        self.losses += 1
+
+    def _apply(self, delta: MetadataDelta) -> list[TopicPartition]:
+        self.removed += [topic.name for topic in delta.topics_removed]
+        concerned = {TopicPartition(t.name, p.partition) for t, p in delta.partitions()}
+        return sorted(self.unserved & concerned)
+
+
+class Cluster:
+    """Brokers over one tree; nothing happens but in `settle` and `step`."""
+
+    def __init__(self, count: int = 0, *, seed: int = 0, unclean: bool = False) -> None:
+        self.random = Random(seed)
+        self.clock = ManualClock(wall_ms=1_000)
+        self.timer = SystemTimer(self.clock)
+        self.tree = Tree(self.random)
+        self.brokers: dict[int, Broker] = {}
+        self._unclean = unclean
+        self._turns: dict[int, deque[Callable[[], None]]] = {}
+        for broker_id in range(1, count + 1):
+            self.start(broker_id)
+
+    def start(self, broker_id: int) -> Broker:
+        broker = self.add(broker_id)
+        registered = broker.register()
+        assert isinstance(registered, BrokerRegistration), registered
+        assert broker.ask("sync") is None
+        return broker
+
+    def add(self, broker_id: int) -> Broker:
+        client = TreeClient(self.tree)
+        broker = Broker(self, broker_id, client, unclean=self._unclean)
+        self.brokers[broker_id] = broker
+        return broker
+
+    def stop(self, broker_id: int) -> None:
+        self.brokers.pop(broker_id).store.close()
+        self.settle()
+
+    def turns_of(self, broker_id: int) -> deque[Callable[[], None]]:
+        if broker_id not in self._turns:
+            self._turns[broker_id] = deque()
+            self.tree.others.append(self._turns[broker_id])
+        return self._turns[broker_id]
+
+    def settle(self, rounds: int = 20) -> None:
+        """Until nothing is left to do now, and what is tried again has been."""
+        for _ in range(rounds):
+            self.tree.run()
+            self.clock.advance(50)
+            self.timer.advance_clock(0)
+        self.tree.run()
+
+    @property
+    def controller(self) -> Broker:
+        (controller,) = [b for b in self.brokers.values() if b.image.controller_id == b.id]
+        return controller
