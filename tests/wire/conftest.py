@@ -18,7 +18,7 @@ from typing import TypeVar
 import pytest
 from tests.wire.differential import Peer, Scenario, differences
 from tools import peers
-from tools.kafka_node import kafka_node
+from tools.kafka_node import kafka_node, zookeeper_kafka_node
 
 from odradek import Broker
 from odradek.testing.processes import BrokerProcess
@@ -89,6 +89,26 @@ def bootstrap(
     with BrokerProcess(data / "data", "--set", NO_INITIAL_DELAY, log=log) as broker:
         yield broker.bootstrap_servers
     assert "Traceback" not in log.read_text()
+
+
+@pytest.fixture(scope="session")
+def apache_kafka() -> Iterator[str]:
+    """Where an Apache Kafka 4.3 of this session listens."""
+    try:
+        with kafka_node("512m") as node:
+            yield node.bootstrap_servers
+    except peers.PeerUnavailable as reason:
+        pytest.skip(f"PEER MISSING, NOT TESTED: {reason}")
+
+
+@pytest.fixture(scope="session")
+def apache_kafka_3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where an Apache Kafka 3.9 of this session listens."""
+    try:
+        with zookeeper_kafka_node(tmp_path_factory.mktemp("kafka3")) as node:
+            yield node.bootstrap_servers
+    except peers.PeerUnavailable as reason:
+        pytest.skip(f"PEER MISSING, NOT TESTED: {reason}")
 
 
 @pytest.fixture

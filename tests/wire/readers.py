@@ -96,15 +96,21 @@ class Reader(threading.Thread):
 class ConfluentReader(Reader):
     strategy = "range"
 
+    def of_the_protocol(self) -> dict[str, object]:
+        """Settings that the broker has, not the member, with the newer protocol."""
+        return {
+            "partition.assignment.strategy": self.strategy,
+            "session.timeout.ms": SESSION_TIMEOUT_MS,
+            "heartbeat.interval.ms": HEARTBEAT_INTERVAL_MS,
+        }
+
     def consume(self) -> None:
-        settings = {
+        settings: dict[str, object] = {
             "bootstrap.servers": self.bootstrap,
             "group.id": self.group_id,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            "partition.assignment.strategy": self.strategy,
-            "session.timeout.ms": SESSION_TIMEOUT_MS,
-            "heartbeat.interval.ms": HEARTBEAT_INTERVAL_MS,
+            **self.of_the_protocol(),
         }
         if self.instance_id:
             settings["group.instance.id"] = self.instance_id
@@ -122,6 +128,13 @@ class ConfluentReader(Reader):
 
 class CooperativeReader(ConfluentReader):
     strategy = "cooperative-sticky"
+
+
+class ConfluentNewerReader(ConfluentReader):
+    """By the newer protocol."""
+
+    def of_the_protocol(self) -> dict[str, object]:
+        return {"group.protocol": "consumer"}
 
 
 class KafkaPythonReader(Reader):

@@ -23,6 +23,7 @@ from tests.wire.readers import (
     HEARTBEAT_INTERVAL_MS,
     SESSION_TIMEOUT_MS,
     AiokafkaReader,
+    ConfluentNewerReader,
     ConfluentReader,
     CooperativeReader,
     JavaConsumerReader,
@@ -147,10 +148,37 @@ def test_members_of_several_libraries_share_a_topic(bootstrap, topic, names, kin
     """Something is lost when members of other libraries join and leave a group."""
     for fixture in itertools.chain.from_iterable(kind.needs for kind in kinds):
         request.getfixturevalue(fixture)
+    share_a_topic(bootstrap, topic, names("g"), kinds, crew)
+
+
+NEWER = [
+    [OurNewerReader, ConfluentNewerReader],
+    [ConfluentNewerReader, OurNewerReader],
+    [OurNewerReader, JavaConsumerReader],
+    [JavaConsumerReader, OurNewerReader],
+]
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("jvm")
+@pytest.mark.parametrize("broker", ["bootstrap", "apache_kafka"])
+@pytest.mark.parametrize(
+    "kinds",
+    NEWER,
+    ids=lambda kinds: "+".join(kind.__name__.removesuffix("Reader") for kind in kinds),
+)
+def test_members_by_the_newer_protocol_share_a_topic(topic, names, broker, kinds, crew, request):
+    """As above, whoever is there first, on our broker and on Apache Kafka."""
+    for fixture in itertools.chain.from_iterable(kind.needs for kind in kinds):
+        request.getfixturevalue(fixture)
+    share_a_topic(request.getfixturevalue(broker), topic, names("g"), kinds, crew)
+
+
+def share_a_topic(bootstrap, topic, group_id, readers_of, crew):
+    """Members come one after the other, the first one leaves; every record is read once."""
     create(bootstrap, topic)
-    group_id = names("g")
     readers = crew
-    readers += [kind(bootstrap, topic, group_id) for kind in kinds]
+    readers += [kind(bootstrap, topic, group_id) for kind in readers_of]
     admin = AdminClient({"bootstrap.servers": bootstrap})
     sent = 0
     for count, reader in enumerate(readers, 1):

@@ -4,35 +4,13 @@ The same tests run against all: what Apache Kafka does is what ours is held to.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import pytest
-from tools import peers
-from tools.kafka_node import kafka_node, zookeeper_kafka_node
 
 T = TypeVar("T")
 TIME_LIMIT_S = 300
-
-
-@pytest.fixture(scope="session")
-def apache_kafka() -> Iterator[str]:
-    """Where an Apache Kafka 4.3 of this session listens."""
-    try:
-        with kafka_node("512m") as node:
-            yield node.bootstrap_servers
-    except peers.PeerUnavailable as reason:
-        pytest.skip(f"PEER MISSING, NOT TESTED: {reason}")
-
-
-@pytest.fixture(scope="session")
-def apache_kafka_3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Where an Apache Kafka 3.9 of this session listens."""
-    try:
-        with zookeeper_kafka_node(tmp_path_factory.mktemp("kafka3")) as node:
-            yield node.bootstrap_servers
-    except peers.PeerUnavailable as reason:
-        pytest.skip(f"PEER MISSING, NOT TESTED: {reason}")
 
 
 @pytest.fixture(

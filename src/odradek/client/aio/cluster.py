@@ -28,6 +28,7 @@ from odradek.client.errors import (
     CoordinatorError,
     KafkaError,
     NetworkError,
+    RequestTimedOut,
     raise_for,
 )
 from odradek.client.settings import ClientSettings
@@ -221,7 +222,7 @@ class ClusterClient:
                 wait_ms = attempts.after_failure(error.code, self.clock.monotonic_ms())
                 if wait_ms is None:
                     raise
-                if isinstance(error, CoordinatorError | NetworkError):
+                if isinstance(error, CoordinatorError | NetworkError | RequestTimedOut):
                     self._coordinators.clear()
             await asyncio.sleep(wait_ms / 1000)
 

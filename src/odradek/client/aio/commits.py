@@ -7,8 +7,8 @@ reader is (`run_callbacks`) and nowhere else.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, Protocol
 
 from odradek.client.aio.group import Membership
 from odradek.client.core.admin_types import CommittedOffset
@@ -70,7 +70,9 @@ class Commits:
         """Commits without waiting."""
         wanted = self._with_metadata(offsets)
         if wanted:
-            task = asyncio.create_task(self._commit_in_background(wanted, callback))
+            # As the member that it is now, whenever the task begins.
+            commit = self._membership().commit(wanted)
+            task = asyncio.create_task(self._commit_in_background(commit, wanted, callback))
             self._under_way.add(task)
             task.add_done_callback(self._under_way.discard)
 
@@ -93,9 +95,8 @@ class Commits:
             _LOGGER.warning("the offsets could not be committed: %s", error)
 
     async def await_pending(self) -> None:
-        """Waits for those under way, and runs their callbacks."""
+        """Waits for those under way."""
         await asyncio.gather(*self._under_way, return_exceptions=True)
-        self.run_callbacks()
 
     def run_callbacks(self) -> None:
         """Tells what commits came to that nobody waited for."""
@@ -104,12 +105,13 @@ class Commits:
 
     async def _commit_in_background(
         self,
+        commit: Coroutine[Any, Any, None],
         offsets: Mapping[TopicPartition, CommittedOffset],
         callback: CommitCallback | None,
     ) -> None:
         error: KafkaError | None = None
         try:
-            await self._membership().commit(offsets)
+            await commit
             self._tell(offsets)
         except KafkaError as failure:
             error = failure

@@ -185,7 +185,8 @@ async def open_connection(
             return connection
     except TimeoutError:
         raise NetworkError(f"{address}: no connection within {setup_timeout_ms} ms") from None
-    except OSError as error:
+    except (OSError, ValueError, OverflowError) as error:
+        # What a broker says of the others may be no host or port at all.
         raise NetworkError(f"{address}: {error}") from error
     finally:
         if connection is not None and not connection.is_ready:

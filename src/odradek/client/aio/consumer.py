@@ -101,6 +101,7 @@ class Consumer(AsyncClosing):
             self._fetcher.news.set,
         )
         self._is_closed = False
+        self._is_read = False
 
     async def close(self) -> None:
         """Commits what auto-commit owes, leaves the group, disconnects."""
@@ -109,8 +110,9 @@ class Consumer(AsyncClosing):
 
     async def _close(self) -> None:
         try:
-            await self._subscription.leave()
             await self._commits.await_pending()
+            await self._subscription.leave()
+            self._commits.run_callbacks()
         finally:
             await self._fetcher.close()
             await self._cluster.close()
@@ -378,6 +380,7 @@ class Consumer(AsyncClosing):
         """Keeps membership and fetches going until there is something, or the time is over."""
         if self._is_closed:
             raise ClientClosed("the consumer was closed")
+        self._is_read = True
         try:
             async with asyncio.timeout(max(timeout_ms, 1) / 1000):
                 while True:
@@ -395,6 +398,9 @@ class Consumer(AsyncClosing):
                     await self._fetcher.news.wait()
         except TimeoutError:
             return
+        finally:
+            self._is_read = False
+            self._subscription.was_read()
 
     def _assigned(self, partition: TopicPartition) -> PartitionPosition:
         state = self._positions.get(partition)
@@ -425,6 +431,7 @@ class Consumer(AsyncClosing):
             subscription.listener,
             self._commits.before_revoking,
             self._fetcher.news.set,
+            lambda: self._is_read,
         )
 
     async def _committed_offsets(

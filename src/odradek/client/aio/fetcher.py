@@ -104,12 +104,13 @@ class Fetcher:
         """Starts what is missing and not under way."""
         if self._is_closed:
             return
+        now_ms = self._cluster.clock.monotonic_ms()
+        fetchable = self._fetchable(now_ms)
         if self._positions.unplaced() and self._placing is None and self.error is None:
             self._placing = self._start(self._place())
         if self._needs_metadata() and self._refreshing is None:
             self._refreshing = self._start(self._refresh())
-        now_ms = self._cluster.clock.monotonic_ms()
-        for node_id, (wanted, is_full) in self._fetchable(now_ms).items():
+        for node_id, (wanted, is_full) in fetchable.items():
             if node_id in self._fetches or not wanted:
                 continue
             max_wait_ms = self._max_wait_ms
@@ -155,14 +156,20 @@ class Fetcher:
         self.news.set()
 
     def _pump_later(self) -> None:
-        if self._timer is None and not self._is_closed:
-            self._pump_at(self._backoff.wait_ms(self._failures))
-            self._failures += 1
+        self._pump_at(self._backoff.wait_ms(self._failures))
+        self._failures += 1
 
     def _pump_at(self, wait_ms: float) -> None:
-        if self._timer is None and not self._is_closed:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(wait_ms / 1000, self._on_timer)
+        """Looks again after so long, or earlier where that is due before."""
+        if self._is_closed:
+            return
+        loop = asyncio.get_running_loop()
+        at_s = loop.time() + wait_ms / 1000
+        if self._timer is not None:
+            if self._timer.when() <= at_s:
+                return
+            self._timer.cancel()
+        self._timer = loop.call_at(at_s, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
@@ -194,13 +201,20 @@ class Fetcher:
     async def _place(self) -> None:
         """Finds positions: what somebody asked for, else what is committed, else the policy's."""
         unplaced = self._positions.unplaced()
-        fresh = [each for each in unplaced if self._state(each).reset is None]
+        fresh = {each: self._state(each) for each in unplaced if self._state(each).reset is None}
         if fresh and self._committed is not None:
-            for partition, committed in (await self._committed(fresh)).items():
+            for partition, committed in (await self._committed(list(fresh))).items():
                 state = self._positions.get(partition)
-                if state is not None and state.position is None and state.reset is None:
+                # A partition that went and came back meanwhile may have other commits by now.
+                if state is None or state is not fresh.get(partition):
+                    continue
+                if state.position is None and state.reset is None:
                     state.seek(committed.offset)
-        left = [each for each in self._positions.unplaced() if each in unplaced]
+        left = [
+            each
+            for each in self._positions.unplaced()
+            if self._state(each).reset is not None or self._state(each) is fresh.get(each)
+        ]
         questions = {each: self._reset_of(each) for each in left}
         if questions:
             await self._reset(questions)
@@ -251,7 +265,10 @@ class Fetcher:
         full: set[int] = set()
         for partition, state in self._positions.items():
             offset = state.fetch_offset
-            if offset is None or state.is_withheld or state.not_before_ms > now_ms:
+            if offset is None or state.is_withheld:
+                continue
+            if state.not_before_ms > now_ms:
+                self._pump_at(state.not_before_ms - now_ms)
                 continue
             known = metadata.partition(partition)
             node_id = self._node_for(partition, state, now_ms)
@@ -261,6 +278,10 @@ class Fetcher:
                 full.add(node_id)
                 continue
             topic_id = metadata.topics[partition.topic].topic_id
+            if state.topic_id not in (None, topic_id) and topic_id is not None:
+                self._on_topic_made_anew(partition, state)
+                continue
+            state.topic_id = topic_id
             wanted = Wanted(offset, known.leader_epoch, topic_id)
             found.setdefault(node_id, {})[partition] = wanted
         return {node_id: (wanted, node_id in full) for node_id, wanted in found.items()}
@@ -418,15 +439,19 @@ class Fetcher:
         if state.preferred_replica is not None:
             state.preferred_replica = None  # a follower may lag behind; its leader knows
             return
+        self._begin_anew(state, f"{partition} has no records at offset {state.position}")
+
+    def _on_topic_made_anew(self, partition: TopicPartition, state: PartitionPosition) -> None:
+        """Offsets of the topic that was deleted say nothing about this one of its name. What was
+        read of it is given out first."""
+        if state.chunk is None:
+            self._begin_anew(state, f"the topic of {partition} was deleted and made anew")
+
+    def _begin_anew(self, state: PartitionPosition, reason: str) -> None:
         question = self._reset_policy.question(self._cluster.clock.wall_ms())
         if question is None:
-            self._raise(
-                OffsetOutOfRange(
-                    f"{partition} has no records at offset {state.position}, and "
-                    "auto.offset.reset is none",
-                    ErrorCode.OFFSET_OUT_OF_RANGE,
-                )
-            )
+            text = f"{reason}, and auto.offset.reset is none"
+            self._raise(OffsetOutOfRange(text, ErrorCode.OFFSET_OUT_OF_RANGE))
             return
-        _LOGGER.info("%s has no records at offset %s: reset", partition, state.position)
+        _LOGGER.info("%s: reset", reason)
         state.seek_by(question)

@@ -70,6 +70,7 @@ class Subscription:
         if not self.topics and self._pattern is None:
             raise UsageError("no topic is named; see `unsubscribe`", ErrorCode.INVALID_REQUEST)
         if self.is_member:
+            self.membership.listener = listener
             self.membership.subscription_changed()
         else:
             self._membership = self._new_membership(self)
@@ -121,6 +122,11 @@ class Subscription:
                 if self._polling is not None and self._polling.done():
                     self._polling = None
         membership.raise_listener_failure()
+
+    def was_read(self) -> None:
+        """A read has ended: from now on the reader may be late."""
+        if self._membership is not None and self.is_member:
+            self._membership.polled()
 
     async def leave(self) -> None:
         """Leaves the group; offsets may be asked for afterwards."""

@@ -8,6 +8,7 @@ following        the chunk behind it, fetched meanwhile; nothing more is fetched
 
 from collections.abc import Iterable
 from typing import Final
+from uuid import UUID
 
 from odradek.client.core.fetched import FetchedChunk
 from odradek.model import TopicPartition
@@ -31,6 +32,7 @@ class PartitionPosition:
         self.preferred_replica: int | None = None
         self.preferred_until_ms = 0
         self.not_before_ms = 0
+        self.topic_id: UUID | None = None  # of the topic that `position` is in, as far as known
 
     @property
     def is_withheld(self) -> bool:
@@ -65,12 +67,12 @@ class PartitionPosition:
 
     def seek(self, offset: int) -> None:
         """Goes to an offset; what was fetched is dropped."""
-        self.position, self.reset = offset, None
+        self.position, self.reset, self.topic_id = offset, None, None
         self.chunk = self.following = None
 
     def seek_by(self, reset: int) -> None:
         """Goes to where a timestamp, the beginning or the end turns out to be."""
-        self.position, self.reset = None, reset
+        self.position, self.reset, self.topic_id = None, reset, None
         self.chunk = self.following = None
 
 

@@ -22,6 +22,10 @@ class Dice(Protocol):
         """A number between `a` and `b`."""
         ...
 
+    def getrandbits(self, k: int, /) -> int:
+        """A number of so many bits."""
+        ...
+
 
 class ExponentialBackoff:
     """Waits that grow with the number of failures in a row, from 0."""

@@ -3,11 +3,14 @@
 A rebalance is a task of its own: JoinGroup, the leader's sharing out, SyncGroup. `poll` gives up
 partitions before it (all of them, unless the group is cooperative), waits for it, and takes what
 it brought. A heartbeat that says REBALANCE_IN_PROGRESS, or changed topics, make `poll` begin anew.
+
+A member that is thrown out in the midst of it has lost what a cooperative member keeps meanwhile.
+It joins anew only when the reader has been told, or two would read the same.
 """
 
 import asyncio
 import logging
-from typing import Final
+from typing import Any, Final
 
 from odradek.client.aio.cluster import GROUP_CHANNEL, Message
 from odradek.client.aio.group.membership import Membership, is_lost
@@ -16,7 +19,7 @@ from odradek.client.core.assignors import ASSIGNORS, Assignor
 from odradek.client.core.consumer_protocol import read_assignment, read_subscription
 from odradek.client.core.group_metadata import GroupMetadata
 from odradek.client.core.member_state import MemberEvent, MemberState, moved
-from odradek.client.errors import FencedInstance, KafkaError, NetworkError, raise_for
+from odradek.client.errors import KafkaError, raise_for
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
 from odradek.protocol.consumer_protocol import (
@@ -47,12 +50,13 @@ class ClassicMembership(Membership):
         self._member_id = ""
         self._generation_id = NO_GENERATION
         self._needs_rejoin = True
-        self._was_lost = False
         self._error: KafkaError | None = None
-        self._rebalance: asyncio.Task[tuple[TopicPartition, ...]] | None = None
+        # What it brings; None from one that was thrown out while it had partitions.
+        self._rebalance: asyncio.Task[tuple[TopicPartition, ...] | None] | None = None
         self._heartbeats: asyncio.Task[None] | None = None
         self._joined_topics: frozenset[str] = frozenset()
         self._led_counts: dict[str, int] | None = None
+        self._looked_ms = self._heard_ms = self._cluster.clock.monotonic_ms()
 
     @property
     def needs_poll(self) -> bool:
@@ -74,6 +78,7 @@ class ClassicMembership(Membership):
     async def poll(self) -> None:
         """See `Membership`."""
         if self._error is not None:
+            await self._lose()
             error, self._error = self._error, None
             raise error
         if self._rebalance is None and self._needs_rejoin:
@@ -87,20 +92,26 @@ class ClassicMembership(Membership):
             rebalance, self._rebalance = self._rebalance, None
             try:
                 assigned = rebalance.result()
-            except KafkaError:
-                self.state = moved(self.state, MemberEvent.LOST)
-                self._needs_rejoin = True
-                raise
+            except KafkaError as error:
+                assigned = None
+                self._error = error
+            if assigned is None or self._was_lost:
+                self._forget(keep_member_id=self._error is None)
+                self._lost()
+                return
             self.state = moved(self.state, MemberEvent.ASSIGNED)
             await self._complete(assigned)
 
     async def leave(self) -> None:
         """See `Membership`."""
+        # While it is a member still: a rebalance that is under way may make the commit wait.
+        if self._was_lost or self._generation_id == NO_GENERATION:
+            await self._lose()
+        else:
+            await self._revoke(sorted(self._positions.assigned))
         await self._end(self._rebalance)
         await self._end(self._heartbeats)
         self._rebalance = self._heartbeats = None
-        if self.state is MemberState.STABLE:
-            await self._revoke(sorted(self._positions.assigned))
         await self._leave_group("the consumer is being closed")
 
     async def _leave_group(self, reason: str) -> None:
@@ -118,7 +129,7 @@ class ClassicMembership(Membership):
                 _LOGGER.debug("leaving group %s failed: %s", self.group_id, error)
         self._forget(keep_member_id=False)
 
-    async def _end(self, task: "asyncio.Task[object] | asyncio.Task[None] | None") -> None:
+    async def _end(self, task: "asyncio.Task[Any] | None") -> None:
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -127,8 +138,10 @@ class ClassicMembership(Membership):
 
     async def _prepare(self) -> None:
         """Gives up what has to be given up before joining."""
-        if self._was_lost:
-            self._was_lost = False
+        silent_ms = self._cluster.clock.monotonic_ms() - self._heard_ms
+        if self._was_lost or silent_ms >= self._session_timeout_ms:
+            # Who was not heard for so long may have been thrown out, and others have what it had: a
+            # group with members of both protocols would let it back in without telling.
             await self._lose()
         elif not self._is_cooperative:
             await self._revoke(sorted(self._positions.assigned))
@@ -147,26 +160,31 @@ class ClassicMembership(Membership):
             if self._is_cooperative:
                 self._needs_rejoin = True
         await self._take(sorted(set(assigned) - owned))
-        if self._heartbeats is None:
-            self._heartbeats = asyncio.create_task(self._send_heartbeats())
-            self._heartbeats.add_done_callback(self._heartbeats_ended)
 
-    async def _join_until_it_works(self) -> tuple[TopicPartition, ...]:
+    async def _join_until_it_works(self) -> tuple[TopicPartition, ...] | None:
         failures = 0
         while True:
+            had_id = bool(self._member_id)
             try:
-                return await self._join()
+                assigned = await self._join()
             except KafkaError as error:
                 _LOGGER.debug("joining group %s: %s", self.group_id, error)
-                if error.code == ErrorCode.MEMBER_ID_REQUIRED:
+                if error.code == ErrorCode.MEMBER_ID_REQUIRED and not had_id:
                     continue
                 if is_lost(error):
                     keep = error.code == ErrorCode.REBALANCE_IN_PROGRESS
                     self._forget(keep_member_id=keep)
-                elif not error.retriable:
+                    if self._positions.assigned:
+                        return None
+                elif not error.retriable and error.code != ErrorCode.MEMBER_ID_REQUIRED:
                     raise
                 await self._wait(failures)
                 failures += 1
+            else:
+                self._heard_ms = self._cluster.clock.monotonic_ms()
+                # From now on, though nobody may read for a while.
+                self._begin_heartbeats()
+                return assigned
 
     async def _join(self) -> tuple[TopicPartition, ...]:
         topics = await self._topics()
@@ -262,26 +280,45 @@ class ClassicMembership(Membership):
 
     # --- heartbeats -------------------------------------------------------------------------
 
+    @property
+    def _is_joining(self) -> bool:
+        return self._rebalance is not None and not self._rebalance.done()
+
+    def _begin_heartbeats(self) -> None:
+        if self._heartbeats is None or self._heartbeats.done():
+            self._heartbeats = asyncio.create_task(self._send_heartbeats())
+            self._heartbeats.add_done_callback(self._heartbeats_ended)
+
     async def _send_heartbeats(self) -> None:
         """One every `heartbeat.interval.ms`, until this member is thrown out."""
-        failed_ms = 0
+        failures = 0
         while True:
-            await asyncio.sleep(self._heartbeat_interval_ms / 1000)
+            wait_ms = self._heartbeat_interval_ms
+            if failures:
+                wait_ms = min(wait_ms, self._backoff.wait_ms(failures - 1))
+            await asyncio.sleep(wait_ms / 1000)
             if self.reader_is_late:
                 _LOGGER.warning(
                     "nobody has read for max.poll.interval.ms: leaving group %s", self.group_id
                 )
+                rebalance, self._rebalance = self._rebalance, None
+                await self._end(rebalance)
                 await self._leave_group("max.poll.interval.ms has passed between two reads")
                 self._lost()
                 return
-            if self.state is not MemberState.STABLE:
+            if self._is_joining:
                 continue  # a member that joins is known to be alive
+            identity = self.metadata
+            sent_ms = self._cluster.clock.monotonic_ms()
             try:
                 await self._heartbeat()
-                failed_ms = 0
+                failures, self._heard_ms = 0, sent_ms
             except KafkaError as error:
-                failed_ms += self._heartbeat_interval_ms
+                failures += 1
+                if identity != self.metadata:
+                    continue  # it was about a generation that is over
                 if error.code == ErrorCode.REBALANCE_IN_PROGRESS:
+                    failures = 0
                     self._needs_rejoin = True
                     self._wakes()
                 elif is_lost(error):
@@ -308,8 +345,12 @@ class ClassicMembership(Membership):
 
     async def _look_for_new_partitions(self) -> None:
         """A member whose pattern matches more, and the leader of grown topics, rejoin."""
-        if self.state is not MemberState.STABLE or not self._cluster.is_metadata_old:
+        # By a clock of its own: the fetcher, too, keeps the metadata from becoming old.
+        now_ms = self._cluster.clock.monotonic_ms()
+        max_age_ms = self._cluster.settings.number("metadata.max.age.ms")
+        if self.state is not MemberState.STABLE or now_ms - self._looked_ms < max_age_ms:
             return
+        self._looked_ms = now_ms
         try:
             topics = await self._topics()
             if self._led_counts is not None:
@@ -320,7 +361,8 @@ class ClassicMembership(Membership):
                 }
                 if now != self._led_counts:
                     self._needs_rejoin = True
-        except NetworkError:
+        except KafkaError as error:
+            _LOGGER.debug("the topics of group %s cannot be seen: %s", self.group_id, error)
             return
         if topics != self._joined_topics:
             self._needs_rejoin = True
@@ -349,8 +391,22 @@ class ClassicMembership(Membership):
             self.state = moved(self.state, MemberEvent.LOST)
 
     def _fail(self, error: KafkaError) -> None:
-        """This member cannot go on: the reader is told."""
-        if isinstance(error, FencedInstance):
-            self._member_id = ""
+        """This member cannot go on: the reader is told. Who reads again joins again."""
         self._error = error
-        self._wakes()
+        self._forget(keep_member_id=False)
+        self._lost()
+
+    async def _goes_on_after(
+        self, refused: GroupMetadata, code: ErrorCode, timeout_ms: int
+    ) -> bool:
+        """See `Membership`."""
+        is_known = code != ErrorCode.UNKNOWN_MEMBER_ID or refused.member_id != self._member_id
+        rebalance = self._rebalance
+        if is_known and rebalance is not None and not rebalance.done():
+            await asyncio.wait([rebalance], timeout=timeout_ms / 1000)
+            return rebalance.done()
+        if is_known and self.metadata != refused:
+            return True
+        self._forget(keep_member_id=False)
+        self._lost()
+        return False

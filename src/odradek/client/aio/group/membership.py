@@ -3,15 +3,15 @@
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from typing import Any, Final, Protocol
 
 from odradek.client.aio.admin.base import by_topic
 from odradek.client.aio.cluster import GROUP, MAIN_CHANNEL, ClusterClient, Message
 from odradek.client.apis import OFFSET_COMMIT, OFFSET_FETCH, ClientApi
 from odradek.client.core.admin_types import CommittedOffset
 from odradek.client.core.group_metadata import GroupMetadata
-from odradek.client.core.positions import Positions
+from odradek.client.core.positions import PartitionPosition, Positions
 from odradek.client.core.retries import ExponentialBackoff
 from odradek.client.errors import (
     CommitFailed,
@@ -19,6 +19,7 @@ from odradek.client.errors import (
     GroupError,
     KafkaError,
     NetworkError,
+    RequestTimedOut,
     raise_for,
 )
 from odradek.errors import ErrorCode
@@ -31,6 +32,7 @@ _LOST_MEMBER: Final = frozenset(
         ErrorCode.ILLEGAL_GENERATION,
         ErrorCode.REBALANCE_IN_PROGRESS,
         ErrorCode.FENCED_MEMBER_EPOCH,
+        ErrorCode.STALE_MEMBER_EPOCH,
     }
 )
 Partitions = Collection[TopicPartition]
@@ -53,7 +55,8 @@ class RebalanceListener(Protocol):
 
 
 class Membership:
-    """A member of a group. `wakes` is called when `poll` has something to do."""
+    """A member of a group. `wakes` is called when `poll` has something to do; `is_read` says
+    whether somebody waits for records now."""
 
     def __init__(
         self,
@@ -63,14 +66,21 @@ class Membership:
         listener: RebalanceListener | None,
         before_revoking: Callable[[], Awaitable[None]],
         wakes: Callable[[], None],
+        is_read: Callable[[], bool],
     ) -> None:
         settings = cluster.settings
         self._cluster = cluster
         self._positions = positions
         self._topics = topics
-        self._listener = listener
+        self.listener = listener
         self._before_revoking = before_revoking
         self._wakes = wakes
+        self._is_read = is_read
+        # The coordinator has given this member up; the reader has not been told yet.
+        self._was_lost = False
+        # Commits go in the order of their calls: one that is repeated must not overtake the next.
+        self._commit_order = asyncio.Lock()
+        self._commit_timeout_ms = settings.number("default.api.timeout.ms")
         self._listener_failure: KafkaError | None = None
         self.has_joined = False
         self.group_id = settings.text("group.id")
@@ -113,23 +123,73 @@ class Membership:
 
     # --- offsets ----------------------------------------------------------------------------
 
-    async def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Commits as this member; retried while that may help.
+    def commit(
+        self, offsets: Mapping[TopicPartition, CommittedOffset]
+    ) -> Coroutine[Any, Any, None]:
+        """Commits as this member, after what was to be committed before; retried while that may
+        help. Of a member that is in another generation meanwhile only partitions that it kept.
 
         Raises:
             CommitFailed: the group went on without this member.
             KafkaError: anything else.
         """
-        if self.has_joined and self.metadata.generation_id < 0:
-            # Without a generation it would count as the commit of somebody outside of the group.
+        held = {partition: self._positions.get(partition) for partition in offsets}
+        return self._commit_in_order(offsets, held, self.metadata.generation_id)
+
+    async def _commit_in_order(
+        self,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        held: Mapping[TopicPartition, PartitionPosition | None],
+        generation_id: int,
+    ) -> None:
+        clock = self._cluster.clock
+        until_ms = clock.monotonic_ms() + self._commit_timeout_ms
+
+        async def attempt() -> None:
+            while True:
+                self._check_may_commit(held, generation_id)
+                identity = self.metadata
+                try:
+                    await self._commit_as(identity, offsets)
+                    return
+                except CommitFailed as error:
+                    left_ms = until_ms - clock.monotonic_ms()
+                    if left_ms <= 0:
+                        raise
+                    if not await self._goes_on_after(identity, error.code, left_ms):
+                        raise
+
+        async with self._commit_order:
+            await self._cluster.retrying(attempt)
+
+    def _check_may_commit(
+        self, held: Mapping[TopicPartition, PartitionPosition | None], generation_id: int
+    ) -> None:
+        is_member = not self._was_lost and self.metadata.generation_id >= 0
+        has_kept = self.metadata.generation_id == generation_id or all(
+            self._positions.get(partition) is state for partition, state in held.items()
+        )
+        # Without a generation it would count as the commit of somebody outside of the group.
+        if self.has_joined and not (is_member and has_kept):
             raise CommitFailed(
-                f"this consumer is not a member of group {self.group_id} at present",
+                f"this consumer is not a member of group {self.group_id} at present, "
+                "or has lost the partitions",
                 ErrorCode.UNKNOWN_MEMBER_ID,
             )
-        await self._cluster.retrying(lambda: self._commit_once(offsets))
 
-    async def _commit_once(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        identity = self.metadata
+    async def _goes_on_after(
+        self, refused: GroupMetadata, code: ErrorCode, timeout_ms: int
+    ) -> bool:
+        """Whether a member whose commit was refused is one all the same: its generation changed
+        while the commit was on its way. Waits for the news of it.
+
+        Who is no member any more has lost its partitions.
+        """
+        raise NotImplementedError
+
+    async def _commit_as(
+        self, identity: GroupMetadata, offsets: Mapping[TopicPartition, CommittedOffset]
+    ) -> None:
         values = {
             "group_id": self.group_id,
             "generation_id_or_member_epoch": identity.generation_id,
@@ -203,7 +263,7 @@ class Membership:
             answer = await self._cluster.call(
                 node_id, api, values, channel=channel, timeout_ms=timeout_ms
             )
-        except NetworkError:
+        except (NetworkError, RequestTimedOut):
             self.forget_coordinator()
             raise
         code = int(getattr(answer, "error_code", 0))
@@ -233,7 +293,9 @@ class Membership:
 
     @property
     def reader_is_late(self) -> bool:
-        """Whether nobody has read for `max.poll.interval.ms`."""
+        """Whether nobody has read for `max.poll.interval.ms`, and nobody does."""
+        if self._is_read():
+            return False
         silent_ms = self._cluster.clock.monotonic_ms() - self._polled_ms
         return silent_ms >= self._max_poll_interval_ms
 
@@ -251,10 +313,11 @@ class Membership:
 
     async def _lose(self) -> None:
         """All partitions are somebody else's."""
+        self._was_lost = False
         lost = sorted(self._positions.assigned)
         if lost:
             name = "on_partitions_lost"
-            if not hasattr(self._listener, name):
+            if not hasattr(self.listener, name):
                 name = "on_partitions_revoked"
             await self._tell(name, lost)
             self._positions.assign(())
@@ -265,7 +328,7 @@ class Membership:
         await self._tell("on_partitions_assigned", partitions)
 
     async def _tell(self, name: str, partitions: Partitions) -> None:
-        callback = getattr(self._listener, name, None)
+        callback = getattr(self.listener, name, None)
         if callback is None:
             return
         try:

@@ -9,7 +9,6 @@ the answer names it, which it does when nobody has it any more. Epochs fence: 0 
 import asyncio
 import base64
 import logging
-import uuid
 from typing import Final
 from uuid import UUID
 
@@ -33,11 +32,13 @@ class ConsumerProtocolMembership(Membership):
 
     def __init__(self, *arguments: object, **keywords: object) -> None:
         super().__init__(*arguments, **keywords)  # type: ignore[arg-type]
-        self._member_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        member_id = UUID(int=self._cluster.dice.getrandbits(128), version=4)
+        self._member_id = base64.urlsafe_b64encode(member_id.bytes).decode().rstrip("=")
         self._epoch = _JOIN_EPOCH
         self._interval_ms = 0
+        # What the coordinator wants this member to have: by topic id, and by name as far as known.
+        self._assignment: dict[UUID, tuple[int, ...]] | None = None
         self._target: frozenset[TopicPartition] | None = None
-        self._was_lost = False
         self._error: KafkaError | None = None
         self._must_tell = asyncio.Event()
         self._sent_fields: tuple[object, ...] = ()
@@ -68,10 +69,10 @@ class ConsumerProtocolMembership(Membership):
     async def poll(self) -> None:
         """See `Membership`."""
         if self._error is not None:
+            await self._lose()
             error, self._error = self._error, None
             raise error
         if self._was_lost:
-            self._was_lost = False
             await self._lose()
         if self._heartbeats is None:
             self._heartbeats = asyncio.create_task(self._send_heartbeats())
@@ -89,12 +90,16 @@ class ConsumerProtocolMembership(Membership):
 
     async def leave(self) -> None:
         """See `Membership`."""
-        if self._heartbeats is not None:
-            self._heartbeats.cancel()
-            await asyncio.gather(self._heartbeats, return_exceptions=True)
-            self._heartbeats = None
-        if self._epoch > 0:
+        if self._was_lost or self._epoch <= 0:
+            await self._lose()
+        else:
             await self._revoke(sorted(self._positions.assigned))
+        heartbeats, self._heartbeats = self._heartbeats, None
+        if heartbeats is not None:
+            heartbeats.cancel()
+            await asyncio.gather(heartbeats, return_exceptions=True)
+        if self.has_joined:
+            # Also when no answer has come: the coordinator may know this member all the same.
             await self._say_goodbye()
 
     async def _say_goodbye(self) -> None:
@@ -103,7 +108,11 @@ class ConsumerProtocolMembership(Membership):
             await self._ask({"member_epoch": _LEAVE_STATIC_EPOCH if is_static else _LEAVE_EPOCH})
         except KafkaError as error:
             _LOGGER.debug("leaving group %s failed: %s", self.group_id, error)
-        self._epoch, self._target, self._sent_fields = _JOIN_EPOCH, None, ()
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self._epoch, self._sent_fields = _JOIN_EPOCH, ()
+        self._assignment = self._target = None
 
     # --- heartbeats -------------------------------------------------------------------------
 
@@ -122,7 +131,7 @@ class ConsumerProtocolMembership(Membership):
                 failures = 0
             except KafkaError as error:
                 if error.code in _FENCED:
-                    self._epoch, self._target, self._sent_fields = _JOIN_EPOCH, None, ()
+                    self._begin_anew()
                     self._lost()
                 elif not error.retriable:
                     raise
@@ -164,7 +173,11 @@ class ConsumerProtocolMembership(Membership):
         self._epoch = answer.member_epoch
         self._interval_ms = max(1, _milliseconds(answer))
         if answer.assignment is not None:
-            self._target = await self._names(answer.assignment)
+            self._assignment = {
+                each.topic_id: tuple(each.partitions) for each in answer.assignment.topic_partitions
+            }
+        if self._assignment is not None:
+            self._target = await self._names(self._assignment)
         if self.needs_poll:
             self._wakes()
 
@@ -194,9 +207,9 @@ class ConsumerProtocolMembership(Membership):
                     by_id.setdefault(topic_id, []).append(index)
         return tuple((topic_id, tuple(indexes)) for topic_id, indexes in by_id.items())
 
-    async def _names(self, assignment: Message) -> frozenset[TopicPartition]:
-        """An assignment by the names of its topics; those that are gone are left out."""
-        wanted = {each.topic_id: each.partitions for each in assignment.topic_partitions}
+    async def _names(self, wanted: dict[UUID, tuple[int, ...]]) -> frozenset[TopicPartition]:
+        """An assignment by the names of its topics. Those that are gone are left out, and those
+        that the broker which was asked does not know yet, until the next heartbeat."""
         if not wanted.keys() <= self._cluster.metadata.topics_by_id.keys():
             await self._cluster.refresh(None)
         known = self._cluster.metadata.topics_by_id
@@ -216,11 +229,26 @@ class ConsumerProtocolMembership(Membership):
             _LOGGER.error("heartbeats of group %s ended", self.group_id, exc_info=fault)
             fault = KafkaError(f"the consumer failed: {fault!r}")
         self._error = fault
-        self._wakes()
+        self._begin_anew()
+        self._lost()
 
     def _lost(self) -> None:
         self._was_lost = True
         self._wakes()
+
+    async def _goes_on_after(
+        self, refused: GroupMetadata, code: ErrorCode, timeout_ms: int
+    ) -> bool:
+        """See `Membership`; what a refusal means, a heartbeat tells."""
+        del code
+        deadline_ms = self._cluster.clock.monotonic_ms() + timeout_ms
+        failures = 0
+        while self.metadata == refused and self._cluster.clock.monotonic_ms() < deadline_ms:
+            # The answer to a heartbeat, which overtook the commit, has the new epoch.
+            self._must_tell.set()
+            await self._wait(failures)
+            failures += 1
+        return self.metadata != refused
 
 
 def _milliseconds(answer: Message) -> int:
