@@ -49,7 +49,8 @@ def check_before_start(config: BrokerConfig, given: Mapping[str, str]) -> None:
     check_first_directory(config.log_dirs[0])
     for directory in config.log_dirs:
         check_owner(directory, config.broker_id)
-    check_metadata(config.log_dirs)
+    if not config["zookeeper.connect"]:
+        check_metadata(config.log_dirs)
     check_addresses(config)
 
 

@@ -60,7 +60,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="listen on this port of every address, short for --listener :N",
     )
     parser.add_argument(
-        "--broker-id", metavar="N", type=natural_number, help="sets broker.id (default: 1)"
+        "--broker-id",
+        metavar="N",
+        type=natural_number,
+        help="sets broker.id (default: 1; in a cluster a new one)",
     )
     parser.add_argument(
         "--config", metavar="FILE", help="settings in the form of Kafka's server.properties"
@@ -104,9 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     try:
         given = collect_settings(arguments)
-        config = BrokerConfig({**SINGLE_NODE_DEFAULTS, **given})
-        if config["zookeeper.connect"]:
-            raise StartError("Clusters on ZooKeeper are not available yet; start without it")
+        config = configure(given)
         if config.broker_id < 0:
             raise StartError("A broker needs a broker.id of its own, a number of at least 0")
         check_before_start(config, given)
@@ -157,7 +158,7 @@ def collect_settings(arguments: argparse.Namespace) -> dict[str, str]:
     if arguments.broker_id is not None:
         settings["broker.id"] = str(arguments.broker_id)
         settings.pop("node.id", None)
-    elif "broker.id" not in settings and "node.id" not in settings:
+    elif not settings.keys() & {"broker.id", "node.id", "zookeeper.connect"}:
         settings["broker.id"] = "1"
     return settings
 
@@ -170,6 +171,23 @@ def read_properties(path: str) -> dict[str, str]:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise StartError(f"Cannot read {path}: {reason}") from error
+
+
+def configure(given: dict[str, str]) -> BrokerConfig:
+    """What the broker runs with: Kafka's defaults in a cluster, else those of a single node.
+
+    Raises:
+        ConfigError: a setting has a value that it cannot have.
+        StartError: there is no number for the broker.
+    """
+    config = BrokerConfig(given)
+    if not config["zookeeper.connect"]:
+        return BrokerConfig({**SINGLE_NODE_DEFAULTS, **given})
+    if config.broker_id >= 0:
+        return config
+    from odradek.server.metadata_store import find_broker_id
+
+    return BrokerConfig({**given, "broker.id": str(find_broker_id(config))})
 
 
 async def serve(server: "BrokerServer", started_ns: int) -> None:
@@ -225,6 +243,7 @@ examples:
   odradek start --port 9093 --data-dir /var/lib/odradek
   odradek start --listener 192.168.1.7:9092        for one network; clients are told this address
   odradek start --config server.properties --set num.partitions=3
+  odradek start --zookeeper zk1:2181,zk2:2181/kafka --broker-id 2        one broker of a cluster
 
 `odradek help settings` explains the settings, `odradek help settings retention` those of that word.
 

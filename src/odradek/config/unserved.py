@@ -41,9 +41,18 @@ _TABLE: Final = (
     (_NOT_SERVED, "two-phase commit of other systems", "transaction.two.phase.commit.enable"),
     (
         _NOT_SERVED,
-        "clusters on ZooKeeper",
-        "zookeeper.* broker.heartbeat.interval.ms broker.session.timeout.ms "
-        "controller.socket.timeout.ms replica.socket.receive.buffer.bytes",
+        "protection of the broker's nodes in ZooKeeper",
+        "zookeeper.set.acl",
+    ),
+    (
+        _NO_MEANING,
+        "brokers without ZooKeeper of Kafka need it",
+        "broker.heartbeat.interval.ms broker.session.timeout.ms",
+    ),
+    (
+        _NOT_SERVED,
+        "sizes of buffers between brokers",
+        "replica.socket.receive.buffer.bytes",
     ),
     (
         _NO_MEANING,

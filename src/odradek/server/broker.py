@@ -43,13 +43,19 @@ from odradek.replication.quota import ReplicationQuotas
 from odradek.replication.replica_manager import ReplicaManager
 from odradek.server.awaiting import outcome
 from odradek.server.background import ThreadPoolBackground, ThreadWorkers
+from odradek.server.controlled_shutdown import ControlledShutdown
 from odradek.server.coordination.groups import GroupCoordination
 from odradek.server.coordination.transactions import TransactionCoordination
 from odradek.server.dice import random_uuid
 from odradek.server.errors import StartError
 from odradek.server.lifecycle import BrokerEvent, BrokerState, Lifecycle
 from odradek.server.loading_report import LoadingReport
-from odradek.server.metadata_store import EmbeddedMetadata, embedded_metadata
+from odradek.server.metadata_store import (
+    EmbeddedMetadata,
+    ZooKeeperMetadata,
+    embedded_metadata,
+    zookeeper_metadata,
+)
 from odradek.server.network_settings import advertised_endpoints, network_limits
 from odradek.server.observers import Observers
 from odradek.server.peers.channels import PeerChannels
@@ -190,15 +196,8 @@ class BrokerServer:
     def _build_metadata(self) -> None:
         os.makedirs(self.config.log_dirs[0], exist_ok=True)
         self.metadata = MetadataCache()
-        self._metadata_source = embedded_metadata(
-            self.config,
-            self.metadata,
-            self.background,
-            self._dice,
-            self._shared,
-            ephemeral=self._ephemeral,
-        )
-        self.store = self._metadata_source.store
+        self._source = self._open_source()
+        self.store = self._source.store
         self.registration = Registration(
             self.store,
             self.metadata,
@@ -209,8 +208,24 @@ class BrokerServer:
             resign=lambda: self.replicas.resign(),
         )
         self._resources.push_async_callback(self.background.drain)
+        if isinstance(self._source, ZooKeeperMetadata):
+            self._resources.callback(self._source.plane.close)
         self._resources.callback(self.store.close)
         self._resources.callback(self.registration.close)
+
+    def _open_source(self) -> EmbeddedMetadata | ZooKeeperMetadata:
+        if self.config["zookeeper.connect"]:
+            return zookeeper_metadata(
+                self.config, self.metadata, self.clock, self.timer, self._dice, self.peers
+            )
+        return embedded_metadata(
+            self.config,
+            self.metadata,
+            self.background,
+            self._dice,
+            self._shared,
+            ephemeral=self._ephemeral,
+        )
 
     def _build_storage(self) -> None:
         self.files = OsFileSystem(durable=not self._ephemeral)
@@ -292,7 +307,7 @@ class BrokerServer:
         )
         context = HandlerContext(
             broker_id=self.config.broker_id,
-            apis=self._metadata_source.apis,
+            apis=self._source.apis,
             config=self.config,
             clock=self.clock,
             metadata=self.metadata,
@@ -314,7 +329,7 @@ class BrokerServer:
             ),
             log_manager=self.logs,
             observer=self._observer_of_requests(),
-            controlled=self._metadata_source.controlled,
+            controlled=self._source.controlled,
         )
         self.dispatcher = Dispatcher(context)
         self.sockets = SocketServer(
@@ -365,7 +380,14 @@ class BrokerServer:
         return state in (BrokerState.RECOVERY, BrokerState.RUNNING) and self.halted is None
 
     async def _hand_over(self) -> None:
-        await outcome(self.controller.hand_over)
+        source = self._source
+        if isinstance(source, EmbeddedMetadata):
+            await outcome(self.controller.hand_over)
+            return
+        shutdown = ControlledShutdown(
+            self.config, self.metadata, self.timer, source.plane, source.controlled
+        )
+        await shutdown.run(self.registration.epoch)
 
     def _shut_down_rules(self) -> None:
         # No further step of compaction: the background has to come to an end.
@@ -413,7 +435,8 @@ class BrokerServer:
     @property
     def embedded(self) -> EmbeddedMetadata:
         """The metadata of a broker that keeps it in this process."""
-        return self._metadata_source
+        assert isinstance(self._source, EmbeddedMetadata), "this broker's metadata is elsewhere"
+        return self._source
 
     @property
     def cluster_id(self) -> str:

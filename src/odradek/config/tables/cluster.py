@@ -26,6 +26,21 @@ CLUSTER_SETTINGS: Final = [
         -1,
         "This broker's number, unique in the cluster; `node.id` when it is -1.",
     ),
+    Setting(
+        "broker.id.generation.enable",
+        BOOLEAN,
+        True,
+        "Whether a broker of a ZooKeeper cluster that has no number gets a new one.",
+        is_hidden=True,
+    ),
+    Setting(
+        "reserved.broker.max.id",
+        INT,
+        1000,
+        "The largest number for people to give; new ones are larger.",
+        at_least=0,
+        is_hidden=True,
+    ),
     Setting("node.id", INT, None, "The newer name of `broker.id`.", at_least=0),
     Setting(
         "broker.rack",
