@@ -29,6 +29,7 @@ from odradek.protocol.header import (
     request_header_version,
     response_header_version,
 )
+from odradek.protocol.message_tables import MESSAGES
 from odradek.protocol.primitives import ProtocolError
 
 TIMEOUT_S: Final = 30
@@ -37,7 +38,9 @@ RETRY_S: Final = 0.05
 EVENTUALLY_S: Final = 3
 CLOSED: Final = "the connection was closed"
 ABSENT: Final = "nothing"
-API_KEYS: Final = {name: key for key, name in api_key_map.items()}
+API_KEYS: Final = {name: key for key, name in api_key_map.items()} | {
+    pair.name: key for key, pair in MESSAGES.items()
+}
 
 _UUID: Final = re.compile(
     r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"

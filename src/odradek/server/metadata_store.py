@@ -84,7 +84,7 @@ def zookeeper_metadata(
 ) -> ZooKeeperMetadata:
     """A store on the ensemble that `zookeeper.connect` names; not connected yet."""
     # Who does not stand in a cluster need not have kazoo.
-    from odradek.metadata.zookeeper import ReplicaPlans, ZooKeeperMetadataStore
+    from odradek.metadata.zookeeper import ReplicaPlans, open_store
 
     name = config.inter_broker_listener_name
     plane = SocketControlPlane(cache, timer, name, peers.to_control)
@@ -93,7 +93,7 @@ def zookeeper_metadata(
         reassignment=plan_reassignment,
         preferred_election=partial(plan_election, election_type=ElectionType.PREFERRED),
     )
-    store = ZooKeeperMetadataStore(
+    store = open_store(
         *(cache, config.broker_id, zookeeper_settings(config), plane, timer, clock),
         asyncio.get_running_loop().call_soon_threadsafe,
         dice.randbytes,

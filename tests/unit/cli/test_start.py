@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from odradek.cli.main import build_parser, main
-from odradek.cli.start import DEFAULT_DATA_DIR, collect_settings
+from odradek.cli.start import DEFAULT_DATA_DIR, collect_settings, configure
 from odradek.config.likely_names import with_likely_setting
+from odradek.server.errors import StartError
 
 
 def parse(*words: str) -> argparse.Namespace:
@@ -50,6 +51,9 @@ def test_flags_go_before_set_before_the_file(tmp_path: Path) -> None:
     }
 
 
+IMPATIENT = ["--broker-id", "1", "--set", "zookeeper.connection.timeout.ms=1"]
+
+
 @pytest.mark.parametrize(
     ("words", "listeners"),
     [
@@ -88,7 +92,7 @@ def test_a_files_log_dir_is_kept(tmp_path: Path) -> None:
         (["--set", "log.segment.bytes=x"], "log.segment.bytes"),
         (["--listener", "PLAINTEXT://nowhere"], "NAME://host:port"),
         (["--listener", "SSL://127.0.0.1:0"], "SSL is not supported"),
-        (["--zookeeper", "localhost:2181"], "not available yet"),
+        (["--zookeeper", "127.0.0.1:0", *IMPATIENT], "cannot be reached"),
         (["--config", "/does/not/exist"], "No such file"),
         (["--data-dir", "/dev/null/data"], "/dev/null"),
         (["--set", "broker.id=-1"], "broker.id"),
@@ -134,3 +138,26 @@ def test_help_names_the_flags_and_where_the_settings_are(
     assert "--listener [NAME://]HOST:PORT" in out
     assert "`odradek help settings` explains the settings" in out
     assert len(out.splitlines()) < 60
+
+
+def test_a_broker_of_a_cluster_takes_kafkas_defaults(tmp_path: Path) -> None:
+    """Internal topics would have one replica, and be lost with a broker."""
+    given = {"broker.id": "3", "zookeeper.connect": "zk:2181"}
+    assert configure(given)["offsets.topic.replication.factor"] == 3
+    assert configure({"broker.id": "3"})["offsets.topic.replication.factor"] == 1
+
+
+def test_a_broker_without_a_number_keeps_that_of_its_directory(tmp_path: Path) -> None:
+    """It would be another broker after every start, and its replicas be lost to the cluster."""
+    (tmp_path / "meta.properties").write_text("version=0\nbroker.id=1004\ncluster.id=c\n")
+    given = {"zookeeper.connect": "zk:2181", "log.dirs": str(tmp_path)}
+    assert configure(given).broker_id == 1004
+    without = {"zookeeper.connect": "zk:2181", "log.dirs": str(tmp_path / "new")}
+    with pytest.raises(StartError, match="needs a broker"):
+        configure({**without, "broker.id.generation.enable": "false"})
+
+
+def test_in_a_cluster_no_number_is_made_up() -> None:
+    """Several brokers that were given none would all be the first one."""
+    assert "broker.id" not in collect_settings(parse("--zookeeper", "zk:2181"))
+    assert collect_settings(parse())["broker.id"] == "1"

@@ -38,6 +38,14 @@ _SESSION_ERRORS: Final = (
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
     ErrorCode.INCONSISTENT_TOPIC_ID,
 )
+# What passes: one of two brokers has heard of a change, and the other has yet to.
+_AHEAD_OR_BEHIND: Final = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+)
 
 
 class FetcherSettings(NamedTuple):
@@ -195,7 +203,9 @@ class ReplicaFetcher:
         try:
             self._follow(followed, log, answer)
         except BrokerError as error:
-            logger.error("%s cannot follow broker %d: %s", topic_partition, self.leader_id, error)
+            level = logging.INFO if error.code in _AHEAD_OR_BEHIND else logging.ERROR
+            text = "%s cannot follow broker %d: %s"
+            logger.log(level, text, topic_partition, self.leader_id, error)
             self._back_off(topic_partition)
 
     def _follow(self, followed: _Followed, log: Log, answer: FetchPartitionResponse) -> None:
