@@ -64,13 +64,15 @@ def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, st
         )
         found = {kafka.bootstrap_servers: kafka.zookeeper, ours.bootstrap_servers: connect}
         for bootstrap in found:
-            _make_topic(Peer(bootstrap))
+            _make_topic(bootstrap)
         yield found
 
 
-def _make_topic(peer: Peer) -> None:
+def _make_topic(bootstrap: str) -> None:
     wish = {"name": TOPIC, "num_partitions": 2, "replication_factor": 1}
+    peer = Peer(bootstrap)
     peer.quietly("create_topics", 7, topics=[wish], timeout_ms=30_000)
+    peer.close()
 
 
 def _site(bootstrap: str, connect: str) -> Site:
@@ -94,8 +96,10 @@ def same_answers(addresses: dict[str, str]) -> Check:
     def check(scenario: Scenario) -> None:
         sites = [_site(*address) for address in addresses.items()]
         for site in sites:
-            scenario(site)
-            site.peer.close()
+            try:
+                scenario(site)
+            finally:
+                site.peer.close()
         found = differences(*(site.peer.answers for site in sites))
         assert not found, "\n".join(found)
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from odradek.errors import BrokerError
+from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.store import OnDone
 from odradek.timer import Timer, TimerTask
 
@@ -29,6 +29,26 @@ async def outcome(start: Callable[[OnDone[T]], None]) -> T:
 
     start(on_done)
     return await future
+
+
+async def outcome_within(timer: Timer, timeout_ms: int, start: Callable[[OnDone[T]], None]) -> T:
+    """`outcome`, but not for ever.
+
+    Raises:
+        BrokerError: that was the outcome, or REQUEST_TIMED_OUT.
+    """
+    late: list[TimerTask] = []
+
+    def begin(on_done: OnDone[T]) -> None:
+        error = BrokerError(ErrorCode.REQUEST_TIMED_OUT)
+        late.append(TimerTask(timeout_ms, lambda: on_done(error)))
+        timer.add(late[0])
+        start(on_done)
+
+    try:
+        return await outcome(begin)
+    finally:
+        late[0].cancel()
 
 
 async def pause(timer: Timer, delay_ms: int) -> None:

@@ -7,14 +7,16 @@ same: its session ends, and that has others lead.
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from odradek.config import BrokerConfig
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata.control import ControlledBroker, ControlPlane
+from odradek.metadata.store import OnDone
 from odradek.model import TopicPartition
-from odradek.server.awaiting import outcome, pause
+from odradek.server.awaiting import outcome_within, pause
 from odradek.timer import Timer
 
 logger = logging.getLogger(__name__)
@@ -39,14 +41,23 @@ class ControlledShutdown:
 
     async def run(self, broker_epoch: int) -> None:
         """Returns when others lead, or when it has been tried often enough."""
-        attempts: int = 1 + self._config["controlled.shutdown.max.retries"]
-        for attempt in range(attempts):
+        retries: int = self._config["controlled.shutdown.max.retries"]
+        backoff_ms: int = self._config["controlled.shutdown.retry.backoff.ms"]
+        # Where ZooKeeper is gone, the controller cannot answer, however often it is asked.
+        timeout_ms: int = self._config["controller.socket.timeout.ms"]
+        for attempt in range(1 + retries):
             if attempt:
-                await pause(self._timer, self._config["controlled.shutdown.retry.backoff.ms"])
+                await pause(self._timer, backoff_ms)
+            began_ms = self._timer.now_ms
             try:
-                remaining = await self._ask(broker_epoch)
+                remaining = await outcome_within(
+                    self._timer, timeout_ms, partial(self._ask, broker_epoch)
+                )
             except BrokerError as error:
                 logger.warning("The controller cannot be asked for a shutdown: %s", error)
+                timeout_ms -= self._timer.now_ms - began_ms
+                if timeout_ms <= 0:
+                    break
                 continue
             if not remaining:
                 logger.info("Others lead what this broker has led")
@@ -54,20 +65,14 @@ class ControlledShutdown:
             logger.warning("This broker still leads %d partitions", len(remaining))
         logger.warning("Stopping without having handed everything over")
 
-    async def _ask(self, broker_epoch: int) -> Sequence[TopicPartition]:
+    def _ask(self, broker_epoch: int, on_done: OnDone[Sequence[TopicPartition]]) -> None:
         image = self._metadata.image
         broker_id = self._config.broker_id
         if image.controller_id == broker_id:
-            return await outcome(
-                lambda on_done: self._controlled.on_controlled_shutdown(
-                    broker_id, broker_epoch, on_done
-                )
-            )
+            self._controlled.on_controlled_shutdown(broker_id, broker_epoch, on_done)
+            return
         controller = image.brokers.get(image.controller_id)
         if controller is None:
-            raise BrokerError(ErrorCode.NOT_CONTROLLER, "there is no controller")
-        return await outcome(
-            lambda on_done: self._plane.controlled_shutdown(
-                controller, broker_id, broker_epoch, on_done
-            )
-        )
+            on_done(BrokerError(ErrorCode.NOT_CONTROLLER, "there is no controller"))
+        else:
+            self._plane.controlled_shutdown(controller, broker_id, broker_epoch, on_done)

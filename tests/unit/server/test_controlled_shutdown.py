@@ -14,6 +14,7 @@ BACKOFF_MS = 5000
 PLAIN = EndPoint("PLAINTEXT", "PLAINTEXT", "somewhere", 9092)
 BROKERS = {number: BrokerRegistration(number, (PLAIN,), None, number) for number in (1, 2, 3)}
 STILL_LED = [TopicPartition("orders", 0)]
+SILENCE = None
 AWAY = BrokerError(ErrorCode.NETWORK_EXCEPTION)
 
 
@@ -34,6 +35,8 @@ class Cluster:
     def controlled_shutdown(self, controller, broker_id, broker_epoch, on_done):
         assert (broker_id, broker_epoch) == (1, 9)
         self.asked.append(controller.id)
+        if self.outcomes[0] is SILENCE:
+            return
         on_done(self.outcomes.pop(0))
 
     def on_controlled_shutdown(self, broker_id, broker_epoch, on_done):
@@ -91,3 +94,11 @@ def test_a_cluster_without_a_controller():
     cluster = Cluster(-1)
     cluster.stop()
     assert cluster.asked == []
+
+
+def test_a_controller_that_is_silent_is_not_asked_for_ever():
+    """Without ZooKeeper no broker could be stopped: the controller waits for it itself."""
+    for controller_id in (1, 2):
+        cluster = Cluster(controller_id, SILENCE)
+        cluster.stop(controller_socket_timeout_ms=3 * BACKOFF_MS)
+        assert cluster.asked == [controller_id]
