@@ -63,6 +63,7 @@ _OWN: Final = {
 _IDENTITIES: Final = (
     ("name",),
     ("topic",),
+    ("topic_name", "partition_index"),
     ("topic_name",),
     ("group_id",),
     ("member_id",),

@@ -5,6 +5,7 @@ that are stale, senseless or broken. Epochs differ, so the test looks them up in
 """
 
 import contextlib
+import json
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 from uuid import UUID
@@ -31,6 +32,7 @@ class Site(NamedTuple):
     """A broker that is alone in its cluster, and what ZooKeeper knows of it."""
 
     peer: Peer
+    controller_id: int
     controller_epoch: int
     broker_epoch: int
     topic_id: UUID
@@ -39,7 +41,7 @@ class Site(NamedTuple):
     def decree(self) -> dict[str, int]:
         """What a command of the controller carries."""
         return {
-            "controller_id": BROKER_ID,
+            "controller_id": self.controller_id,
             "controller_epoch": self.controller_epoch,
             "broker_epoch": self.broker_epoch,
         }
@@ -79,6 +81,7 @@ def _site(bootstrap: str, connect: str) -> Site:
     zookeeper = KazooClient(connect)
     zookeeper.start(30)
     try:
+        controller_id = json.loads(zookeeper.get("/controller")[0])["brokerid"]
         controller_epoch = int(zookeeper.get("/controller_epoch")[0])
         broker_epoch = zookeeper.get(f"/brokers/ids/{BROKER_ID}")[1].czxid
     finally:
@@ -86,7 +89,28 @@ def _site(bootstrap: str, connect: str) -> Site:
         zookeeper.close()
     peer = Peer(bootstrap)
     topics = peer.quietly("metadata", 12, topics=[{"name": TOPIC, "topic_id": None}]).topics
-    return Site(peer, controller_epoch, broker_epoch, topics[0].topic_id)
+    return Site(peer, controller_id, controller_epoch, broker_epoch, topics[0].topic_id)
+
+
+@pytest.fixture(scope="module")
+def _office(addresses: dict[str, str]) -> Iterator[None]:
+    """The test is the controller of both clusters from here on: it takes the office away, and
+    nobody is elected in between."""
+    offices = [KazooClient(connect) for connect in addresses.values()]
+    claim = {"version": 2, "brokerid": NOBODY, "timestamp": "1", "kraftControllerEpoch": -1}
+    for office in offices:
+        office.start(30)
+        epoch = int(office.get("/controller_epoch")[0])
+        taking = office.transaction()
+        taking.delete("/controller")
+        taking.create("/controller", json.dumps(claim).encode(), ephemeral=True)
+        taking.set_data("/controller_epoch", str(epoch + 1).encode())
+        outcomes = taking.commit()
+        assert not any(isinstance(each, Exception) for each in outcomes), outcomes
+    yield
+    for office in offices:
+        office.stop()
+        office.close()
 
 
 @pytest.fixture
@@ -128,72 +152,6 @@ def partitions(topic_id: UUID | None, *states: dict[str, object], topic: str = T
             {"topic_name": topic, "topic_id": topic_id, "partition_states": list(states)}
         ],
     }
-
-
-def test_leader_and_isr(same_answers: Check) -> None:
-    """Kafka's controller would misunderstand what became of its command."""
-
-    def scenario(site: Site) -> None:
-        ask, own = site.peer.ask, site.topic_id
-        stale = site.decree | {"controller_epoch": site.controller_epoch - 1}
-        past = site.decree | {"broker_epoch": site.broker_epoch - 1}
-        for version in range(8):
-            ask("leader_and_isr", version, **stale, **partitions(own, state(0), state(1)))
-            ask("leader_and_isr", version, **past, **partitions(own, state(0), state(1)))
-            ask("leader_and_isr", version, **site.decree, **partitions(own, state(0)))
-        later = state(0, leader_epoch=0, partition_epoch=0)
-        ask("leader_and_isr", 7, **site.decree, **partitions(own, later, later))
-        ask("leader_and_isr", 7, **site.decree, topic_states=[], live_leaders=[])
-        ask("leader_and_isr", 7, **site.decree, **partitions(UUID(int=77), state(0)))
-        elsewhere = state(0, replicas=[NOBODY], isr=[NOBODY], leader=NOBODY)
-        ask("leader_and_isr", 7, **site.decree, **partitions(UUID(int=78), elsewhere, topic="a"))
-
-    same_answers(scenario)
-
-
-def test_update_metadata(same_answers: Check) -> None:
-    """A controller that was succeeded would go on."""
-
-    def scenario(site: Site) -> None:
-        ask = site.peer.ask
-        stale = site.decree | {"controller_epoch": site.controller_epoch - 1}
-        past = site.decree | {"broker_epoch": site.broker_epoch - 1}
-        for version in range(9):
-            ask("update_metadata", version, **stale)
-            ask("update_metadata", version, **past, topic_states=[], live_brokers=[])
-
-    same_answers(scenario)
-
-
-def test_stop_replica(same_answers: Check) -> None:
-    """A replica would be taken for gone, or for kept."""
-
-    def scenario(site: Site) -> None:
-        ask = site.peer.ask
-        stale = site.decree | {"controller_epoch": site.controller_epoch - 1}
-        past = site.decree | {"broker_epoch": site.broker_epoch - 1}
-        unknown = {
-            "ungrouped_partitions": [{"topic_name": "no", "partition_index": 0}],
-            "topics": [{"name": "no", "partition_indexes": [0, 1]}],
-            "topic_states": [
-                {
-                    "topic_name": "no",
-                    "partition_states": [
-                        {"partition_index": 0, "leader_epoch": 3},
-                        {"partition_index": 1, "leader_epoch": -2, "delete_partition": True},
-                    ],
-                }
-            ],
-        }
-        for version in range(5):
-            for decree in (stale, past, site.decree):
-                ask("stop_replica", version, **decree, **unknown)
-            ask("stop_replica", version, **site.decree)
-        fenced = {"partition_index": 1, "leader_epoch": -3}
-        states = [{"topic_name": TOPIC, "partition_states": [fenced]}]
-        ask("stop_replica", 4, **site.decree, topic_states=states)
-
-    same_answers(scenario)
 
 
 def test_controlled_shutdown(same_answers: Check) -> None:
@@ -258,5 +216,79 @@ def test_garbage(same_answers: Check) -> None:
                 whole = messages.encode_request(key, version, values)
                 for length in (0, 1, len(whole) // 2, len(whole) - 1):
                     site.peer.ask_raw(name, version, whole[:length])
+
+    same_answers(scenario)
+
+
+@pytest.mark.usefixtures("_office")
+def test_leader_and_isr(same_answers: Check) -> None:
+    """Kafka's controller would misunderstand what became of its command."""
+
+    def scenario(site: Site) -> None:
+        ask, own = site.peer.ask, site.topic_id
+        stale = site.decree | {"controller_epoch": site.controller_epoch - 1}
+        past = site.decree | {"broker_epoch": site.broker_epoch - 1}
+        for version in range(8):
+            ask("leader_and_isr", version, **stale, **partitions(own, state(0), state(1)))
+            ask("leader_and_isr", version, **past, **partitions(own, state(0), state(1)))
+            ask("leader_and_isr", version, **site.decree, **partitions(own, state(0)))
+        for epoch in (3, 2, 4, 4):
+            later = state(0, leader_epoch=epoch, partition_epoch=10 + epoch)
+            ask("leader_and_isr", 7, **site.decree, **partitions(own, later))
+        ask("leader_and_isr", 7, **site.decree, **partitions(own, state(0), state(0)))
+        ask("leader_and_isr", 7, **site.decree, topic_states=[], live_leaders=[])
+        ask("leader_and_isr", 7, **site.decree, **partitions(UUID(int=77), state(0)))
+        elsewhere = state(0, replicas=[NOBODY], isr=[NOBODY], leader=NOBODY)
+        ask("leader_and_isr", 7, **site.decree, **partitions(UUID(int=78), elsewhere, topic="a"))
+
+    same_answers(scenario)
+
+
+@pytest.mark.usefixtures("_office")
+def test_update_metadata(same_answers: Check) -> None:
+    """A controller that was succeeded would go on."""
+
+    def scenario(site: Site) -> None:
+        ask = site.peer.ask
+        stale = site.decree | {"controller_epoch": site.controller_epoch - 1}
+        past = site.decree | {"broker_epoch": site.broker_epoch - 1}
+        for version in range(9):
+            ask("update_metadata", version, **stale)
+            ask("update_metadata", version, **past, topic_states=[], live_brokers=[])
+
+    same_answers(scenario)
+
+
+@pytest.mark.usefixtures("_office")
+def test_stop_replica(same_answers: Check) -> None:
+    """A replica would be taken for gone, or for kept."""
+
+    def scenario(site: Site) -> None:
+        ask = site.peer.ask
+        stale = site.decree | {"controller_epoch": site.controller_epoch - 1}
+        past = site.decree | {"broker_epoch": site.broker_epoch - 1}
+        unknown = {
+            "ungrouped_partitions": [{"topic_name": "no", "partition_index": 0}],
+            "topics": [{"name": "no", "partition_indexes": [0, 1]}],
+            "topic_states": [
+                {
+                    "topic_name": "no",
+                    "partition_states": [
+                        {"partition_index": 0, "leader_epoch": 3},
+                        {"partition_index": 1, "leader_epoch": -2, "delete_partition": True},
+                    ],
+                }
+            ],
+        }
+        for version in range(5):
+            for decree in (stale, past, site.decree):
+                ask("stop_replica", version, **decree, **unknown)
+            ask("stop_replica", version, **site.decree)
+        lead = state(1, leader_epoch=9, partition_epoch=99)
+        ask("leader_and_isr", 7, **site.decree, **partitions(site.topic_id, lead))
+        for epoch in (8, 0, 9, 9):
+            given_up = {"partition_index": 1, "leader_epoch": epoch}
+            states = [{"topic_name": TOPIC, "partition_states": [given_up]}]
+            ask("stop_replica", 4, **site.decree, topic_states=states)
 
     same_answers(scenario)
