@@ -58,13 +58,16 @@ class ConfigSource(IntEnum):
 
 
 class ConfigError(ValueError):
-    """A setting's value is not acceptable: which setting, which value, and why."""
+    """A setting's value is not acceptable: which setting, which value, and why.
 
-    def __init__(self, name: str, value: str | None, reason: str) -> None:
+    `text` is the whole sentence where it is not the usual one of these three.
+    """
+
+    def __init__(self, name: str, value: str | None, reason: str, text: str | None = None) -> None:
         self.name: Final = name
         self.value: Final = value
         self.reason: Final = reason
-        super().__init__(f"Invalid value {value} for configuration {name}: {reason}")
+        super().__init__(text or f"Invalid value {value} for configuration {name}: {reason}")
 
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")

@@ -396,7 +396,8 @@ def parse_topic_settings(settings: Mapping[str, str]) -> dict[str, Value]:
     for name, text in settings.items():
         row = TOPIC_SETTINGS.get(name)
         if row is None:
-            raise ConfigError(name, text, "Unknown topic config name")
+            reason = "Unknown topic config name"
+            raise ConfigError(name, text, reason, f"{reason}: {name}")
         values[name] = row.parse(text)
     return values
 

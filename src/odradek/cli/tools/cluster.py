@@ -1,8 +1,10 @@
 """`odradek cluster`: the cluster's id, its brokers, forgetting one, as `kafka-cluster.sh` does."""
 
 import argparse
+import sys
 
 from odradek.cli.tools.connection import (
+    HAS_BEEN_DEPRECATED,
     add_connection,
     add_format,
     client_config,
@@ -13,6 +15,7 @@ from odradek.cli.tools.connection import (
 from odradek.cli.tools.java_names import java_text
 from odradek.client import Admin
 from odradek.client.core.admin_types import ClusterDescription
+from odradek.client.errors import UnsupportedVersion
 from odradek.errors import BrokerError
 
 
@@ -21,11 +24,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=("cluster-id", "list-endpoints", "unregister"))
     add_connection(
         parser,
-        config_flags=("--command-config", "--config"),
-        property_flags=("--command-property",),
+        server_flags=("--bootstrap-server", "-b"),
+        config_flags=("--command-config", "-c"),
+        old_config_flag="--config",
+        deprecation=HAS_BEEN_DEPRECATED,
     )
     add_format(parser)
-    parser.add_argument("--id", type=int, metavar="BROKER", help="the broker to unregister")
+    parser.add_argument("--id", "-i", type=int, metavar="BROKER", help="the broker to unregister")
     parser.add_argument("--include-fenced-brokers", action="store_true")
 
 
@@ -35,13 +40,18 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.parser.error("argument --id is required")
 
     def say(error: Exception) -> None:
-        print(java_text(error) if isinstance(error, BrokerError) else text_of(error))
+        text = java_text(error) if isinstance(error, BrokerError) else text_of(error)
+        print(text, file=sys.stderr)
 
     async def work() -> int:
         async with Admin(config=client_config(arguments)) as admin:
             if arguments.action == "unregister":
-                await admin.unregister_broker(arguments.id)
-                print(f"Broker {arguments.id} is no longer registered.")
+                try:
+                    await admin.unregister_broker(arguments.id)
+                except UnsupportedVersion:
+                    print("The target cluster does not support the broker unregistration API.")
+                else:
+                    print(f"Broker {arguments.id} is no longer registered.")
                 return 0
             fenced = arguments.include_fenced_brokers
             _show(await admin.describe_cluster(include_fenced_brokers=fenced), arguments)

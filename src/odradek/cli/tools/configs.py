@@ -5,6 +5,7 @@ Of topics, brokers, groups and client metrics; users, clients and addresses come
 
 import argparse
 import re
+import sys
 from collections.abc import Mapping
 from typing import Final
 
@@ -13,6 +14,7 @@ from odradek.cli.tools.connection import (
     add_format,
     client_config,
     print_json,
+    refuse_together,
     run_async,
 )
 from odradek.cli.tools.java_names import java_text
@@ -87,12 +89,22 @@ def run(arguments: argparse.Namespace) -> int:
             "At least one of --add-config, --add-config-file, or --delete-config must be specified "
             "with --alter"
         )
-    if arguments.alter and name is None:
-        arguments.parser.error("an entity must be named with --alter")
+    if arguments.alter and (name is None or not (name or kind is ResourceType.BROKER)):
+        arguments.parser.error(f"An entity name must be specified with --alter of {_plural(kind)}")
+    is_broker = kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
+    if is_broker and name and not name.lstrip("-").isdecimal():
+        arguments.parser.error(
+            f"The entity name for {_plural(kind)} must be a valid integer broker id, but it is: "
+            f"{name}"
+        )
+    if arguments.describe:
+        refuse_together(arguments, "describe", ("add-config", "add-config-file", "delete-config"))
+    else:
+        refuse_together(arguments, "alter", ("all",))
 
     def say(error: Exception) -> None:
         text = java_text(error) if isinstance(error, BrokerError) else str(error)
-        print(f"Error while executing config command: {text}")
+        print(f"Error while executing config command: {text}", file=sys.stderr)
 
     async def work() -> int:
         async with Admin(config=client_config(arguments)) as admin:
@@ -105,21 +117,30 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _entity(arguments: argparse.Namespace) -> tuple[ResourceType, str | None]:
-    for kind, resource_type in _TYPES.items():
-        name = getattr(arguments, _flag(kind).replace("-", "_"))
-        if name is not None:
-            return resource_type, name
+    named: list[tuple[ResourceType, str | None]] = [
+        (resource_type, name)
+        for kind, resource_type in _TYPES.items()
+        if (name := getattr(arguments, _flag(kind).replace("-", "_"))) is not None
+    ]
     if arguments.broker_defaults:
-        return ResourceType.BROKER, ""
-    if arguments.entity_type is None:
+        named.append((ResourceType.BROKER, ""))
+    if arguments.entity_type is not None:
+        name = "" if arguments.entity_default else arguments.entity_name
+        named.append((_TYPES[arguments.entity_type], name))
+    if not named:
         arguments.parser.error("At least one entity type must be specified")
-    name = "" if arguments.entity_default else arguments.entity_name
-    return _TYPES[arguments.entity_type], name
+    if len(named) > 1:
+        arguments.parser.error("Only one entity can be named: one of a type, or all of a type")
+    return named[0]
 
 
 def _flag(kind: str) -> str:
     """The short way to name an entity: `--topic orders`."""
     return kind if kind == "client-metrics" else kind[:-1]
+
+
+def _plural(kind: ResourceType) -> str:
+    return next(word for word, each in _TYPES.items() if each is kind)
 
 
 def _noun(resource: ConfigResource) -> str:
@@ -160,17 +181,14 @@ async def _all(admin: Admin, kind: ResourceType) -> list[ConfigResource]:
         nodes = (await admin.describe_cluster()).nodes
         found = [ConfigResource(kind, str(node.id)) for node in nodes]
         return found + ([ConfigResource(kind, "")] if kind is ResourceType.BROKER else [])
-    return await admin.list_config_resources([kind])
+    names = {each.name for each in await admin.list_config_resources([kind])}
+    if kind is ResourceType.GROUP:
+        names |= {each.group_id for each in await admin.list_groups()}
+    return [ConfigResource(kind, name) for name in sorted(names)]
 
 
 async def _exists(admin: Admin, resource: ConfigResource) -> bool:
-    if resource.type is ResourceType.TOPIC:
-        return resource.name in await admin.list_topics()
-    if resource.type in (ResourceType.GROUP, ResourceType.CLIENT_METRICS):
-        listed = await admin.list_config_resources([resource.type])
-        groups = await admin.list_groups() if resource.type is ResourceType.GROUP else []
-        return resource in listed or resource.name in {each.group_id for each in groups}
-    return True
+    return resource in await _all(admin, resource.type)
 
 
 def _shown(
@@ -249,8 +267,8 @@ def _additions(arguments: argparse.Namespace) -> dict[str, str]:
         name, equals, value = part.partition("=")
         if not equals:
             raise ValueError(
-                "requirement failed: Invalid entity config: all configs to be added must be in the "
-                'format "key=val" or "key=[val1,val2]" to group values.'
+                "Invalid entity config: all configs to be added must be in the format "
+                '"key=val" or "key=[val1,val2]" to group values which contain commas.'
             )
         value = value.strip()
         added[name.strip()] = value[1:-1] if value[:1] == "[" and value[-1:] == "]" else value

@@ -7,13 +7,98 @@ Settings of the file that our client does not have are passed over, as Kafka's c
 import argparse
 import asyncio
 import json
+import re
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
+from odradek import __version__
 from odradek.client.settings import ADMIN_SETTINGS
 from odradek.config.definition import ConfigError, Setting
 from odradek.config.properties import parse_properties
+
+# What there is to say of a flag's old name; Kafka's tools say it in four ways.
+IS_DEPRECATED: Final = (
+    "Option {} is deprecated and will be removed in a future version. Use {} instead."
+)
+HAS_BEEN_DEPRECATED: Final = (
+    "Option {} has been deprecated and will be removed in a future version. Use {} instead."
+)
+SOON: Final = "Warning: {} is deprecated. Use {} instead."
+WARNING: Final = (
+    "Warning: {} is deprecated and will be removed in a future version. Use {} instead."
+)
+# What Kafka's tools take or took and these do not, and what to say instead.
+_GONE: Final = {
+    "--zookeeper": "ZooKeeper is asked no longer: name brokers with --bootstrap-server HOST:PORT",
+    "--bootstrap-controller": (
+        "controllers are reached through brokers: name brokers with --bootstrap-server HOST:PORT"
+    ),
+    "--print-metrics": "the client here does not keep the metrics of Kafka's",
+}
+
+
+class _Gone(argparse.Action):
+    """A flag that ends with wrong usage, and says which one took its place."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        _namespace: argparse.Namespace,
+        _values: object,
+        option_string: str | None = None,
+    ) -> None:
+        """The flag was given."""
+        assert option_string is not None, "it has no positional form"
+        parser.error(f"{option_string}: {_GONE[option_string]}")
+
+
+class Deprecated(argparse.Action):
+    """A flag under its old name; `const` is the sentence about it, which Kafka's tools have on
+    standard output."""
+
+    def __call__(
+        self,
+        _parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        _option_string: str | None = None,
+    ) -> None:
+        """The flag was given."""
+        print(self.const)
+        if isinstance(self.default, list):
+            added = values if isinstance(values, list) else [values]
+            values = [*getattr(namespace, self.dest), *added]
+        setattr(namespace, self.dest, values)
+
+
+def refuse_gone(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags that are answered with a sentence and nothing else."""
+    for flag in _GONE:
+        parser.add_argument(flag, nargs="?", action=_Gone, help=argparse.SUPPRESS)
+
+
+def add_old_flag(
+    parser: argparse.ArgumentParser,
+    old: str,
+    new: str,
+    *,
+    text: str = IS_DEPRECATED,
+    nargs: str | None = None,
+    kind: Callable[[str], object] = str,
+    default: list[str] | None = None,
+) -> None:
+    """Adds the old name of a flag; with a list as default it may be given many times."""
+    parser.add_argument(
+        old,
+        dest=new.lstrip("-").replace("-", "_"),
+        action=Deprecated,
+        const=text.format(old, new),
+        nargs=nargs,
+        type=kind,
+        default=default,
+        help=argparse.SUPPRESS,
+    )
 
 
 def add_connection(
@@ -21,10 +106,14 @@ def add_connection(
     *,
     server_flags: Sequence[str] = ("--bootstrap-server", "--broker-list"),
     config_flags: Sequence[str] = ("--command-config",),
-    property_flags: Sequence[str] = ("--command-property",),
+    old_config_flag: str | None = None,
+    old_property_flag: str | None = None,
+    deprecation: str = IS_DEPRECATED,
     needs_servers: bool = True,
 ) -> None:
     """Adds the flags, in the spellings of a tool."""
+    parser.add_argument("--version", action="version", version=f"odradek {__version__}")
+    refuse_gone(parser)
     parser.add_argument(
         *server_flags,
         dest="bootstrap_server",
@@ -36,13 +125,16 @@ def add_connection(
         *config_flags, dest="command_config", metavar="FILE", help="a file of client settings"
     )
     parser.add_argument(
-        *property_flags,
-        dest="command_property",
+        "--command-property",
         action="append",
         default=[],
         metavar="K=V",
         help="a client setting; wins over the file",
     )
+    if old_config_flag is not None:
+        add_old_flag(parser, old_config_flag, "--command-config", text=deprecation)
+    if old_property_flag is not None:
+        add_old_flag(parser, old_property_flag, "--command-property", text=deprecation, default=[])
 
 
 def add_format(parser: argparse.ArgumentParser) -> None:
@@ -54,6 +146,26 @@ def add_format(parser: argparse.ArgumentParser) -> None:
         default="text",
         help="as Kafka's tool prints it, or as JSON (default: text)",
     )
+
+
+def refuse_together(arguments: argparse.Namespace, option: str, others: Sequence[str]) -> None:
+    """Ends with wrong usage when one of `others` was given, in Kafka's words."""
+    for other in others:
+        dest = other.replace("-", "_")
+        if getattr(arguments, dest) != arguments.parser.get_default(dest):
+            arguments.parser.error(f'Option "[{other}]" can\'t be used with option "[{option}]"')
+
+
+def java_pattern(text: str) -> re.Pattern[str]:
+    """Compiles an expression for names.
+
+    Raises:
+        ValueError: it is none, in Kafka's words.
+    """
+    try:
+        return re.compile(text)
+    except re.error:
+        raise ValueError(f"{text} is an invalid regex.") from None
 
 
 def client_config(
@@ -97,8 +209,12 @@ async def _awaited(work: Awaitable[int]) -> int:
 
 
 def text_of(error: Exception) -> str:
-    """What an error says, without its code."""
-    return str(getattr(error, "message", error))
+    """What an error says, without its code; what it only names, with the code's own text."""
+    from odradek.errors import BrokerError
+
+    if not isinstance(error, BrokerError):
+        return str(error)
+    return error.message if " " in error.message else f"{error.message}: {error.code.text}"
 
 
 def print_json(value: Any) -> None:

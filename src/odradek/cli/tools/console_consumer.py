@@ -10,7 +10,15 @@ from collections.abc import Callable
 from typing import Final
 
 from odradek.cli.arguments import natural_number
-from odradek.cli.tools.connection import add_connection, client_config, run_async, text_of
+from odradek.cli.tools.connection import (
+    add_connection,
+    add_old_flag,
+    client_config,
+    java_pattern,
+    run_async,
+    text_of,
+)
+from odradek.cli.tools.java_values import text_reader
 from odradek.client import Consumer
 from odradek.client.core.consumer_record import ConsumerRecord
 from odradek.client.errors import BadRecord
@@ -19,17 +27,21 @@ from odradek.config.properties import parse_properties
 from odradek.model import TopicPartition
 
 _TIMESTAMP_TYPES: Final = {0: "CreateTime", 1: "LogAppendTime"}
+_FORMATTERS: Final = (
+    "DefaultMessageFormatter",
+    "LoggingMessageFormatter",
+    "NoOpMessageFormatter",
+)
 _POLL_MS: Final = 500
 _ESCAPES: Final = {"\\t": "\t", "\\n": "\n", "\\r": "\r"}
-_NUMBERS: Final = {"Long": 8, "Integer": 4, "Short": 2}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add_connection(
         parser,
-        config_flags=("--command-config", "--consumer.config"),
-        property_flags=("--command-property", "--consumer-property"),
+        old_config_flag="--consumer.config",
+        old_property_flag="--consumer-property",
     )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--topic", metavar="NAME")
@@ -43,14 +55,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--isolation-level", choices=("read_committed", "read_uncommitted"), default=None
     )
-    parser.add_argument("--formatter", default="Default", metavar="CLASS")
-    parser.add_argument(
-        "--formatter-property", "--property", action="append", default=[], metavar="K=V"
-    )
+    parser.add_argument("--formatter", default=_FORMATTERS[0], metavar="CLASS")
+    parser.add_argument("--formatter-property", action="append", default=[], metavar="K=V")
+    add_old_flag(parser, "--property", "--formatter-property", default=[])
     parser.add_argument("--formatter-config", metavar="FILE")
     parser.add_argument("--key-deserializer", default="", metavar="CLASS")
     parser.add_argument("--value-deserializer", default="", metavar="CLASS")
     parser.add_argument("--skip-message-on-error", action="store_true")
+    parser.add_argument("--enable-systest-events", action="store_true", help=argparse.SUPPRESS)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -60,7 +72,16 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.partition is not None and arguments.topic is None:
         arguments.parser.error("The topic is required when partition is specified.")
     if arguments.from_beginning and arguments.offset is not None:
-        arguments.parser.error("from-beginning and offset cannot be specified together.")
+        arguments.parser.error("Options from-beginning and offset cannot be specified together.")
+    if arguments.offset is not None and not _is_offset(arguments.offset):
+        arguments.parser.error(
+            f"The provided offset value '{arguments.offset}' is incorrect. Valid values are "
+            "'earliest', 'latest', or a non-negative long."
+        )
+    if arguments.formatter.rpartition(".")[2] not in _FORMATTERS:
+        arguments.parser.error(
+            f"--formatter: there are no Java classes here, only {', '.join(_FORMATTERS)}"
+        )
     printed = 0
 
     async def work() -> int:
@@ -81,7 +102,12 @@ def run(arguments: argparse.Namespace) -> int:
                     consumer.seek(error.partition, error.offset + 1)
                     continue
                 for record in (each for records in found.values() for each in records):
-                    write(record)
+                    try:
+                        write(record)
+                    except ValueError as error:
+                        if not arguments.skip_message_on_error:
+                            raise
+                        print(text_of(error), file=sys.stderr)
                     printed += 1
                 sys.stdout.flush()
                 if not found and arguments.timeout_ms >= 0:
@@ -96,8 +122,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _config(arguments: argparse.Namespace) -> dict[str, object]:
     config = client_config(arguments, CONSUMER_SETTINGS)
-    if arguments.group is not None:
-        config["group.id"] = arguments.group
+    group = arguments.group
+    if group is not None and config.setdefault("group.id", group) != group:
+        raise ValueError(
+            "The group ids provided in different places (directly using '--group', via "
+            "'--command-property', or via '--command-config') do not match. Detected group ids: "
+            f"'{group}', '{config['group.id']}'"
+        )
     if "group.id" not in config:
         # Kafka's tool makes up a group; nothing is committed for it.
         config["group.id"] = f"console-consumer-{random.randrange(100_000)}"
@@ -105,7 +136,12 @@ def _config(arguments: argparse.Namespace) -> dict[str, object]:
     if arguments.isolation_level is not None:
         config["isolation.level"] = arguments.isolation_level
     beginning = "earliest" if arguments.from_beginning else "latest"
-    config.setdefault("auto.offset.reset", beginning)
+    reset = config.setdefault("auto.offset.reset", beginning)
+    if arguments.from_beginning and reset != beginning:
+        raise ValueError(
+            f"Can't simultaneously specify --from-beginning and 'auto.offset.reset={reset}', "
+            "please remove one option"
+        )
     config.setdefault("client.id", "console-consumer")
     return config
 
@@ -115,7 +151,7 @@ async def _begin(consumer: Consumer, arguments: argparse.Namespace) -> None:
         if arguments.topic is not None:
             consumer.subscribe([arguments.topic])
         else:
-            consumer.subscribe(pattern=arguments.include.replace(",", "|"))
+            consumer.subscribe(pattern=java_pattern(arguments.include.replace(",", "|")).pattern)
         return
     partition = TopicPartition(arguments.topic, arguments.partition)
     consumer.assign([partition])
@@ -125,13 +161,11 @@ async def _begin(consumer: Consumer, arguments: argparse.Namespace) -> None:
     elif offset == "latest":
         await consumer.seek_to_end(partition)
     else:
-        try:
-            consumer.seek(partition, int(offset))
-        except ValueError:
-            raise ValueError(
-                f"The provided offset value '{offset}' is incorrect. Valid values are "
-                "'earliest', 'latest', or a non-negative long."
-            ) from None
+        consumer.seek(partition, int(offset))
+
+
+def _is_offset(text: str) -> bool:
+    return text in ("earliest", "latest") or text.isdecimal()
 
 
 # --- the shape of a record ----------------------------------------------------------------------
@@ -145,7 +179,7 @@ def _formatter(arguments: argparse.Namespace) -> Callable[[ConsumerRecord], None
     for each in arguments.formatter_property:
         name, _, value = each.partition("=")
         properties[name.strip()] = value
-    if "NoOp" in arguments.formatter:
+    if arguments.formatter.rpartition(".")[2] == "NoOpMessageFormatter":
         return lambda _: None
     return _Formatter(properties, arguments.key_deserializer, arguments.value_deserializer).write
 
@@ -171,8 +205,9 @@ class _Formatter:
         self._line_separator = text("line.separator", "\n")
         self._headers_separator = text("headers.separator", ",")
         self._null = text("null.literal", "null")
-        self._key = _reader(properties.get("key.deserializer", key_class))
-        self._value = _reader(properties.get("value.deserializer", value_class))
+        self._key = text_reader(properties.get("key.deserializer", key_class))
+        self._value = text_reader(properties.get("value.deserializer", value_class))
+        self._header = text_reader(properties.get("headers.deserializer", ""))
 
     def write(self, record: ConsumerRecord) -> None:
         """Writes one record."""
@@ -186,7 +221,8 @@ class _Formatter:
         if self._prints["offset"]:
             parts.append(b"Offset:%d" % record.offset)
         if self._prints["epoch"]:
-            parts.append(b"Epoch:%d" % record.leader_epoch)
+            # As Kafka's tool has it, which does not hand the epoch of a record to its formatter.
+            parts.append(b"Epoch:NOT_PRESENT")
         if self._prints["headers"]:
             parts.append(self._headers(record))
         if self._prints["key"]:
@@ -199,14 +235,6 @@ class _Formatter:
         if not record.headers:
             return b"NO_HEADERS"
         return self._headers_separator.join(
-            name.encode() + b":" + (self._null if value is None else value)
+            name.encode() + b":" + (self._null if value is None else self._header(value))
             for name, value in record.headers
         )
-
-
-def _reader(class_name: str) -> Callable[[bytes], bytes]:
-    """What a deserializer of Kafka's prints: numbers as numbers, all else as it is."""
-    kind = class_name.rpartition(".")[2].removesuffix("Deserializer")
-    if kind not in _NUMBERS:
-        return bytes
-    return lambda data: str(int.from_bytes(data, "big", signed=True)).encode()

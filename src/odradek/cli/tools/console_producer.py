@@ -7,12 +7,21 @@ from collections.abc import AsyncIterator
 from typing import Final, NamedTuple
 
 from odradek.cli.standard_input import read_lines
-from odradek.cli.tools.connection import add_connection, client_config, run_async, text_of
+from odradek.cli.tools.connection import (
+    WARNING,
+    Deprecated,
+    add_connection,
+    add_old_flag,
+    client_config,
+    run_async,
+    text_of,
+)
 from odradek.client import Producer
 from odradek.client.aio.producer import RecordMetadata
 from odradek.client.settings import PRODUCER_SETTINGS
 from odradek.config.properties import parse_properties
 
+_LINE_READER: Final = "LineMessageReader"
 # Flags that stand for settings, each with the default of Kafka's tool.
 _SETTINGS: Final = (
     ("--batch-size", "batch.size", "16384"),
@@ -31,24 +40,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add_connection(
         parser,
-        config_flags=("--command-config", "--producer.config"),
-        property_flags=("--command-property", "--producer-property"),
+        old_config_flag="--producer.config",
+        old_property_flag="--producer-property",
+        deprecation=WARNING,
     )
     parser.add_argument("--topic", required=True, metavar="NAME")
     parser.add_argument("--sync", action="store_true", help="wait for each record")
     parser.add_argument("--compression-codec", nargs="?", const="gzip", metavar="CODEC")
     for flag, name, default in _SETTINGS:
         parser.add_argument(flag, dest=name, default=None, help=f"{name} (default: {default})")
-    for flag in ("--max-partition-memory-bytes", "--socket-buffer-size", "--line-reader"):
-        parser.add_argument(flag, help=argparse.SUPPRESS)
     parser.add_argument(
-        "--reader-property", "--property", action="append", default=[], metavar="K=V"
+        "--max-partition-memory-bytes",
+        action=Deprecated,
+        dest="batch.size",
+        const="Warning: --max-partition-memory-bytes is deprecated and will be removed in Apache "
+        "Kafka 5.0. Use --batch-size instead.",
+        help=argparse.SUPPRESS,
     )
+    parser.add_argument("--socket-buffer-size", help=argparse.SUPPRESS)
+    parser.add_argument("--line-reader", default=_LINE_READER, help=argparse.SUPPRESS)
+    parser.add_argument("--reader-property", action="append", default=[], metavar="K=V")
+    add_old_flag(parser, "--property", "--reader-property", text=WARNING, default=[])
     parser.add_argument("--reader-config", metavar="FILE")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Sends every line; 1 if one was not delivered."""
+    if arguments.line_reader.rpartition(".")[2] != _LINE_READER:
+        arguments.parser.error(
+            f"--line-reader: there are no Java classes here, only {_LINE_READER}, the default"
+        )
 
     async def work() -> int:
         reader = _LineReader(_reader_properties(arguments))
@@ -159,7 +180,7 @@ class _LineReader:
     def _split(
         self, line: bytes, separator: bytes, what: str, number: int
     ) -> tuple[bytes | None, bytes]:
-        left, found, right = line.partition(separator)
+        left, found, right = line.partition(separator) if separator else (b"", True, line)
         if found:
             return left, right
         if self._ignores_errors:

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
 from typing import Final
 
 from odradek.cli.tools.connection import (
@@ -9,6 +10,7 @@ from odradek.cli.tools.connection import (
     add_format,
     client_config,
     print_json,
+    refuse_together,
     run_async,
     text_of,
 )
@@ -21,8 +23,14 @@ from odradek.cli.tools.group_tables import (
     print_offsets,
     print_state,
 )
-from odradek.cli.tools.java_names import java_text
-from odradek.cli.tools.offset_resets import RESETS, ResetRefused, add_reset_flags, planned_offsets
+from odradek.cli.tools.java_names import java_sentence, java_text
+from odradek.cli.tools.offset_resets import (
+    RESETS,
+    WrongUsage,
+    add_reset_flags,
+    planned_offsets,
+    topic_argument,
+)
 from odradek.client import Admin
 from odradek.client.core.admin_types import CommittedOffset, GroupDescription
 from odradek.client.core.list_offsets import LATEST
@@ -38,11 +46,40 @@ _NO_EXECUTE: Final = (
 )
 
 
+_STATES: Final = (
+    "Stable",
+    "Empty",
+    "CompletingRebalance",
+    "Assigning",
+    "Reconciling",
+    "Dead",
+    "PreparingRebalance",
+)
+_TYPES: Final = ("Consumer", "Classic")
+_RESET_FLAGS: Final = (*RESETS, "dry-run", "execute", "export")
+# What an action does not go with.
+_ELSEWHERE: Final = {
+    "list": (
+        *("group", "all-groups", "topic", "all-topics", "members", "offsets", "verbose"),
+        *_RESET_FLAGS,
+    ),
+    "describe": ("topic", "all-topics", "type", *_RESET_FLAGS),
+    "delete": ("members", "offsets", "state", "type", "verbose", *_RESET_FLAGS),
+    "delete-offsets": ("members", "offsets", "state", "type", "verbose", *_RESET_FLAGS),
+    "reset-offsets": ("members", "offsets", "state", "type", "verbose"),
+}
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
-    add_connection(parser)
+    add_connection(parser, needs_servers=False)
     add_format(parser)
     action = parser.add_mutually_exclusive_group(required=True)
+    action.add_argument(
+        "--validate-regex",
+        metavar="REGEX",
+        help="say whether brokers would take it for a subscription",
+    )
     for name in ("list", "describe", "delete", "delete-offsets", "reset-offsets"):
         action.add_argument(f"--{name}", dest="action", action="store_const", const=name)
     parser.add_argument("--group", action="append", default=[], metavar="NAME")
@@ -59,21 +96,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Does what is asked."""
-    action = arguments.action
-    if action != "list" and not arguments.group and not arguments.all_groups:
-        arguments.parser.error(f"Option [{action}] takes one of [all-groups], [group]")
-    if action == "reset-offsets":
-        given = [each for each in RESETS if getattr(arguments, each.replace("-", "_")) is not None]
-        if len(given) > 1:
-            arguments.parser.error(f"Option [{given[0]}] can't be used with option [{given[1]}]")
+    """Does what is asked. As of Kafka's tool the status is 0 when a broker refuses, and when none
+    answers: what is wrong stands in the output."""
+    if arguments.validate_regex is not None:
+        return _validate(arguments.validate_regex)
+    _check(arguments)
+    status = 0
 
     def say(error: Exception) -> None:
-        if isinstance(error, ResetRefused):
-            print(f"\nError: {error}")
-        else:
-            text = java_text(error) if isinstance(error, BrokerError) else text_of(error)
-            print(f"\nError: Executing consumer group command failed due to {text}")
+        nonlocal status
+        if isinstance(error, WrongUsage):
+            print(text_of(error), file=sys.stderr)
+            status = 1
+            return
+        text = java_text(error) if isinstance(error, BrokerError) else text_of(error)
+        print(f"\nError: Executing consumer group command failed due to {text}")
 
     async def work() -> int:
         actions = {
@@ -86,9 +123,68 @@ def run(arguments: argparse.Namespace) -> int:
         config = client_config(arguments)
         config.setdefault("request.timeout.ms", arguments.timeout)
         async with Admin(config=config) as admin:
-            return await actions[action](admin, arguments)
+            return await actions[arguments.action](admin, arguments)
 
-    return run_async(work, say)
+    run_async(work, say)
+    return status
+
+
+def _validate(expression: str) -> int:
+    from odradek.cli.tools.re2j_words import fault_of
+
+    fault = fault_of(expression)
+    verdict = "valid" if fault is None else f"invalid: {fault}"
+    print(f"The regular expression `{expression}` is {verdict}.")
+    return 0
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Refuses what Kafka's tool refuses before it asks anybody."""
+    wrong = arguments.parser.error
+    action = arguments.action
+    if arguments.bootstrap_server is None:
+        wrong('Missing required argument "[bootstrap-server]"')
+    if action == "delete-offsets" and not (arguments.group and arguments.topic):
+        wrong("Option [delete-offsets] takes the following options: [group], [topic]")
+    if action == "delete-offsets" and len(arguments.group) > 1:
+        wrong("Found multiple arguments for option group, but you asked for only one")
+    if action != "list" and not arguments.group and not arguments.all_groups:
+        wrong(f"Option [{action}] takes one of these options: [group], [all-groups]")
+    if arguments.all_groups:
+        refuse_together(arguments, "all-groups", ["group"])
+    if action == "delete" and arguments.topic:
+        wrong("The consumer does not support topic-specific offset deletion from a consumer group.")
+    refuse_together(arguments, action, _ELSEWHERE[action])
+    shown = arguments.members + arguments.offsets + (arguments.state is not None)
+    if action == "describe" and shown > 1:
+        wrong("Option [describe] takes at most one of these options: [members], [offsets], [state]")
+    if action == "list":
+        _check_words(arguments, "state", _STATES)
+        _check_words(arguments, "types", _TYPES)
+    if action == "reset-offsets":
+        _check_reset(arguments)
+
+
+def _check_words(arguments: argparse.Namespace, what: str, valid: Sequence[str]) -> None:
+    given = arguments.state if what == "state" else arguments.type
+    if set(_words(given)) - {each.capitalize() for each in valid}:
+        arguments.parser.error(
+            f"Invalid {what} list '{given}'. Valid {what.rstrip('s')}s are: {', '.join(valid)}"
+        )
+
+
+def _check_reset(arguments: argparse.Namespace) -> None:
+    wrong = arguments.parser.error
+    given = [each for each in RESETS if getattr(arguments, each.replace("-", "_")) is not None]
+    if len(given) > 1:
+        wrong(f"Option [{given[0]}] can't be used with option [{given[1]}]")
+    if not given:
+        scenarios = ", ".join(f"[{each}]" for each in RESETS)
+        wrong(f"Option '[reset-offsets]' requires one of the following scenarios: {scenarios}")
+    if given != ["from-file"] and not arguments.topic and not arguments.all_topics:
+        wrong("One of the reset scopes should be defined: --all-topics, --topic.")
+    if arguments.dry_run and arguments.execute:
+        wrong("Option [reset-offsets] only accepts one of [execute] and [dry-run]")
 
 
 async def _list(admin: Admin, arguments: argparse.Namespace) -> int:
@@ -124,11 +220,14 @@ async def _groups(admin: Admin, arguments: argparse.Namespace) -> list[str]:
 async def _describe(admin: Admin, arguments: argparse.Namespace) -> int:
     group_ids = await _groups(admin, arguments)
     described = await admin.describe_groups(group_ids)
-    shown = []
+    groups = []
     for group_id in group_ids:
         group = described[group_id]
         if isinstance(group, KafkaError):
             raise _not_found(group_id, group)
+        groups.append(group)
+    shown = []
+    for group in groups:
         if arguments.output == "json":
             shown.append(await _as_json(admin, group))
         else:
@@ -224,6 +323,9 @@ async def _as_json(admin: Admin, group: GroupDescription) -> dict[str, object]:
 async def _delete(admin: Admin, arguments: argparse.Namespace) -> int:
     results = await admin.delete_groups(await _groups(admin, arguments))
     failed = {name: error for name, error in results.items() if isinstance(error, KafkaError)}
+    if arguments.output == "json":
+        print_json([{"group": each, "error": _name(results[each])} for each in results])
+        return 0
     done = [name for name in results if name not in failed]
     shown = ", ".join(f"'{name}'" for name in done)
     if not failed:
@@ -242,19 +344,28 @@ async def _delete_offsets(admin: Admin, arguments: argparse.Namespace) -> int:
     known = await admin.list_topics()
     partitions, missing = [], []
     for text in arguments.topic:
-        name, _, indexes = text.partition(":")
-        if indexes:
-            partitions += [TopicPartition(name, int(each)) for each in indexes.split(",")]
+        name, indexes = topic_argument(text)
+        if indexes is not None:
+            partitions += [TopicPartition(name, each) for each in indexes]
         elif name in known:
             partitions += known[name].partitions
         else:
             missing.append(name)
+    results: dict[TopicPartition, KafkaError | None]
     try:
         results = await admin.delete_group_offsets(group_id, partitions) if partitions else {}
-        print(f"Request succeeded for deleting offsets from group {group_id}.")
+        said = f"Request succeeded for deleting offsets from group {group_id}."
+        if any(results.values()):
+            said = "\nError: Encountered some partition-level error, see the follow-up details."
     except KafkaError as error:
-        print(f"\nError: {java_text(error)}")
+        results = dict.fromkeys(partitions, error)
+        said = f"\nError: {java_sentence(error)}"
+    if arguments.output == "json":
+        print_json(
+            [{"topic": t, "partition": p, "error": _name(e)} for (t, p), e in results.items()]
+        )
         return 0
+    print(said)
     width = max([15, *map(len, missing), *(len(partition.topic) for partition in results)])
     print(f"\n{'TOPIC':<{width}} {'PARTITION':<10} {'STATUS':<15}")
     unknown = KafkaError(None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -270,7 +381,7 @@ async def _reset_offsets(admin: Admin, arguments: argparse.Namespace) -> int:
     is_dry = not arguments.execute
     if is_dry and not arguments.dry_run:
         print(_NO_EXECUTE, file=sys.stderr)
-    csv = []
+    plans: dict[str, dict[TopicPartition, int]] = {}
     for group_id in await _groups(admin, arguments):
         group = (await admin.describe_groups([group_id]))[group_id]
         state = "Dead" if isinstance(group, KafkaError) else group.state
@@ -280,20 +391,30 @@ async def _reset_offsets(admin: Admin, arguments: argparse.Namespace) -> int:
                 f"but the current state is {state}."
             )
             continue
-        offsets = await planned_offsets(admin, group_id, arguments)
-        if not is_dry and offsets:
-            await _commit(admin, group_id, offsets)
-        if arguments.export:
-            several = len(arguments.group) > 1 or arguments.all_groups
-            csv += [
-                ",".join(map(str, (*([group_id] if several else []), *partition, offset)))
-                for partition, offset in offsets.items()
-            ]
-        else:
-            print_new_offsets(group_id, offsets)
-    if arguments.export:
-        print("\n".join(csv) + "\n")
+        plans[group_id] = await planned_offsets(admin, group_id, arguments)
+        if arguments.from_file is not None and not plans[group_id]:
+            print(f"\nError: No reset plan for group {group_id} found")
+        if not is_dry and plans[group_id]:
+            await _commit(admin, group_id, plans[group_id])
+    rows = [
+        (group_id, *partition, offset)
+        for group_id, offsets in plans.items()
+        for partition, offset in offsets.items()
+    ]
+    if arguments.output == "json":
+        keys = ("group", "topic", "partition", "new_offset")
+        print_json([dict(zip(keys, row, strict=True)) for row in rows])
+    elif arguments.export:
+        # The group stands in front where there may be several.
+        first = 0 if len(arguments.group) > 1 or arguments.all_groups else 1
+        print("\n".join(",".join(map(str, row[first:])) for row in rows) + "\n")
+    else:
+        print_new_offsets(plans)
     return 0
+
+
+def _name(error: KafkaError | None) -> str | None:
+    return None if error is None else error.code.name
 
 
 async def _commit(admin: Admin, group_id: str, offsets: dict[TopicPartition, int]) -> None:

@@ -9,14 +9,17 @@ from odradek.cli.tools.connection import (
     add_connection,
     add_format,
     client_config,
+    java_pattern,
     print_json,
     run_async,
     text_of,
 )
+from odradek.cli.tools.java_names import java_text
 from odradek.client import Admin
 from odradek.client.core.list_offsets import (
     EARLIEST,
     EARLIEST_LOCAL,
+    EARLIEST_PENDING_UPLOAD,
     LATEST,
     LATEST_TIERED,
     MAX_TIMESTAMP,
@@ -30,7 +33,10 @@ _WORDS: Final = {
     "max-timestamp": MAX_TIMESTAMP,
     "earliest-local": EARLIEST_LOCAL,
     "latest-tiered": LATEST_TIERED,
+    "earliest-pending-upload": EARLIEST_PENDING_UPLOAD,
 }
+_EVERYTHING: Final = (0, 1 << 31)
+_RULE: Final = re.compile(r"([^:,]*)(?::(?:([0-9]*)|(?:([0-9]*)-([0-9]*))))?")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--topic-partitions", metavar="TOPIC:P-P,..", help="patterns with partitions or ranges"
     )
     parser.add_argument(
-        "--time", default="latest", metavar="MS", help="a timestamp, -1 to -5, or its word"
+        "--time", default="latest", metavar="MS", help="a timestamp, -1 to -6, or its word"
     )
     parser.add_argument("--exclude-internal-topics", "--exclude-internal", action="store_true")
 
@@ -63,8 +69,12 @@ def run(arguments: argparse.Namespace) -> int:
         rows = []
         for (topic, index), answer in sorted(answers.items(), key=lambda each: str(each[0][0])):
             if isinstance(answer, KafkaError):
-                raise answer
-            if answer.offset >= 0:
+                print(
+                    f"Skip getting offsets for topic-partition {topic}-{index} due to error: "
+                    f"{java_text(answer)}",
+                    file=sys.stderr,
+                )
+            elif answer.offset >= 0:
                 rows.append((topic, index, answer.offset))
         if arguments.output == "json":
             keys = ("topic", "partition", "offset")
@@ -88,8 +98,8 @@ def _time(text: str) -> int:
     except ValueError:
         raise ValueError(
             f"Malformed time argument {text}. Please use -1 or latest / -2 or earliest / -3 or "
-            "max-timestamp / -4 or earliest-local / -5 or latest-tiered, or a specified long "
-            "format timestamp"
+            "max-timestamp / -4 or earliest-local / -5 or latest-tiered / -6 or "
+            "earliest-pending-upload, or a specified long format timestamp"
         ) from None
 
 
@@ -114,23 +124,30 @@ async def _selected(admin: Admin, arguments: argparse.Namespace) -> list[TopicPa
 def _filters(
     arguments: argparse.Namespace,
 ) -> list[tuple[re.Pattern[str], list[tuple[int, int]]]]:
-    everything = [(0, 1 << 31)]
     if arguments.topic_partitions:
-        found = []
-        for part in arguments.topic_partitions.split(","):
-            name, _, indexes = part.partition(":")
-            ranges = [_range(indexes)] if indexes else everything
-            found.append((re.compile(name or ".*"), ranges))
-        return found
-    ranges = everything
+        return [_rule(each) for each in arguments.topic_partitions.split(",")]
+    ranges = [_EVERYTHING]
     if arguments.partitions:
-        ranges = [_range(each) for each in arguments.partitions.split(",") if each]
-    return [(re.compile((arguments.topic or ".*").replace(",", "|")), ranges)]
+        ranges = [_single(each) for each in arguments.partitions.split(",") if each]
+    return [(java_pattern((arguments.topic or ".*").replace(",", "|")), ranges)]
 
 
-def _range(text: str) -> tuple[int, int]:
-    """`3`, `3-5` (without 5), `3-`, `-5`."""
-    low, hyphen, high = text.partition("-")
-    if not hyphen:
-        return int(low), int(low) + 1
-    return int(low or 0), int(high) if high else 1 << 31
+def _rule(text: str) -> tuple[re.Pattern[str], list[tuple[int, int]]]:
+    """A pattern for topics with `3`, `3-5` (without 5), `3-`, `-5` or nothing."""
+    found = _RULE.fullmatch(text)
+    if found is None:
+        raise ValueError(f"Invalid rule specification: {text}")
+    name, index, low, high = found.groups()
+    pattern = java_pattern(name or ".*")
+    if index:
+        return pattern, [_single(index)]
+    return pattern, [(int(low or _EVERYTHING[0]), int(high or _EVERYTHING[1]))]
+
+
+def _single(text: str) -> tuple[int, int]:
+    if not text.strip().isdecimal():
+        raise ValueError(
+            "--partitions expects a comma separated list of numeric partition ids, but received: "
+            + text
+        )
+    return int(text), int(text) + 1

@@ -179,13 +179,17 @@ def print_listing(groups: Iterable[GroupListing], *, types: bool, states: bool) 
         print(" ".join(f"{cell:<{width}}" for cell, width in pairs))
 
 
-def print_new_offsets(group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """GROUP TOPIC PARTITION NEW-OFFSET."""
-    topic_width = _width(partition.topic for partition in offsets)
-    widths = [_width([group_id]), topic_width, 10, 0]
+def print_new_offsets(plans: Mapping[str, Mapping[TopicPartition, int]]) -> None:
+    """GROUP TOPIC PARTITION NEW-OFFSET, of all groups in one table."""
+    rows = [
+        (group_id, topic, index, offset)
+        for group_id, offsets in plans.items()
+        for (topic, index), offset in offsets.items()
+    ]
+    widths = [_width(row[0] for row in rows), _width(row[1] for row in rows), 10, 0]
     _row(widths, "GROUP", "TOPIC", "PARTITION", "NEW-OFFSET")
-    for (topic, index), offset in offsets.items():
-        _row(widths, group_id, topic, index, offset)
+    for row in rows:
+        _row(widths, *row)
     print()
 
 

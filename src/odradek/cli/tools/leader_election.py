@@ -2,8 +2,10 @@
 
 import argparse
 import json
+import sys
 
 from odradek.cli.tools.connection import (
+    HAS_BEEN_DEPRECATED,
     add_connection,
     client_config,
     print_json,
@@ -11,6 +13,7 @@ from odradek.cli.tools.connection import (
     text_of,
 )
 from odradek.cli.tools.java_names import java_text
+from odradek.cli.tools.reassignment_plan import joined, repeated
 from odradek.client import Admin
 from odradek.client.core.admin_types import ElectionType
 from odradek.client.errors import KafkaError
@@ -20,7 +23,7 @@ from odradek.model import TopicPartition
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
-    add_connection(parser, config_flags=("--command-config", "--admin.config"))
+    add_connection(parser, old_config_flag="--admin.config", deprecation=HAS_BEEN_DEPRECATED)
     parser.add_argument(
         "--election-type", required=True, type=str.lower, choices=("preferred", "unclean")
     )
@@ -43,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
         async with Admin(config=client_config(arguments)) as admin:
             return _show(await admin.elect_leaders(kind, partitions), arguments)
 
-    return run_async(work, lambda error: print(text_of(error)))
+    return run_async(work, lambda error: print(text_of(error), file=sys.stderr))
 
 
 def _partitions(arguments: argparse.Namespace) -> list[TopicPartition] | None:
@@ -54,9 +57,12 @@ def _partitions(arguments: argparse.Namespace) -> list[TopicPartition] | None:
     with open(arguments.path_to_json_file, encoding="utf-8") as file:
         try:
             listed = json.load(file)["partitions"]
-            return [TopicPartition(each["topic"], int(each["partition"])) for each in listed]
+            found = [TopicPartition(each["topic"], int(each["partition"])) for each in listed]
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"Replica election data is not well-formed: {error}") from error
+            raise ValueError(f"Replica election data is not well-formed: {error!r}") from error
+    if twice := repeated(found):
+        raise ValueError(f"Replica election data contains duplicate partitions: [{joined(twice)}]")
+    return found
 
 
 def _show(results: dict[TopicPartition, KafkaError | None], arguments: argparse.Namespace) -> int:
@@ -81,4 +87,6 @@ def _show(results: dict[TopicPartition, KafkaError | None], arguments: argparse.
             f"Error completing leader election ({kind}) for partition: {partition}: "
             f"{java_text(error)}"
         )
+    if errors:
+        print(f"{len(errors)} replica(s) could not be elected", file=sys.stderr)
     return 1 if errors else 0

@@ -1,6 +1,7 @@
 """`odradek log-dirs`: what lies in brokers' log directories, as `kafka-log-dirs.sh` prints it."""
 
 import argparse
+import sys
 
 from odradek.cli.tools.connection import (
     add_connection,
@@ -10,6 +11,7 @@ from odradek.cli.tools.connection import (
     text_of,
 )
 from odradek.cli.tools.java_names import java_name
+from odradek.cli.tools.reassignment_plan import joined
 from odradek.client import Admin
 from odradek.client.core.admin_types import LogDirDescription
 from odradek.client.errors import KafkaError, error_for
@@ -17,10 +19,10 @@ from odradek.client.errors import KafkaError, error_for
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
-    add_connection(parser)
+    add_connection(parser, server_flags=("--bootstrap-server",))
     parser.add_argument("--describe", action="store_true", required=True)
     parser.add_argument("--topic-list", default="", metavar="T,T", help="only these topics")
-    parser.add_argument("--broker-ids", default="", metavar="N,N", help="only these brokers")
+    parser.add_argument("--broker-list", default="", metavar="N,N", help="only these brokers")
     parser.add_argument("--format", dest="output", choices=("text", "json"), default="text")
 
 
@@ -31,19 +33,18 @@ def run(arguments: argparse.Namespace) -> int:
     async def work() -> int:
         async with Admin(config=client_config(arguments)) as admin:
             present = {node.id for node in (await admin.describe_cluster()).nodes}
-            wanted = {int(each) for each in arguments.broker_ids.split(",") if each} or present
+            wanted = _broker_ids(arguments.broker_list) or present
             if wanted - present:
-                missing = ",".join(map(str, sorted(wanted - present)))
                 raise ValueError(
-                    f"ERROR: The given brokers do not exist from --broker-list: {missing}. "
-                    f"Current existent brokers: {','.join(map(str, sorted(present)))}"
+                    "ERROR: The given brokers do not exist from --broker-list: "
+                    f"{joined(sorted(wanted - present))}. "
+                    f"Current existent brokers: {joined(sorted(present))}"
                 )
             if arguments.output == "text":
                 print("Querying brokers for log directories information")
             found = await admin.describe_log_dirs(sorted(wanted))
         if arguments.output == "text":
-            shown = ",".join(map(str, sorted(found)))
-            print(f"Received log directory information from brokers {shown}")
+            print(f"Received log directory information from brokers {joined(sorted(found))}")
         brokers = [
             {"broker": broker_id, "logDirs": [_shown(each, topics) for each in directories]}
             for broker_id, directories in found.items()
@@ -52,7 +53,14 @@ def run(arguments: argparse.Namespace) -> int:
         print_json({"brokers": brokers, "version": 1})
         return 0
 
-    return run_async(work, lambda error: print(text_of(error)))
+    return run_async(work, lambda error: print(text_of(error), file=sys.stderr))
+
+
+def _broker_ids(text: str) -> set[int]:
+    try:
+        return {int(each) for each in text.split(",") if each}
+    except ValueError:
+        raise ValueError(f"--broker-list is a list of numbers, not {text!r}") from None
 
 
 def _shown(directory: LogDirDescription, topics: set[str]) -> dict[str, object]:

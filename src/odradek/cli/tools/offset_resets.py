@@ -1,6 +1,8 @@
 """Where `consumer-groups --reset-offsets` takes a group: one flag says how, topics say what."""
 
 import argparse
+import re
+import sys
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final
@@ -22,11 +24,12 @@ RESETS: Final = (
     "shift-by",
     "from-file",
 )
+_CLOCK: Final = re.compile(r"\d\d:\d\d:\d\d\.\d{3}(Z|[+-]\d\d:?\d\d)")
 Offsets = dict[TopicPartition, int]
 
 
-class ResetRefused(ValueError):
-    """The tool itself refuses."""
+class WrongUsage(ValueError):
+    """What was asked for cannot be meant; said on standard error."""
 
 
 def add_reset_flags(parser: argparse.ArgumentParser) -> None:
@@ -38,9 +41,8 @@ def add_reset_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--by-duration", metavar="PnDTnHnMnS")
     parser.add_argument("--shift-by", type=int, metavar="N")
     parser.add_argument("--from-file", metavar="FILE")
-    mode = parser.add_mutually_exclusive_group()
-    mode.add_argument("--dry-run", action="store_true")
-    mode.add_argument("--execute", action="store_true")
+    parser.add_argument("--dry-run", action="store_true")
+    parser.add_argument("--execute", action="store_true")
     parser.add_argument("--export", action="store_true")
 
 
@@ -48,7 +50,8 @@ async def planned_offsets(admin: Admin, group_id: str, arguments: argparse.Names
     """Where the group goes, by partition.
 
     Raises:
-        ResetRefused: what was asked for makes no sense.
+        WrongUsage: what was asked for makes no sense.
+        ValueError: a time or a file cannot be read.
         KafkaError: a partition cannot be asked.
     """
     committed = (await admin.list_group_offsets([group_id]))[group_id]
@@ -70,16 +73,14 @@ async def planned_offsets(admin: Admin, group_id: str, arguments: argparse.Names
         time_ms = _milliseconds(arguments.to_datetime)
         return await _at_time(admin, partitions, time_ms, says=arguments.output == "text")
     if arguments.by_duration is not None:
-        ago_ms = duration_ms(arguments.by_duration)
+        try:
+            ago_ms = duration_ms(arguments.by_duration)
+        except ValueError:
+            raise ValueError("Text cannot be parsed to a Duration") from None
         now_ms = int(datetime.now(UTC).timestamp() * 1000)
         time_ms = now_ms - ago_ms
         return await _at_time(admin, partitions, time_ms, says=arguments.output == "text")
-    if arguments.to_current:
-        return await _current(admin, partitions, committed)
-    raise ResetRefused(
-        "Option '[reset-offsets]' requires one of the following scenarios: "
-        + ", ".join(f"[{each}]" for each in RESETS)
-    )
+    return await _current(admin, partitions, committed)
 
 
 async def _partitions(
@@ -89,19 +90,35 @@ async def _partitions(
 ) -> list[TopicPartition]:
     if arguments.all_topics:
         return sorted(committed)
-    if not arguments.topic:
-        raise ResetRefused("One of the reset scopes should be defined: --all-topics, --topic.")
     known = await admin.list_topics()
     found: list[TopicPartition] = []
     for text in arguments.topic:
-        name, _, indexes = text.partition(":")
-        if indexes:
-            found += [TopicPartition(name, int(each)) for each in indexes.split(",")]
-        elif name in known:
+        name, indexes = topic_argument(text)
+        if name not in known:
+            raise ValueError("This server does not host this topic-partition.")
+        if indexes is None:
             found += known[name].partitions
         else:
-            raise ResetRefused(f"topic {name} does not exist")
+            found += [TopicPartition(name, each) for each in indexes]
+    missing = [each for each in found if each not in known[each.topic].partitions]
+    if missing:
+        raise ValueError(f'The partitions "{",".join(map(str, missing))}" do not exist')
     return found
+
+
+def topic_argument(text: str) -> tuple[str, list[int] | None]:
+    """The name in `topic` or `topic:0,1`, and the partitions where some are named.
+
+    Raises:
+        WrongUsage: a partition is no number.
+    """
+    name, colon, indexes = text.partition(":")
+    if not colon:
+        return name, None
+    for each in indexes.split(","):
+        if not each.isdecimal():
+            raise WrongUsage(f"Invalid partition '{each}' specified in topic arg '{text}'")
+    return name, [int(each) for each in indexes.split(",")]
 
 
 async def _ask(admin: Admin, partitions: Iterable[TopicPartition], position: int) -> Offsets:
@@ -146,7 +163,7 @@ def _shifted(
 ) -> Offsets:
     for partition in partitions:
         if partition not in committed:
-            raise ResetRefused(
+            raise WrongUsage(
                 f"Cannot shift offset for partition {partition} since there is no current "
                 "committed offset"
             )
@@ -164,23 +181,39 @@ async def _current(
 
 
 def _milliseconds(text: str) -> int:
+    """A moment in milliseconds, of UTC unless it says otherwise, told to the millisecond."""
+    date, letter, clock = text.partition("T")
+    if not letter:
+        raise ValueError(
+            "java.text.ParseException: Error parsing timestamp. It does not contain a 'T' "
+            "according to ISO8601 format"
+        )
+    zoned = text if re.search("[Z+-]", clock) else f"{text}Z"
     try:
-        moment = datetime.fromisoformat(text)
+        if not _CLOCK.fullmatch(zoned[len(date) + 1 :]):
+            raise ValueError(text)
+        return int(datetime.fromisoformat(zoned).timestamp() * 1000)
     except ValueError:
-        raise ResetRefused(f"{text!r} is no YYYY-MM-DDTHH:mm:SS.sss") from None
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+        raise ValueError(f'java.text.ParseException: Unparseable date: "{zoned}"') from None
 
 
 def _read_file(path: str, group_id: str) -> Offsets:
-    """Lines of `topic,partition,offset`, or with the group in front."""
+    """Lines of `topic,partition,offset`, or with the group in front; nothing, and why on standard
+    error, when a line is none."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = list(filter(None, map(str.strip, file)))
+    except OSError:
+        raise ValueError(f"java.io.IOException: Unable to read file {path}") from None
     offsets: Offsets = {}
-    with open(path, encoding="utf-8") as file:
-        for line in filter(None, map(str.strip, file)):
-            cells = [cell.strip().strip('"') for cell in line.split(",")]
-            if len(cells) == 4:
-                if cells.pop(0) != group_id:
-                    continue
-            elif len(cells) != 3:
-                raise ResetRefused(f"{line!r} is no topic,partition,offset")
-            offsets[TopicPartition(cells[0], int(cells[1]))] = int(cells[2])
+    for line in lines:
+        cells = [cell.strip().strip('"') for cell in line.split(",")]
+        if len(cells) == 4 and cells.pop(0) != group_id:
+            continue
+        try:
+            topic, index, offset = cells
+            offsets[TopicPartition(topic, int(index))] = int(offset)
+        except ValueError:
+            print(f"{path}: {line!r} is no [group,]topic,partition,offset", file=sys.stderr)
+            return {}
     return offsets

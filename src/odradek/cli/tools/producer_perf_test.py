@@ -4,17 +4,26 @@ import argparse
 import asyncio
 import contextlib
 import random
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Final
+from uuid import uuid4
 
-from odradek.cli.arguments import positive_number
-from odradek.cli.tools.connection import client_config, run_async, text_of
+from odradek.cli.arguments import natural_number, positive_number
+from odradek.cli.tools.connection import (
+    HAS_BEEN_DEPRECATED,
+    add_old_flag,
+    client_config,
+    refuse_gone,
+    run_async,
+    text_of,
+)
 from odradek.client import Producer
 from odradek.client.aio.producer import RecordMetadata
 from odradek.client.settings import PRODUCER_SETTINGS
 
-_WINDOW_S: Final = 5.0
+_TRANSACTION_MS: Final = 3000
 _LETTERS: Final = bytes(range(65, 91))
 _MIB: Final = 1024 * 1024
 
@@ -32,37 +41,63 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--throughput", type=float, required=True, metavar="N", help="records a second; -1: any"
     )
     parser.add_argument("--bootstrap-server", default="", metavar="HOST:PORT[,..]")
-    parser.add_argument(
-        "--producer-props", "--command-property", nargs="+", default=[], metavar="K=V"
+    parser.add_argument("--command-property", nargs="+", action="extend", default=[], metavar="K=V")
+    parser.add_argument("--command-config", metavar="FILE")
+    add_old_flag(
+        parser,
+        "--producer-props",
+        "--command-property",
+        text=HAS_BEEN_DEPRECATED,
+        nargs="+",
+        default=[],
     )
-    parser.add_argument("--producer.config", "--command-config", dest="command_config")
+    add_old_flag(parser, "--producer.config", "--command-config", text=HAS_BEEN_DEPRECATED)
+    refuse_gone(parser)
     parser.add_argument("--transactional-id", metavar="ID")
-    parser.add_argument("--transaction-duration-ms", type=positive_number, default=3000)
+    parser.add_argument("--transaction-duration-ms", type=positive_number, metavar="MS")
+    parser.add_argument(
+        "--warmup-records",
+        type=natural_number,
+        default=0,
+        metavar="N",
+        help="what the line about the steady state leaves out at the beginning",
+    )
+    parser.add_argument("--reporting-interval", type=positive_number, default=5000, metavar="MS")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Sends, and tells every five seconds and at the end."""
-    arguments.command_property = arguments.producer_props
+    """Sends, and tells from time to time and at the end."""
+    if arguments.warmup_records >= arguments.num_records:
+        arguments.parser.error("--warmup-records must be fewer than --num-records")
 
     async def work() -> int:
         config = client_config(arguments, PRODUCER_SETTINGS)
-        for pair in arguments.producer_props:
+        for pair in arguments.command_property:
             name, _, value = pair.partition("=")
             if name == "bootstrap.servers" and not arguments.bootstrap_server:
                 config[name] = value
         if arguments.transactional_id:
             config["transactional.id"] = arguments.transactional_id
+        elif arguments.transaction_duration_ms:
+            config.setdefault("transactional.id", f"performance-producer-{uuid4()}")
         config.setdefault("client.id", "perf-producer-client")
         async with Producer(config=config) as producer:
             await _send(producer, arguments, "transactional.id" in config)
         return 0
 
-    return run_async(work, lambda error: print(text_of(error)))
+    return run_async(work, lambda error: print(text_of(error), file=sys.stderr))
 
 
 async def _send(producer: Producer, arguments: argparse.Namespace, is_transactional: bool) -> None:
     payload = _payloads(arguments)
-    stats = _Stats()
+    if arguments.warmup_records:
+        print(
+            f"Warmup first {arguments.warmup_records} records. Steady state results will print "
+            "after the complete test summary."
+        )
+    window_s = arguments.reporting_interval / 1000
+    stats = _Stats(window_s)
+    steady = _Stats(window_s)
     failures: list[BaseException] = []
     if is_transactional:
         await producer.init_transactions()
@@ -71,14 +106,22 @@ async def _send(producer: Producer, arguments: argparse.Namespace, is_transactio
         value = payload(number)
         sent_s = time.perf_counter()
 
+        if number == arguments.warmup_records > 0:
+            print("In steady state.")
+            steady_since_s = sent_s
+
         def delivered(
             delivery: asyncio.Future[RecordMetadata],
             sent_s: float = sent_s,
             size: int = len(value),
+            is_steady: bool = number >= arguments.warmup_records,
         ) -> None:
             error = delivery.exception()
             if error is None:
-                stats.add((time.perf_counter() - sent_s) * 1000, size)
+                latency_ms = (time.perf_counter() - sent_s) * 1000
+                stats.add(latency_ms, size)
+                if is_steady:
+                    steady.add(latency_ms, size)
             elif not failures:
                 failures.append(error)
 
@@ -87,7 +130,10 @@ async def _send(producer: Producer, arguments: argparse.Namespace, is_transactio
     await asyncio.sleep(0)  # the last callbacks
     if failures:
         raise failures[0]
-    stats.print_total(time.perf_counter() - started_s)
+    ended_s = time.perf_counter()
+    stats.print_total(ended_s - started_s)
+    if arguments.warmup_records:
+        steady.print_total(ended_s - steady_since_s, "steady state ")
 
 
 async def _paced(
@@ -102,7 +148,8 @@ async def _paced(
             if is_transactional and now_s >= transaction_ends_s:
                 await transaction.aclose()
                 await transaction.enter_async_context(producer.transaction())
-                transaction_ends_s = now_s + arguments.transaction_duration_ms / 1000
+                duration_ms = arguments.transaction_duration_ms or _TRANSACTION_MS
+                transaction_ends_s = now_s + duration_ms / 1000
             if arguments.throughput > 0:
                 early_s = started_s + number / arguments.throughput - now_s
                 if early_s > 0:
@@ -120,17 +167,24 @@ def _payloads(arguments: argparse.Namespace) -> Callable[[int], bytes]:
         letters = bytes(dice.choices(_LETTERS, k=arguments.record_size))
         return lambda _: letters
     delimiter = arguments.payload_delimiter.replace("\\n", "\n").encode()
-    with open(arguments.payload_file, "rb") as file:
-        payloads = [each for each in file.read().split(delimiter) if each]
+    print(f"Reading payloads from: {arguments.payload_file}")
+    try:
+        with open(arguments.payload_file, "rb") as file:
+            data = file.read()
+    except FileNotFoundError:
+        data = b""
+    payloads = [each for each in data.split(delimiter) if each]
     if not payloads:
-        raise ValueError(f"File is empty: {arguments.payload_file}")
+        raise ValueError("File does not exist or empty file provided.")
+    print(f"Number of records read: {len(payloads)}")
     return lambda _: dice.choice(payloads)
 
 
 class _Stats:
     """Latencies, in all and since the last line."""
 
-    def __init__(self) -> None:
+    def __init__(self, window_s: float) -> None:
+        self._reports_after_s = window_s
         self._latencies: list[float] = []
         self._bytes = 0
         self._window_s = time.perf_counter()
@@ -143,7 +197,7 @@ class _Stats:
         self._bytes += size
         self._window_bytes += size
         elapsed_s = time.perf_counter() - self._window_s
-        if elapsed_s >= _WINDOW_S:
+        if elapsed_s >= self._reports_after_s:
             self._print_window(elapsed_s)
 
     def _print_window(self, elapsed_s: float) -> None:
@@ -157,13 +211,13 @@ class _Stats:
         self._window_s = time.perf_counter()
         self._window_from, self._window_bytes = len(self._latencies), 0
 
-    def print_total(self, elapsed_s: float) -> None:
+    def print_total(self, elapsed_s: float, kind: str = "") -> None:
         """The line that scripts look for."""
         ordered = sorted(self._latencies)
         count = len(ordered)
         at = [int(ordered[min(count - 1, int(count * part))]) for part in (0.5, 0.95, 0.99, 0.999)]
         print(
-            f"{count} records sent, {count / elapsed_s:f} records/sec "
+            f"{count} {kind}records sent, {count / elapsed_s:f} records/sec "
             f"({self._bytes / elapsed_s / _MIB:.2f} MB/sec), "
             f"{sum(ordered) / count:.2f} ms avg latency, {ordered[-1]:.2f} ms max latency, "
             f"{at[0]} ms 50th, {at[1]} ms 95th, {at[2]} ms 99th, {at[3]} ms 99.9th."

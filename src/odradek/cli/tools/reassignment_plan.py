@@ -3,12 +3,13 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from odradek.model import TopicPartition
 
 ANY_DIRECTORY: Final = "any"
 
+T = TypeVar("T")
 Plan = dict[TopicPartition, tuple[int, ...]]
 
 
@@ -74,11 +75,10 @@ def check_plan(plan: Plan) -> None:
     for partition, replicas in plan.items():
         if not replicas:
             raise ValueError("Partition replica list cannot be empty")
-        repeated = [each for each, count in Counter(replicas).items() if count > 1]
-        if repeated:
+        if twice := repeated(replicas):
             raise ValueError(
                 "Partition replica lists may not contain duplicate entries: "
-                f"{partition} contains multiple entries for {joined(repeated)}"
+                f"{partition} contains multiple entries for {joined(twice)}"
             )
 
 
@@ -108,9 +108,8 @@ def _rows(data: Any, name: str) -> list[Any]:
 
 def refuse_repeated(items: Sequence[object], text: str, *, brackets: bool = True) -> None:
     """Raises a ValueError of `text`, which names them, when items stand there twice."""
-    repeated = [each for each, count in Counter(items).items() if count > 1]
-    if repeated:
-        shown = ", ".join(map(str, repeated))
+    if twice := repeated(items):
+        shown = ", ".join(map(str, twice))
         raise ValueError(text.format(f"[{shown}]" if brackets else shown))
 
 
@@ -131,6 +130,11 @@ def as_json(placed: Mapping[TopicPartition, Placed]) -> str:
 def anywhere(replicas: tuple[int, ...]) -> Placed:
     """Replicas in whatever log directory."""
     return Placed(replicas, (ANY_DIRECTORY,) * len(replicas))
+
+
+def repeated(items: Iterable[T]) -> list[T]:
+    """Each of the items that are there more than once."""
+    return [each for each, count in Counter(items).items() if count > 1]
 
 
 def joined(items: Iterable[object]) -> str:

@@ -5,7 +5,6 @@ Without an action it shows a table of the topics, which Kafka's tool does not ha
 
 import argparse
 import base64
-import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 from uuid import UUID
@@ -15,11 +14,14 @@ from odradek.cli.tools.connection import (
     add_connection,
     add_format,
     client_config,
+    java_pattern,
     print_json,
+    refuse_together,
     run_async,
     text_of,
 )
 from odradek.cli.tools.java_names import in_java_order, java_sentence
+from odradek.cli.tools.reassignment_plan import joined, repeated
 from odradek.client import Admin
 from odradek.client.core.admin_types import (
     ConfigEntry,
@@ -37,6 +39,39 @@ _DEFAULT_CONFIG: Final = 5
 _COLLISION_WARNING: Final = (
     "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') "
     "could collide. To avoid issues it is best to use either, but not both."
+)
+_NO_TOPIC: Final = UUID(int=0)
+# What an action does not go with.
+_ELSEWHERE: Final = {
+    "list": (
+        "partitions",
+        "replication-factor",
+        "replica-assignment",
+        "config",
+        "if-exists",
+        "if-not-exists",
+        "topics-with-overrides",
+        "under-replicated-partitions",
+        "unavailable-partitions",
+        "under-min-isr-partitions",
+        "at-min-isr-partitions",
+    ),
+    "describe": (
+        "partitions",
+        "replication-factor",
+        "replica-assignment",
+        "config",
+        "if-not-exists",
+    ),
+    "create": ("if-exists",),
+    "alter": ("config", "if-not-exists", "replication-factor"),
+    "delete": ("config", "if-not-exists", "partitions", "replication-factor"),
+}
+_FILTERS: Final = (
+    "under-replicated-partitions",
+    "unavailable-partitions",
+    "under-min-isr-partitions",
+    "at-min-isr-partitions",
 )
 Replicas = Mapping[TopicPartition, tuple[tuple[int, ...] | None, tuple[int, ...] | None]]
 
@@ -88,6 +123,11 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.parser.error('Missing required argument "[topic]"')
     if arguments.action == "alter" and arguments.partitions is None:
         arguments.parser.error('Missing required argument "[partitions]"')
+    refuse_together(arguments, arguments.action, _ELSEWHERE[arguments.action])
+    if arguments.replica_assignment is not None and arguments.action == "create":
+        refuse_together(arguments, "replica-assignment", ("partitions", "replication-factor"))
+    if arguments.topics_with_overrides:
+        refuse_together(arguments, "topics-with-overrides", _FILTERS)
 
     def say(error: Exception) -> None:
         text = java_sentence(error) if isinstance(error, BrokerError) else text_of(error)
@@ -117,7 +157,7 @@ async def _list(admin: Admin, arguments: argparse.Namespace) -> None:
 
 
 def _selected(topics: Mapping[str, TopicMetadata], arguments: argparse.Namespace) -> list[str]:
-    pattern = None if arguments.topic is None else re.compile(_as_pattern(arguments.topic))
+    pattern = None if arguments.topic is None else java_pattern(_as_pattern(arguments.topic))
     return sorted(
         name
         for name, topic in topics.items()
@@ -141,6 +181,8 @@ async def _existing(admin: Admin, arguments: argparse.Namespace) -> list[str]:
 
 async def _create(admin: Admin, arguments: argparse.Namespace) -> None:
     name = arguments.topic
+    if not name:
+        raise _Refused(f"The given topic name '{name}' cannot be represented in a request.")
     if "." in name or "_" in name:
         print(_COLLISION_WARNING)
     if arguments.partitions is not None and arguments.partitions < 1:
@@ -177,13 +219,22 @@ def _setting(text: str) -> tuple[str, str]:
 def _assignment(text: str | None) -> dict[int, list[int]] | None:
     if text is None:
         return None
-    lists = [[int(each) for each in part.split(":")] for part in text.split(",")]
+    lists = [[_broker_id(each) for each in part.split(":")] for part in text.split(",")]
     for index, replicas in enumerate(lists):
-        if len(set(replicas)) < len(replicas):
-            raise _Refused(f"Partition replica lists may not contain duplicate entries: {index}")
-    if len({len(each) for each in lists}) > 1:
-        raise _Refused("Partition lists have different number of replicas")
+        if twice := repeated(replicas):
+            raise _Refused(
+                f"Partition replica lists may not contain duplicate entries: {joined(twice)}"
+            )
+        if len(replicas) != len(lists[0]):
+            raise _Refused(f"Partition {index} has different replication factor: {replicas}")
     return dict(enumerate(lists))
+
+
+def _broker_id(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise _Refused(f'For input string: "{text}"') from None
 
 
 async def _alter(admin: Admin, arguments: argparse.Namespace) -> None:
@@ -215,8 +266,9 @@ def _raise_first(results: Iterable[object]) -> None:
 
 async def _describe(admin: Admin, arguments: argparse.Namespace) -> None:
     topics = await admin.list_topics()
-    if arguments.topic_id is not None:
-        names = [_by_id(topics, arguments.topic_id, arguments.if_exists)]
+    wanted_id = _NO_TOPIC if arguments.topic_id is None else _topic_id(arguments.topic_id)
+    if wanted_id != _NO_TOPIC:
+        names = [_by_id(topics, wanted_id, arguments)]
     else:
         names = _selected(topics, arguments)
         if not names and arguments.topic is not None and not arguments.if_exists:
@@ -242,14 +294,13 @@ async def _describe(admin: Admin, arguments: argparse.Namespace) -> None:
         print_json(shown)
 
 
-def _by_id(topics: Mapping[str, TopicMetadata], text: str, if_exists: bool) -> str:
-    wanted = _topic_id(text)
+def _by_id(topics: Mapping[str, TopicMetadata], wanted: UUID, arguments: argparse.Namespace) -> str:
     for topic in topics.values():
         if topic.topic_id == wanted:
             return topic.name
-    if if_exists:
+    if arguments.if_exists:
         return ""
-    raise _Refused(f"TopicId '{text}' does not exist as expected")
+    raise _Refused(f"TopicId '{arguments.topic_id}' does not exist as expected")
 
 
 def _topic_id(text: str) -> UUID:
@@ -377,7 +428,7 @@ def _print_partition(
 
 
 def _joined(ids: tuple[int, ...] | None) -> str:
-    return "N/A" if ids is None else ",".join(map(str, ids))
+    return "N/A" if ids is None else joined(ids)
 
 
 def _encoded(topic_id: UUID | None) -> str:

@@ -7,6 +7,7 @@ from odradek.client.aio.admin.base import AdminBase, by_topic, outcome
 from odradek.client.aio.cluster import Message
 from odradek.client.aio.offsets import refresh_unknown
 from odradek.client.apis import (
+    ALTER_REPLICA_LOG_DIRS,
     DELETE_RECORDS,
     DESCRIBE_LOG_DIRS,
     DESCRIBE_PRODUCERS,
@@ -202,6 +203,48 @@ class PartitionCalls(AdminBase):
             return dict(zip(pending, answers, strict=True))
 
         return await self._retrying(wanted, attempt)
+
+    async def alter_replica_log_dirs(
+        self, targets: Mapping[tuple[int, TopicPartition], str]
+    ) -> dict[tuple[int, TopicPartition], KafkaError | None]:
+        """Moves replicas of brokers into log directories of the same brokers.
+
+        `targets` has the path by broker and partition. What is told is whether a move began;
+        `describe_log_dirs` shows how far it is.
+        """
+        by_broker: dict[int, dict[TopicPartition, str]] = {}
+        for (broker_id, partition), path in targets.items():
+            by_broker.setdefault(broker_id, {})[partition] = path
+
+        async def ask(
+            broker_id: int, wanted: dict[TopicPartition, str]
+        ) -> dict[tuple[int, TopicPartition], KafkaError | None]:
+            dirs = [
+                {
+                    "path": path,
+                    "topics": [
+                        {"name": name, "partitions": indexes}
+                        for name, indexes in by_topic(
+                            each for each in wanted if wanted[each] == path
+                        ).items()
+                    ],
+                }
+                for path in sorted(set(wanted.values()))
+            ]
+            try:
+                answer = await self._cluster.call(broker_id, ALTER_REPLICA_LOG_DIRS, {"dirs": dirs})
+            except KafkaError as error:
+                return {(broker_id, each): error for each in wanted}
+            return {
+                (broker_id, TopicPartition(topic.topic_name, each.partition_index)): outcome(
+                    each.error_code
+                )
+                for topic in answer.results
+                for each in topic.partitions
+            }
+
+        answers = await asyncio.gather(*(ask(*each) for each in by_broker.items()))
+        return {key: result for answer in answers for key, result in answer.items()}
 
     async def _ask_leaders(
         self,

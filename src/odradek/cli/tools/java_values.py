@@ -1,0 +1,130 @@
+"""What Java's deserializers make of the bytes of a record, as text: `toString` of each value."""
+
+import re
+import struct
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+_INTEGERS: Final = {"Long": 8, "Integer": 4, "Short": 2}
+_FLOATS: Final = {"Double": ">d", "Float": ">f"}
+# Where Java begins to write floating numbers with an exponent.
+_PLAIN_FROM: Final = 1e-3
+_PLAIN_BELOW: Final = 1e7
+
+_DATE_LETTERS: Final[dict[str, Callable[[datetime], int]]] = {
+    "y": lambda moment: moment.year,
+    "M": lambda moment: moment.month,
+    "d": lambda moment: moment.day,
+    "H": lambda moment: moment.hour,
+    "m": lambda moment: moment.minute,
+    "s": lambda moment: moment.second,
+    "S": lambda moment: moment.microsecond // 1000,
+}
+_DATE_PARTS: Final = re.compile(r"'[^']*'|y+|M+|d+|H+|m+|s+|S+|[A-Za-z]|[^A-Za-z']+")
+_PRINTABLE: Final = re.compile(rb"[ -~]")
+
+
+def text_reader(class_name: str) -> Callable[[bytes], bytes]:
+    """What a deserializer prints; bytes as they are for those that are not known here.
+
+    The reader raises ValueError for bytes that its deserializer refuses.
+    """
+    kind = class_name.rpartition(".")[2].removesuffix("Deserializer")
+    if kind in _INTEGERS:
+        return _sized(kind, _INTEGERS[kind], _integer)
+    if kind in _FLOATS:
+        layout = _FLOATS[kind]
+        digits = 17 if kind == "Double" else 9
+        size = struct.calcsize(layout)
+        return _sized(kind, size, lambda data: java_float(struct.unpack(layout, data)[0], digits))
+    return {"UUID": _uuid, "Boolean": _boolean, "Void": _void, "Bytes": _escaped}.get(kind, bytes)
+
+
+def _sized(kind: str, size: int, text: Callable[[bytes], str]) -> Callable[[bytes], bytes]:
+    def read(data: bytes) -> bytes:
+        if len(data) != size:
+            raise ValueError(
+                f"Size of data received by {kind}Deserializer is not {size}, but {len(data)}"
+            )
+        return text(data).encode()
+
+    return read
+
+
+def _integer(data: bytes) -> str:
+    return str(int.from_bytes(data, "big", signed=True))
+
+
+def java_float(value: float, most_digits: int) -> str:
+    """A number as Java writes it, in the fewest digits that mean it: `1.0E10`, `0.001`."""
+    if value != value or value in (float("inf"), float("-inf")):
+        return "NaN" if value != value else f"{'-' if value < 0 else ''}Infinity"
+    layout = ">d" if most_digits == 17 else ">f"
+    shortest = next(
+        text
+        for digits in range(most_digits)
+        if struct.pack(layout, float(text := f"{value:.{digits}e}")) == struct.pack(layout, value)
+    )
+    mantissa, _, exponent = shortest.partition("e")
+    if value == 0 or _PLAIN_FROM <= abs(value) < _PLAIN_BELOW:
+        plain = f"{float(shortest):f}" if value == 0 else _plain(mantissa, int(exponent))
+        return plain if value else plain.replace(".000000", ".0")
+    return f"{mantissa if '.' in mantissa else mantissa + '.0'}E{int(exponent)}"
+
+
+def _plain(mantissa: str, exponent: int) -> str:
+    sign = "-" if mantissa.startswith("-") else ""
+    digits = mantissa.lstrip("-").replace(".", "")
+    if exponent < 0:
+        return f"{sign}0.{'0' * (-exponent - 1)}{digits}"
+    whole, rest = digits[: exponent + 1].ljust(exponent + 1, "0"), digits[exponent + 1 :]
+    return f"{sign}{whole}.{rest or '0'}"
+
+
+def java_date(pattern: str) -> Callable[[datetime], str]:
+    """Writes moments in a pattern of Java's: the letters y M d H m s S, and text.
+
+    Raises:
+        ValueError: it has letters of other meaning.
+    """
+    parts = _DATE_PARTS.findall(pattern)
+
+    def part_of(part: str, moment: datetime) -> str:
+        if part[0] not in _DATE_LETTERS:
+            return part.strip("'") or "'"
+        number = _DATE_LETTERS[part[0]](moment)
+        if part[0] == "y" and len(part) == 2:
+            number %= 100
+        return str(number).zfill(len(part))
+
+    for part in parts:
+        if part[0].isalpha() and part[0] not in _DATE_LETTERS:
+            known = " ".join(_DATE_LETTERS)
+            raise ValueError(f"{part[0]!r} in {pattern!r} is none of {known}")
+    return lambda moment: "".join(part_of(part, moment) for part in parts)
+
+
+def _uuid(data: bytes) -> bytes:
+    try:
+        return str(UUID(data.decode())).encode()
+    except ValueError:
+        raise ValueError(f"Error parsing data into UUID: {data!r}") from None
+
+
+def _boolean(data: bytes) -> bytes:
+    if data not in (b"\0", b"\1"):
+        raise ValueError(f"Unexpected byte received by BooleanDeserializer: {data!r}")
+    return b"true" if data == b"\1" else b"false"
+
+
+def _void(data: bytes) -> bytes:
+    raise ValueError(f"Data should be null for a VoidDeserializer, and is {len(data)} bytes")
+
+
+def _escaped(data: bytes) -> bytes:
+    """Printable ASCII as it is, all else as `\\x00`."""
+    return b"".join(
+        bytes((byte,)) if _PRINTABLE.match(bytes((byte,))) else b"\\x%02X" % byte for byte in data
+    )
