@@ -21,6 +21,10 @@ from typing import Final, NamedTuple, NoReturn
 
 from odradek import __version__
 
+WRONG_USAGE: Final = 2
+# Before a command: its wrong usage has the status that it has of Kafka's tools.
+AS_KAFKA: Final = "--as-kafka"
+KAFKA_WRONG_USAGE: Final = 1
 INTERRUPTED: Final = 128 + 2
 READER_GONE: Final = 128 + 13
 # Of the words that are short.
@@ -92,11 +96,17 @@ COMMANDS: Final = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command; returns its exit status. Wrong usage exits with 2 from here."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    is_kafkas = words[:1] == [AS_KAFKA]
     try:
         try:
-            return run_command(list(sys.argv[1:] if argv is None else argv))
+            return run_command(words[1:] if is_kafkas else words)
         finally:
             print(end="", flush=True)
+    except SystemExit as ended:
+        if is_kafkas and ended.code == WRONG_USAGE:
+            return KAFKA_WRONG_USAGE
+        raise
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
@@ -116,7 +126,7 @@ def run_command(words: Sequence[str]) -> int:
         parser.print_help()
         return 0
     check_command(parser, words[0])
-    arguments, unknown = parser.parse_known_args(words)
+    arguments, unknown = parser.parse_known_args(with_two_hyphens(parser, words))
     if unknown:
         refuse_arguments(arguments.parser, unknown)
     module = import_module(arguments.module)
@@ -130,6 +140,32 @@ def check_command(parser: argparse.ArgumentParser, word: str) -> None:
     if not word.startswith("-") and word not in known:
         meant = did_you_mean(word, known)
         parser.error(f"there is no command {word!r}{meant}; `odradek --help` lists all")
+
+
+def with_two_hyphens(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
+    """The words, where `-topic` is `--topic` when the command has such a flag: Kafka's tools take
+    both."""
+    known = command_parser(parser, words)._option_string_actions
+
+    def spelt(word: str) -> str:
+        is_long = len(word) > 2 and word[0] == "-" and f"-{word.partition('=')[0]}" in known
+        return f"-{word}" if is_long else word
+
+    return [spelt(word) for word in words]
+
+
+def command_parser(
+    parser: argparse.ArgumentParser, words: Sequence[str]
+) -> argparse.ArgumentParser:
+    """The parser of the command that `words` name; without one the whole."""
+    assert parser._subparsers is not None, "there are commands"
+    for action in parser._subparsers._group_actions:
+        assert isinstance(action.choices, dict), "a command's parser is found by its name"
+        for word in words:
+            if word in action.choices:
+                found: argparse.ArgumentParser = action.choices[word]
+                return found
+    return parser
 
 
 def refuse_arguments(parser: argparse.ArgumentParser, unknown: Sequence[str]) -> NoReturn:

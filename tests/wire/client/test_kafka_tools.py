@@ -1,45 +1,48 @@
 """Our command line beside Apache Kafka's own tools, on the same brokers.
 
 Both do the same to topics and groups of their own whose names are of the same length; what they
-print on standard output has to be the same then, but for ids and the order of rows that Kafka
-takes from hash tables. If these fail, a script that parses the tools breaks.
+print on standard output has to be the same then, but for ids, times and the order of rows that
+Kafka takes from hash tables. If these fail, a script that parses the tools breaks.
 """
 
 import asyncio
+import base64
 import contextlib
 import json
 import os
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Coroutine, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer as TransactionalProducer
+from tests.wire.client.tool_lines import (
+    CONFIGS,
+    CONSOLES,
+    FILES,
+    GROUPS,
+    PERFORMANCE,
+    TOPICS,
+    TRANSACTIONS,
+)
+from tests.wire.java_tools import Done, JavaTools
 
 from odradek.cli.main import main
 from odradek.client import Admin, Producer
 from odradek.client.core.admin_types import CommittedOffset, NewTopic
 from odradek.model import TopicPartition
 
-PACKAGE = "org.apache.kafka.tools"
-CLASSES = {
-    "topics": f"{PACKAGE}.TopicCommand",
-    "consumer-groups": f"{PACKAGE}.consumer.group.ConsumerGroupCommand",
-    "get-offsets": f"{PACKAGE}.GetOffsetShell",
-    "cluster": f"{PACKAGE}.ClusterTool",
-    "transactions": f"{PACKAGE}.TransactionsCommand",
-    "log-dirs": f"{PACKAGE}.LogDirsCommand",
-    "leader-election": f"{PACKAGE}.LeaderElectionCommand",
-    "delete-records": f"{PACKAGE}.DeleteRecordsCommand",
-    "configs": "kafka.admin.ConfigCommand",
-    "console-consumer": f"{PACKAGE}.consumer.ConsoleConsumer",
-    "console-producer": f"{PACKAGE}.ConsoleProducer",
-}
 # A list of partitions, which Kafka takes from a hash table too.
 PARTITIONS = re.compile(r"T-\d+(, T-\d+)+")
 ID = re.compile(r"TopicId: \S{22}")
+# What a fast machine makes other than a slow one.
+MEASURES = re.compile(r"\d+(\.\d+)?( ms| records/sec| MB/sec)|(?<= )\d+\.\d{4}\b")
+TIMES = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d:\d{3}")
+# The columns of a reading test behind the number of records.
+SPEEDS = re.compile(r"(, \d+), N, \d+, \d+, N, N$", re.MULTILINE)
 # The columns of transactions whose numbers differ from one transaction to the next.
 PASSING = {
     "ProducerId",
@@ -49,115 +52,44 @@ PASSING = {
     "Duration(min)",
 }
 TIME_LIMIT_S = 120
+WRONG_USAGE = 2
 # Young enough that retention leaves the records alone.
 NOW_MS = int(datetime.now(UTC).timestamp() * 1000)
 
-Theirs = Callable[[str, list[str], str], tuple[int, str]]
+Ours = Callable[[str, list[str], str], Done]
 
-TOPICS = [
-    "topics --create --topic {topic} --partitions 2 --config retention.ms=-1",
-    "topics --create --topic {topic}",
-    "topics --create --topic {topic} --if-not-exists",
-    "topics --create --topic {topic}.dotted --replication-factor 9",
-    "topics --create --topic {topic}!",
-    "topics --create --topic other --partitions 0",
-    "topics --list --topic {topic}",
-    "topics --describe --topic {topic}",
-    "topics --describe --topic {topic} --unavailable-partitions",
-    "topics --describe --topic {topic} --at-min-isr-partitions",
-    "topics --describe --topic {topic} --topics-with-overrides",
-    "topics --describe --topic no{topic}",
-    "topics --describe --topic no{topic} --if-exists",
-    "topics --describe --topic-id abc",
-    "topics --alter --topic {topic} --partitions 1",
-    "topics --alter --topic {topic} --partitions 3",
-    "topics --delete --topic no{topic}",
-    "configs --describe --entity-type topics --entity-name {topic}",
-    "configs --alter --topic {topic} --add-config segment.ms=10000,cleanup.policy=[compact,delete]",
-    "configs --describe --topic {topic}",
-    "configs --alter --topic {topic} --delete-config segment.ms",
-    "configs --describe --topic no{topic}",
-    "topics --delete --topic {topic}",
-    "topics --list --topic {topic}",
-]
 
-GROUPS = [
-    "get-offsets --topic {topic}",
-    "get-offsets --topic {topic} --time earliest",
-    "get-offsets --topic-partitions {topic}:1 --time -3",
-    "get-offsets --topic no{topic}",
-    "consumer-groups --describe --group {group}",
-    "consumer-groups --describe --group {group} --verbose",
-    "consumer-groups --describe --group {group} --members",
-    "consumer-groups --describe --group {group} --members --verbose",
-    "consumer-groups --describe --group {group} --state",
-    "consumer-groups --describe --group {group} --state --verbose",
-    "consumer-groups --reset-offsets --group {group} --topic {topic} --to-earliest",
-    "consumer-groups --reset-offsets --group {group} --topic {topic}:1 --to-offset 3 --execute",
-    "consumer-groups --reset-offsets --group {group} --all-topics --shift-by -9 --dry-run --export",
-    "consumer-groups --reset-offsets --group {group} --topic {topic} --to-latest --execute",
-    "consumer-groups --reset-offsets --group {group} --topic {topic} --to-offset 99 --dry-run",
-    "consumer-groups --describe --group {group}",
-    "consumer-groups --delete-offsets --group {group} --topic {topic}:0",
-    "consumer-groups --delete-offsets --group {group} --topic no{topic}",
-    "consumer-groups --delete --group {group} --group no{group}",
-    "consumer-groups --delete --group no{group}",
-    "leader-election --election-type preferred --topic {topic} --partition 0",
-    "cluster cluster-id",
-    "cluster list-endpoints",
-    "log-dirs --describe --topic-list {topic}",
-]
-
-FILES = [
-    "delete-records --offset-json-file {folder}/{topic}.records",
-    "delete-records --offset-json-file {folder}/{topic}.beyond",
-    "delete-records --offset-json-file {folder}/{topic}.twice",
-    "leader-election --election-type preferred --path-to-json-file {folder}/{topic}.elect",
-    "leader-election --election-type preferred --path-to-json-file {folder}/{topic}.elect-none",
-    "consumer-groups --reset-offsets --group {group} --from-file {folder}/{topic}.reset --dry-run",
-    "consumer-groups --reset-offsets --group {group} --topic {topic} --to-current --dry-run",
-    "consumer-groups --reset-offsets --group {group} --topic {topic} --by-duration PT1H --execute",
-    "consumer-groups --reset-offsets --group {group} --topic {topic} "
-    "--to-datetime 2020-01-01T00:00:00.000 --dry-run",
-    "consumer-groups --reset-offsets --group {group} --topic {topic} "
-    "--to-datetime 2100-01-01T00:00:00.000 --dry-run",
-]
-
-TRANSACTIONS = [
-    "list --transactional-id-pattern {topic}.*",
-    "describe --transactional-id {topic}-open",
-    "describe --transactional-id {topic}-idle",
-    "describe --transactional-id no{topic}",
-    "describe-producers --topic {topic} --partition 0",
-    "describe-producers --topic {topic} --partition 0 --broker-id 1",
-    "find-hanging --topic {topic} --max-transaction-timeout -1",
-    "abort --topic {topic} --partition 0 --start-offset 77",
-    "abort --topic {topic} --partition 0 --start-offset 0",
-    "describe-producers --topic {topic} --partition 0",
-    "describe --transactional-id {topic}-open",
-    "forceTerminateTransaction --transactionalId {topic}-idle",
-    "forceTerminateTransaction --transactionalId {topic}-new",
-    "describe --transactional-id {topic}-new",
-]
+@pytest.fixture(scope="module")
+def theirs(
+    java: str, kafka_class_path: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[JavaTools]:
+    """Runs tools of Kafka's."""
+    with JavaTools(java, kafka_class_path, tmp_path_factory.mktemp("java")) as tools:
+        yield tools
 
 
 @pytest.fixture
-def theirs(java: str, kafka_class_path: str, tmp_path: Path) -> Theirs:
-    """Runs a tool of Kafka's: its status and what it printed."""
-    logging = tmp_path / "log4j2.properties"
-    logging.write_text("rootLogger.level = OFF\n", encoding="utf-8")
+def ours(capsys: pytest.CaptureFixture[str]) -> Ours:
+    """Runs our tools: here, or in a process when they read what is typed."""
 
-    def call(tool: str, words: list[str], text: str = "") -> tuple[int, str]:
-        flags = ["-Xmx128m", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={logging}"]
-        done = subprocess.run(
-            [java, *flags, "-cp", kafka_class_path, CLASSES[tool], *words],
-            input=text,
-            capture_output=True,
-            text=True,
-            timeout=TIME_LIMIT_S,
-            check=False,
-        )
-        return done.returncode, done.stdout
+    def call(tool: str, words: list[str], text: str) -> Done:
+        if text:
+            command = [sys.executable, "-m", "odradek", tool, *words]
+            done = subprocess.run(
+                command,
+                input=text.encode(),
+                capture_output=True,
+                timeout=TIME_LIMIT_S,
+                check=False,
+                env=os.environ,
+            )
+            return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+        capsys.readouterr()
+        try:
+            status = main([tool, *words])
+        except SystemExit:
+            status = WRONG_USAGE
+        return Done(status, *capsys.readouterr())
 
     return call
 
@@ -180,8 +112,28 @@ async def prepare(servers: str, topic: str, group: str) -> None:
         await admin.alter_group_offsets(group, values)
 
 
-def write_files(folder: Path, topic: str) -> None:
-    """The files that `FILES` names."""
+async def prepare_consoles(servers: str, topic: str, _group: str) -> None:
+    """Topics with all that a record may have, with numbers, and to write to."""
+    async with Producer(servers) as producer, Admin(servers) as admin:
+        names = [topic, f"{topic}-number", f"{topic}-written", f"{topic}-perf"]
+        await admin.create_topics([NewTopic(name, 1, 1) for name in names])
+        numbers = b"\0\0\0\x05", b"\0\0\0\0\0\0\0\x07"
+        records: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]] = [
+            (b"k0", b"v0", [("h", b"x"), ("n", None)]),
+            (None, b"v1", []),
+            (b"k2", None, []),
+            (b"", b"", [("empty", b"")]),
+            (*numbers, []),
+        ]
+        for number, (key, value, headers) in enumerate(records):
+            when_ms = NOW_MS + number
+            await producer.send(topic, value, key=key, headers=headers, timestamp_ms=when_ms)
+        await producer.send(f"{topic}-number", numbers[1], key=numbers[0])
+        await producer.flush()
+
+
+def write_files(folder: Path, topic: str, group: str) -> None:
+    """The files that the lines name."""
 
     def partition(index: int, **more: int) -> dict[str, object]:
         return {"topic": topic, "partition": index, **more}
@@ -190,60 +142,102 @@ def write_files(folder: Path, topic: str) -> None:
         "records": {"partitions": [partition(0, offset=2), partition(1, offset=-1)], "version": 1},
         "beyond": {"partitions": [partition(0, offset=99)], "version": 1},
         "twice": {"partitions": [partition(0, offset=2), partition(0, offset=3)], "version": 1},
+        "version": {"partitions": [], "version": 2},
         "elect": {"partitions": [partition(0), partition(1)]},
         "elect-none": {"partitions": [partition(7)]},
+        "elect-twice": {"partitions": [partition(0), partition(0)]},
     }
-    for name, document in documents.items():
-        (folder / f"{topic}.{name}").write_text(json.dumps(document), encoding="utf-8")
-    (folder / f"{topic}.reset").write_text(f"{topic},0,3\n{topic},1,5\n", encoding="utf-8")
+    texts = {name: json.dumps(document) for name, document in documents.items()}
+    texts |= {
+        "reset": f"{topic},0,3\n{topic},1,5\n",
+        "groups": f"{group},{topic},0,3\nno{group},{topic},1,2\n",
+        "broken": "{not, json",
+        "properties": "retries=5\n",
+        "format": "print.key=true\nkey.separator=|\n",
+        "reader": "parse.key=true\nkey.separator=;\n",
+    }
+    for name, text in texts.items():
+        (folder / f"{topic}.{name}").write_text(text, encoding="utf-8")
 
 
-def words_of(
-    line: str, servers: str, topic: str, group: str, folder: Path
-) -> tuple[str, list[str]]:
-    tool, *rest = line.format(topic=topic, group=group, folder=folder).split()
+def words_of(line: str, servers: str, topic: str, group: str, folder: Path) -> list[str]:
+    """The tool and its words."""
+    topic_id = ""
+    if "{id}" in line:
+        topic_id = asyncio.run(id_of(servers, topic))
+    tool, *rest = line.format(topic=topic, group=group, folder=folder, id=topic_id).split()
     place = 1 if tool == "cluster" else 0
-    return tool, [*rest[:place], "--bootstrap-server", servers, *rest[place:]]
+    return [tool, *rest[:place], "--bootstrap-server", servers, *rest[place:]]
 
 
-def normal(text: str, topic: str, group: str) -> list[str]:
-    """What was printed, without names and ids, rows in order."""
-    # A log directory is JSON on one line, whose elements Kafka takes from a hash table.
+async def id_of(servers: str, topic: str) -> str:
+    async with Admin(servers) as admin:
+        found = (await admin.describe_topic(topic)).topic_id
+    assert found is not None, "brokers of today have ids"
+    return base64.urlsafe_b64encode(found.bytes).decode().rstrip("=")
+
+
+def normal(done: Done, line: str, topic: str, group: str) -> tuple[int, list[str]]:
+    """The status and what was printed, without names, ids and times, rows in order.
+
+    Wrong usage has a status of its own here, and is told on standard error as Kafka's tools do it.
+    """
+    status, text, _ = done
+    if not text and status in (1, 2):
+        return 1, []
+    if "{" not in line or "--all-groups" in line or "--entity-type" in line:
+        # Everybody's: the rows of others come and go.
+        is_own = [group] if "--all-groups" in line else [topic, group]
+        text = "\n".join(row for row in text.split("\n") if any(own in row for own in is_own))
     text = ID.sub("TopicId: ?", text.replace(topic, "T").replace(group, "G"))
     text = PARTITIONS.sub(lambda found: ", ".join(sorted(found[0].split(", "))), text)
-    return sorted("".join(sorted(line)) if line[:1] == "{" else line for line in text.split("\n"))
+    if "perf-test" in line:
+        text = MEASURES.sub("N", TIMES.sub("TIME", text)).replace("N MB/sec", "N")
+        text = SPEEDS.sub(r"\1, ...", text)
+    # A stack trace is for the makers of Java tools.
+    rows = [row for row in text.split("\n") if not row.startswith(("\tat ", "Caused by: "))]
+    # A log directory is JSON on one line, whose elements Kafka takes from a hash table.
+    return status, sorted("".join(sorted(row)) if row[:1] == "{" else row for row in rows)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lines", [TOPICS, GROUPS, FILES], ids=["topics", "groups", "files"])
+@pytest.mark.parametrize(
+    ("lines", "setting_up"),
+    [
+        (TOPICS, None),
+        (CONFIGS, prepare),
+        (GROUPS, prepare),
+        (FILES, prepare),
+        (CONSOLES, prepare_consoles),
+        (PERFORMANCE, prepare_consoles),
+    ],
+    ids=["topics", "configs", "groups", "files", "consoles", "performance"],
+)
 def test_every_line_prints_what_kafkas_tool_prints(
     modern_servers: str,
     lines: list[str],
-    theirs: Theirs,
+    setting_up: Callable[[str, str, str], Coroutine[None, None, None]] | None,
+    theirs: JavaTools,
+    ours: Ours,
     names: Callable[[str], str],
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     stem = names("t").replace(".", "-")
     pairs = [(f"{stem}-a", f"{stem}-ga"), (f"{stem}-b", f"{stem}-gb")]
-    if lines is not TOPICS:
-        for topic, group in pairs:
-            asyncio.run(prepare(modern_servers, topic, group))
-            write_files(tmp_path, topic)
+    for topic, group in pairs if setting_up is not None else ():
+        asyncio.run(setting_up(modern_servers, topic, group))
+        write_files(tmp_path, topic, group)
     failed = []
-    for line in lines:
-        (their_topic, their_group), (our_topic, our_group) = pairs
-        tool, words = words_of(line, modern_servers, their_topic, their_group, tmp_path)
-        their_status, their_text = theirs(tool, words, "")
-        tool, words = words_of(line, modern_servers, our_topic, our_group, tmp_path)
-        capsys.readouterr()
-        our_status = main([tool, *words])
-        our_text = capsys.readouterr().out
-        expected = (their_status, normal(their_text, their_topic, their_group))
-        found = (our_status, normal(our_text, our_topic, our_group))
-        if found != expected:
-            texts = f"--- theirs {their_status}\n{their_text}\n--- ours {our_status}\n{our_text}"
-            failed.append(f"{line}\n{texts}")
+    for whole in lines:
+        line, _, text = whole.partition(" <<< ")
+        found = []
+        for (topic, group), run in zip(pairs, (theirs, ours), strict=True):
+            tool, *words = words_of(line, modern_servers, topic, group, tmp_path)
+            done = run(tool, words, text)
+            found.append((done, normal(done, line, topic, group)))
+        (theirs_said, expected), (ours_said, compared) = found
+        if compared != expected:
+            failed.append(f"{line}\n--- theirs {theirs_said}\n--- ours {ours_said}")
     assert not failed, "\n\n".join(failed)
 
 
@@ -278,9 +272,9 @@ def steady(text: str, topic: str) -> list[str]:
 @pytest.mark.slow
 def test_transactions_prints_what_kafkas_tool_prints(
     modern_servers: str,
-    theirs: Theirs,
+    theirs: JavaTools,
+    ours: Ours,
     names: Callable[[str], str],
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Columns, `None`, statuses, or what the broker was told differ from Kafka's tool."""
     stem = names("txn")
@@ -292,16 +286,13 @@ def test_transactions_prints_what_kafkas_tool_prints(
         for topic in topics:
             opened.enter_context(open_transaction(modern_servers, topic))
         for line in TRANSACTIONS:
-            connection = ["--bootstrap-server", modern_servers]
-            words = [*connection, *line.format(topic=topics[0]).split()]
-            status, text = theirs("transactions", words, "")
-            expected = status, steady(text, topics[0])
-            capsys.readouterr()
-            words = [*connection, *line.format(topic=topics[1]).split()]
-            our_status = main(["transactions", *words])
-            our_text = capsys.readouterr().out
-            if (our_status, steady(our_text, topics[1])) != expected:
-                failed.append(f"{line}\n--- theirs {status}\n{text}\n--- ours\n{our_text}")
+            found = []
+            for topic, run in zip(topics, (theirs, ours), strict=True):
+                words = ["--bootstrap-server", modern_servers, *line.format(topic=topic).split()]
+                status, text, _ = run("transactions", words, "")
+                found.append((status, steady(text, topic)))
+            if found[0] != found[1]:
+                failed.append(f"{line}\n--- theirs {found[0]}\n--- ours {found[1]}")
     assert not failed, "\n\n".join(failed)
 
 

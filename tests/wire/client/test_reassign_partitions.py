@@ -6,22 +6,19 @@ same. Between brokers 1 and 2 the network is cut for a while, so that reassignme
 
 import asyncio
 import json
+import os
 import re
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.wire.java_tools import JavaTools
 
 import odradek
 from odradek.cli.main import main
 from odradek.client import Admin
 from odradek.client.core.admin_types import ConfigResource, NewTopic
 
-CLASSES = {
-    "reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
-    "topics": "org.apache.kafka.tools.TopicCommand",
-}
 TIME_LIMIT_S = 120
 TOPIC_ID = re.compile(r"TopicId: \S{22}")
 DIRECTORY = re.compile(r'"/[^"]*/broker-')
@@ -87,29 +84,31 @@ def ours(
     return call
 
 
+@pytest.fixture(scope="module")
+def java_tools(
+    java: str, kafka_class_path: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[JavaTools]:
+    with JavaTools(java, kafka_class_path, tmp_path_factory.mktemp("java")) as tools:
+        yield tools
+
+
+def untraced(text: str) -> str:
+    """Without the stack trace that Kafka's tool prints behind an error."""
+    if "\n\tat " not in text:
+        return text
+    return text[: text.index("\n", text.index("Error: ")) + 1]
+
+
 @pytest.fixture
 def theirs(
-    cluster: odradek.Cluster, java: str, kafka_class_path: str, tmp_path: Path
+    cluster: odradek.Cluster, java_tools: JavaTools
 ) -> Callable[[list[str]], tuple[int, str]]:
     """Runs Kafka's tool: its status and what it printed, without stack traces."""
-    logging = tmp_path / "log4j2.properties"
-    logging.write_text("rootLogger.level = OFF\n", encoding="utf-8")
 
     def call(words: list[str]) -> tuple[int, str]:
-        flags = ["-Xmx128m", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={logging}"]
         tool, *rest = words
-        servers = ["--bootstrap-server", cluster.bootstrap_servers]
-        done = subprocess.run(
-            [java, *flags, "-cp", kafka_class_path, CLASSES[tool], *servers, *rest],
-            capture_output=True,
-            text=True,
-            timeout=TIME_LIMIT_S,
-            check=False,
-        )
-        text = done.stdout
-        if "\n\tat " in text:
-            text = text[: text.index("\n", text.index("Error: ")) + 1]
-        return done.returncode, text
+        status, text, _ = java_tools(tool, ["--bootstrap-server", cluster.bootstrap_servers, *rest])
+        return status, untraced(text)
 
     return call
 
@@ -123,7 +122,7 @@ async def create(servers: str, topic: str) -> None:
 def words_of(line: str, topic: str, directory: Path) -> list[str]:
     """The tool and its words, with its plan for `topic` in a file."""
     words = line.format(topic=topic, directory=directory).split()
-    if words[0] not in CLASSES:
+    if words[0] not in ("reassign-partitions", "topics"):
         words.insert(0, "reassign-partitions")
     if "--plan" not in words:
         return words
@@ -182,6 +181,72 @@ def test_every_line_prints_what_kafkas_tool_prints(
         for line, theirs_said, ours_said in zip(LINES, expected, found, strict=True)
         if theirs_said != ours_said
     ]
+    assert not differing, "\n".join(map(str, differing))
+
+
+DIRECTORY_LINES = [
+    "--verify {new}",
+    "--execute {uneven}",
+    "--execute {nowhere} --timeout 300",
+    "--execute {new} --replica-alter-log-dirs-throttle 1024",
+    "--verify {new}",
+    "--verify {old}",
+    "--execute {both} --additional --replica-alter-log-dirs-throttle 2048",
+    "--cancel {both} --preserve-throttles",
+    "--cancel {both}",
+    "--execute {new} --throttle 5000 --replica-alter-log-dirs-throttle 1024",
+    "--verify {unknown}",
+    "--cancel {new}",
+    "--list --timeout 5",
+]
+
+
+@pytest.mark.slow
+def test_moves_between_log_directories_are_told_as_kafkas_tool_tells_them(
+    java_tools: JavaTools, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The moves are slowed down so much that they stay under way while they are looked at."""
+    places = [str(tmp_path / name) for name in ("a", "b")]
+    found = []
+    with odradek.Broker(data_dir=",".join(places)) as broker:
+        servers = broker.bootstrap_servers
+        for topic, is_ours in (("dirs-a", False), ("dirs-b", True)):
+            broker.create_topic(topic)
+            for _ in range(100):
+                broker.produce(topic, b"x" * 10_000)
+            (old,) = [each for each in places if f"{topic}-0" in os.listdir(each)]
+            (new,) = {*places} - {old}
+            plans = {
+                "new": (0, [new]),
+                "old": (0, [old]),
+                "both": (0, [new]),
+                "uneven": (0, [new, "any"]),
+                "nowhere": (0, ["/nowhere"]),
+                "unknown": (7, [new]),
+            }
+            files = {}
+            for name, (partition, log_dirs) in plans.items():
+                row = {"topic": topic, "partition": partition, "replicas": [1]}
+                plan = {"version": 1, "partitions": [row | {"log_dirs": log_dirs}]}
+                path = tmp_path / f"{topic}-{name}.json"
+                path.write_text(json.dumps(plan), encoding="utf-8")
+                files[name] = f"--reassignment-json-file {path}"
+            said = []
+            for line in DIRECTORY_LINES:
+                words = ["--bootstrap-server", servers, *line.format(**files).split()]
+                if is_ours:
+                    capsys.readouterr()
+                    try:
+                        status = main(["reassign-partitions", *words])
+                    except SystemExit:
+                        status = 1
+                    text = capsys.readouterr().out
+                else:
+                    status, text, _ = java_tools("reassign-partitions", words)
+                text = text.replace(old, "OLD").replace(new, "NEW").replace(topic, "T")
+                said.append((line, status, untraced(text)))
+            found.append(said)
+    differing = [pair for pair in zip(*found, strict=True) if pair[0] != pair[1]]
     assert not differing, "\n".join(map(str, differing))
 
 

@@ -65,7 +65,11 @@ class Deprecated(argparse.Action):
         _option_string: str | None = None,
     ) -> None:
         """The flag was given."""
-        print(self.const)
+        # Once, however often the flag is given.
+        told = vars(namespace).setdefault("told", set())
+        if self.const not in told:
+            print(self.const)
+            told.add(self.const)
         if isinstance(self.default, list):
             added = values if isinstance(values, list) else [values]
             values = [*getattr(namespace, self.dest), *added]

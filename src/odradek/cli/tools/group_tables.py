@@ -167,7 +167,7 @@ def print_listing(groups: Iterable[GroupListing], *, types: bool, states: bool) 
         for each in groups:
             print(each.group_id)
         return
-    widths = [_width((each.group_id for each in groups), 25)]
+    widths = [_width(each.group_id for each in groups) + 10]
     widths += [20] * (types + states)
     table = [
         ("GROUP", "TYPE", "STATE"),
@@ -186,7 +186,7 @@ def print_new_offsets(plans: Mapping[str, Mapping[TopicPartition, int]]) -> None
         for group_id, offsets in plans.items()
         for (topic, index), offset in offsets.items()
     ]
-    widths = [_width(row[0] for row in rows), _width(row[1] for row in rows), 10, 0]
+    widths = [_width(plans), _width(row[1] for row in rows), 10, 0]
     _row(widths, "GROUP", "TOPIC", "PARTITION", "NEW-OFFSET")
     for row in rows:
         _row(widths, *row)

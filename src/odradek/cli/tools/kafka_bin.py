@@ -1,6 +1,7 @@
 """`odradek kafka-bin DIR`: writes `kafka-topics.sh` and its like, each two lines over this command.
 
-Scripts that call Kafka's tools then need another PATH and nothing else, and no JVM.
+Scripts that call Kafka's tools then need another PATH and nothing else, and no JVM. Under these
+names wrong usage ends with 1, as Kafka's does.
 """
 
 import argparse
@@ -8,6 +9,8 @@ import os
 import shlex
 import sys
 from typing import Final
+
+from odradek.cli.main import AS_KAFKA
 
 TOOLS: Final = (
     "topics",
@@ -41,7 +44,8 @@ def run(arguments: argparse.Namespace) -> int:
             path = os.path.join(arguments.directory, f"kafka-{tool}.sh")
             with open(path, "w", encoding="utf-8") as script:
                 script.write(
-                    f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m odradek {tool} "$@"\n'
+                    f"#!/bin/sh\nexec {shlex.quote(sys.executable)} -m odradek {AS_KAFKA} {tool} "
+                    '"$@"\n'
                 )
             os.chmod(path, 0o755)
     except OSError as error:

@@ -107,8 +107,8 @@ async def _send(producer: Producer, arguments: argparse.Namespace, is_transactio
         sent_s = time.perf_counter()
 
         if number == arguments.warmup_records > 0:
-            print("In steady state.")
             steady_since_s = sent_s
+            stats.announce("In steady state.")
 
         def delivered(
             delivery: asyncio.Future[RecordMetadata],
@@ -185,6 +185,7 @@ class _Stats:
 
     def __init__(self, window_s: float) -> None:
         self._reports_after_s = window_s
+        self._announced = ""
         self._latencies: list[float] = []
         self._bytes = 0
         self._window_s = time.perf_counter()
@@ -200,7 +201,14 @@ class _Stats:
         if elapsed_s >= self._reports_after_s:
             self._print_window(elapsed_s)
 
+    def announce(self, text: str) -> None:
+        """Has a line stand before the next one from time to time; the last line does without."""
+        self._announced = text
+
     def _print_window(self, elapsed_s: float) -> None:
+        if self._announced:
+            print(self._announced)
+            self._announced = ""
         window = self._latencies[self._window_from :]
         print(
             f"{len(window)} records sent, {len(window) / elapsed_s:.1f} records/sec "

@@ -10,6 +10,7 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from odradek.cli.arguments import natural_number
 from odradek.cli.tools.connection import (
     add_connection,
     add_format,
@@ -19,10 +20,20 @@ from odradek.cli.tools.connection import (
     text_of,
 )
 from odradek.cli.tools.java_names import java_name, java_sentence
+from odradek.cli.tools.log_dir_moves import (
+    MoveState,
+    TimedOut,
+    begin_moves,
+    directories_of,
+    move_states,
+    take_back,
+)
 from odradek.cli.tools.reassignment_plan import (
     ANY_DIRECTORY,
+    Moves,
     Placed,
     Plan,
+    Replica,
     anywhere,
     as_json,
     check_plan,
@@ -55,6 +66,35 @@ TOPIC_REPLICAS: Final = (
 _NO_MOVES: Final = "None of the specified partition moves are active."
 
 
+# Which flags go with which action.
+_FLAGS: Final = (
+    "reassignment-json-file",
+    "topics-to-move-json-file",
+    "broker-list",
+    "disable-rack-aware",
+    "throttle",
+    "replica-alter-log-dirs-throttle",
+    "timeout",
+    "additional",
+    "preserve-throttles",
+    "disallow-replication-factor-change",
+)
+_TAKES: Final = {
+    "generate": ("topics-to-move-json-file", "broker-list", "disable-rack-aware"),
+    "execute": (
+        "reassignment-json-file",
+        "throttle",
+        "replica-alter-log-dirs-throttle",
+        "timeout",
+        "additional",
+        "disallow-replication-factor-change",
+    ),
+    "verify": ("reassignment-json-file", "preserve-throttles"),
+    "cancel": ("reassignment-json-file", "preserve-throttles", "timeout"),
+    "list": (),
+}
+
+
 class Refused(ValueError):
     """An answer that says by itself what is wrong."""
 
@@ -76,7 +116,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--topics-to-move-json-file", metavar="FILE")
     parser.add_argument("--broker-list", dest="brokers", metavar="N,N", help="where to move them")
     parser.add_argument("--disable-rack-aware", action="store_true")
-    parser.add_argument("--throttle", type=int, metavar="BYTES", help="bytes a second")
+    parser.add_argument(
+        "--throttle", type=int, default=-1, metavar="BYTES", help="bytes a second between brokers"
+    )
+    parser.add_argument(
+        "--replica-alter-log-dirs-throttle",
+        type=int,
+        default=-1,
+        metavar="BYTES",
+        help="bytes a second between log directories of a broker",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=natural_number,
+        default=10_000,
+        metavar="MS",
+        help="how long to wait until moves between log directories begin (default: 10000)",
+    )
     parser.add_argument("--additional", action="store_true", help="beside what is under way")
     parser.add_argument("--preserve-throttles", action="store_true")
     parser.add_argument("--disallow-replication-factor-change", action="store_true")
@@ -89,6 +145,13 @@ def run(arguments: argparse.Namespace) -> int:
         if getattr(arguments, name) is None:
             flag = "broker-list" if name == "brokers" else name.replace("_", "-")
             arguments.parser.error(f'Missing required argument "[{flag}]"')
+    for flag in _FLAGS:
+        dest = {"broker-list": "brokers"}.get(flag, flag.replace("-", "_"))
+        is_given = getattr(arguments, dest) != arguments.parser.get_default(dest)
+        if is_given and flag not in _TAKES[arguments.action]:
+            arguments.parser.error(
+                f'Option "[{flag}]" can\'t be used with action "[{arguments.action}]"'
+            )
 
     async def work() -> int:
         async with Admin(config=client_config(arguments)) as admin:
@@ -99,7 +162,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _show_error(error: Exception) -> None:
-    if isinstance(error, Refused):
+    if isinstance(error, Refused | TimedOut):
         print(error)
     elif isinstance(error, KafkaError):
         print(f"Error: {java_name(error)}: {text_of(error)}")
@@ -147,7 +210,7 @@ async def _generate(admin: Admin, arguments: argparse.Namespace) -> None:
 
 
 async def _execute(admin: Admin, arguments: argparse.Namespace) -> None:
-    plan = read_plan(read_json(arguments.reassignment_json_file))
+    plan, moves = read_plan(read_json(arguments.reassignment_json_file))
     check_plan(plan)
     under_way = await admin.list_partition_reassignments()
     if under_way and not arguments.additional:
@@ -163,13 +226,18 @@ async def _execute(admin: Admin, arguments: argparse.Namespace) -> None:
     current = await _placed(admin, {each.topic for each in plan}, plan)
     print(f"Current partition replica assignment\n\n{as_json(current)}\n")
     print("Save this to use as the --reassignment-json-file option during rollback")
-    if arguments.throttle is not None:
+    directory_rate = arguments.replica_alter_log_dirs_throttle
+    if arguments.throttle >= 0 or directory_rate >= 0:
         print(
             "Warning: You must run --verify periodically, until the reassignment completes, to "
             "ensure the throttle is removed."
         )
+    if arguments.throttle >= 0:
         await _throttle(admin, plan, current, under_way, arguments.throttle)
         print(f"The inter-broker throttle limit was set to {arguments.throttle} B/s")
+    if directory_rate >= 0:
+        await _throttle_moves(admin, moves, directory_rate)
+        print(f"The replica-alter-dir throttle limit was set to {directory_rate} B/s")
     results = await admin.alter_partition_reassignments(
         plan,
         allow_replication_factor_change=not arguments.disallow_replication_factor_change,
@@ -177,10 +245,12 @@ async def _execute(admin: Admin, arguments: argparse.Namespace) -> None:
     _refuse_failed("Error reassigning partition(s):", results)
     names = ",".join(map(str, sorted(plan)))
     print(f"Successfully started partition reassignment{'s' if len(plan) > 1 else ''} for {names}")
+    if moves:
+        await begin_moves(admin, moves, arguments.timeout)
 
 
 async def _verify(admin: Admin, arguments: argparse.Namespace) -> None:
-    plan = read_plan(read_json(arguments.reassignment_json_file))
+    plan, moves = read_plan(read_json(arguments.reassignment_json_file))
     under_way = await admin.list_partition_reassignments()
     described = await admin.describe_topics({each.topic for each in plan})
     states = {}
@@ -190,19 +260,21 @@ async def _verify(admin: Admin, arguments: argparse.Namespace) -> None:
         found = known.get(partition.partition)
         replicas = () if found is None else tuple(found.replicas)
         states[partition] = (partition in under_way, replicas, target)
+    moved = await move_states(admin, moves)
     if arguments.output == "json":
-        print_json([_state_as_json(each, *state) for each, state in states.items()])
+        print_json([_state_as_json(each, moved, *state) for each, state in states.items()])
     else:
         print("Status of partition reassignment:")
         for partition, state in states.items():
             print(_state_as_text(partition, *state))
-        print()
-    if not under_way and not arguments.preserve_throttles:
+        print("\n".join(each.text for each in moved.values()))
+    is_done = not under_way and all(each.is_done for each in moved.values())
+    if is_done and not arguments.preserve_throttles:
         await _clear_throttles(admin, plan, is_text=arguments.output == "text")
 
 
 async def _cancel(admin: Admin, arguments: argparse.Namespace) -> None:
-    plan = read_plan(read_json(arguments.reassignment_json_file))
+    plan, moves = read_plan(read_json(arguments.reassignment_json_file))
     under_way = await admin.list_partition_reassignments(plan)
     to_cancel = [each for each in sorted(plan) if each in under_way]
     if to_cancel:
@@ -213,8 +285,9 @@ async def _cancel(admin: Admin, arguments: argparse.Namespace) -> None:
         print(f"Successfully cancelled partition reassignment{ending} for: {names}")
     else:
         print("None of the specified partition reassignments are active.")
-    # Without a new line behind it, as Kafka's tool has it.
-    print(_NO_MOVES, end="")
+    if not await take_back(admin, moves, arguments.timeout):
+        # Without a new line behind it, as Kafka's tool has it.
+        print(_NO_MOVES, end="")
     if not arguments.preserve_throttles:
         await _clear_throttles(admin, plan, is_text=True)
 
@@ -293,11 +366,19 @@ async def _throttle(
     await _alter(admin, changes)
 
 
+async def _throttle_moves(admin: Admin, moves: Moves, rate: int) -> None:
+    """Brokers hold back on all that moves between their log directories."""
+    change = ConfigChange(BROKER_RATES[2], str(rate))
+    brokers = sorted({each.broker_id for each in moves})
+    await _alter(admin, {ConfigResource.broker(each): [change] for each in brokers})
+
+
 async def _clear_throttles(admin: Admin, plan: Plan, *, is_text: bool) -> None:
     live = {node.id for node in (await admin.describe_cluster()).nodes}
     brokers = sorted(live | {each for replicas in plan.values() for each in replicas})
     if is_text:
-        print(f"Clearing broker-level throttles on brokers {joined(brokers)}")
+        ending = "s" if len(brokers) > 1 else ""
+        print(f"Clearing broker-level throttles on broker{ending} {joined(brokers)}")
     await _alter(admin, {ConfigResource.broker(each): _deletions(BROKER_RATES) for each in brokers})
     topics = sorted({each.topic for each in plan})
     if is_text:
@@ -336,28 +417,15 @@ async def _placed(
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             raise KafkaError(f"Unable to find partition: {partition}", code)
     chosen = sorted(replicas if wanted is None else wanted)
-    directories = await _directories(admin, {each for one in chosen for each in replicas[one]})
+    brokers = {each for one in chosen for each in replicas[one]}
+    lie_in = (await directories_of(admin, brokers)).current
     return {
         each: Placed(
             replicas[each],
-            tuple(directories.get((broker, each), ANY_DIRECTORY) for broker in replicas[each]),
+            tuple(lie_in.get(Replica(broker, each), ANY_DIRECTORY) for broker in replicas[each]),
         )
         for each in chosen
     }
-
-
-async def _directories(
-    admin: Admin, brokers: Iterable[int]
-) -> dict[tuple[int, TopicPartition], str]:
-    found = {}
-    for broker_id, described in (await admin.describe_log_dirs(sorted(brokers))).items():
-        if isinstance(described, KafkaError):
-            continue
-        for directory in described:
-            for partition, replica in directory.replicas.items():
-                if not replica.is_future:
-                    found[broker_id, partition] = directory.path
-    return found
 
 
 # --- words ------------------------------------------------------------------------------------
@@ -387,7 +455,11 @@ def _state_as_text(
 
 
 def _state_as_json(
-    partition: TopicPartition, is_moving: bool, replicas: tuple[int, ...], target: tuple[int, ...]
+    partition: TopicPartition,
+    moved: Mapping[Replica, MoveState],
+    is_moving: bool,
+    replicas: tuple[int, ...],
+    target: tuple[int, ...],
 ) -> dict[str, object]:
     state = "in progress" if is_moving else "completed" if replicas == target else "other replicas"
     return {
@@ -396,6 +468,11 @@ def _state_as_json(
         "replicas": replicas,
         "target": target,
         "state": state,
+        "log_dirs": {
+            str(replica.broker_id): {"is_done": each.is_done, "text": each.text}
+            for replica, each in moved.items()
+            if replica.partition == partition
+        },
     }
 
 

@@ -13,6 +13,20 @@ T = TypeVar("T")
 Plan = dict[TopicPartition, tuple[int, ...]]
 
 
+class Replica(NamedTuple):
+    """What a broker has of a partition; shown as Kafka shows it."""
+
+    broker_id: int
+    partition: TopicPartition
+
+    def __str__(self) -> str:
+        return f"{self.partition}-{self.broker_id}"
+
+
+# Log directories, by the replicas that go there.
+Moves = dict[Replica, str]
+
+
 class Placed(NamedTuple):
     """The replicas of a partition now, and the log directories they lie in."""
 
@@ -35,8 +49,9 @@ def read_json(path: str) -> Any:
         raise ValueError(f"{path} is no JSON: {error}") from error
 
 
-def read_plan(data: Any) -> Plan:
-    """The plan of a file; log directories may be named only as `any`.
+def read_plan(data: Any) -> tuple[Plan, Moves]:
+    """The plan of a file: who is to have the partitions, and in which log directories where that
+    is not `any`.
 
     Raises:
         ValueError: it is none, or it repeats itself.
@@ -50,18 +65,30 @@ def read_plan(data: Any) -> Plan:
             )
             for row in rows
         ]
-        directories = {each for row in rows for each in row.get("log_dirs", ())}
+        directories = [
+            [str(each) for each in row.get("log_dirs") or [ANY_DIRECTORY] * len(row["replicas"])]
+            for row in rows
+        ]
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"The reassignment file is not well-formed: {error!r}") from error
-    if directories - {ANY_DIRECTORY}:
-        named = sorted(directories - {ANY_DIRECTORY})[0]
-        raise ValueError(f"log_dirs may only be {ANY_DIRECTORY!r} in a plan, not {named!r}")
     refuse_repeated(
         [str(partition) for partition, _ in found],
         "Partition reassignment contains duplicate topic partitions: {}",
         brackets=False,
     )
-    return dict(found)
+    moves: Moves = {}
+    for (partition, replicas), paths in zip(found, directories, strict=True):
+        if len(replicas) != len(paths):
+            raise ValueError(
+                f"Size of replicas list [{', '.join(map(str, replicas))}] is different from size "
+                f"of log dirs list [{', '.join(paths)}] for partition {partition}"
+            )
+        moves |= {
+            Replica(broker_id, partition): path
+            for broker_id, path in zip(replicas, paths, strict=True)
+            if path != ANY_DIRECTORY
+        }
+    return dict(found), moves
 
 
 def check_plan(plan: Plan) -> None:

@@ -279,7 +279,8 @@ async def _describe(admin: Admin, arguments: argparse.Namespace) -> None:
     resources = [ConfigResource.topic(name) for name in names]
     configs = await admin.describe_configs(resources)
     _raise_first(configs.values())
-    eligible = await _eligible(admin, names)
+    # Kafka's tool asks for a topic of an id in a way that does not tell them.
+    eligible = await _eligible(admin, names if wanted_id == _NO_TOPIC else [])
     moving = await _moving(admin, described)
     shown = []
     for name, resource in zip(names, resources, strict=True):

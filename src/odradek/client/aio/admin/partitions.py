@@ -237,7 +237,7 @@ class PartitionCalls(AdminBase):
                 return {(broker_id, each): error for each in wanted}
             return {
                 (broker_id, TopicPartition(topic.topic_name, each.partition_index)): outcome(
-                    each.error_code
+                    each.error_code, None
                 )
                 for topic in answer.results
                 for each in topic.partitions

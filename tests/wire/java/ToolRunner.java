@@ -1,0 +1,121 @@
+import java.io.BufferedInputStream;
+import java.io.BufferedOutputStream;
+import java.io.ByteArrayInputStream;
+import java.io.ByteArrayOutputStream;
+import java.io.DataInputStream;
+import java.io.DataOutputStream;
+import java.io.EOFException;
+import java.io.FileDescriptor;
+import java.io.FileOutputStream;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.OutputStream;
+import java.io.PrintStream;
+import java.lang.reflect.InvocationTargetException;
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
+import org.apache.kafka.common.utils.Exit;
+
+/**
+ * Runs many command lines of Kafka's tools in one JVM, as each would run in its own.
+ *
+ * <p>A request on standard input is the number of words (the class and its arguments), each with
+ * its length, and what the tool is to read, with its length. The answer is the exit status, and what
+ * went to standard output and to standard error, each with its length. Lengths are four bytes.
+ */
+public class ToolRunner {
+    /** Where a tool would have ended the process. */
+    private static final class Ended extends Error {
+        Ended() {
+            super(null, null, false, false);
+        }
+    }
+
+    private static volatile OutputStream out;
+    private static volatile OutputStream err;
+    private static volatile InputStream in;
+    private static volatile Integer status;
+
+    public static void main(String[] args) throws Exception {
+        DataInputStream requests = new DataInputStream(new BufferedInputStream(System.in));
+        DataOutputStream answers = new DataOutputStream(
+            new BufferedOutputStream(new FileOutputStream(FileDescriptor.out)));
+        takeOver();
+        while (true) {
+            String[] words;
+            try {
+                words = new String[requests.readInt()];
+            } catch (EOFException ended) {
+                return;
+            }
+            for (int i = 0; i < words.length; i++) {
+                words[i] = new String(bytes(requests), StandardCharsets.UTF_8);
+            }
+            in = new ByteArrayInputStream(bytes(requests));
+            ByteArrayOutputStream said = new ByteArrayOutputStream();
+            ByteArrayOutputStream complained = new ByteArrayOutputStream();
+            out = said;
+            err = complained;
+            answers.writeInt(run(words));
+            answer(answers, said);
+            answer(answers, complained);
+            answers.flush();
+        }
+    }
+
+    /** Puts the streams of one command line in the place of the process's, and its end, too. */
+    private static void takeOver() {
+        System.setOut(new PrintStream(new OutputStream() {
+            @Override
+            public void write(int b) throws IOException {
+                out.write(b);
+            }
+        }, true));
+        System.setErr(new PrintStream(new OutputStream() {
+            @Override
+            public void write(int b) throws IOException {
+                err.write(b);
+            }
+        }, true));
+        System.setIn(new InputStream() {
+            @Override
+            public int read() throws IOException {
+                return in.read();
+            }
+        });
+        Exit.Procedure end = (code, message) -> {
+            // A tool that catches everything may end a second time.
+            if (status == null) {
+                status = code;
+            }
+            throw new Ended();
+        };
+        Exit.setExitProcedure(end);
+        Exit.setHaltProcedure(end);
+        Exit.setShutdownHookAdder((name, hook) -> { });
+    }
+
+    private static int run(String[] words) throws Exception {
+        status = null;
+        int unended = 0;
+        try {
+            Class.forName(words[0]).getMethod("main", String[].class)
+                .invoke(null, (Object) Arrays.copyOfRange(words, 1, words.length));
+        } catch (InvocationTargetException failed) {
+            unended = 1;
+        }
+        System.out.flush();
+        System.err.flush();
+        return status == null ? unended : status;
+    }
+
+    private static byte[] bytes(DataInputStream input) throws IOException {
+        return input.readNBytes(input.readInt());
+    }
+
+    private static void answer(DataOutputStream output, ByteArrayOutputStream text)
+            throws IOException {
+        output.writeInt(text.size());
+        text.writeTo(output);
+    }
+}

@@ -1,0 +1,88 @@
+"""Apache Kafka's command line tools, many command lines in one JVM.
+
+A JVM takes a second to start and a tool a tenth of that, so that a whole table of command lines can
+be compared with ours in a test.
+"""
+
+import os
+import struct
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+RUNNER: Final = Path(__file__).parent / "java" / "ToolRunner.java"
+_PACKAGE: Final = "org.apache.kafka.tools"
+CLASSES: Final = {
+    "topics": f"{_PACKAGE}.TopicCommand",
+    "configs": "kafka.admin.ConfigCommand",
+    "console-consumer": f"{_PACKAGE}.consumer.ConsoleConsumer",
+    "console-producer": f"{_PACKAGE}.ConsoleProducer",
+    "consumer-groups": f"{_PACKAGE}.consumer.group.ConsumerGroupCommand",
+    "get-offsets": f"{_PACKAGE}.GetOffsetShell",
+    "delete-records": f"{_PACKAGE}.DeleteRecordsCommand",
+    "cluster": f"{_PACKAGE}.ClusterTool",
+    "log-dirs": f"{_PACKAGE}.LogDirsCommand",
+    "producer-perf-test": f"{_PACKAGE}.ProducerPerformance",
+    "consumer-perf-test": f"{_PACKAGE}.ConsumerPerformance",
+    "leader-election": f"{_PACKAGE}.LeaderElectionCommand",
+    "reassign-partitions": f"{_PACKAGE}.reassign.ReassignPartitionsCommand",
+    "transactions": f"{_PACKAGE}.TransactionsCommand",
+}
+
+
+class Done(NamedTuple):
+    """What became of a command line."""
+
+    status: int
+    output: str
+    errors: str
+
+
+class JavaTools:
+    """A JVM that runs Kafka's tools; ends with its `with` block.
+
+    Only the argument parser of some tools ends the process by itself: their wrong usage cannot be
+    asked here.
+    """
+
+    def __init__(self, java: str, class_path: str, folder: Path) -> None:
+        """Starts the JVM; `folder` takes the log of its libraries."""
+        logging = folder / "log4j2.properties"
+        logging.write_text("rootLogger.level = OFF\n", encoding="utf-8")
+        flags = ["-Xmx256m", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={logging}"]
+        self._jvm = subprocess.Popen(
+            [java, *flags, "-cp", class_path, os.fspath(RUNNER)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def __enter__(self) -> "JavaTools":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._jvm.kill()
+        self._jvm.communicate()
+
+    def __call__(self, tool: str, words: Sequence[str], text: str = "") -> Done:
+        """Runs a command line with `text` on its standard input."""
+        assert self._jvm.stdin is not None, "it was opened with a pipe"
+        line = [CLASSES[tool], *words]
+        self._jvm.stdin.write(struct.pack(">i", len(line)))
+        for each in (*line, text):
+            data = each.encode()
+            self._jvm.stdin.write(struct.pack(">i", len(data)) + data)
+        self._jvm.stdin.flush()
+        (status,) = struct.unpack(">i", self._read(4))
+        return Done(status, self._text(), self._text())
+
+    def _text(self) -> str:
+        (length,) = struct.unpack(">i", self._read(4))
+        return self._read(length).decode(errors="replace")
+
+    def _read(self, length: int) -> bytes:
+        assert self._jvm.stdout is not None, "it was opened with a pipe"
+        data = self._jvm.stdout.read(length)
+        assert len(data) == length, "the tool ended the JVM"
+        return data
