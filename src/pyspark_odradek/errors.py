@@ -16,9 +16,17 @@ from functools import wraps
 from typing import Final, ParamSpec, TypeVar
 
 from odradek.errors import BrokerError
-from odradek.tables.errors import DamagedRecords, DataLoss, MissingData, WrongPath
+from odradek.tables.errors import DamagedRecords, DataLoss, MissingData, OutdatedQuery, WrongPath
 
-_TOLD: Final = (ValueError, BrokerError, DamagedRecords, DataLoss, MissingData, WrongPath)
+_TOLD: Final = (
+    ValueError,
+    BrokerError,
+    DamagedRecords,
+    DataLoss,
+    MissingData,
+    OutdatedQuery,
+    WrongPath,
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 # What Spark tells the tasks of a micro-batch.
 _BATCH_ID: Final = "streaming.sql.batchId"
 _QUERY_ID: Final = "sql.streaming.queryId"
+# A query's jobs are the group that has the id of its run.
+_RUN_ID: Final = "spark.jobGroup.id"
 
 _TEXT: Final = (BinaryType(), StringType())
 _ACCEPTED: Final[dict[str, tuple[DataType, ...]]] = {
@@ -182,11 +184,16 @@ def _writer_name(options: SinkOptions) -> "tuple[WriterName, int]":
     from odradek.tables.transaction import WriterName
 
     context = TaskContext.get()
-    batch_id = None if context is None else context.getLocalProperty(_BATCH_ID)
-    query = options.query_name or (context and context.getLocalProperty(_QUERY_ID))
-    if context is None or batch_id is None or not query:
-        raise ValueError("exactlyOnce: Spark does not tell this task its batch and its query")
-    return WriterName(query, context.partitionId()), int(batch_id)
+    told = (
+        None
+        if context is None
+        else [context.getLocalProperty(name) for name in (_QUERY_ID, _RUN_ID, _BATCH_ID)]
+    )
+    if context is None or told is None or None in told:
+        raise ValueError("exactlyOnce: Spark does not tell this task its query, run and batch")
+    checkpoint, run, batch_id = map(str, told)
+    query = options.query_name or checkpoint
+    return WriterName(query, checkpoint, run, context.partitionId()), int(batch_id)
 
 
 def _cluster(options: SinkOptions) -> "Cluster":

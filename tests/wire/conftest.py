@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 from tests.wire.differential import Peer, Scenario, differences
@@ -22,6 +22,9 @@ from tools.kafka_node import kafka_node, zookeeper_kafka_node
 
 from odradek import Broker
 from odradek.testing.processes import BrokerProcess
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 T = TypeVar("T")
 JAVA_TIMEOUT_S = 240
@@ -169,6 +172,33 @@ def old_client_class_path() -> Callable[[str], str]:
 def old_kafka_python() -> Callable[[str], Path]:
     """The folder with a kafka-python of a version."""
     return lambda version: _peer(lambda: peers.old_kafka_python(version))
+
+
+@pytest.fixture(scope="session")
+def connector_jars() -> str:
+    """The official connector's jars as `spark.jars` wants them; empty where they cannot be had."""
+    try:
+        return ",".join(map(str, peers.spark_connector_jars()))
+    except peers.PeerUnavailable:
+        return ""
+
+
+@pytest.fixture
+def connector(connector_jars: str) -> str:
+    """The name of the official connector's format."""
+    if not connector_jars:
+        pytest.skip("PEER MISSING, NOT TESTED: Spark's Kafka connector cannot be fetched here")
+    return "kafka"
+
+
+@pytest.fixture(scope="module")
+def spark(connector_jars: str) -> "Iterator[SparkSession]":
+    """A session that has the official connector as well, where it can be had."""
+    from pyspark_odradek import session
+
+    conf = {"spark.jars": connector_jars} if connector_jars else {}
+    with session("tests", master="local[2]", conf=conf) as spark:
+        yield spark
 
 
 @pytest.fixture(scope="session")

@@ -18,10 +18,8 @@ from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
-from tools import peers
 
 import odradek
-from pyspark_odradek import session
 from pyspark_odradek.errors import sentence_in
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
@@ -29,22 +27,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
 FIRST_TIME_MS = 1_700_000_000_000
 RECORDS = 3_000
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
-
-
-@pytest.fixture(scope="module")
-def connector_jars() -> str:
-    """The official connector's jars; empty where they cannot be had."""
-    try:
-        return ",".join(map(str, peers.spark_connector_jars()))
-    except peers.PeerUnavailable:
-        return ""
-
-
-@pytest.fixture(scope="module")
-def spark(connector_jars: str) -> Iterator[SparkSession]:
-    conf = {"spark.jars": connector_jars} if connector_jars else {}
-    with session("tests", master="local[2]", conf=conf) as spark:
-        yield spark
 
 
 @pytest.fixture(scope="module")
@@ -56,14 +38,6 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
 def broker(data_dir: str) -> Iterator[odradek.Broker]:
     with odradek.Broker(data_dir=data_dir) as broker:
         yield broker
-
-
-@pytest.fixture
-def connector(connector_jars: str) -> str:
-    """The name of the connector's format."""
-    if not connector_jars:
-        pytest.skip("PEER MISSING, NOT TESTED: Spark's Kafka connector cannot be fetched here")
-    return "kafka"
 
 
 @pytest.fixture

@@ -125,7 +125,7 @@ class Died(Exception):
 
 def write_batch(broker, topic: str, batch: int, *, die_at: str = "", task: int = 0) -> bool:
     """An attempt at a batch of ten records; whether it wrote them."""
-    name, marker = WriterName(f"query-{topic}", task), Place(topic, 0)
+    name, marker = WriterName(f"query-{topic}", "checkpoint", "run", task), Place(topic, 0)
 
     def maybe_die(step: str) -> None:
         if step == die_at:
@@ -188,7 +188,7 @@ def test_a_batch_is_written_once_wherever_its_task_dies(broker) -> None:
 def test_an_attempt_that_still_runs_is_shut_out_by_the_next(broker) -> None:
     """A task that was given up but lives on would write the batch a second time."""
     broker.create_topic("fenced", partitions=2, config={})
-    name, marker = WriterName("query-fenced", 0), Place("fenced", 0)
+    name, marker = WriterName("query-fenced", "checkpoint", "run", 0), Place("fenced", 0)
     with (
         Cluster(broker.bootstrap_servers, request_timeout_ms=5_000) as cluster,
         BatchTransaction(broker.bootstrap_servers, name, marker, timeout_ms=60_000) as older,

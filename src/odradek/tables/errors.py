@@ -31,3 +31,7 @@ class WrongPath(Exception):
 
 class DamagedRecords(Exception):
     """Records are there, and are not what was written; they are never passed over."""
+
+
+class OutdatedQuery(Exception):
+    """A query that writes exactly once and may not any more: another run has gone further."""

@@ -1,17 +1,26 @@
 """Writes a share of a batch exactly once, however often it is tried: records and marker together.
 
-A writer of exactly-once batches has a name, which is a transactional id, and numbers its
-batches. With the records of batch n it commits n + 1 as the offset of a group of its own, in the
-same transaction. So the log itself says which batch was written last:
+A query's batches have numbers, and its tasks too. A task is a transactional id; with the records
+of batch n it commits n + 1 as the offset of a group of its own, in the same transaction. So the
+log itself says which batch was written last:
 
+    OffsetFetch        the claims: whether a newer run of the query has taken its name over
     InitProducerId     ends what an earlier attempt left open, and shuts out one that still runs
-    OffsetFetch        the marker: at n + 1 or above, batch n is there, and nothing is written
+    OffsetFetch        the claims again, and the marker: at n + 1, batch n is there already
     records, TxnOffsetCommit of n + 1, EndTxn
 
 Whether a commit whose answer was lost has happened is never guessed: the next attempt reads
-the marker. Only requests that any Kafka has since 0.11. The marker is an offset of partition
-0 of the target topic; brokers forget offsets of groups without members after
+the marker. Only requests that any Kafka has since 2.5. Markers and claims are offsets of
+partition 0 of the target topic; brokers forget offsets of groups without members after
 `offsets.retention.minutes`, and with it what was written last.
+
+InitProducerId alone would shut out whoever came before, be it the older or the newer of two
+queries, and they would take turns. So the runs of a name are written down, each when its first
+task comes, and only the last of them may go on. Two that begin at the same moment may both
+think so until the next batch; then one of them finds itself before the other.
+
+Markers belong to a checkpoint, whose numbers they are: a query that begins anew, with a name
+that was there before, writes its batch 0.
 
 Records go by `TopicWriter`, over its own connections; what a transaction has to say goes by
 the asyncio client, on a loop that runs for as long as each question takes.
@@ -19,8 +28,10 @@ the asyncio client, on a loop that runs for as long as each question takes.
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
+from typing import Final
 
 from odradek.client.aio.admin import Admin
 from odradek.client.aio.cluster import ClusterClient
@@ -31,31 +42,51 @@ from odradek.client.core.transaction_state import TransactionState
 from odradek.client.errors import KafkaError
 from odradek.client.settings import PRODUCER_SETTINGS, ClientSettings
 from odradek.model import TopicPartition
+from odradek.tables.errors import OutdatedQuery
+
+# A transaction may be open. After a commit whose answer was lost too: the coordinator does what
+# it is told first, and refuses the other.
+_UNDECIDED: Final = (TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE)
+# What a broker keeps beside an offset is 4 096 bytes at most, and a run has 36.
+_REMEMBERED_RUNS: Final = 64
+# A task that failed is not kept any longer than that to take back what it wrote.
+_ABORT_TIMEOUT_S: Final = 5
 
 
 @dataclass(frozen=True)
 class WriterName:
-    """A writer that there is one of at a time; the same name again takes over from it."""
+    """A task of a query. `query` is its name, which there is one of at a time.
+
+    `run` is a new one whenever the query is started, `checkpoint` stays over all its runs.
+    """
 
     query: str
+    checkpoint: str
+    run: str
     task: int
 
     @property
     def transactional_id(self) -> str:
-        """What shuts out the one before."""
+        """What shuts out an attempt at the same task that still runs."""
         return f"spark.{self.query}.{self.task}"
 
     @property
-    def group_id(self) -> str:
-        """The group whose offset is the marker."""
-        return f"spark.{self.query}.sink.{self.task}"
+    def marker_group(self) -> str:
+        """The group whose offset is the number behind the last batch that was written."""
+        return f"spark.{self.checkpoint}.sink.{self.task}"
+
+    @property
+    def claim_group(self) -> str:
+        """The group that says, beside its offset, which runs there were."""
+        return f"spark.{self.query}.sink"
 
 
 class BatchTransaction:
     """One attempt at one batch: `begin`, and unless it is there already write and `commit`.
 
-    A context manager; what was not committed is taken back by the next attempt, or by the
-    coordinator after `timeout_ms`.
+    A context manager. What was not committed is taken back when it is left, or if nobody gets to
+    that by the next attempt, or by the coordinator after `timeout_ms`. Markers and claims are
+    offsets of `marker`, a partition that has to exist.
     """
 
     def __init__(
@@ -79,8 +110,7 @@ class BatchTransaction:
         traceback: TracebackType | None,
     ) -> None:
         try:
-            if self._cluster is not None:
-                self._runner.run(self._cluster.close())
+            self._runner.run(self._close())
         finally:
             self._runner.close()
 
@@ -90,9 +120,10 @@ class BatchTransaction:
         return self._name.transactional_id
 
     def begin(self, batch_id: int) -> bool:
-        """Takes the name over; False when the batch was written by an earlier attempt.
+        """Takes the task over; False when the batch was written by an earlier attempt.
 
         Raises:
+            OutdatedQuery: a newer run has the query's name, or later batches were written.
             KafkaError: the coordinators do not let us, or do not answer.
         """
         return self._runner.run(self._begin(batch_id))
@@ -129,30 +160,68 @@ class BatchTransaction:
             },
             {},
         )
-        self._cluster = ClusterClient(settings)
-        self._manager = TransactionManager(self._cluster)
-        await self._manager.init_transactions()
-        if await self._written_batches() > batch_id:
+        async with Admin(self._bootstrap_servers) as admin:
+            await self._claim(admin)
+            self._cluster = ClusterClient(settings)
+            self._manager = TransactionManager(self._cluster)
+            await self._manager.init_transactions()
+            await self._claim(admin)
+            written = await self._committed(admin, self._name.marker_group)
+        if written is not None and written.offset > batch_id:
+            self._check_follows(batch_id, written.offset)
             return False
         self._manager.begin()
         return True
 
-    async def _written_batches(self) -> int:
-        """The number behind the last batch that was written under this name."""
-        group_id = self._name.group_id
-        async with Admin(self._bootstrap_servers) as admin:
-            found = await admin.list_group_offsets([group_id], [self._marker], require_stable=True)
+    async def _claim(self, admin: Admin) -> None:
+        """Writes down that this run is there, unless it is; another one may have come since."""
+        group_id, run = self._name.claim_group, self._name.run
+        claims = await self._committed(admin, group_id)
+        runs = claims.metadata.split() if claims is not None else []
+        if run in runs[:-1]:
+            raise OutdatedQuery(
+                f"query {self._name.query} was started again: this run of it may not write any more"
+            )
+        if run in runs:
+            return
+        known = " ".join([*runs, run][-_REMEMBERED_RUNS:])
+        claim = CommittedOffset(claims.offset + 1 if claims is not None else 1, known)
+        outcomes = await admin.alter_group_offsets(group_id, {self._marker: claim})
+        for error in outcomes.values():
+            if error is not None:
+                raise error
+
+    async def _committed(self, admin: Admin, group_id: str) -> CommittedOffset | None:
+        found = await admin.list_group_offsets([group_id], [self._marker], require_stable=True)
         committed = found[group_id]
         if isinstance(committed, KafkaError):
             raise committed
-        marker = committed.get(self._marker)
-        if isinstance(marker, KafkaError):
-            raise marker
-        return marker.offset if marker is not None else 0
+        offset = committed.get(self._marker)
+        if isinstance(offset, KafkaError):
+            raise offset
+        return offset
+
+    def _check_follows(self, batch_id: int, written: int) -> None:
+        """What Spark repeats is its last batch: who tries an older one has an older checkpoint."""
+        if written > batch_id + 1:
+            raise OutdatedQuery(
+                f"query {self._name.query} comes with batch {batch_id}, and has written batch "
+                f"{written - 1}: its checkpoint is older than what it wrote"
+            )
+
+    async def _close(self) -> None:
+        if self._manager is not None and self._manager.life.state in _UNDECIDED:
+            # Whoever reads what is committed would have to wait for the next attempt.
+            with suppress(KafkaError, TimeoutError):
+                async with asyncio.timeout(_ABORT_TIMEOUT_S):
+                    self._manager.life.move(TransactionState.ABORTING)
+                    await self._manager.end(commit=False)
+        if self._cluster is not None:
+            await self._cluster.close()
 
     async def _commit(self, batch_id: int) -> None:
         assert self._manager is not None, "the transaction has begun"
         offsets = {self._marker: CommittedOffset(batch_id + 1)}
-        await self._manager.send_offsets(offsets, GroupMetadata(self._name.group_id))
+        await self._manager.send_offsets(offsets, GroupMetadata(self._name.marker_group))
         self._manager.life.move(TransactionState.COMMITTING)
         await self._manager.end(commit=True)

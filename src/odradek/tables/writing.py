@@ -15,6 +15,7 @@ from uuid import UUID
 from odradek.client.addresses import Address
 from odradek.client.apis import INIT_PRODUCER_ID, PRODUCE
 from odradek.client.blocking import BlockingConnection, Cluster
+from odradek.client.core.metadata import TopicMetadata
 from odradek.client.core.partitioner import StickyPartitioner, partition_for_key
 from odradek.client.errors import NetworkError, error_for, raise_for
 from odradek.clock import Clock
@@ -98,6 +99,8 @@ class TopicWriter:
         self._buffered_bytes = 0
         self._dice = random.Random()
         self._sticky: dict[str, StickyPartitioner] = {}
+        # As of the batches that were sent last: asking for every record costs as much as the rest.
+        self._topics: dict[str, TopicMetadata] = {}
 
     def append(
         self,
@@ -135,7 +138,10 @@ class TopicWriter:
     def _place(self, topic: str, partition: int | None, key: bytes | None, size_bytes: int) -> int:
         if partition is not None:
             return partition
-        metadata = self._cluster.retrying(lambda: self._cluster.topic(topic))
+        metadata = self._topics.get(topic)
+        if metadata is None:
+            metadata = self._cluster.retrying(lambda: self._cluster.topic(topic))
+            self._topics[topic] = metadata
         if key is not None:
             return partition_for_key(key, len(metadata.partition_metadata))
         sticky = self._sticky.get(topic)
@@ -204,6 +210,7 @@ class TopicWriter:
         if waiting and self._transaction is not None:
             self._transaction.add_partitions(waiting)
         if waiting:
+            self._topics.clear()
             self._cluster.retrying(lambda: self._attempt(waiting))
         assert not waiting, f"{len(waiting)} batches were given up without an error"
 

@@ -1,12 +1,15 @@
-"""A batch is written once under a writer's name, whoever repeats it and whenever it died."""
+"""A batch is written once under a query's name, whoever repeats it and whenever it died."""
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
 
 from odradek import Broker
+from odradek.client import Admin
 from odradek.client.errors import KafkaError
 from odradek.model import TopicPartition
+from odradek.tables.errors import OutdatedQuery
 from odradek.tables.transaction import BatchTransaction, WriterName
 
 MARKER = TopicPartition("out", 0)
@@ -19,26 +22,43 @@ def broker() -> Iterator[Broker]:
         yield running
 
 
-def attempt(broker: Broker, task: int = 0) -> BatchTransaction:
-    name = WriterName("q", task)
-    return BatchTransaction(broker.bootstrap_servers, name, MARKER, timeout_ms=60_000)
+class Killed(BatchTransaction):
+    """An attempt that ends without a word, as a process that is killed does."""
+
+    async def _close(self) -> None:
+        if self._cluster is not None:
+            await self._cluster.close()
+
+
+def attempt(
+    broker: Broker,
+    task: int = 0,
+    *,
+    run: str = "run-1",
+    checkpoint: str = "c",
+    kind: type[BatchTransaction] = BatchTransaction,
+) -> BatchTransaction:
+    name = WriterName("q", checkpoint, run, task)
+    return kind(broker.bootstrap_servers, name, MARKER, timeout_ms=60_000)
+
+
+def write(broker: Broker, batch_id: int, **who: str) -> bool:
+    """A whole attempt, without records; whether it was its batch's first."""
+    with attempt(broker, **who) as one:  # type: ignore[arg-type]
+        if not one.begin(batch_id):
+            return False
+        one.commit(batch_id)
+        return True
 
 
 def test_a_batch_is_begun_until_it_is_written(broker: Broker) -> None:
     """A repeated batch would be written twice, or one that was not never be."""
-    with attempt(broker) as died:
-        assert died.begin(0)
-    with attempt(broker) as first:
-        assert first.begin(0), "nothing was committed"
-        first.commit(0)
-    with attempt(broker) as again:
-        assert not again.begin(0)
-    with attempt(broker) as following:
-        assert following.begin(1)
-        following.commit(1)
-    for batch_id, is_new in ((0, False), (1, False), (2, True)):
-        with attempt(broker) as later:
-            assert later.begin(batch_id) is is_new
+    for kind in (BatchTransaction, Killed):
+        with attempt(broker, kind=kind) as died:
+            assert died.begin(0)
+    assert [write(broker, 0), write(broker, 0)] == [True, False]
+    assert [write(broker, 1), write(broker, 1)] == [True, False]
+    assert write(broker, 7), "there was nothing for this task in between"
     with attempt(broker, task=1) as other:
         assert other.begin(0), "another task has a name of its own"
 
@@ -53,3 +73,59 @@ def test_an_older_attempt_cannot_commit(broker: Broker) -> None:
         newer.commit(0)
     with attempt(broker) as again:
         assert not again.begin(0)
+
+
+def test_a_task_that_fails_takes_back_what_it_began(broker: Broker) -> None:
+    """Readers of what is committed would wait for the transaction to time out."""
+    with pytest.raises(ZeroDivisionError), attempt(broker) as failing:
+        assert failing.begin(0)
+        failing.add_partitions([MARKER])
+        raise ZeroDivisionError
+
+    async def state() -> str:
+        async with Admin(broker.bootstrap_servers) as admin:
+            found = (await admin.describe_transactions(["spark.q.0"]))["spark.q.0"]
+        assert not isinstance(found, KafkaError)
+        return found.state
+
+    assert asyncio.run(state()) == "CompleteAbort"
+
+
+def test_the_older_of_two_runs_is_shut_out_and_disturbs_nobody(broker: Broker) -> None:
+    """They would take turns to shut each other out, or both write."""
+    assert write(broker, 0, run="older")
+    with attempt(broker, run="newer") as newer:
+        assert newer.begin(1)
+        for _ in range(2):
+            with pytest.raises(OutdatedQuery, match="query q was started again"):
+                write(broker, 1, run="older")
+        newer.commit(1)
+    assert write(broker, 2, run="newer")
+
+
+def test_a_query_with_another_checkpoint_has_batches_of_its_own(broker: Broker) -> None:
+    """Its first batches would be taken for those of the query that had the name before."""
+    assert write(broker, 0, run="1", checkpoint="first")
+    assert write(broker, 1, run="1", checkpoint="first")
+    assert write(broker, 0, run="2", checkpoint="second")
+    with pytest.raises(OutdatedQuery):
+        write(broker, 2, run="1", checkpoint="first")
+    assert not write(broker, 1, run="3", checkpoint="first"), "its markers are still there"
+
+
+def test_a_checkpoint_that_is_older_than_what_was_written_is_refused(broker: Broker) -> None:
+    """Its batches have the numbers of others: they would be left out."""
+    for batch_id in range(3):
+        assert write(broker, batch_id)
+    with pytest.raises(OutdatedQuery, match=r"comes with batch 1, and has written batch 2"):
+        write(broker, 1)
+
+
+def test_many_runs_are_remembered(broker: Broker) -> None:
+    """What is written beside an offset is limited; a broker refuses more."""
+    runs = [f"{number:036}" for number in range(70)]
+    for run in runs:
+        with attempt(broker, run=run) as one:
+            assert one.begin(0)
+    with pytest.raises(OutdatedQuery):
+        write(broker, 0, run=runs[-2])
