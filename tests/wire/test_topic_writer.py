@@ -6,9 +6,14 @@ If these fail, rows are lost, written twice, in another partition or in another 
 import socket
 import threading
 from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.wire.differential import Peer
+from tools import peers
+from tools.kafka_node import kafka_node
 
 import odradek
 from odradek.client.blocking import Cluster
@@ -17,12 +22,15 @@ from odradek.client.errors import KafkaError
 from odradek.clock import SystemClock
 from odradek.model import TopicPartition as Place
 from odradek.tables.arrow import arrow_schema
+from odradek.tables.errors import OutdatedQuery
 from odradek.tables.identity import Identity
 from odradek.tables.options import ClientOptions, ReadOptions, TopicSelection
 from odradek.tables.ranges import OffsetRange
 from odradek.tables.reading import read_ranges
 from odradek.tables.transaction import BatchTransaction, WriterName
 from odradek.tables.writing import TopicWriter, WriteOptions
+
+SLOW = [pytest.mark.slow, pytest.mark.xdist_group("transactions of kafka")]
 
 
 @pytest.fixture(scope="module")
@@ -123,9 +131,68 @@ class Died(Exception):
     """The task is gone, at a step that a test has chosen."""
 
 
-def write_batch(broker, topic: str, batch: int, *, die_at: str = "", task: int = 0) -> bool:
+class Killed(BatchTransaction):
+    """An attempt that ends without a word, as a process that is killed does."""
+
+    async def _close(self) -> None:
+        if self._cluster is not None:
+            await self._cluster.close()
+
+
+class Kafka(NamedTuple):
+    """An Apache Kafka, which speaks transactions of a version: `transaction.version`."""
+
+    bootstrap_servers: str
+    version: int
+
+    def create_topic(self, name: str, partitions: int, config: dict[str, str]) -> None:
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+        admin.create_topics([NewTopic(name, partitions, config=config)])[name].result(60)
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[str]:
+    """The address of an Apache Kafka with the oldest transactions."""
+    try:
+        with kafka_node(heap="384m", features={"transaction.version": 0}) as node:
+            yield node.bootstrap_servers
+    except peers.PeerUnavailable as reason:
+        pytest.skip(f"PEER MISSING, NOT TESTED: {reason}")
+
+
+@pytest.fixture(
+    params=[
+        "ours",
+        *(pytest.param(version, id=f"kafka-{version}", marks=SLOW) for version in range(3)),
+    ]
+)
+def any_broker(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """Ours, or an Apache Kafka with each version of transactions, in their order."""
+    if request.param == "ours":
+        yield request.getfixturevalue("broker")
+        return
+    servers = request.getfixturevalue("kafka")
+    if request.param:
+        peer = Peer(servers)
+        wish = {"feature": "transaction.version", "max_version_level": request.param,
+                "upgrade_type": 1}  # fmt: skip
+        answer = peer.ask("update_features", 2, feature_updates=[wish], timeout_ms=9000)
+        peer.close()
+        assert answer.error_code == 0, answer.error_message
+    yield Kafka(servers, request.param)
+
+
+def write_batch(
+    broker,
+    topic: str,
+    batch: int,
+    *,
+    die_at: str = "",
+    run: str = "run",
+    kind: type[BatchTransaction] = Killed,
+) -> bool:
     """An attempt at a batch of ten records; whether it wrote them."""
-    name, marker = WriterName(f"query-{topic}", "checkpoint", "run", task), Place(topic, 0)
+    name, marker = WriterName(f"query-{topic}", "checkpoint", run, 0), Place(topic, 0)
 
     def maybe_die(step: str) -> None:
         if step == die_at:
@@ -133,14 +200,14 @@ def write_batch(broker, topic: str, batch: int, *, die_at: str = "", task: int =
 
     with (
         Cluster(broker.bootstrap_servers, request_timeout_ms=10_000) as cluster,
-        BatchTransaction(broker.bootstrap_servers, name, marker, timeout_ms=60_000) as attempt,
+        kind(broker.bootstrap_servers, name, marker, timeout_ms=60_000) as attempt,
     ):
         if not attempt.begin(batch):
             return False
         maybe_die("begun")
         writer = TopicWriter(cluster, WriteOptions(batch_bytes=200), SystemClock(), attempt)
         for number in range(10):
-            writer.append(topic, number % 2, None, b"%d-%d-%d" % (task, batch, number))
+            writer.append(topic, number % 2, None, b"0-%d-%d" % (batch, number))
             if number == 5:
                 maybe_die("half")
         writer.flush()
@@ -170,19 +237,25 @@ def committed(broker, topic: str) -> list[bytes]:
     return found
 
 
-def test_a_batch_is_written_once_wherever_its_task_dies(broker) -> None:
+def test_a_batch_is_written_once_wherever_its_task_dies(any_broker) -> None:
     """Before the records, among them, before the commit, and after it, when nobody knows."""
-    broker.create_topic("once", partitions=2, config={})
+    topic = f"once-{getattr(any_broker, 'version', '')}"
+    any_broker.create_topic(topic, partitions=2, config={})
     expected = []
-    for batch, die_at in enumerate(["", "begun", "half", "flushed", "committed", ""]):
+    steps = [("", Killed), ("begun", Killed), ("half", Killed), ("half", BatchTransaction),
+             ("flushed", Killed), ("committed", Killed), ("", Killed)]  # fmt: skip
+    for batch, (die_at, kind) in enumerate(steps):
         if die_at:
             with pytest.raises(Died):
-                write_batch(broker, "once", batch, die_at=die_at)
-        wrote = write_batch(broker, "once", batch)
+                write_batch(any_broker, topic, batch, die_at=die_at, kind=kind)
+        wrote = write_batch(any_broker, topic, batch)
         assert wrote is (die_at != "committed")
-        assert not write_batch(broker, "once", batch)
+        assert not write_batch(any_broker, topic, batch)
         expected += [b"0-%d-%d" % (batch, number) for number in range(10)]
-    assert sorted(committed(broker, "once")) == sorted(expected)
+    assert sorted(committed(any_broker, topic)) == sorted(expected)
+    assert write_batch(any_broker, topic, len(steps), run="started again")
+    with pytest.raises(OutdatedQuery):
+        write_batch(any_broker, topic, len(steps) + 1)
 
 
 def test_an_attempt_that_still_runs_is_shut_out_by_the_next(broker) -> None:
