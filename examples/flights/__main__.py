@@ -25,6 +25,7 @@ from pyspark_odradek import GatewayError, session
 SPARK_MEMORY: Final = "1500m"
 _INTERRUPTED: Final = 130
 _MARK: Final = ".odradek-run"
+_NO_FINDINGS: Final = "archives are their topics, a restored topic is the original row by row"
 # Of the clients, the other's and ours, and of Spark.
 _REFUSALS: Final = (KafkaException, KafkaError, PySparkException)
 
@@ -150,11 +151,14 @@ def _through_spark(servers: str, out: Path, seconds: dict[str, float]) -> _Spark
             "archive",
             f"{thousands(len(archived.positions))} records to Parquet, {rate}/s from a cold JVM",
         )
+        with timed(seconds, "asking how far the groups are"):
+            findings = spark_job.await_groups(servers)
+        say("lag", findings[0] if findings else "none: the archives' groups are at the ends")
         with timed(seconds, "auditing the archive"):
-            findings = spark_job.audit_archives(spark, servers, out / "archive")
+            findings += spark_job.audit_archives(spark, servers, out / "archive")
         with timed(seconds, "restoring the weather"):
             findings += spark_job.restore_weather(spark, servers, out / "archive")
-        say("audit", findings[0] if findings else "archives and a restored topic are the topics")
+        say("audit", findings[0] if findings else _NO_FINDINGS)
         with timed(seconds, "joining with the weather"):
             joined = spark_job.join_weather(spark, servers, out / "joined")
         with timed(seconds, "computing the tables"):

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from tests.wire.spark_topics import (
@@ -288,7 +289,7 @@ def refusal(spark: SparkSession, format: str, options: dict[str, str | None]) ->
     given = {name: value for name, value in options.items() if value is not None}
     try:
         read(spark, format, given).collect()
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:
         return str(error)
     return None
 

@@ -129,12 +129,20 @@ def _run(facts: Facts) -> str:
                 "run",
             )
         )
-    charts.append(_figure("Where the time went", "Seconds of each step.", _time_table(facts)))
+    rate = thousands(round(facts.spark_records_per_s))
+    charts.append(
+        _figure(
+            "Where the time went",
+            f"Seconds of each step. The archive took {rate} records a second, from a JVM that was "
+            "cold: its first batches are mostly the JVM getting warm.",
+            _time_table(facts),
+        )
+    )
     steps = [
         (account.events, "rows in the data set"),
         (account.produced, "acknowledged by the broker"),
         (account.consumed, "read back by confluent-kafka"),
-        (account.archived, "in the archive's Parquet files"),
+        (account.archived, "in the archive's Parquet files, audited against the topics"),
     ]
     items = "".join(
         f"<li><b>{thousands(count)}</b><span>{escape(place)}</span></li>" for count, place in steps
