@@ -55,7 +55,7 @@ _ABORT_TIMEOUT_S: Final = 5
 
 @dataclass(frozen=True)
 class WriterName:
-    """A task of a query. `query` is its name, which there is one of at a time.
+    """A task of a query. `query` is its name, which one may have at a time for a topic.
 
     `run` is a new one whenever the query is started, `checkpoint` stays over all its runs.
     """
@@ -64,11 +64,6 @@ class WriterName:
     checkpoint: str
     run: str
     task: int
-
-    @property
-    def transactional_id(self) -> str:
-        """What shuts out an attempt at the same task that still runs."""
-        return f"spark.{self.query}.{self.task}"
 
     @property
     def marker_group(self) -> str:
@@ -116,8 +111,8 @@ class BatchTransaction:
 
     @property
     def transactional_id(self) -> str:
-        """For the requests with its records."""
-        return self._name.transactional_id
+        """What shuts out an attempt at the same task that still runs."""
+        return f"spark.{self._name.query}.{self._marker.topic}.{self._name.task}"
 
     def begin(self, batch_id: int) -> bool:
         """Takes the task over; False when the batch was written by an earlier attempt.
@@ -155,7 +150,7 @@ class BatchTransaction:
             PRODUCER_SETTINGS,
             {
                 "bootstrap.servers": self._bootstrap_servers,
-                "transactional.id": self._name.transactional_id,
+                "transactional.id": self.transactional_id,
                 "transaction.timeout.ms": self._timeout_ms,
             },
             {},

@@ -34,12 +34,13 @@ def attempt(
     broker: Broker,
     task: int = 0,
     *,
+    topic: str = "out",
     run: str = "run-1",
     checkpoint: str = "c",
     kind: type[BatchTransaction] = BatchTransaction,
 ) -> BatchTransaction:
     name = WriterName("q", checkpoint, run, task)
-    return kind(broker.bootstrap_servers, name, MARKER, timeout_ms=60_000)
+    return kind(broker.bootstrap_servers, name, TopicPartition(topic, 0), timeout_ms=60_000)
 
 
 def write(broker: Broker, batch_id: int, **who: str) -> bool:
@@ -83,7 +84,7 @@ def test_a_task_that_fails_takes_back_what_it_began(broker: Broker) -> None:
 
     async def state() -> str:
         async with Admin(broker.bootstrap_servers) as admin:
-            found = (await admin.describe_transactions(["spark.q.0"]))["spark.q.0"]
+            found = (await admin.describe_transactions(["spark.q.out.0"]))["spark.q.out.0"]
         assert not isinstance(found, KafkaError)
         return found.state
 
@@ -100,6 +101,17 @@ def test_the_older_of_two_runs_is_shut_out_and_disturbs_nobody(broker: Broker) -
                 write(broker, 1, run="older")
         newer.commit(1)
     assert write(broker, 2, run="newer")
+
+
+def test_queries_of_one_name_that_write_to_different_topics_do_not_meet(broker: Broker) -> None:
+    """Jobs name their queries alike, `main`, and would shut each other out for ever."""
+    broker.create_topic("other")
+    with attempt(broker, run="here") as here, attempt(broker, run="there", topic="other") as there:
+        assert here.begin(0)
+        assert there.begin(0)
+        here.commit(0)
+        there.commit(0)
+    assert write(broker, 1, run="here")
 
 
 def test_a_query_with_another_checkpoint_has_batches_of_its_own(broker: Broker) -> None:
