@@ -6,6 +6,7 @@ all in-sync replicas; whoever asks for less is told so.
 
 import difflib
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -16,10 +17,13 @@ from odradek.tables.writing import WriteOptions
 _log = logging.getLogger(__name__)
 
 _OWN: Final = ("topic", "includeHeaders", "keepTimestamps", "exactlyOnce", "queryName")
+# The lowest and the highest level of the codecs that have levels, as in Kafka.
+_LEVELS: Final = {"gzip": (-1, 9), "lz4": (1, 17), "zstd": (-131_072, 22)}
 _CLIENT: Final = (
     "kafka.bootstrap.servers",
     "kafka.client.id",
     "kafka.compression.type",
+    *(f"kafka.compression.{codec}.level" for codec in _LEVELS),
     "kafka.batch.size",
     "kafka.buffer.memory",
     "kafka.request.timeout.ms",
@@ -33,23 +37,46 @@ _CLIENT: Final = (
 _IGNORED: Final = (
     "checkpointLocation",
     "path",
-    "kafka.linger.ms",
-    "kafka.max.block.ms",
-    "kafka.max.in.flight.requests.per.connection",
-    "kafka.max.request.size",
-    "kafka.metadata.max.age.ms",
-    "kafka.retries",
-    "kafka.retry.backoff.ms",
-    "kafka.retry.backoff.max.ms",
-    "kafka.connections.max.idle.ms",
-    "kafka.send.buffer.bytes",
-    "kafka.receive.buffer.bytes",
+    *(
+        f"kafka.{name}"
+        for name in (
+            "client.dns.lookup",
+            "client.rack",
+            "connections.max.idle.ms",
+            "enable.metrics.push",
+            "linger.ms",
+            "max.block.ms",
+            "max.in.flight.requests.per.connection",
+            "max.request.size",
+            "metadata.max.age.ms",
+            "metadata.max.idle.ms",
+            "metadata.recovery.rebootstrap.trigger.ms",
+            "metadata.recovery.strategy",
+            "metric.reporters",
+            "metrics.num.samples",
+            "metrics.recording.level",
+            "metrics.sample.window.ms",
+            "partitioner.adaptive.partitioning.enable",
+            "partitioner.availability.timeout.ms",
+            "receive.buffer.bytes",
+            "reconnect.backoff.max.ms",
+            "reconnect.backoff.ms",
+            "retries",
+            "retry.backoff.max.ms",
+            "retry.backoff.ms",
+            "send.buffer.bytes",
+            "socket.connection.setup.timeout.max.ms",
+            "socket.connection.setup.timeout.ms",
+        )
+    ),
 )
 _REFUSED: Final = {
     "kafka.key.serializer": "key is binary or a string",
     "kafka.value.serializer": "value is binary or a string",
     "kafka.interceptor.classes": "a sink must not change what it writes",
     "kafka.partitioner.class": "say the column partition",
+    "kafka.partitioner.ignore.keys": "say the column partition",
+    "kafka.transaction.two.phase.commit.enable": "a task commits what it has written",
     "kafka.transactional.id": "the sink would have to choose it for every task",
 }
 
@@ -83,6 +110,7 @@ def parse_sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOpti
     if not servers:
         raise ValueError("say where to write: kafka.bootstrap.servers")
     defaults = WriteOptions()
+    codec = options.get("kafka.compression.type", "none").strip().lower()
     topic = options.get("topic", "").strip() or None
     exactly_once = _boolean(options, "exactlyOnce")
     if exactly_once and not streaming:
@@ -98,7 +126,8 @@ def parse_sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOpti
             options, "kafka.transaction.timeout.ms", SinkOptions.transaction_timeout_ms
         ),
         write=WriteOptions(
-            codec=_codec(options.get("kafka.compression.type", "none")),
+            codec=_codec(codec),
+            level=_level(options, codec),
             batch_bytes=_positive(options, "kafka.batch.size", defaults.batch_bytes),
             buffer_bytes=_positive(options, "kafka.buffer.memory", defaults.buffer_bytes),
             request_timeout_ms=_positive(
@@ -145,6 +174,18 @@ def _codec(text: str) -> int:
         names = ", ".join(codec.lower() for codec in Compression.__members__)
         raise ValueError(f"kafka.compression.type: {text!r} is none of {names}")
     return int(Compression[name])
+
+
+def _level(options: Mapping[str, str], codec: str) -> int | None:
+    """The level for this codec, whatever is said of others; None is its usual one."""
+    name = f"kafka.compression.{codec}.level"
+    text = options.get(name)
+    if text is None:
+        return None
+    lowest, highest = _LEVELS[codec]
+    if re.fullmatch(r"-?\d+", text.strip()) is None or not lowest <= int(text) <= highest:
+        raise ValueError(f"{name}: {text!r} is no level from {lowest} to {highest}")
+    return int(text)
 
 
 def _boolean(options: Mapping[str, str], name: str, default: str = "false") -> bool:

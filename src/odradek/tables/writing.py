@@ -46,6 +46,8 @@ class WriteOptions:
     """How records are written; sizes in bytes, times in milliseconds."""
 
     codec: int = 0
+    # None is the codec's usual one.
+    level: int | None = None
     batch_bytes: int = 262_144
     # All batches in the making together: with very many partitions each gets less.
     buffer_bytes: int = 33_554_432
@@ -174,6 +176,7 @@ class TopicWriter:
         producer_id, epoch = self._producer_id()
         return RecordBatchBuilder(
             self._options.codec,
+            level=self._options.level,
             producer_id=producer_id,
             producer_epoch=epoch,
             base_sequence=sequence,

@@ -34,6 +34,17 @@ def test_options_are_the_producers() -> None:
     assert options.keep_timestamps
 
 
+def test_a_level_is_for_its_codec() -> None:
+    levels = {"kafka_compression_zstd_level": "19", "kafka_compression_gzip_level": "9"}
+    assert parse(kafka_compression_type="ZSTD", **levels).write.level == 19
+    assert parse(kafka_compression_type="lz4", **levels).write.level is None
+
+
+def test_settings_of_the_producer_that_tune_nothing_here_are_accepted() -> None:
+    """A job is changed to this sink by its format alone."""
+    assert parse(kafka_linger_ms="20", kafka_metadata_recovery_strategy="none") == parse()
+
+
 def test_a_stream_may_be_written_exactly_once() -> None:
     options = parse(streaming=True, exactlyOnce="true", queryName="q")
     assert (options.exactly_once, options.query_name) == (True, "q")
@@ -48,6 +59,11 @@ def test_a_stream_may_be_written_exactly_once() -> None:
         ({"kafka_enable_idempotence": "false"}, "could write a record twice"),
         ({"kafka_transactional_id": "x"}, "kafka.transactional.id is not supported"),
         ({"kafka_compression_type": "brotli"}, "'brotli' is none of none, gzip, snappy"),
+        (
+            {"kafka_compression_type": "gzip", "kafka_compression_gzip_level": "10"},
+            "level: '10' is no level from -1 to 9",
+        ),
+        ({"kafka_partitioner_ignore_keys": "true"}, "say the column partition"),
         ({"kafka_batch_size": "0"}, "no whole number of at least 1"),
         ({"topik": "t"}, "did you mean topic"),
         ({"kafka_security_protocol": "SSL"}, "SSL is not supported"),

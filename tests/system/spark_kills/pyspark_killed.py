@@ -1,0 +1,119 @@
+"""`format("killed")`: our sink, in which a process dies at a step that a test has chosen.
+
+Spark finds it because this folder is on the path of its workers. The folder that
+`ODRADEK_SPARK_KILLS` names holds at most one file: its name is the step, what is in it says who
+dies. Whoever comes by there first takes the file away, and kills.
+"""
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+import pyspark_odradek.source
+from pyspark_odradek.sink import StreamWriter, Written
+
+FOLDER = "ODRADEK_SPARK_KILLS"
+BEFORE_WRITE = "before the write"
+IN_WRITE = "in the write"
+AFTER_WRITE = "after the write"
+AFTER_COMMIT = "after the commit"
+BEFORE_CHECKPOINT = "before the checkpoint"
+# Who dies: the worker, Spark and the worker, or Spark and not the worker, which goes on.
+WORKER, DRIVER, DRIVER_ONLY = "worker", "driver", "driver only"
+
+
+class DefaultSource(pyspark_odradek.source.DefaultSource):
+    """Ours, with another writer."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` is given."""
+        return "killed"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """The writer that does not live long."""
+        writer = super().streamWriter(schema, overwrite)
+        assert isinstance(writer, StreamWriter)
+        return KilledWriter(writer._options, schema)
+
+
+class KilledWriter(StreamWriter):
+    """Comes by every step."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:  # type: ignore[override]
+        """The steps of a task."""
+        from odradek.tables.transaction import BatchTransaction
+        from odradek.tables.writing import TopicWriter
+
+        with (
+            _before(BatchTransaction, "begin", BEFORE_WRITE),
+            _before(TopicWriter, "flush", IN_WRITE),
+            _before(BatchTransaction, "commit", AFTER_WRITE),
+        ):
+            written = super().write(iterator)
+        maybe_kill(AFTER_COMMIT)
+        return written
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """All tasks are done, and Spark has not written that down."""
+        maybe_kill(BEFORE_CHECKPOINT)
+        super().commit(messages, batchId)
+
+
+class _before:  # noqa: N801 - used like a function
+    """While it is entered, a method of a class comes by a step first."""
+
+    def __init__(self, owner: type, name: str, step: str) -> None:
+        self._owner, self._name, self._step = owner, name, step
+        self._original: Callable[..., Any] = getattr(owner, name)
+
+    def __enter__(self) -> None:
+        original, step = self._original, self._step
+
+        def method(*arguments: Any) -> Any:
+            maybe_kill(step)
+            return original(*arguments)
+
+        setattr(self._owner, self._name, method)
+
+    def __exit__(self, *_: object) -> None:
+        setattr(self._owner, self._name, self._original)
+
+
+def maybe_kill(step: str) -> None:
+    """Kills whom the file of this step names, if there is one."""
+    plan = Path(os.environ[FOLDER], step)
+    taken = plan.with_name(f".{os.getpid()}")
+    try:
+        plan.rename(taken)
+    except FileNotFoundError:
+        return
+    victim = taken.read_text()
+    taken.unlink()
+    if victim != WORKER:
+        os.kill(_jvm(), signal.SIGKILL)
+    if victim != DRIVER_ONLY:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _jvm() -> int:
+    """The process of Spark, which is above this one."""
+    pid = os.getpid()
+    while pid > 1:
+        name, parent = _process(pid)
+        if name == "java":
+            return pid
+        pid = parent
+    raise RuntimeError("no Java is above this process")
+
+
+def _process(pid: int) -> tuple[str, int]:
+    """Its name and its parent."""
+    head, _, tail = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
+    return head.partition("(")[2], int(tail.split()[1])

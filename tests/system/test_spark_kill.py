@@ -1,0 +1,174 @@
+"""A query that writes exactly once, and whose processes are killed at every step of a batch.
+
+If this fails, a record is lost or there twice after a crash of Spark. A query copies one topic to
+another while its workers, or Spark itself, or Spark but not the worker that was writing, are
+killed before a write, in it, after it, after the commit of the sink, and before Spark's own. The
+rounds are one for every step; `ODRADEK_SPARK_KILL_ROUNDS` changes that, and
+`ODRADEK_SPARK_KILL_KAFKA=1` has it done with an Apache Kafka.
+"""
+
+import contextlib
+import itertools
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.system.spark_kills import pyspark_killed as kills
+from tools import peers
+from tools.kafka_node import kafka_node
+
+from odradek.testing.processes import BrokerProcess
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
+
+STEPS = [
+    (kills.BEFORE_WRITE, kills.WORKER),
+    (kills.IN_WRITE, kills.WORKER),
+    (kills.AFTER_COMMIT, kills.WORKER),
+    (kills.AFTER_WRITE, kills.DRIVER_ONLY),
+    (kills.BEFORE_CHECKPOINT, kills.DRIVER),
+]
+ROUNDS = int(os.environ.get("ODRADEK_SPARK_KILL_ROUNDS", str(len(STEPS))))
+RECORDS_A_ROUND = 120
+PATIENCE_S = 600
+FOLDER = Path(__file__).parent / "spark_kills"
+
+
+@contextlib.contextmanager
+def servers(folder: Path) -> Iterator[str]:
+    """The broker: ours as a process, or Apache Kafka."""
+    if not os.environ.get("ODRADEK_SPARK_KILL_KAFKA"):
+        with BrokerProcess(folder / "data") as broker:
+            yield broker.bootstrap_servers
+        return
+    try:
+        with kafka_node(heap="384m") as node:
+            yield node.bootstrap_servers
+    except peers.PeerUnavailable as reason:
+        pytest.skip(f"PEER MISSING, NOT TESTED: {reason}")
+
+
+class Query:
+    """The process of the query, and whoever it leaves behind."""
+
+    def __init__(self, bootstrap_servers: str, folder: Path) -> None:
+        self._arguments = [str(FOLDER / "query.py"), bootstrap_servers, str(folder / "checkpoint")]
+        self._plans = folder / "plans"
+        self._plans.mkdir()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._starts = 0
+
+    def start(self, how: str) -> None:
+        """Starts it, unless it runs."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        path = os.pathsep.join([str(FOLDER), os.environ.get("PYTHONPATH", "")])
+        environment = {**os.environ, "PYTHONPATH": path, kills.FOLDER: str(self._plans)}
+        command = [sys.executable, *self._arguments, how]
+        log = (self._plans.parent / f"query-{self._starts}.log").open("wb")
+        with log:
+            self._process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        self._starts += 1
+
+    def kill_at(self, step: str, victim: str) -> None:
+        """Returns when a process has died there; when that was Spark, the query has ended."""
+        plan = self._plans / step
+        plan.with_name(".new").write_text(victim)
+        plan.with_name(".new").rename(plan)
+        deadline = time.monotonic() + PATIENCE_S
+        while plan.exists():
+            self._check(deadline, step)
+            time.sleep(0.02)
+        if victim != kills.WORKER:
+            assert self.wait() != 0
+
+    def _check(self, deadline: float, step: str) -> None:
+        assert self._process is not None, "it was started"
+        assert self._process.poll() is None, f"the query ended, nobody came to {step}"
+        assert time.monotonic() < deadline, f"nobody came to {step}"
+
+    def wait(self) -> int:
+        assert self._process is not None, "it was started"
+        return self._process.wait(PATIENCE_S)
+
+    def stop(self) -> None:
+        """Ends it if it is there; its JVM ends with it."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+def produce(bootstrap_servers: str, first: int) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap_servers})
+    for number in range(first, first + RECORDS_A_ROUND):
+        producer.produce("in", b"%d" % number, b"k%d" % (number % 7), partition=number % 3)
+    assert producer.flush(60) == 0
+
+
+def copied(bootstrap_servers: str) -> Counter[int]:
+    """How often each number is seen by a reader of committed records."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "check",
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "earliest",
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([TopicPartition("out", number, 0) for number in range(3)])
+    found: Counter[int] = Counter()
+    ended = 0
+    while ended < 3:
+        message = consumer.poll(PATIENCE_S)
+        assert message is not None, "the end is not reached: a transaction is open"
+        if message.error() is not None:
+            ended += 1
+        else:
+            found[int(message.value())] += 1
+    consumer.close()
+    return found
+
+
+def plans() -> Iterator[tuple[str, str]]:
+    """Every step once in a fixed manner, then steps and victims by chance."""
+    yield from STEPS
+    dice = random.Random(ROUNDS)
+    steps = [step for step, _ in STEPS]
+    while True:
+        # A new Spark takes its time, and a worker dies as surely.
+        if dice.random() < 0.7:
+            yield dice.choice(steps[:-1]), kills.WORKER
+        else:
+            step = dice.choice(steps)
+            # The process of the last step is no worker.
+            last = step == kills.BEFORE_CHECKPOINT
+            yield step, kills.DRIVER if last else dice.choice([kills.DRIVER, kills.DRIVER_ONLY])
+
+
+def test_a_query_is_killed_and_every_record_is_there_once(tmp_path: Path) -> None:
+    with servers(tmp_path) as bootstrap_servers:
+        admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+        for future in admin.create_topics([NewTopic("in", 3), NewTopic("out", 3)]).values():
+            future.result(60)
+        query = Query(bootstrap_servers, tmp_path)
+        try:
+            for round_, (step, victim) in enumerate(itertools.islice(plans(), ROUNDS)):
+                produce(bootstrap_servers, round_ * RECORDS_A_ROUND)
+                query.start("on")
+                query.kill_at(step, victim)
+            query.stop()
+            query.start("once")
+            assert query.wait() == 0
+        finally:
+            query.stop()
+        found = copied(bootstrap_servers)
+    assert found == Counter(range(ROUNDS * RECORDS_A_ROUND))
