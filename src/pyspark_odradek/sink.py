@@ -214,7 +214,7 @@ def _write_all(
         for topic, partition, key, value, headers, timestamp_ms in _rows(options, batch):
             if topic is None:
                 raise ValueError("a row has no topic, and there is no option topic")
-            pairs = [(pair["key"], pair["value"]) for pair in headers or ()]
+            pairs = [(pair["key"], pair["value"]) for pair in headers] if headers else ()
             writer.append(topic, partition, key, value, pairs, timestamp_ms)
         count += batch.num_rows
     writer.flush()

@@ -424,3 +424,69 @@ def await_ends(place: Place, topic: str, end: int) -> None:
 
 def lines(path: Path) -> set[str]:
     return set(path.read_text().splitlines()) if path.exists() else set()
+
+
+# --- writing ------------------------------------------------------------------------------------
+
+HEADERS = "array(struct('h' AS key, CAST('x' AS BINARY) AS value), struct('n', NULL))"
+WRITTEN = {
+    "values": ["value"],
+    "keys and values, as binary": ["CAST(value AS BINARY) AS value", "key"],
+    "nothing but nulls": ["CAST(NULL AS STRING) AS value", "CAST(NULL AS BINARY) AS key"],
+    "headers": ["value", "key", f"IF(id % 2 = 0, {HEADERS}, NULL) AS headers"],
+    "partitions": ["value", "CAST(id % 2 AS INT) AS partition"],
+    "partitions for some": ["value", "key", "IF(id % 2 = 0, 1, NULL) AS partition"],
+    "topics by row, and the option": ["value", "key", "'elsewhere' AS topic"],
+    "columns that are no record's": ["value", "key", "id", "CAST('x' AS DATE) AS timestamp"],
+}
+NOT_WRITTEN = {
+    "no value": ["key"],
+    "a value of another type": ["id AS value"],
+    "a key of another type": ["value", "id AS key"],
+    "headers of another type": ["value", "map('h', 'x') AS headers"],
+    "a partition of another type": ["value", "id AS partition"],
+    "a topic of another type": ["value", "id AS topic"],
+    "a partition that is not there": ["value", "7 AS partition"],
+}
+
+
+def written(spark: SparkSession, format: str, place: Place, topic: str, columns: list[str]) -> None:
+    frame = spark.range(40).selectExpr(
+        "id", "CONCAT('value-', id) AS value", "CONCAT('key-', id % 9) AS key"
+    )
+    writer = frame.selectExpr(*columns).coalesce(1).write.format(format).mode("append")
+    writer.options(**place.options(BROKER), **{"kafka.max.block.ms": "5000"})
+    writer.option("topic", topic).save()
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_table_is_written_as_the_connector_writes_it(spark, connector, place, name: str) -> None:
+    found = []
+    admin = AdminClient({"bootstrap.servers": place.servers})
+    for sink in (connector, "odradek"):
+        topic = f"{sink}-{list(WRITTEN).index(name)}"
+        admin.create_topics([NewTopic(topic, 2)])[topic].result(60)
+        written(spark, sink, place, topic, WRITTEN[name])
+        at_broker = {**place.options(BROKER), "subscribe": topic, "includeHeaders": "true"}
+        back = rows(read(spark, "odradek", at_broker))
+        # Without keys any partition will do, and each has its own to begin with.
+        placed = "key" in WRITTEN[name] or "partition" in WRITTEN[name][-1]
+        found.append(
+            sorted(
+                repr((row.key, row.value, row.headers, row.partition if placed else None))
+                for row in back
+            )
+        )
+    assert len(found[0]) == 40
+    assert found[1] == found[0]
+
+
+@pytest.mark.parametrize("name", NOT_WRITTEN)
+def test_what_the_connector_does_not_write_is_refused_in_a_sentence(
+    spark, connector, place, name: str
+) -> None:
+    for sink in (connector, "odradek"):
+        with pytest.raises((PySparkException, Py4JJavaError)) as error:
+            written(spark, sink, place, SMALL, NOT_WRITTEN[name])
+    assert "Traceback" not in str(error.value)
+    assert "SourceError" in str(error.value)

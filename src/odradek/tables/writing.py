@@ -74,9 +74,12 @@ class Transaction(Protocol):
 class _Open:
     """A partition's batch in the making, and the sequence that its next one begins with."""
 
-    def __init__(self) -> None:
+    def __init__(self, partition: TopicPartition) -> None:
+        self.partition = partition
         self.sequence = 0
         self.builder: RecordBatchBuilder | None = None
+        # Of the builder, as it was when this was last looked at.
+        self.size_bytes = 0
 
 
 class TopicWriter:
@@ -97,11 +100,12 @@ class TopicWriter:
         self._clock = clock
         self._transaction = transaction
         self._producer = None if transaction is None else transaction.producer()
-        self._open: dict[TopicPartition, _Open] = {}
+        # By topic and number: a partition's name is not made for every record.
+        self._open: dict[tuple[str, int], _Open] = {}
         self._buffered_bytes = 0
         self._dice = random.Random()
         self._sticky: dict[str, StickyPartitioner] = {}
-        # As of the batches that were sent last: asking for every record costs as much as the rest.
+        # As of the batches that were sent last; not asked for with every record.
         self._topics: dict[str, TopicMetadata] = {}
 
     def append(
@@ -118,16 +122,26 @@ class TopicWriter:
         Raises:
             KafkaError: the topic or the partition is not there, or the broker refused a batch.
         """
-        size_bytes = 16 + len(key or b"") + len(value or b"")
-        target = TopicPartition(topic, self._place(topic, partition, key, size_bytes))
-        self._make_room(target, size_bytes)
-        opened = self._open.setdefault(target, _Open())
-        if opened.builder is None:
-            opened.builder = self._builder(opened.sequence)
-        before = opened.builder.size_bytes
-        now_ms = self._clock.wall_ms() if timestamp_ms is None else timestamp_ms
-        opened.builder.append(now_ms, key, value, headers)
-        self._buffered_bytes += opened.builder.size_bytes - before
+        size_bytes = 16 + (len(key) if key else 0) + (len(value) if value else 0)
+        if partition is None:
+            partition = self._place(topic, key, size_bytes)
+        opened = self._open.get((topic, partition))
+        if opened is None:
+            opened = self._open[topic, partition] = _Open(TopicPartition(topic, partition))
+        if (
+            opened.size_bytes + size_bytes > self._options.batch_bytes
+            or self._buffered_bytes >= self._options.buffer_bytes
+        ):
+            self._make_room(opened)
+        builder = opened.builder
+        if builder is None:
+            builder = opened.builder = self._builder(opened.sequence)
+        builder.append(
+            self._clock.wall_ms() if timestamp_ms is None else timestamp_ms, key, value, headers
+        )
+        grown_bytes = builder.size_bytes - opened.size_bytes
+        opened.size_bytes += grown_bytes
+        self._buffered_bytes += grown_bytes
 
     def flush(self) -> None:
         """Sends what is left; all is acknowledged when it returns.
@@ -135,11 +149,9 @@ class TopicWriter:
         Raises:
             KafkaError: the broker refused a batch, or did not answer in time.
         """
-        self._send([part for part, opened in self._open.items() if opened.builder is not None])
+        self._send([each for each in self._open.values() if each.builder is not None])
 
-    def _place(self, topic: str, partition: int | None, key: bytes | None, size_bytes: int) -> int:
-        if partition is not None:
-            return partition
+    def _place(self, topic: str, key: bytes | None, size_bytes: int) -> int:
         metadata = self._topics.get(topic)
         if metadata is None:
             metadata = self._cluster.retrying(lambda: self._cluster.topic(topic))
@@ -154,21 +166,17 @@ class TopicWriter:
         sticky.produced(size_bytes)
         return chosen
 
-    def _make_room(self, target: TopicPartition, size_bytes: int) -> None:
-        """Sends before a batch would grow too large, and others that are well filled with it."""
+    def _make_room(self, opened: _Open) -> None:
+        """Sends a batch that would grow too large, and others that are well filled with it."""
         if self._buffered_bytes >= self._options.buffer_bytes:
             self.flush()
-        opened = self._open.get(target)
-        limit = self._options.batch_bytes
-        if opened is None or opened.builder is None:
-            return
-        if opened.builder.size_bytes + size_bytes > limit:
+        elif opened.builder is not None:
+            well_filled = self._options.batch_bytes // 2
             self._send(
                 [
-                    part
-                    for part, other in self._open.items()
-                    if part == target
-                    or (other.builder is not None and other.builder.size_bytes * 2 > limit)
+                    each
+                    for each in self._open.values()
+                    if each is opened or (each.builder and each.size_bytes > well_filled)
                 ]
             )
 
@@ -201,14 +209,14 @@ class TopicWriter:
         raise_for(response.error_code)
         return response.producer_id, response.producer_epoch
 
-    def _send(self, partitions: Sequence[TopicPartition]) -> None:
+    def _send(self, batches: Iterable[_Open]) -> None:
         waiting: dict[TopicPartition, bytes] = {}
-        for part in partitions:
-            opened = self._open[part]
-            assert opened.builder is not None, f"{part} has nothing to send"
-            self._buffered_bytes -= opened.builder.size_bytes
+        for opened in batches:
+            assert opened.builder is not None, f"{opened.partition} has nothing to send"
+            self._buffered_bytes -= opened.size_bytes
+            opened.size_bytes = 0
             opened.sequence = (opened.sequence + opened.builder.record_count) & 0x7FFFFFFF
-            waiting[part] = opened.builder.build()
+            waiting[opened.partition] = opened.builder.build()
             opened.builder = None
         if waiting and self._transaction is not None:
             self._transaction.add_partitions(waiting)
