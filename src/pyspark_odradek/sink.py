@@ -169,11 +169,13 @@ def write_once(options: SinkOptions, batches: "Iterator[pa.RecordBatch]") -> Wri
         timeout_ms=options.transaction_timeout_ms,
     )
     with closing(_cluster(options)) as cluster, transaction:
+        rows = chain((first,), batches)
         if not transaction.begin(batch_id):
+            transaction.check_repeated(sum(batch.num_rows for batch in rows))
             return Written(0)
         writer = TopicWriter(cluster, options.write, SystemClock(), transaction)
-        written = _write_all(options, writer, chain((first,), batches))
-        transaction.commit(batch_id)
+        written = _write_all(options, writer, rows)
+        transaction.commit(batch_id, written.records)
         return written
 
 

@@ -115,7 +115,9 @@ def produce_transactions(broker: odradek.Broker) -> Iterator[None]:
     """Makes `TRANSACTIONS`: committed, aborted and, while this waits, an open one, interleaved."""
     broker.create_topic(TRANSACTIONS, partitions=2, config={"retention.ms": "-1"})
     servers = {"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 1}
-    producers = [Producer({**servers, "transactional.id": f"t-{number}"}) for number in range(3)]
+    # One stays open, however long the tests take.
+    settings = {**servers, "transaction.timeout.ms": 900_000}
+    producers = [Producer({**settings, "transactional.id": f"t-{number}"}) for number in range(3)]
     for producer in producers:
         producer.init_transactions(60)
     outside = Producer(servers)

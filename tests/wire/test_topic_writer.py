@@ -212,7 +212,7 @@ def write_batch(
                 maybe_die("half")
         writer.flush()
         maybe_die("flushed")
-        attempt.commit(batch)
+        attempt.commit(batch, 10)
         maybe_die("committed")
     return True
 
@@ -275,7 +275,7 @@ def test_an_attempt_that_still_runs_is_shut_out_by_the_next(broker) -> None:
         with pytest.raises(KafkaError, match=r"FENCED|INVALID_PRODUCER_EPOCH"):
             writer.flush()
         with pytest.raises(KafkaError, match=r"FENCED|INVALID_PRODUCER_EPOCH"):
-            older.commit(0)
+            older.commit(0, 2)
     assert sorted(committed(broker, "fenced")) == [b"0-0-%d" % number for number in range(10)]
 
 

@@ -20,7 +20,8 @@ task comes, and only the last of them may go on. Two that begin at the same mome
 think so until the next batch; then one of them finds itself before the other.
 
 Markers belong to a checkpoint, whose numbers they are: a query that begins anew, with a name
-that was there before, writes its batch 0.
+that was there before, writes its batch 0. Beside its number a marker has the number of records,
+which a repeated batch has again, unless it was cut into other tasks.
 
 Records go by `TopicWriter`, over its own connections; what a transaction has to say goes by
 the asyncio client, on a loop that runs for as long as each question takes.
@@ -94,6 +95,7 @@ class BatchTransaction:
         self._runner = asyncio.Runner()
         self._cluster: ClusterClient | None = None
         self._manager: TransactionManager | None = None
+        self._written: CommittedOffset | None = None
 
     def __enter__(self) -> "BatchTransaction":
         return self
@@ -113,6 +115,20 @@ class BatchTransaction:
     def transactional_id(self) -> str:
         """What shuts out an attempt at the same task that still runs."""
         return f"spark.{self._name.query}.{self._marker.topic}.{self._name.task}"
+
+    def check_repeated(self, records: int) -> None:
+        """Checks, after `begin` was False, that this attempt has as many records as what is there.
+
+        Raises:
+            OutdatedQuery: the batch is cut otherwise than it was, among more or fewer tasks.
+        """
+        assert self._written is not None, "the batch is written"
+        if self._written.metadata != str(records):
+            raise OutdatedQuery(
+                f"query {self._name.query}: task {self._name.task} of the last batch was written "
+                f"with {self._written.metadata} records and is repeated with {records}: options "
+                "that cut a batch into tasks must not change before it is done"
+            )
 
     def begin(self, batch_id: int) -> bool:
         """Takes the task over; False when the batch was written by an earlier attempt.
@@ -137,13 +153,13 @@ class BatchTransaction:
         assert self._manager is not None, "the transaction has begun"
         self._runner.run(self._manager.add_partitions(partitions))
 
-    def commit(self, batch_id: int) -> None:
-        """Makes the records visible and the batch written, both or neither.
+    def commit(self, batch_id: int, records: int) -> None:
+        """Makes the records visible and the batch written, both or neither; so many there are.
 
         Raises:
             KafkaError: it was not, or it is not known.
         """
-        self._runner.run(self._commit(batch_id))
+        self._runner.run(self._commit(batch_id, records))
 
     async def _begin(self, batch_id: int) -> bool:
         settings = ClientSettings(
@@ -161,9 +177,9 @@ class BatchTransaction:
             self._manager = TransactionManager(self._cluster)
             await self._manager.init_transactions()
             await self._claim(admin)
-            written = await self._committed(admin, self._name.marker_group)
-        if written is not None and written.offset > batch_id:
-            self._check_follows(batch_id, written.offset)
+            self._written = await self._committed(admin, self._name.marker_group)
+        if self._written is not None and self._written.offset > batch_id:
+            self._check_follows(batch_id, self._written.offset)
             return False
         self._manager.begin()
         return True
@@ -214,9 +230,9 @@ class BatchTransaction:
         if self._cluster is not None:
             await self._cluster.close()
 
-    async def _commit(self, batch_id: int) -> None:
+    async def _commit(self, batch_id: int, records: int) -> None:
         assert self._manager is not None, "the transaction has begun"
-        offsets = {self._marker: CommittedOffset(batch_id + 1)}
+        offsets = {self._marker: CommittedOffset(batch_id + 1, str(records))}
         await self._manager.send_offsets(offsets, GroupMetadata(self._name.marker_group))
         self._manager.life.move(TransactionState.COMMITTING)
         await self._manager.end(commit=True)

@@ -48,7 +48,7 @@ def write(broker: Broker, batch_id: int, **who: str) -> bool:
     with attempt(broker, **who) as one:  # type: ignore[arg-type]
         if not one.begin(batch_id):
             return False
-        one.commit(batch_id)
+        one.commit(batch_id, 3)
         return True
 
 
@@ -70,8 +70,8 @@ def test_an_older_attempt_cannot_commit(broker: Broker) -> None:
         assert older.begin(0)
         assert newer.begin(0)
         with pytest.raises(KafkaError):
-            older.commit(0)
-        newer.commit(0)
+            older.commit(0, 3)
+        newer.commit(0, 3)
     with attempt(broker) as again:
         assert not again.begin(0)
 
@@ -99,7 +99,7 @@ def test_the_older_of_two_runs_is_shut_out_and_disturbs_nobody(broker: Broker) -
         for _ in range(2):
             with pytest.raises(OutdatedQuery, match="query q was started again"):
                 write(broker, 1, run="older")
-        newer.commit(1)
+        newer.commit(1, 3)
     assert write(broker, 2, run="newer")
 
 
@@ -109,8 +109,8 @@ def test_queries_of_one_name_that_write_to_different_topics_do_not_meet(broker: 
     with attempt(broker, run="here") as here, attempt(broker, run="there", topic="other") as there:
         assert here.begin(0)
         assert there.begin(0)
-        here.commit(0)
-        there.commit(0)
+        here.commit(0, 3)
+        there.commit(0, 3)
     assert write(broker, 1, run="here")
 
 
@@ -140,3 +140,15 @@ def test_many_runs_are_remembered(broker: Broker) -> None:
             assert one.begin(0)
     with pytest.raises(OutdatedQuery):
         write(broker, 0, run=runs[-2])
+
+
+def test_a_batch_that_is_cut_otherwise_is_not_taken_for_written(broker: Broker) -> None:
+    """What another task has now would be missing, or be there twice, and nobody would know."""
+    assert write(broker, 0)
+    with attempt(broker) as again:
+        assert not again.begin(0)
+        again.check_repeated(3)
+        with pytest.raises(
+            OutdatedQuery, match="was written with 3 records and is repeated with 4"
+        ):
+            again.check_repeated(4)
