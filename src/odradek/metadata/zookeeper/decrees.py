@@ -26,6 +26,8 @@ from odradek.model import NO_LEADER, TopicPartition
 
 DELETED: Final = -2
 """The leader of a partition whose topic is being deleted."""
+EPOCH_DURING_DELETE: Final = -2
+"""The leader epoch under which the replicas of such a topic are stopped."""
 
 
 def difference(before: MetadataImage, after: MetadataImage) -> MetadataDelta:
@@ -127,7 +129,10 @@ def without_unnamed(image: MetadataImage, request: UpdateMetadata, broker_id: in
         if topic.name not in named
         and not any(broker_id in each.replicas for each in topic.partitions)
     ]
-    return image.with_topics(removed=gone)
+    return without_settings(
+        image.with_topics(removed=gone),
+        [each.name for each in image.configs if each.type is ResourceType.TOPIC],
+    )
 
 
 def with_brokers(
@@ -155,12 +160,15 @@ def without_stopped(
     """The image in which the broker has these replicas no longer, and the commands that came too
     late."""
     changed: dict[str, list[PartitionImage]] = {}
+    deleted: set[str] = set()
     late = []
     for stopped in replicas:
         known = image.partition(stopped.topic_partition)
         if known is None or broker_id not in known.replicas:
             continue
-        if 0 <= stopped.leader_epoch < known.leader_epoch:
+        if stopped.leader_epoch == EPOCH_DURING_DELETE and stopped.delete:
+            deleted.add(stopped.topic_partition.topic)
+        elif 0 <= stopped.leader_epoch < known.leader_epoch:
             late.append(stopped)
         elif stopped.delete:
             rest = tuple(each for each in known.replicas if each != broker_id)
@@ -171,7 +179,9 @@ def without_stopped(
             changed.setdefault(stopped.topic_partition.topic, []).append(
                 known._replace(leader=NO_LEADER)
             )
-    return _with_partitions(image, changed), late
+    after = _with_partitions(image, changed)
+    after = after.with_topics(removed=[after.topics[name] for name in deleted])
+    return without_settings(after, deleted), late
 
 
 def with_orphans(
@@ -191,6 +201,21 @@ def with_orphans(
             )
         put.append(TopicImage(name, ZERO_UUID, tuple(partitions)))
     return image.with_topics(put)
+
+
+def without_orphans(image: MetadataImage, orphans: Iterable[TopicPartition]) -> MetadataImage:
+    """The image without them again, and without the settings that their topics had."""
+    names = {each.topic for each in orphans}
+    gone = [topic for name in names if (topic := image.topic(name)) and topic.topic_id == ZERO_UUID]
+    return without_settings(image.with_topics(removed=gone), names)
+
+
+def without_settings(image: MetadataImage, topics: Iterable[str]) -> MetadataImage:
+    """The image without the settings of topics that are not in it."""
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
+    return image.with_configs(
+        {each: {} for each in resources if each.name not in image.topics and image.config(each)}
+    )
 
 
 def with_outcome(
@@ -232,12 +257,13 @@ def _is_same(known: BrokerRegistration, told: BrokerRegistration) -> bool:
 
 def _without_topics(image: MetadataImage, deleted: Iterable[PartitionState]) -> MetadataImage:
     topics = {}
+    names = set()
     for state in deleted:
         known = image.topic(state.topic)
+        names.add(state.topic)
         if known is not None and state.topic_id in (known.topic_id, ZERO_UUID):
             topics[state.topic] = known
-    resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
-    return image.with_topics(removed=topics.values()).with_configs({each: {} for each in resources})
+    return without_settings(image.with_topics(removed=topics.values()), names)
 
 
 def _with_partitions(

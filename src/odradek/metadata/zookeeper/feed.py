@@ -27,14 +27,13 @@ from odradek.metadata.image import (
     MetadataImage,
     TopicImage,
 )
-from odradek.metadata.zookeeper.decrees import DELETED, replicas_of
+from odradek.metadata.zookeeper.decrees import DELETED, EPOCH_DURING_DELETE, replicas_of
 from odradek.model import TopicPartition
 from odradek.timer import Timer, TimerTask
 
 logger = logging.getLogger(__name__)
 
 RETRY_MS: Final = 200
-EPOCH_DURING_DELETE: Final = -2
 _STOPPED: Final = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 

@@ -51,8 +51,13 @@ from odradek.metadata.zookeeper.client import (
     SetData,
     ZooKeeperClient,
 )
-from odradek.metadata.zookeeper.decrees import difference, replicas_of
-from odradek.metadata.zookeeper.feed import EPOCH_DURING_DELETE, BrokerFeed
+from odradek.metadata.zookeeper.decrees import (
+    EPOCH_DURING_DELETE,
+    difference,
+    replicas_of,
+    without_settings,
+)
+from odradek.metadata.zookeeper.feed import BrokerFeed
 from odradek.metadata.zookeeper.gathering import gather
 from odradek.metadata.zookeeper.znodes import NO_STATE, TopicNode, ZnodeError
 from odradek.model import NO_LEADER, TopicPartition
@@ -166,7 +171,7 @@ class ControllerOffice:
             self._read_log_dir_events()
             on_open()
 
-        self._read_brokers(lambda: self._read_topics(on_read), takes_office=True)
+        self._read_brokers(lambda: self._read_topics(on_read))
 
     def close(self) -> None:
         """Ends the term: nothing is written or told any more; who waits hears of it."""
@@ -504,9 +509,7 @@ class ControllerOffice:
 
     # --- brokers ------------------------------------------------------------------------------
 
-    def _read_brokers(
-        self, then: Callable[[], None] | None = None, *, takes_office: bool = False
-    ) -> None:
+    def _read_brokers(self, then: Callable[[], None] | None = None) -> None:
         def on_children(names: tuple[str, ...] | Failure) -> None:
             if isinstance(names, Failure) or not self.is_open:
                 return
@@ -527,8 +530,8 @@ class ControllerOffice:
                     logger.error("a broker is passed over: %s", error)
                     continue
                 brokers[broker.id] = broker
-            if takes_office:
-                self._take_office(brokers)
+            if not self._is_in_office:
+                self._brokers_at_start = brokers
             else:
                 self.submit(partial(_with_gone, brokers=brokers), _ignore)
                 self.submit(partial(_with_come, brokers=brokers), _ignore)
@@ -536,10 +539,6 @@ class ControllerOffice:
                 then()
 
         self._watch_children(znodes.BROKER_IDS, on_children, self._read_brokers)
-
-    def _take_office(self, brokers: Mapping[int, BrokerRegistration]) -> None:
-        """Who lives; topics follow, and with them this broker shows itself as the controller."""
-        self._brokers_at_start = dict(brokers)
 
     # --- topics -------------------------------------------------------------------------------
 
@@ -680,7 +679,6 @@ class ControllerOffice:
             then()
 
         if not self._is_in_office:
-            self._is_in_office = True
             self._store.publish(lambda image: self._first_delta(image, kept), on_taken_in)
             return
         fresh = [topic for topic in kept if _is_fresh(topic.partitions)]
@@ -697,7 +695,8 @@ class ControllerOffice:
         """From what this broker was told to what there is: the image of a controller."""
         if not self.is_open:
             return None
-        brokers = MappingProxyType(self._brokers_at_start)
+        self._is_in_office = True
+        brokers = MappingProxyType(dict(self._brokers_at_start))
         present = [_with_dead_offline(topic, brokers) for topic in topics]
         names = {topic.name for topic in present}
         gone = [topic for topic in image.topics.values() if topic.name not in names]
@@ -707,14 +706,14 @@ class ControllerOffice:
             controller_id=self._broker_id,
             controller_epoch=self.epoch,
         )
-        configs = {ConfigResource(ResourceType.TOPIC, t.name): dict[str, str]() for t in gone}
         other = [
             known
             for topic in present
             if (known := image.topic(topic.name)) is not None and known.topic_id != topic.topic_id
         ]
         after = after.with_topics(removed=[*gone, *other]).with_topics(present)
-        return difference(image, after.with_configs(configs))
+        named = [each.name for each in after.configs if each.type is ResourceType.TOPIC]
+        return difference(image, without_settings(after, named))
 
     def _read_topic(self, name: str) -> None:
         """A topic has other partitions, or other states, than it had."""

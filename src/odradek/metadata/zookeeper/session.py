@@ -12,6 +12,7 @@ is silent is no loss: nobody else can be elected without it, or the epochs fence
 """
 
 import logging
+import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -53,6 +54,9 @@ logger = logging.getLogger(__name__)
 
 LOOKS_PER_TIMEOUT: Final = 12
 RECONNECT_MAX_S: Final = 1.0
+# It warns of every attempt to connect; that there is no connection is said here, once.
+_KAZOO_LOG: Final = logging.getLogger(f"{__name__}.kazoo")
+_KAZOO_LOG.setLevel(logging.ERROR)
 _FAILURES: Final[tuple[tuple[type[Exception], Failure], ...]] = (
     (exceptions.NoNodeError, Failure.NO_NODE),
     (exceptions.NodeExistsError, Failure.NODE_EXISTS),
@@ -91,6 +95,7 @@ class KazooSession(ZooKeeperClient):
         self._waiting: Final[deque[_Request]] = deque()
         self._lost: Final[list[_Request]] = []
         self._in_flight = 0
+        self._is_between_sessions = False
         self._listeners: Final[list[Callable[[], None]]] = []
         self._look: PeriodicTask | None = None
         self._last_look_ms = 0
@@ -234,6 +239,8 @@ class KazooSession(ZooKeeperClient):
 
     def _send(self) -> None:
         """As many as may be under way. What was lost with a connection goes first, in its order."""
+        if self._is_between_sessions:
+            return
         if self._lost:
             if self._in_flight:
                 return
@@ -282,8 +289,18 @@ class KazooSession(ZooKeeperClient):
             logger.warning("The connection to ZooKeeper is lost; nothing is decided meanwhile")
         elif state == KazooState.CONNECTED:
             logger.info("Connected to ZooKeeper")
+            self._hand_over(self._go_on)
         elif state == KazooState.LOST:
-            self._hand_over(partial(self._lose, "it has expired"))
+            self._hand_over(self._expire)
+
+    def _expire(self) -> None:
+        """Until it has begun another session, kazoo would refuse what is asked of it."""
+        self._is_between_sessions = True
+        self._lose("it has expired")
+
+    def _go_on(self) -> None:
+        self._is_between_sessions = False
+        self._send()
 
     def _look_at_clock(self) -> None:
         now_ms = self._clock.monotonic_ms()
@@ -325,6 +342,7 @@ def _connectionless(settings: ZooKeeperSettings) -> KazooClient:
             settings.connect,
             timeout=settings.session_timeout_ms / 1000,
             connection_retry=retry,
+            logger=_KAZOO_LOG,
         )
     except ValueError as error:
         raise MetadataStoreError(f"zookeeper.connect {settings.connect!r}: {error}") from error
@@ -332,7 +350,9 @@ def _connectionless(settings: ZooKeeperSettings) -> KazooClient:
 
 def _start(client: KazooClient, settings: ZooKeeperSettings) -> None:
     try:
-        client.start(timeout=settings.connection_timeout_ms / 1000)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the root of this cluster need not be there yet
+            client.start(timeout=settings.connection_timeout_ms / 1000)
     except KazooTimeoutError as error:
         client.close()
         raise MetadataStoreError(

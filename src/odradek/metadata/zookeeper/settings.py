@@ -74,10 +74,12 @@ class ClusterSettings:
             for path, node in zookeeper.read_now(paths).items():
                 resource = _resource(path)
                 found = {} if node is None else _understood(path, node)
-                if resource is not None and found is not None:
-                    self._note(resource)
-                    if found:
-                        settings[resource] = found
+                if resource is None or found is None:
+                    continue
+                if kind is ResourceType.TOPIC:
+                    self._topics.add(resource.name)
+                if found:
+                    settings[resource] = found
         node = zookeeper.read_now([znodes.FEATURES])[znodes.FEATURES]
         if node is None:
             zookeeper.commit_now([Create(znodes.FEATURES, znodes.features_json({}))])
@@ -108,7 +110,8 @@ class ClusterSettings:
         }
 
         def on_nodes(nodes: Mapping[str, Node | None]) -> None:
-            self._store.publish(partial(self._with_read, nodes), then)
+            self._topics.update(new.values())
+            self._store.publish(partial(_with_read, nodes), then)
 
         if new:
             gather(self._zookeeper, new, on_nodes, on_lost=then)
@@ -166,7 +169,7 @@ class ClusterSettings:
                 self._waiting.append((number, on_done))
 
         if paths:
-            gather(self._zookeeper, paths, on_nodes)
+            gather(self._zookeeper, paths, on_nodes, on_lost=lambda: on_done(LOST))
         else:
             on_done(None)
 
@@ -284,7 +287,7 @@ class ClusterSettings:
 
     def _read(self, resources: Sequence[ConfigResource], last: int) -> None:
         def on_nodes(nodes: Mapping[str, Node | None]) -> None:
-            self._store.publish(partial(self._with_read, nodes), on_published)
+            self._store.publish(partial(_with_read, nodes), on_published)
 
         def on_published() -> None:
             self._seen = max(self._seen, last)
@@ -295,26 +298,6 @@ class ClusterSettings:
                 on_done(None)
 
         gather(self._zookeeper, [znodes.config_path(each) for each in resources], on_nodes)
-
-    def _with_read(
-        self, nodes: Mapping[str, Node | None], image: MetadataImage
-    ) -> MetadataDelta | None:
-        read: dict[ConfigResource, dict[str, str]] = {}
-        for path, node in nodes.items():
-            resource = _resource(path)
-            settings = {} if node is None else _understood(path, node)
-            if resource is None or settings is None:
-                continue
-            self._note(resource)
-            if dict(image.config(resource)) != settings:
-                read[resource] = settings
-        if not read:
-            return None
-        return MetadataDelta(image, image.with_configs(read), configs=read)
-
-    def _note(self, resource: ConfigResource) -> None:
-        if resource.type is ResourceType.TOPIC:
-            self._topics.add(resource.name)
 
     def _look_at_features(self) -> None:
         self._zookeeper.get(
@@ -355,6 +338,20 @@ class ClusterSettings:
                 again()
 
         return on_changed
+
+
+def _with_read(nodes: Mapping[str, Node | None], image: MetadataImage) -> MetadataDelta | None:
+    read: dict[ConfigResource, dict[str, str]] = {}
+    for path, node in nodes.items():
+        resource = _resource(path)
+        settings = {} if node is None else _understood(path, node)
+        if resource is None or settings is None:
+            continue
+        if dict(image.config(resource)) != settings:
+            read[resource] = settings
+    if not read:
+        return None
+    return MetadataDelta(image, image.with_configs(read), configs=read)
 
 
 def _levels(node: Node) -> Mapping[str, int]:

@@ -32,7 +32,6 @@ from odradek.metadata.control import (
 )
 from odradek.metadata.image import (
     NO_CONTROLLER,
-    ZERO_UUID,
     BrokerRegistration,
     ConfigResource,
     MetadataDelta,
@@ -128,6 +127,7 @@ class ZooKeeperMetadataStore(MetadataStore, ControlledBroker):
         self._session_listeners: Final[list[Callable[[], None]]] = []
         self._epoch = UNREGISTERED
         self._is_registering = False
+        self._session_number = 0
         self._office: ControllerOffice | None = None
         self._is_controller_known = False
         self._is_controller_watched = False
@@ -246,8 +246,9 @@ class ZooKeeperMetadataStore(MetadataStore, ControlledBroker):
             self.image = delta.image
             delta = self._act(delta)
             self.image = delta.image
-            if delta.topics_removed:
-                self._settings.forget_topics(topic.name for topic in delta.topics_removed)
+            self._settings.forget_topics(
+                {topic.name for topic in delta.topics_removed} | _without_settings(delta)
+            )
             self._cache.publish(delta)
             if self._office is not None:
                 self._office.on_published(delta)
@@ -356,6 +357,7 @@ class ZooKeeperMetadataStore(MetadataStore, ControlledBroker):
             return
         was_registered = self._epoch != UNREGISTERED
         self._epoch = UNREGISTERED
+        self._session_number += 1
         if was_registered:
             for listener in tuple(self._session_listeners):
                 listener()
@@ -388,11 +390,11 @@ class ZooKeeperMetadataStore(MetadataStore, ControlledBroker):
         on_changed = None
         if not self._is_controller_watched:
             self._is_controller_watched = True
-            on_changed = partial(self._on_controller_changed, self._epoch)
+            on_changed = partial(self._on_controller_changed, self._session_number)
         self._zookeeper.get(znodes.CONTROLLER, self._on_controller, on_changed)
 
-    def _on_controller_changed(self, epoch: int) -> None:
-        if epoch == self._epoch:
+    def _on_controller_changed(self, session_number: int) -> None:
+        if session_number == self._session_number:
             self._is_controller_watched = False
             self._look_for_controller()
 
@@ -412,6 +414,10 @@ class ZooKeeperMetadataStore(MetadataStore, ControlledBroker):
             if node.owner == self._zookeeper.session_id:
                 return
             self._resign()
+        if node.owner == self._zookeeper.session_id:
+            # Elected, but the connection broke before the answer: under which epoch nobody knows.
+            self._zookeeper.commit([Delete(znodes.CONTROLLER, node.version)], _ignore)
+            return
         if controller_id == self._broker_id:
             return  # of an earlier life; it is about to go
         self._is_controller_known = True
@@ -435,7 +441,7 @@ class ZooKeeperMetadataStore(MetadataStore, ControlledBroker):
                 Create(znodes.CONTROLLER, data, ephemeral=True),
                 SetData(znodes.CONTROLLER_EPOCH, str(epoch).encode(), node.version),
             ]
-            session = self._epoch
+            session = self._session_number
             self._zookeeper.commit(
                 operations, lambda outcome: on_committed(session, epoch, node.version + 1, outcome)
             )
@@ -443,7 +449,7 @@ class ZooKeeperMetadataStore(MetadataStore, ControlledBroker):
         def on_committed(
             session: int, epoch: int, version: int, outcome: Created | Refusal
         ) -> None:
-            if self._closed or session != self._epoch:
+            if self._closed or session != self._session_number:
                 return
             if isinstance(outcome, Refusal):
                 if outcome.failure is not Failure.SESSION_LOST:
@@ -514,7 +520,7 @@ class ZooKeeperMetadataStore(MetadataStore, ControlledBroker):
 
         def on_committed(outcome: Created | Refusal) -> None:
             if not isinstance(outcome, Refusal):
-                self._await(partial(_created_topic, topic_id=topic_id, topic=topic), on_done)
+                self._await_topic(topic, topic_id, on_done)
             elif outcome.failure is Failure.NODE_EXISTS and outcome.place == 0:
                 # Left of an earlier topic, or of a request that was made twice.
                 self._zookeeper.get(path, on_existing)
@@ -529,11 +535,37 @@ class ZooKeeperMetadataStore(MetadataStore, ControlledBroker):
             elif node is None:
                 self._zookeeper.commit([SetData(config, config_data, -1), create], on_committed)
             elif _is_topic(topic.name, node, topic_id):
-                self._await(partial(_created_topic, topic_id=topic_id, topic=topic), on_done)
+                self._await_topic(topic, topic_id, on_done)
             else:
                 on_done(_topic_exists(topic.name))
 
         self._zookeeper.commit([Create(config, config_data), create], on_committed)
+
+    def _await_topic(self, topic: NewTopic, topic_id: UUID, on_done: OnDone[TopicImage]) -> None:
+        """Answers when the topic is in the image, or gone from ZooKeeper before it came there."""
+        path = znodes.topic_path(topic.name)
+        is_gone = False
+
+        def look(image: MetadataImage) -> TopicImage | BrokerError | None:
+            there = image.topic_by_id(topic_id)
+            if there is not None and _has_partitions(there, len(topic.assignment)):
+                return there
+            return _unknown_topic(topic.name) if is_gone else None
+
+        def on_node(node: Node | Failure | None) -> None:
+            nonlocal is_gone
+            if isinstance(node, Failure):
+                return
+            if node is None or not _is_topic(topic.name, node, topic_id):
+                is_gone = True
+                self._answer_waiters()
+
+        def again() -> None:
+            if any(waiter.look is look for waiter in self._waiters):
+                self._zookeeper.get(path, on_node, again)
+
+        self._await(look, on_done)
+        again()
 
     def delete_topics(
         self, topic_ids: Sequence[UUID], on_done: OnDone[list[TopicImage | BrokerError]]
@@ -810,7 +842,9 @@ class ZooKeeperMetadataStore(MetadataStore, ControlledBroker):
                 self.publish(
                     lambda image: difference(image, decrees.with_orphans(image, orphans, broker_id))
                 )
-                self.publish(partial(_without_orphans, orphans=orphans))
+                self.publish(
+                    lambda image: difference(image, decrees.without_orphans(image, orphans))
+                )
 
             def change(image: MetadataImage) -> MetadataDelta | None:
                 after, refused = decrees.without_stopped(image, request.replicas, broker_id)
@@ -949,28 +983,25 @@ def _if_changed(before: MetadataImage, after: MetadataImage) -> MetadataDelta | 
     return None if after is before else difference(before, after)
 
 
-def _without_orphans(image: MetadataImage, orphans: Sequence[TopicPartition]) -> MetadataDelta:
-    names = {each.topic for each in orphans}
-    gone = [topic for name in names if (topic := image.topic(name)) and topic.topic_id == ZERO_UUID]
-    return difference(image, image.with_topics(removed=gone))
-
-
 def _unknown(
     image: MetadataImage, brokers: Sequence[BrokerRegistration]
 ) -> list[BrokerRegistration]:
     return [broker for broker in brokers if broker.id not in image.brokers]
 
 
+def _without_settings(delta: MetadataDelta) -> set[str]:
+    """The topics that are not there, and whose settings have gone."""
+    image = delta.image
+    return {
+        each.name
+        for each in delta.configs_changed
+        if each.type is ResourceType.TOPIC
+        and each.name not in image.topics
+        and not image.config(each)
+    }
+
+
 # --- what waiters look for ----------------------------------------------------------------------
-
-
-def _created_topic(
-    image: MetadataImage, topic_id: UUID, topic: NewTopic
-) -> TopicImage | BrokerError | None:
-    there = image.topic_by_id(topic_id)
-    if there is None or not _has_partitions(there, len(topic.assignment)):
-        return None
-    return there
 
 
 def _has_partitions(topic: TopicImage, count: int) -> bool:

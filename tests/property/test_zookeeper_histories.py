@@ -1,0 +1,198 @@
+"""Random histories of brokers over one ZooKeeper: lost sessions, broken connections, deaf brokers,
+every interleaving. When all is quiet again, all brokers show what ZooKeeper holds."""
+
+import json
+from collections import Counter
+from random import Random
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.metadata.zookeeper_cluster import Broker, Cluster
+
+from odradek.metadata import ConfigResource, NewPartitions, NewTopic, PartitionChange, ResourceType
+from odradek.metadata.image import BrokerRegistration
+from odradek.metadata.zookeeper import znodes
+from odradek.model import NO_LEADER, TopicPartition
+
+NAMES = ("a", "b")
+
+
+class History:
+    """What happens, by one seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.cluster = Cluster(3, seed=seed)
+        self.begun = 0
+        self.answered: Counter[int] = Counter()
+        self.epochs: dict[tuple[str, Any, int], tuple[int, int]] = {}
+
+    def go_on(self) -> None:
+        kinds = [
+            *(self.create, self.create, self.delete, self.grow, self.change_isr, self.change_isr),
+            *(self.set, self.stop, self.start, self.expire, self.drop, self.deafen, self.wait),
+        ]
+        self.random.choice(kinds)()
+        for _ in range(self.random.randrange(40)):
+            self.step()
+
+    def step(self) -> None:
+        """Anything, or time goes on."""
+        if not self.cluster.tree.step() or self.random.random() < 0.02:
+            self.cluster.clock.advance(50)
+            self.cluster.timer.advance_clock(0)
+        self.check()
+
+    def any_broker(self) -> Broker | None:
+        brokers = list(self.cluster.brokers.values())
+        return self.random.choice(brokers) if brokers else None
+
+    def ask(self, broker: Broker | None, operation: str, *arguments: Any) -> None:
+        if broker is None:
+            return
+        number = self.begun
+        self.begun += 1
+        getattr(broker.store, operation)(*arguments, lambda _: self.answered.update([number]))
+
+    def create(self) -> None:
+        ids = [1, 2, 3]
+        assignment = tuple(
+            tuple(self.random.sample(ids, self.random.randrange(1, 4)))
+            for _ in range(self.random.randrange(1, 4))
+        )
+        new = NewTopic(self.random.choice(NAMES), assignment, {"flush.ms": "1"})
+        self.ask(self.any_broker(), "create_topics", [new])
+
+    def delete(self) -> None:
+        broker = self.any_broker()
+        topic = broker and broker.image.topic(self.random.choice(NAMES))
+        if topic:
+            self.ask(broker, "delete_topics", [topic.topic_id])
+
+    def grow(self) -> None:
+        broker = self.any_broker()
+        topic = broker and broker.image.topic(self.random.choice(NAMES))
+        if topic and len(topic.partitions) < 6:
+            more = NewPartitions(topic.name, len(topic.partitions), ((2, 3),))
+            self.ask(broker, "create_partitions", [more])
+
+    def change_isr(self) -> None:
+        """A leader sees a follower come or go."""
+        for broker in self.cluster.brokers.values():
+            for topic in broker.image.topics.values():
+                for each in topic.partitions:
+                    if each.leader == broker.id and self.random.random() < 0.3:
+                        count = self.random.randrange(len(each.replicas) + 1)
+                        isr = {broker.id, *self.random.sample(each.replicas, count)}
+                        where = TopicPartition(topic.name, each.partition)
+                        change = PartitionChange(
+                            where, each.partition_epoch, broker.id, tuple(sorted(isr))
+                        )
+                        self.ask(broker, "change_partitions", [change])
+
+    def set(self) -> None:
+        resource = ConfigResource(ResourceType.TOPIC, self.random.choice(NAMES))
+        value = str(self.random.randrange(100))
+        self.ask(self.any_broker(), "alter_configs", {resource: {"retention.ms": value}})
+
+    def stop(self) -> None:
+        if len(self.cluster.brokers) > 1:
+            broker = self.any_broker()
+            assert broker is not None
+            self.cluster.brokers.pop(broker.id).store.close()
+
+    def start(self) -> None:
+        for broker_id in (1, 2, 3):
+            if broker_id not in self.cluster.brokers:
+                self.register(self.cluster.add(broker_id))
+                return
+
+    def register(self, broker: Broker) -> None:
+        def on_done(outcome: Any) -> None:
+            if not isinstance(outcome, BrokerRegistration) and broker.id in self.cluster.brokers:
+                self.cluster.turns_of(broker.id).append(lambda: self.register(broker))
+
+        broker.store.register_broker(broker.id, (), None, on_done)
+
+    def expire(self) -> None:
+        broker: Any = self.any_broker()
+        if broker is not None:
+            if self.random.random() < 0.3:
+                broker.zookeeper.lose_by_itself()
+            else:
+                broker.zookeeper.expire()
+            self.cluster.turns_of(broker.id).append(lambda: self.register(broker))
+
+    def drop(self) -> None:
+        broker: Any = self.any_broker()
+        if broker is not None:
+            broker.zookeeper.drop()
+
+    def deafen(self) -> None:
+        broker = self.any_broker()
+        if broker is not None:
+            broker.is_deaf = not broker.is_deaf
+
+    def wait(self) -> None:
+        self.cluster.settle(2)
+
+    def check(self) -> None:
+        """At any moment: what a broker is told never goes back, and each epoch has one leader."""
+        for broker in self.cluster.brokers.values():
+            for topic in broker.image.topics.values():
+                for each in topic.partitions:
+                    key = (str(topic.topic_id), each.partition, each.leader_epoch)
+                    if each.leader == NO_LEADER or not each.replicas:
+                        continue
+                    seen = self.epochs.setdefault(key, (each.leader, each.leader_epoch))
+                    assert seen[0] == each.leader, f"two leaders of {key}"
+
+    def finish(self) -> None:
+        for broker_id in (1, 2, 3):
+            if broker_id not in self.cluster.brokers:
+                self.register(self.cluster.add(broker_id))
+        for broker in self.cluster.brokers.values():
+            broker.is_deaf = False
+        self.cluster.settle(60)
+        self.check_all_agree()
+        assert all(count == 1 for count in self.answered.values())
+        assert len(self.answered) == self.begun, "somebody was never answered"
+
+    def check_all_agree(self) -> None:
+        tree = self.cluster.tree
+        controller = self.cluster.controller
+        brokers = self.cluster.brokers.values()
+        assert {b.image.controller_id for b in brokers} == {controller.id}
+        assert str(controller.image.controller_epoch) == tree.text("/controller_epoch")
+        assert sorted(tree.children("/brokers/topics")) == sorted(controller.image.topics)
+        assert tree.children("/admin/delete_topics") == []
+        for topic in controller.image.topics.values():
+            data = tree.text(znodes.topic_path(topic.name)).encode()
+            written = znodes.read_topic(topic.name, data)
+            assert written.topic_id == topic.topic_id
+            assert written.assignments == tuple(each.assignment for each in topic.partitions)
+            for each in topic.partitions:
+                where = TopicPartition(topic.name, each.partition)
+                entry = tree.entries[znodes.state_path(where)]
+                state = znodes.read_state(where, entry.data)
+                assert (state.leader, state.leader_epoch, state.isr, entry.version) == (
+                    *(each.leader, each.leader_epoch, each.isr, each.partition_epoch),
+                )
+                assert each.leader in each.isr
+                assert each.offline == ()
+        for broker in brokers:
+            assert sorted(broker.image.brokers) == [1, 2, 3]
+            assert dict(broker.image.topics) == dict(controller.image.topics)
+            for name in controller.image.topics:
+                config = json.loads(tree.text(f"/config/topics/{name}"))["config"]
+                assert broker.image.topic_config(name) == config
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 1 << 32), st.integers(1, 25))
+def test_all_agree_in_the_end(seed: int, length: int) -> None:
+    history = History(seed)
+    for _ in range(length):
+        history.go_on()
+    history.finish()

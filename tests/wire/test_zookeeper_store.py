@@ -1,0 +1,251 @@
+"""The store on real ZooKeeper ensembles: several brokers of one process, on one thread."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("kazoo")
+
+from kazoo.client import KazooClient
+from tests.unit.metadata.zookeeper_cluster import Broker, Cluster
+from tools.zookeeper_node import ZooKeeperEnsemble, zookeeper_ensemble
+
+from odradek.clock import ManualClock, SystemClock
+from odradek.metadata import ConfigResource, NewTopic, PartitionChange, ResourceType
+from odradek.metadata.image import BrokerRegistration, TopicImage
+from odradek.metadata.store import MetadataStoreError
+from odradek.metadata.zookeeper import ZooKeeperSettings, generate_broker_id
+from odradek.metadata.zookeeper.session import KazooSession
+from odradek.model import TopicPartition
+from odradek.timer import SystemTimer
+
+pytestmark = pytest.mark.slow
+
+DEADLINE_S = 120
+SESSION_MS = 4_000
+TP = TopicPartition("a", 0)
+
+
+class RealCluster(Cluster):
+    """Its brokers keep sessions with an ensemble; their loop is this thread."""
+
+    def __init__(self, connect: str) -> None:
+        super().__init__()
+        self.connect = connect
+        self.clock: Any = SystemClock()
+        self.timer = SystemTimer(self.clock)
+        self.calls: deque[Callable[[], None]] = deque()
+        self.called = threading.Event()
+
+    def add(self, broker_id: int) -> Broker:
+        settings = ZooKeeperSettings(self.connect, SESSION_MS, 30_000, 100)
+        session = KazooSession(settings, self.timer, self.clock, self.call)
+        broker = Broker(self, broker_id, session, unclean=False)
+        self.brokers[broker_id] = broker
+        return broker
+
+    def call(self, action: Callable[[], None]) -> None:
+        self.calls.append(action)
+        self.called.set()
+
+    def turn(self) -> None:
+        """What is due now; waits a moment when nothing is."""
+        self.called.clear()
+        while self.calls:
+            self.calls.popleft()()
+        self.timer.advance_clock(0)
+        self.tree.run()
+        if not self.calls:
+            self.called.wait(0.01)
+
+    def until(self, is_so: Callable[[], object]) -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        while not is_so():
+            assert time.monotonic() < deadline, "it did not come to that"
+            self.turn()
+
+    def start(self, broker_id: int) -> Broker:
+        broker = self.add(broker_id)
+        registered = self.ask(broker_id, "register_broker", broker_id, (), None)
+        assert isinstance(registered, BrokerRegistration), registered
+        synced = broker.begin("sync")
+        self.until(lambda: synced)
+        return broker
+
+    def ask(self, broker_id: int, operation: str, *arguments: Any) -> Any:
+        answers = self.brokers[broker_id].begin(operation, *arguments)
+        self.until(lambda: answers)
+        return answers[0]
+
+    def agree(self, is_so: Callable[[Broker], object]) -> None:
+        self.until(lambda: all(is_so(broker) for broker in self.brokers.values()))
+
+    def create(self, *assignment: tuple[int, ...], name: str = "a") -> TopicImage:
+        (topic,) = self.ask(
+            max(self.brokers), "create_topics", [NewTopic(name, assignment, {"retention.ms": "5"})]
+        )
+        assert isinstance(topic, TopicImage), topic
+        self.agree(lambda broker: broker.image.topic_by_id(topic.topic_id))
+        return topic
+
+    def close(self) -> None:
+        for broker in self.brokers.values():
+            broker.store.close()
+        self.brokers.clear()
+
+
+@pytest.fixture(scope="module")
+def one() -> Iterator[ZooKeeperEnsemble]:
+    with zookeeper_ensemble(1) as ensemble:
+        yield ensemble
+
+
+@pytest.fixture
+def cluster(one: ZooKeeperEnsemble, request: pytest.FixtureRequest) -> Iterator[RealCluster]:
+    """Three brokers under a root of their own."""
+    made = RealCluster(f"{one.connect}/{request.node.name}")
+    try:
+        for broker_id in (1, 2, 3):
+            made.start(broker_id)
+        made.agree(lambda broker: sorted(broker.image.brokers) == [1, 2, 3])
+        yield made
+    finally:
+        made.close()
+
+
+def test_a_life(cluster: RealCluster) -> None:
+    """Topics, settings, in-sync sets, a controller that goes, deletion."""
+    topic = cluster.create((2, 1, 3), (1, 2), (3, 1))
+    resource = ConfigResource(ResourceType.TOPIC, "a")
+    assert cluster.ask(3, "alter_configs", {resource: {"flush.ms": "7"}}) is None
+    expected = {"flush.ms": "7", "retention.ms": "5"}
+    cluster.agree(lambda broker: broker.image.config(resource) == expected)
+    (changed,) = cluster.ask(2, "change_partitions", [PartitionChange(TP, 0, 2, (2, 3))])
+    assert changed.isr == (2, 3)
+    cluster.agree(lambda broker: broker.state().isr == (2, 3))
+    assert cluster.ask(3, "allocate_producer_ids", 1000) == range(1000)
+
+    cluster.brokers.pop(1).store.close()
+    cluster.agree(lambda broker: broker.image.controller_id in (2, 3))
+    cluster.agree(lambda broker: broker.state("a", 1).leader == 2)
+    cluster.start(1)
+    cluster.agree(lambda broker: sorted(broker.image.brokers) == [1, 2, 3])
+
+    assert cluster.ask(1, "delete_topics", [topic.topic_id])[0].name == "a"
+    cluster.agree(lambda broker: "a" not in broker.image.topics)
+    cluster.until(lambda: not _children(cluster, "/admin/delete_topics"))
+    assert _children(cluster, "/brokers/topics") == []
+    cluster.create((1,))
+
+
+def test_a_session_that_expires(cluster: RealCluster) -> None:
+    """The ensemble ends the session of the controller; it comes back as one of the others."""
+    cluster.create((1, 2), (2, 3))
+    first: Any = cluster.brokers[1]
+    _expire(cluster.connect, first.zookeeper)
+    cluster.until(lambda: first.losses)
+    others = [cluster.brokers[2], cluster.brokers[3]]
+    cluster.until(lambda: all(each.image.controller_id in (2, 3) for each in others))
+    cluster.until(lambda: all(each.state().leader == 2 for each in others))
+    registered = cluster.ask(1, "register_broker", 1, (), None)
+    assert isinstance(registered, BrokerRegistration)
+    cluster.agree(lambda broker: sorted(broker.image.brokers) == [1, 2, 3])
+    cluster.agree(lambda broker: broker.state().leader == 2)
+
+
+def test_many_partitions_fail_over(cluster: RealCluster) -> None:
+    """A broker that leads a third of 1 000 partitions, and is the controller, goes."""
+    ids = (1, 2, 3)
+    cluster.create(*[tuple(ids[(i + k) % 3] for k in range(3)) for i in range(1000)])
+    began = time.monotonic()
+    cluster.brokers.pop(1).store.close()
+    cluster.agree(
+        lambda broker: all(
+            each.leader in (2, 3) and 1 not in each.isr
+            for each in broker.image.topics["a"].partitions
+        )
+    )
+    print(f"1 000 partitions failed over in {time.monotonic() - began:.2f} s")
+
+
+def test_numbers_for_brokers(one: ZooKeeperEnsemble) -> None:
+    settings = ZooKeeperSettings(f"{one.connect}/numbers", SESSION_MS, 30_000)
+    assert [generate_broker_id(settings, 1000) for _ in range(2)] == [1001, 1002]
+
+
+def test_nobody_there() -> None:
+    settings = ZooKeeperSettings("127.0.0.1:1", SESSION_MS, 500)
+    clock = ManualClock()
+    session = KazooSession(settings, SystemTimer(clock), clock, lambda action: None)
+    with pytest.raises(MetadataStoreError, match=r"127\.0\.0\.1:1 cannot be reached within 500 ms"):
+        session.start()
+
+
+def test_a_process_that_stood_still(one: ZooKeeperEnsemble) -> None:
+    """Its own clock tells it, before the ensemble does."""
+    clock = ManualClock()
+    timer = SystemTimer(clock)
+    settings = ZooKeeperSettings(one.connect, SESSION_MS, 30_000)
+    session = KazooSession(settings, timer, clock, lambda action: None)
+    losses: list[bool] = []
+    session.on_session_lost(lambda: losses.append(True))
+    session.start()
+    try:
+        for _ in range(20):
+            clock.advance(SESSION_MS // 12)
+            timer.advance_clock(0)
+        assert losses == []
+        clock.advance(SESSION_MS)
+        timer.advance_clock(0)
+        assert losses == [True]
+    finally:
+        session.close()
+
+
+def test_an_ensemble_that_is_away_for_a_while() -> None:
+    """Nobody loses anything, nothing is decided; what was asked for meanwhile is done then."""
+    with zookeeper_ensemble(3) as ensemble:
+        cluster = RealCluster(ensemble.connect)
+        try:
+            for broker_id in (1, 2, 3):
+                cluster.start(broker_id)
+            cluster.create((1, 2), (2, 3))
+            for node in ensemble.nodes:
+                node.kill()
+            answers = cluster.brokers[3].begin("create_topics", [NewTopic("b", ((2,),), {})])
+            until = time.monotonic() + 2 * SESSION_MS / 1000
+            cluster.until(lambda: time.monotonic() > until)
+            assert answers == []
+            assert [each.losses for each in cluster.brokers.values()] == [0, 0, 0]
+            assert cluster.brokers[3].state().leader == 1
+            # The brokers' loop goes on meanwhile.
+            back = threading.Thread(target=lambda: [node.start() for node in ensemble.nodes])
+            back.start()
+            cluster.until(lambda: answers)
+            back.join()
+            assert answers[0][0].name == "b"
+            assert [each.losses for each in cluster.brokers.values()] == [0, 0, 0]
+        finally:
+            cluster.close()
+
+
+def _children(cluster: RealCluster, path: str) -> list[str]:
+    client = KazooClient(cluster.connect)
+    client.start()
+    try:
+        return sorted(client.get_children(path))
+    finally:
+        client.stop()
+        client.close()
+
+
+def _expire(connect: str, session: KazooSession) -> None:
+    """Whoever knows a session can end it."""
+    client = KazooClient(connect, client_id=session._client.client_id)
+    client.start()
+    client.stop()
+    client.close()
