@@ -16,7 +16,7 @@ WAITING_CALLS = {"timeout"}
 LIMITED_CALLS = {"wait", "result", "acquire", "join", "get"}
 
 # Outside the broker: what drives timers, and programs that have nothing else to do than wait.
-ELSEWHERE = {"timer", "client", "cli", "testing"}
+ELSEWHERE = {"timer", "client", "tables", "cli", "testing"}
 
 # (file, call): why it may.
 EXCUSED = {
@@ -41,6 +41,12 @@ EXCUSED = {
         "server/in_process/calls/broker_calls.py",
         "wait_for",
     ): "the same, under the name that its caller uses",
+    ("metadata/zookeeper/session.py", "KazooClient(timeout=)"): "the session's, kept by ZooKeeper",
+    ("metadata/zookeeper/session.py", "start(timeout=)"): "bounds a start, before timers run",
+    (
+        "metadata/zookeeper/session.py",
+        "get(timeout=)",
+    ): "the same: what a store reads while it opens",
 }
 
 
