@@ -181,6 +181,22 @@ def test_the_high_watermark_of_a_follower_does_not_go_back(follower):
     assert follower.high_watermark == 2
 
 
+def test_a_leader_hears_of_another_log_start_though_no_records_come(follower):
+    """Whoever deletes records would wait for a follower until time is up."""
+
+    def told() -> tuple[int, list[int]]:
+        answer = FetchPartitionResponse(0, 0, 2, 2, 1)
+        follower.leader.answer(answer, session_id=9)
+        ((request, _),) = follower.leader.fetches
+        starts = [each.log_start_offset for topic in request.topics for each in topic.partitions]
+        return follower.partition().log.log_start_offset, starts
+
+    follower.follow(epoch=1)
+    follower.leader.answer(records(0, 1, b"one", b"two", high_watermark=2), session_id=9)
+    assert told() == (1, [1])
+    assert told() == (1, []), "it is told once"
+
+
 def test_a_follower_over_its_quota_rests_unless_it_has_caught_up(follower):
     """A throttle that holds nobody back is none; one that holds back whom the high watermark waits
     for stops producers."""

@@ -201,6 +201,22 @@ def test_on_the_running_loop() -> None:
     asyncio.run(main())
 
 
+def test_deleted_records_are_gone_from_every_replica() -> None:
+    """A deletion that waits for what followers never tell ends with its time-out."""
+
+    async def delete(servers: str) -> None:
+        async with Admin(servers) as admin:
+            partition = model.TopicPartition("a", 0)
+            assert await admin.delete_records({partition: 2}) == {partition: 2}
+
+    with odradek.Cluster(3) as cluster:
+        cluster.create_topic("a")
+        produce(cluster, "a", "one", "two", "three")
+        asyncio.run(delete(cluster.bootstrap_servers))
+        cluster.kill(roles(cluster, "a")[0])
+        assert read(cluster, "a", 1, auto_offset_reset="earliest") == ["three"]
+
+
 def test_replicas_move_to_other_brokers_while_records_come() -> None:
     """A broker could never be emptied, nor a new one filled."""
 

@@ -14,7 +14,12 @@ from uuid import UUID
 
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TopicPartition
-from odradek.protocol.fetch import FetchPartitionResponse, FetchRequest, FetchResponse
+from odradek.protocol.fetch import (
+    FetchPartition,
+    FetchPartitionResponse,
+    FetchRequest,
+    FetchResponse,
+)
 from odradek.replication.follower.fetch_session import FetchSession
 from odradek.replication.follower.leader_channel import LeaderChannel
 from odradek.replication.follower.local_replica import (
@@ -201,14 +206,16 @@ class ReplicaFetcher:
             self._want(topic_partition)
             return
         try:
-            self._follow(followed, log, answer)
+            self._follow(followed, log, asked, answer)
         except BrokerError as error:
             level = logging.INFO if error.code in _AHEAD_OR_BEHIND else logging.ERROR
             text = "%s cannot follow broker %d: %s"
             logger.log(level, text, topic_partition, self.leader_id, error)
             self._back_off(topic_partition)
 
-    def _follow(self, followed: _Followed, log: Log, answer: FetchPartitionResponse) -> None:
+    def _follow(
+        self, followed: _Followed, log: Log, asked: FetchPartition, answer: FetchPartitionResponse
+    ) -> None:
         topic_partition = followed.partition.topic_partition
         code = ErrorCode(answer.error_code)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -220,7 +227,6 @@ class ReplicaFetcher:
             logger.info("%s was cut to %d", topic_partition, log.log_end_offset)
             self._want(topic_partition)
         else:
-            before = log.log_end_offset
             if append_fetched(log, answer):
                 self._on_readable(followed.partition)
             if answer.records:
@@ -228,7 +234,7 @@ class ReplicaFetcher:
             is_behind = log.log_end_offset < answer.high_watermark
             if is_behind and not self._may_move(topic_partition):
                 self._back_off(topic_partition, self._may_move)
-            elif log.log_end_offset != before:
+            elif _has_moved(log, asked):
                 self._want(topic_partition)
 
     def _may_move(self, topic_partition: TopicPartition) -> bool:
@@ -318,3 +324,10 @@ class ReplicaFetcher:
 
         self._pause = TimerTask(self._settings.backoff_ms, again)
         self._timer.add(self._pause)
+
+
+def _has_moved(log: Log, asked: FetchPartition) -> bool:
+    """Whether the leader knows another end of the log, or another start: who deletes records waits
+    until every replica has told that it begins behind them."""
+    told = (asked.fetch_offset, asked.log_start_offset)
+    return told != (log.log_end_offset, log.log_start_offset)
