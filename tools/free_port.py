@@ -1,30 +1,5 @@
-"""A port to give to a server that cannot take any free one, or that comes back to its own.
+"""A port for a server of a test; the command line's own way to find one."""
 
-A port that the kernel gave away once it may give away again as soon as it is free: to another
-test's server, or to a client that tries to reach a server that is away, and then finds itself
-there. So the port is one of those that the kernel gives to nobody who does not name them.
-"""
+from odradek.cli.free_port import free_port
 
-import random
-import socket
-from pathlib import Path
-
-FIRST_PORT = 10_000
-RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
-
-
-def free_port() -> int:
-    """A local port that nobody uses now."""
-    first_given = int(RANGE_FILE.read_text().split()[0]) if RANGE_FILE.exists() else FIRST_PORT
-    ports = list(range(FIRST_PORT, first_given))
-    random.shuffle(ports)
-    # Where the kernel gives all of them, so be it.
-    for port in [*ports, 0]:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return int(probe.getsockname()[1])
-    raise OSError("no local port is free")
+__all__ = ["free_port"]

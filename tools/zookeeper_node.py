@@ -60,14 +60,6 @@ class ZooKeeperNode(JavaServer):
         except OSError:
             return ""
 
-    def pause(self) -> None:
-        """Stops the process where it stands; its connections stay open and silent."""
-        self._started().send_signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """Lets a paused process go on."""
-        self._started().send_signal(signal.SIGCONT)
-
 
 class ZooKeeperEnsemble:
     """`count` nodes that keep their files under `home`. They can be killed, paused and started

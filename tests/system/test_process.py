@@ -127,3 +127,13 @@ def test_a_server_that_does_not_end_in_order_is_told_of() -> None:
         assert server.pid
     with Talker(None, 3) as server:
         server.kill()
+
+
+def test_a_broker_that_is_started_again_is_where_it_was(tmp_path: Path) -> None:
+    """Clients of a broker that was killed would look for it in vain."""
+    broker = BrokerProcess(tmp_path / "data")
+    with broker:
+        address = broker.bootstrap_servers
+        broker.kill()
+        broker.start()
+        assert broker.bootstrap_servers == address

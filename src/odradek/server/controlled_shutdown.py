@@ -63,6 +63,8 @@ class ControlledShutdown:
                 logger.info("Others lead what this broker has led")
                 return
             logger.warning("This broker still leads %d partitions", len(remaining))
+            if self._metadata.image.brokers.keys() <= {self._config.broker_id}:
+                break  # there is nobody who could lead: time will not change that
         logger.warning("Stopping without having handed everything over")
 
     def _ask(self, broker_epoch: int, on_done: OnDone[Sequence[TopicPartition]]) -> None:

@@ -8,20 +8,27 @@ then takes things down in its own order.
         broker.bootstrap_servers
 """
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import IO, ClassVar, Final, Self
+
+from odradek.cli.free_port import free_port
+from odradek.cli.local_cluster.health import await_brokers
 
 READY: Final = "odradek ready "
 _STOP_TIMEOUT_S: Final = 120
 _LAST_LINES: Final = 20
 _LAST_BYTES: Final = 1 << 16
+_MEET_TIMEOUT_S: Final = 60
 
 
 class ProcessFailed(Exception):
@@ -39,7 +46,7 @@ class ServerProcess:
     """The exit statuses of a server that was asked to end."""
 
     def __init__(self, command: Sequence[str], log: Path | None = None) -> None:
-        self.command: Final = list(command)
+        self.command = list(command)
         self._log_path: Final = log
         self._log: IO[bytes] | None = None
         self._process: subprocess.Popen[str] | None = None
@@ -107,7 +114,16 @@ class ServerProcess:
         """Asks the server to end in order, and waits; its exit status."""
         process = self._started()
         process.terminate()
+        self.resume()
         return process.wait(_STOP_TIMEOUT_S)
+
+    def pause(self) -> None:
+        """Stops the process where it stands; its connections stay open and silent."""
+        self._started().send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Lets a paused process go on."""
+        self._started().send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """`kill -9`: nothing is flushed, nobody is told. Nothing happens to one that has ended."""
@@ -160,9 +176,14 @@ class BrokerProcess(ServerProcess):
         log: Path | None = None,
         within: Sequence[str] = (),
     ) -> None:
-        super().__init__([*within, *start_command(data_dir, *arguments, port=port)], log)
         self.bootstrap_servers = ""
         self.port = port
+        self._words: Final = (*within,), data_dir, arguments
+        super().__init__(self._command(), log)
+
+    def _command(self) -> list[str]:
+        within, data_dir, arguments = self._words
+        return [*within, *start_command(data_dir, *arguments, port=self.port)]
 
     def await_ready(self, process: "subprocess.Popen[str]") -> None:
         """It prints one line."""
@@ -174,6 +195,80 @@ class BrokerProcess(ServerProcess):
         fields = dict(word.split("=", 1) for word in line[len(READY) :].split())
         self.bootstrap_servers = fields["bootstrap"]
         self.port = int(self.bootstrap_servers.rpartition(":")[2])
+        # Started again it is where it was: clients will look for it there.
+        self.command = self._command()
+
+
+class ClusterProcess:
+    """Brokers 1 to `brokers` of a cluster, each a process with its own directory and log in `home`.
+
+    They meet in the ZooKeeper at `zookeeper`; `arguments` are further flags of each. When `start`
+    returns they know of each other. Each can be killed, paused and started again by itself, and has
+    the address then that it had.
+
+        with ClusterProcess(tmp_path, "127.0.0.1:2181") as cluster:
+            cluster.bootstrap_servers
+            cluster.brokers[2].kill()
+            cluster.brokers[2].start()
+    """
+
+    def __init__(self, home: Path, zookeeper: str, *arguments: str, brokers: int = 3) -> None:
+        # Not any free port: while a broker is away nobody else must be given its own.
+        self.brokers: Final = {
+            broker_id: BrokerProcess(
+                home / f"broker-{broker_id}",
+                *("--zookeeper", zookeeper, "--broker-id", str(broker_id), *arguments),
+                port=free_port(),
+                log=home / f"broker-{broker_id}.log",
+            )
+            for broker_id in range(1, brokers + 1)
+        }
+        self._running = contextlib.ExitStack()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where the brokers are, those that are away among them."""
+        return ",".join(f"127.0.0.1:{broker.port}" for broker in self.brokers.values())
+
+    def start(self) -> Self:
+        """Starts all of them at the same time.
+
+        Raises:
+            ProcessFailed: one does not start; all have ended then.
+            NotHealthy: they do not meet; the same.
+        """
+        with contextlib.ExitStack() as starting:
+            for broker in self.brokers.values():
+                starting.callback(broker.kill)
+            with ThreadPoolExecutor(len(self.brokers)) as threads:
+                started = [threads.submit(broker.start) for broker in self.brokers.values()]
+            for each in started:
+                each.result()
+            self.await_meeting()
+            starting.pop_all()
+        return self
+
+    def await_meeting(self) -> None:
+        """Returns when each of the brokers knows all of them.
+
+        Raises:
+            NotHealthy: that did not come in a minute.
+        """
+        await_brokers(self.bootstrap_servers.split(","), self.brokers, _MEET_TIMEOUT_S)
+
+    def __enter__(self) -> Self:
+        self.start()
+        for broker in self.brokers.values():
+            self._running.push(broker)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._running.__exit__(kind, error, trace)
 
 
 def start_command(data_dir: str | os.PathLike[str], *arguments: str, port: int = 0) -> list[str]:

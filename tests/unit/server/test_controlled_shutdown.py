@@ -28,8 +28,8 @@ class Cluster:
         self.cache = MetadataCache()
         self.elect(controller_id)
 
-    def elect(self, controller_id):
-        image = MetadataImage("cluster", controller_id, 1, BROKERS)
+    def elect(self, controller_id, brokers=BROKERS):
+        image = MetadataImage("cluster", controller_id, 1, brokers)
         self.cache.publish(MetadataDelta(self.cache.image, image))
 
     def controlled_shutdown(self, controller, broker_id, broker_epoch, on_done):
@@ -87,6 +87,14 @@ def test_a_broker_gives_up_in_the_end():
     cluster = Cluster(2, *[STILL_LED] * 10)
     cluster.stop(controlled_shutdown_max_retries=2)
     assert cluster.asked == [2, 2, 2]
+
+
+def test_the_last_broker_of_a_cluster_asks_once():
+    """Stopping a whole cluster would take as long as its last broker takes to give up."""
+    cluster = Cluster(1, *[STILL_LED] * 10)
+    cluster.elect(1, {1: BROKERS[1]})
+    cluster.stop()
+    assert cluster.asked == [1]
 
 
 def test_a_cluster_without_a_controller():

@@ -1,0 +1,84 @@
+"""Waiting until brokers are a cluster, and until every replica of it is in sync."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
+
+from odradek.client import Admin
+from odradek.client.errors import KafkaError
+
+_LOOK_EVERY_S: Final = 0.1
+
+
+class NotHealthy(Exception):
+    """The cluster did not come to what was waited for; the text says what was missing last."""
+
+
+def await_brokers(addresses: Iterable[str], broker_ids: Iterable[int], limit_s: float) -> None:
+    """Returns when each of the brokers at `addresses` knows all of `broker_ids`.
+
+    Raises:
+        NotHealthy: that did not come in `limit_s` seconds.
+    """
+    wanted = set(broker_ids)
+
+    def missing_from(address: str) -> Callable[[], Awaitable[str]]:
+        async def look() -> str:
+            async with Admin(address) as admin:
+                known = {node.id for node in (await admin.describe_cluster()).nodes}
+            missing = sorted(wanted - known)
+            return f"{address} does not know of broker {missing[0]}" if missing else ""
+
+        return look
+
+    deadline = time.monotonic() + limit_s
+    for address in addresses:
+        asyncio.run(_until_nothing_is_missing(missing_from(address), deadline))
+
+
+def await_in_sync(bootstrap_servers: str, limit_s: float) -> None:
+    """Returns when every replica of every partition is in sync.
+
+    Raises:
+        NotHealthy: that did not come in `limit_s` seconds.
+    """
+
+    async def look() -> str:
+        async with Admin(bootstrap_servers) as admin:
+            behind = await under_replicated(admin)
+        more = f" and {len(behind) - 1} more" if len(behind) > 1 else ""
+        return f"{behind[0]}{more} under-replicated" if behind else ""
+
+    asyncio.run(_until_nothing_is_missing(look, time.monotonic() + limit_s))
+
+
+async def under_replicated(admin: Admin) -> list[str]:
+    """The partitions that have fewer replicas in sync than replicas.
+
+    Raises:
+        KafkaError: nobody can be asked.
+    """
+    return [
+        f"{topic.name}-{index}"
+        for topic in (await admin.list_topics()).values()
+        for index, partition in topic.partition_metadata.items()
+        if len(partition.in_sync_replicas) < len(partition.replicas)
+    ]
+
+
+async def _until_nothing_is_missing(look: Callable[[], Awaitable[str]], deadline: float) -> None:
+    missing = "no broker answers"
+    while True:
+        left = deadline - time.monotonic()
+        try:
+            async with asyncio.timeout(max(left, 0)):
+                missing = await look()
+                if not missing:
+                    return
+                await asyncio.sleep(_LOOK_EVERY_S)
+        except TimeoutError:
+            raise NotHealthy(missing) from None
+        except KafkaError as error:
+            missing = str(error)
+            await asyncio.sleep(_LOOK_EVERY_S)
