@@ -48,9 +48,9 @@ from odradek.coordinator.runtime.partition_writer import LogBounds, OnCommitted,
 from odradek.coordinator.runtime.runtime import CoordinatorRuntime
 from odradek.coordinator.runtime.settings import RuntimeSettings
 from odradek.coordinator.services import GroupServices, ShardServices
-from odradek.handlers import heartbeat, join_group, sync_group
 from odradek.handlers.context import Api
 from odradek.handlers.dispatcher import Dispatcher
+from odradek.handlers.groups import heartbeat, join_group, sync_group
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata.image import MetadataDelta, PartitionImage, TopicImage
 from odradek.protocol import messages

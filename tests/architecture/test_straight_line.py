@@ -33,7 +33,7 @@ STEPS = {
     ],
     "nothing has to come before the append: it is in no transaction, and not heavy": [
         "handlers/before_append.py",
-        "handlers/transaction_verification.py",
+        "handlers/transactions/transaction_verification.py",
         "handlers/unpacking.py",
     ],
     "the socket read has ended: all of it goes to its partitions": [

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from odradek.coordinator.transactions.transaction_coordinator import TransactionCoordinator
     from odradek.coordinator.transactions.writes import TransactionWrites
     from odradek.handlers.before_append import BeforeAppend
-    from odradek.handlers.client_metrics import ClientMetricsManager
     from odradek.handlers.fetch_sessions import FetchSessionCache
+    from odradek.handlers.telemetry.client_metrics import ClientMetricsManager
     from odradek.metadata.cache import MetadataCache
     from odradek.metadata.control import ControlledBroker
     from odradek.replication.append import AppendRequest

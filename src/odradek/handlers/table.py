@@ -14,65 +14,72 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 from odradek.errors import ErrorCode
-from odradek.handlers import (
-    add_offsets_to_txn,
-    add_partitions_to_txn,
-    allocate_producer_ids,
-    alter_configs,
-    alter_partition,
-    alter_partition_reassignments,
-    alter_replica_log_dirs,
+from odradek.handlers import fetch, list_offsets, produce
+from odradek.handlers.api import ANYBODY, Api, Cost, Permission
+from odradek.handlers.cluster import (
     api_versions,
+    describe_cluster,
+    describe_quorum,
+    update_features,
+)
+from odradek.handlers.configs import (
+    alter_configs,
+    describe_client_quotas,
+    describe_configs,
+    incremental_alter_configs,
+    list_config_resources,
+)
+from odradek.handlers.context import HandlerContext
+from odradek.handlers.groups import (
     consumer_group_describe,
     consumer_group_heartbeat,
-    controlled_shutdown,
-    create_partitions,
-    create_topics,
     delete_groups,
-    delete_records,
-    delete_topics,
-    describe_client_quotas,
-    describe_cluster,
-    describe_configs,
     describe_groups,
-    describe_log_dirs,
-    describe_producers,
-    describe_quorum,
-    describe_topic_partitions,
-    describe_transactions,
-    elect_leaders,
-    end_txn,
-    fetch,
     find_coordinator,
-    get_telemetry_subscriptions,
     heartbeat,
-    incremental_alter_configs,
-    init_producer_id,
     join_group,
-    leader_and_isr,
     leave_group,
-    list_config_resources,
     list_groups,
-    list_offsets,
-    list_partition_reassignments,
-    list_transactions,
-    metadata,
     offset_commit,
     offset_delete,
     offset_fetch,
-    offset_for_leader_epoch,
-    produce,
-    push_telemetry,
-    stop_replica,
     sync_group,
-    txn_offset_commit,
-    update_features,
+)
+from odradek.handlers.replicas import (
+    alter_partition,
+    alter_partition_reassignments,
+    alter_replica_log_dirs,
+    controlled_shutdown,
+    describe_log_dirs,
+    elect_leaders,
+    leader_and_isr,
+    list_partition_reassignments,
+    stop_replica,
     update_metadata,
+)
+from odradek.handlers.request import Request
+from odradek.handlers.telemetry import get_telemetry_subscriptions, push_telemetry
+from odradek.handlers.topics import (
+    create_partitions,
+    create_topics,
+    delete_records,
+    delete_topics,
+    describe_topic_partitions,
+    metadata,
+    offset_for_leader_epoch,
+)
+from odradek.handlers.transactions import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
+    allocate_producer_ids,
+    describe_producers,
+    describe_transactions,
+    end_txn,
+    init_producer_id,
+    list_transactions,
+    txn_offset_commit,
     write_txn_markers,
 )
-from odradek.handlers.api import ANYBODY, Api, Cost, Permission
-from odradek.handlers.context import HandlerContext
-from odradek.handlers.request import Request
 from odradek.model import AclOperation, ResourceType
 
 

@@ -25,12 +25,12 @@ from odradek.config import BrokerConfig
 from odradek.config.features import TRANSACTION_VERSION
 from odradek.controller import Controller, CreatableTopic, CreateTopicResult, ProducerIdManager
 from odradek.errors import BrokerError, ErrorCode, LogDirFailure
-from odradek.handlers.client_metrics import ClientMetricsManager
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.dispatcher import Dispatcher
 from odradek.handlers.fetch_sessions import FetchSessionCache
 from odradek.handlers.request import RequestObserver
-from odradek.handlers.transaction_verification import TransactionVerification
+from odradek.handlers.telemetry.client_metrics import ClientMetricsManager
+from odradek.handlers.transactions.transaction_verification import TransactionVerification
 from odradek.handlers.unpacking import Unpacking
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata.embedded import SharedMetadata

@@ -12,10 +12,10 @@ from odradek.clock import ManualClock
 from odradek.config import BrokerConfig
 from odradek.controller.controller import Controller
 from odradek.controller.producer_ids import ProducerIdManager
-from odradek.handlers.client_metrics import ClientMetricsManager
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.dispatcher import Dispatcher
 from odradek.handlers.table import API_TABLE
+from odradek.handlers.telemetry.client_metrics import ClientMetricsManager
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata.embedded.store import EmbeddedMetadataStore, SharedMetadata
 from odradek.model import EndPoint

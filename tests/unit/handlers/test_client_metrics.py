@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 from kio.schema.errors import ErrorCode
 
-from odradek.handlers import client_metrics
+from odradek.handlers.telemetry import client_metrics
 from odradek.metadata import ConfigResource, ResourceType
 
 GET, PUSH = 71, 72

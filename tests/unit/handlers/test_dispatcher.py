@@ -283,7 +283,8 @@ def test_an_answer_without_a_throttle_time_mutes_all_the_same(cluster):
 def test_every_row_says_what_a_caller_needs(api):
     """An API would be open to everybody once there are permissions, or refuse its own module."""
     words = re.findall("[A-Z][a-z]+", api.name)
-    assert api.handle.__module__ == "odradek.handlers." + "_".join(words).lower()
+    assert api.handle.__module__.startswith("odradek.handlers.")
+    assert api.handle.__module__.rpartition(".")[2] == "_".join(words).lower()
     assert api.fail.__module__ == api.handle.__module__
     for_anybody = ("ApiVersions", "GetTelemetrySubscriptions", "PushTelemetry")
     assert (api.permission is None) == (api.name in for_anybody)

@@ -5,7 +5,7 @@ from tests.unit.coordinator.transactions import ORDERS, TransactionWorld
 from tests.unit.handlers.hot.conftest import HotBroker
 
 from odradek.errors import ErrorCode
-from odradek.handlers.transaction_verification import TransactionVerification
+from odradek.handlers.transactions.transaction_verification import TransactionVerification
 from odradek.records.batch import parse_header
 from odradek.records.builder import RecordBatchBuilder, build_end_marker
 

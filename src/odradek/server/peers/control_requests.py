@@ -10,8 +10,8 @@ from uuid import UUID
 
 from odradek.client.apis import ClientApi
 from odradek.errors import BrokerError, ErrorCode
-from odradek.handlers.control_values import NO_EPOCH, SECURITY_PROTOCOLS
-from odradek.handlers.leader_and_isr import FULL
+from odradek.handlers.replicas.control_values import NO_EPOCH, SECURITY_PROTOCOLS
+from odradek.handlers.replicas.leader_and_isr import FULL
 from odradek.metadata.control import (
     AlterPartition,
     Decree,

@@ -7,9 +7,9 @@ from typing import Final
 from uuid import UUID
 
 from odradek.errors import BrokerError, ErrorCode
-from odradek.handlers.client_metrics import Client
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
+from odradek.handlers.telemetry.client_metrics import Client
 from odradek.records.compression import Compression
 
 # In the order that we would have them used in.

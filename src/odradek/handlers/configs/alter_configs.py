@@ -5,7 +5,7 @@ IncrementalAlterConfigs. With `validate_only` nothing changes.
 """
 
 from odradek.errors import ErrorCode
-from odradek.handlers.config_fields import answer_resources, config_resource, fail_resources
+from odradek.handlers.configs.config_fields import answer_resources, config_resource, fail_resources
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
 

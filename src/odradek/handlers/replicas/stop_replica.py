@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
-from odradek.handlers.control_values import controlled, decree, error_fields
+from odradek.handlers.replicas.control_values import controlled, decree, error_fields
 from odradek.handlers.request import Request
 from odradek.metadata.control import ReplicaErrors, StoppedReplica, StopReplica
 from odradek.model import TopicPartition

@@ -9,7 +9,12 @@ Version notes: 1 has several end points a broker, 2 racks, 3 names of listeners,
 
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
-from odradek.handlers.control_values import controlled, decree, live_brokers, partition_states
+from odradek.handlers.replicas.control_values import (
+    controlled,
+    decree,
+    live_brokers,
+    partition_states,
+)
 from odradek.handlers.request import Request
 from odradek.metadata.control import UpdateMetadata
 

@@ -13,7 +13,7 @@ from odradek.coordinator.assignors import Partitions
 from odradek.coordinator.consumer.requests import HeartbeatRequest, HeartbeatResult
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
-from odradek.handlers.rebalance_protocols import offers_consumer_protocol
+from odradek.handlers.groups.rebalance_protocols import offers_consumer_protocol
 from odradek.handlers.request import Request
 from odradek.protocol.messages import milliseconds
 

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
-from odradek.handlers.control_values import (
+from odradek.handlers.replicas.control_values import (
     NO_EPOCH,
     controlled,
     decree,

@@ -10,8 +10,8 @@ from typing import Final
 from odradek.errors import ErrorCode
 from odradek.handlers.authorized_operations import cluster_operations
 from odradek.handlers.context import HandlerContext
-from odradek.handlers.partition_state import broker_fields
 from odradek.handlers.request import Request
+from odradek.handlers.topics.partition_state import broker_fields
 
 BROKERS: Final = 1
 CONTROLLERS: Final = 2

@@ -12,7 +12,7 @@ from typing import Any
 
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
-from odradek.handlers.control_values import controlled
+from odradek.handlers.replicas.control_values import controlled
 from odradek.handlers.request import Request
 from odradek.metadata.control import AlterPartition
 from odradek.metadata.image import PartitionImage, TopicImage

@@ -6,7 +6,7 @@ What is not named stays as it is. With `validate_only` nothing changes.
 
 from odradek.controller.results import ConfigAlteration
 from odradek.errors import ErrorCode
-from odradek.handlers.config_fields import answer_resources, config_resource, fail_resources
+from odradek.handlers.configs.config_fields import answer_resources, config_resource, fail_resources
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
 

@@ -13,8 +13,8 @@ from typing import Any
 from odradek.errors import ErrorCode
 from odradek.handlers.authorized_operations import TOPIC_OPERATIONS
 from odradek.handlers.context import HandlerContext
-from odradek.handlers.partition_state import partition_fields
 from odradek.handlers.request import Request
+from odradek.handlers.topics.partition_state import partition_fields
 from odradek.handlers.unknown_topics import unknown_name_error
 from odradek.metadata.image import MetadataImage, TopicImage
 

@@ -14,7 +14,7 @@ from odradek.coordinator.consumer.requests import DescribedGroup, DescribedMembe
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.authorized_operations import group_operations
 from odradek.handlers.context import HandlerContext
-from odradek.handlers.rebalance_protocols import offers_consumer_protocol
+from odradek.handlers.groups.rebalance_protocols import offers_consumer_protocol
 from odradek.handlers.request import Request
 from odradek.metadata.image import MetadataImage
 

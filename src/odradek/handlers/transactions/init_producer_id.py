@@ -18,7 +18,7 @@ from odradek.coordinator.transactions.requests import (
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
-from odradek.handlers.transaction_errors import as_known
+from odradek.handlers.transactions.transaction_errors import as_known
 from odradek.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from odradek.protocol.messages import milliseconds
 

@@ -17,7 +17,7 @@ from odradek.coordinator.transactions.requests import (
 from odradek.errors import ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
-from odradek.handlers.transaction_errors import as_known
+from odradek.handlers.transactions.transaction_errors import as_known
 from odradek.model import TransactionResult
 
 PRODUCER_FENCED_VERSION: Final = 2

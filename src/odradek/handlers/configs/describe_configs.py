@@ -11,7 +11,7 @@ from typing import Any
 
 from odradek.controller.results import ConfigEntry
 from odradek.errors import BrokerError, ErrorCode
-from odradek.handlers.config_fields import config_resource, entry_fields
+from odradek.handlers.configs.config_fields import config_resource, entry_fields
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from odradek.controller.results import CreatableTopic, CreateTopicResult
 from odradek.errors import ErrorCode
-from odradek.handlers.config_fields import entry_fields
+from odradek.handlers.configs.config_fields import entry_fields
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
 from odradek.protocol.messages import milliseconds

@@ -4,10 +4,10 @@ Behaviour: see `client_metrics`. Not told of in ApiVersions, since nothing recei
 """
 
 from odradek.errors import BrokerError, ErrorCode
-from odradek.handlers.client_metrics import Push
 from odradek.handlers.context import HandlerContext
-from odradek.handlers.get_telemetry_subscriptions import client_of
 from odradek.handlers.request import Request
+from odradek.handlers.telemetry.client_metrics import Push
+from odradek.handlers.telemetry.get_telemetry_subscriptions import client_of
 from odradek.metadata.image import ZERO_UUID
 
 

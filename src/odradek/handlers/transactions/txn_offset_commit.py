@@ -18,10 +18,10 @@ from odradek.coordinator.offsets.requests import (
 from odradek.coordinator.runtime.batches import Producer
 from odradek.coordinator.transactions.requests import ProducerIdAndEpoch
 from odradek.errors import BrokerError, ErrorCode
-from odradek.handlers.add_offsets_to_txn import offsets_partition
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
-from odradek.handlers.transaction_verification import (
+from odradek.handlers.transactions.add_offsets_to_txn import offsets_partition
+from odradek.handlers.transactions.transaction_verification import (
     ability,
     add_or_verify,
     first_write,

@@ -22,8 +22,8 @@ from odradek.controller.results import CreateTopicResult
 from odradek.errors import ErrorCode
 from odradek.handlers.authorized_operations import cluster_operations, topic_operations
 from odradek.handlers.context import HandlerContext
-from odradek.handlers.partition_state import broker_fields, partition_fields
 from odradek.handlers.request import Request
+from odradek.handlers.topics.partition_state import broker_fields, partition_fields
 from odradek.handlers.unknown_topics import unknown_name_error
 from odradek.metadata.image import MetadataImage, TopicImage
 

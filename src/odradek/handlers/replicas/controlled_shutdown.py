@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
-from odradek.handlers.control_values import NO_EPOCH, controlled
+from odradek.handlers.replicas.control_values import NO_EPOCH, controlled
 from odradek.handlers.request import Request
 from odradek.model import TopicPartition
 

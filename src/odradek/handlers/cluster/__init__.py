@@ -1,0 +1,1 @@
+"""What the brokers as a whole are and can do."""

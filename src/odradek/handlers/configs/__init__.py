@@ -1,0 +1,1 @@
+"""Settings of topics, brokers and clients, and quotas."""

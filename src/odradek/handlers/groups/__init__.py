@@ -1,0 +1,1 @@
+"""Members of groups and their offsets, and who coordinates them."""

@@ -1,0 +1,1 @@
+"""Where replicas are and who leads: the controller's commands, elections, moves."""

@@ -1,0 +1,1 @@
+"""Transactions from both sides: a producer's, and the coordinators' and leaders'."""
