@@ -99,12 +99,14 @@ def measured(target: Target, name: str, megabytes: float, work: Callable[[], Non
         target.note(f"{name}_cpu_s_per_gb", (target.cpu_s() - cpu) / (megabytes / 1000))
 
 
-def produce(bootstrap: str, topic: str, records: int, batch_bytes: int) -> None:
-    """Sends records of 1 KiB with acks=1 to one partition and waits for every answer."""
+def produce(
+    bootstrap: str, topic: str, records: int, batch_bytes: int, acks: str | int = 1
+) -> None:
+    """Sends records of 1 KiB to one partition and waits for every answer."""
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
-            "acks": 1,
+            "acks": acks,
             "linger.ms": 5,
             "batch.size": batch_bytes,
             "queue.buffering.max.messages": QUEUED_RECORDS_MAX * 2,
@@ -131,9 +133,9 @@ def consume(bootstrap: str, topic: str, records: int) -> None:
         assert out.tell() == records, f"{out.tell()} of {records} records came"
 
 
-def latencies_us(bootstrap: str, topic: str, count: int) -> list[float]:
+def latencies_us(bootstrap: str, topic: str, count: int, acks: str | int = 1) -> list[float]:
     """The time from `produce` to its acknowledgement, one record at a time, in microseconds."""
-    producer = Producer({"bootstrap.servers": bootstrap, "acks": 1, "linger.ms": 0})
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": acks, "linger.ms": 0})
     times: list[float] = []
     for number in range(count + count // 5):
         start = time.perf_counter()

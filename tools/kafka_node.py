@@ -1,13 +1,14 @@
-"""Starts one Apache Kafka from its Maven artifacts, as a peer and an oracle.
+"""Starts Apache Kafka from its Maven artifacts, as a peer and an oracle: one node, or three.
 
-It is one without ZooKeeper, or the last version that could have one. The node lives on free ports
-in a temporary folder, is stopped by its process id, and leaves nothing behind. A freshly started
+It is one without ZooKeeper, or the last version that could have one. The nodes live on free ports
+in a temporary folder, are stopped by their process ids, and leave nothing behind. A freshly started
 JVM is slow: warm it up before comparing anything with it.
 """
 
 import contextlib
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,19 +62,43 @@ def kafka_node(
         lines = _properties(port, controller_port, data) | (settings or {})
         properties = write_properties(home / "server.properties", lines)
         jars = peers.kafka_jars()
-        storage = ["kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", CLUSTER_ID]
         levels = [f"--feature={name}={level}" for name, level in (features or {}).items()]
-        with (home / "log").open("wb") as log:
-            subprocess.run(
-                [*java(jars), *storage, *levels, "-c", properties],
-                stdout=log,
-                stderr=log,
-                timeout=START_TIMEOUT_S,
-                check=False,
-            )
+        _format(jars, properties, home / "log", levels)
         command = [*_java(jars, heap), "kafka.Kafka", properties]
         with running(JavaServer(command, home / "log", port)) as server:
             yield KafkaNode(f"127.0.0.1:{port}", server.pid, data)
+
+
+@contextlib.contextmanager
+def kafka_cluster(
+    count: int = 3, heap: str = "512m", settings: dict[str, str] | None = None
+) -> Iterator[list[JavaServer]]:
+    """Kafka nodes for the length of a `with` block, each a broker and a controller, ids from 1.
+
+    They keep their ports and files, so that one that was stopped or killed can be started again.
+    Raises `peers.PeerUnavailable` as `kafka_node` does.
+    """
+    with contextlib.ExitStack() as resources:
+        home = resources.enter_context(temporary_folder())
+        jars = peers.kafka_jars()
+        ports = [free_port() for _ in range(count)]
+        controllers = [free_port() for _ in range(count)]
+        voters = ",".join(f"{n}@127.0.0.1:{port}" for n, port in enumerate(controllers, 1))
+        nodes = []
+        for node_id, port, controller in zip(range(1, count + 1), ports, controllers, strict=True):
+            folder = home / str(node_id)
+            folder.mkdir()
+            own = {"node.id": str(node_id), "controller.quorum.voters": voters}
+            lines = _properties(port, controller, folder / "data") | _cluster(count) | own
+            properties = write_properties(folder / "server.properties", lines | (settings or {}))
+            _format(jars, properties, folder / "log")
+            command = [*_java(jars, heap), "kafka.Kafka", properties]
+            nodes.append(JavaServer(command, folder / "log", port))
+        # None of them listens before most of them run.
+        with ThreadPoolExecutor(count) as pool:
+            for server in pool.map(resources.enter_context, map(running, nodes)):
+                assert server.pid, "it was started"
+        yield nodes
 
 
 @contextlib.contextmanager
@@ -113,6 +138,25 @@ def zookeeper_kafka_node(
 def _java(jars: list[Path], heap: str) -> list[str]:
     sizes = (f"-Xms{heap}", f"-Xmx{heap}")
     return java(jars, *sizes, "-XX:+UseG1GC", "-server", "-XX:MaxGCPauseMillis=20")
+
+
+def _format(jars: list[Path], properties: str, log: Path, levels: list[str] | None = None) -> None:
+    """Makes the data directory that the properties name; what goes wrong is in the log."""
+    storage = ["kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", CLUSTER_ID]
+    with log.open("wb") as output:
+        subprocess.run(
+            [*java(jars), *storage, *(levels or []), "-c", properties],
+            stdout=output,
+            stderr=output,
+            timeout=START_TIMEOUT_S,
+            check=False,
+        )
+
+
+def _cluster(count: int) -> dict[str, str]:
+    """Where a cluster's internal topics differ from those of a single node."""
+    internal = ("offsets.topic", "transaction.state.log", "share.coordinator.state.topic")
+    return {f"{name}.replication.factor": str(count) for name in internal}
 
 
 def _properties(port: int, controller_port: int, data: Path) -> dict[str, str]:
