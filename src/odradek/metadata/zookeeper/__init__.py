@@ -6,7 +6,7 @@ from odradek.clock import Clock
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata.control import ControlPlane
 from odradek.metadata.zookeeper.client import ZooKeeperSettings
-from odradek.metadata.zookeeper.office import ReplicaPlans
+from odradek.metadata.zookeeper.office.wishes import ReplicaPlans
 from odradek.metadata.zookeeper.store import ZooKeeperMetadataStore
 from odradek.timer import Timer
 

@@ -13,8 +13,10 @@ from typing import Final, NamedTuple
 
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.control import AlterPartition
-from odradek.metadata.image import MetadataImage, PartitionImage
+from odradek.metadata.image import PartitionImage
 from odradek.metadata.store import OnDone, PartitionChange
+from odradek.metadata.zookeeper.membership import Membership
+from odradek.metadata.zookeeper.publishing import ImagePublisher
 from odradek.timer import Timer, TimerTask
 
 RETRY_MS: Final = 50
@@ -32,29 +34,28 @@ class _Question(NamedTuple):
 
 
 class Alterations:
-    """Asks for `broker_id`; `epoch()` is that of its session."""
+    """Asks for the broker of `membership`."""
 
     def __init__(
         self,
-        broker_id: int,
+        membership: Membership,
         timer: Timer,
-        image: Callable[[], MetadataImage],
-        epoch: Callable[[], int],
+        publisher: ImagePublisher,
         *,
         ask: Callable[[AlterPartition, OnDone[list[PartitionImage | BrokerError]]], None],
         on_answer: Callable[[PartitionChange, PartitionImage, Callable[[], None]], None],
     ) -> None:
         """`ask` asks whoever is the controller, `on_answer` publishes an outcome and calls back."""
-        self._broker_id: Final = broker_id
+        self._membership: Final = membership
         self._timer: Final = timer
-        self._image: Final = image
-        self._epoch: Final = epoch
+        self._publisher: Final = publisher
         self._ask_controller: Final = ask
         self._on_answer: Final = on_answer
         self._waiting: list[_Question] = []
         self._asked: list[_Question] = []
         self._overtaken: list[_Question] = []
         self._retry = TimerTask(RETRY_MS, self._ask)
+        publisher.follow(lambda _: self._answer_overtaken())
 
     def submit(
         self,
@@ -70,21 +71,10 @@ class Alterations:
                 on_done([results[each] for each in range(len(wanted))])
 
         for index, change in enumerate(wanted):
-            partition = self._image().partition(change.topic_partition)
+            partition = self._publisher.image.partition(change.topic_partition)
             epoch = -1 if partition is None else partition.leader_epoch
             self._waiting.append(_Question(change, epoch, partial(on_each, index)))
         self._ask()
-
-    def on_published(self) -> None:
-        """Answers what was overtaken by what is known now."""
-        still = []
-        for question in self._overtaken:
-            partition = self._image().partition(question.change.topic_partition)
-            if partition is None or partition.partition_epoch > question.change.partition_epoch:
-                question.on_done(BrokerError(ErrorCode.INVALID_UPDATE_VERSION))
-            else:
-                still.append(question)
-        self._overtaken = still
 
     def lose(self) -> None:
         """The session is over, and this broker leads nothing any more."""
@@ -100,8 +90,8 @@ class Alterations:
         self._asked, self._waiting = self._waiting, []
         asked = self._asked
         request = AlterPartition(
-            self._broker_id,
-            self._epoch(),
+            self._membership.broker_id,
+            self._membership.epoch,
             [question.change for question in asked],
             [question.leader_epoch for question in asked],
         )
@@ -121,12 +111,23 @@ class Alterations:
 
         self._ask_controller(request, on_done)
 
+    def _answer_overtaken(self) -> None:
+        """Answers what was overtaken by what is known now."""
+        still = []
+        for question in self._overtaken:
+            partition = self._publisher.image.partition(question.change.topic_partition)
+            if partition is None or partition.partition_epoch > question.change.partition_epoch:
+                question.on_done(BrokerError(ErrorCode.INVALID_UPDATE_VERSION))
+            else:
+                still.append(question)
+        self._overtaken = still
+
     def _settle(self, question: _Question, outcome: PartitionImage | BrokerError) -> None:
         if isinstance(outcome, PartitionImage):
             self._on_answer(question.change, outcome, lambda: question.on_done(outcome))
         elif outcome.code in _OVERTAKEN:
             self._overtaken.append(question)
-            self.on_published()
+            self._answer_overtaken()
         else:
             question.on_done(outcome)
 

@@ -12,7 +12,6 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final
 
-from odradek.clock import Clock
 from odradek.config.features import DEFAULT_LEVELS
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.image import ConfigResource, MetadataDelta, MetadataImage, ResourceType
@@ -30,7 +29,8 @@ from odradek.metadata.zookeeper.client import (
     ZooKeeperClient,
 )
 from odradek.metadata.zookeeper.gathering import gather
-from odradek.metadata.zookeeper.office import Publisher
+from odradek.metadata.zookeeper.publishing import ImagePublisher
+from odradek.metadata.zookeeper.watches import Watches
 from odradek.metadata.zookeeper.znodes import ZnodeError
 
 logger = logging.getLogger(__name__)
@@ -42,20 +42,20 @@ LOST: Final = BrokerError(
 
 
 class ClusterSettings:
-    """Reads into the image of `store`, writes for `broker_id`."""
+    """Reads into the image of `publisher`, writes for `broker_id`."""
 
     def __init__(
-        self, zookeeper: ZooKeeperClient, clock: Clock, store: Publisher, broker_id: int
+        self, zookeeper: ZooKeeperClient, publisher: ImagePublisher, broker_id: int
     ) -> None:
         self._zookeeper: Final = zookeeper
-        self._clock: Final = clock
-        self._store: Final = store
+        self._publisher: Final = publisher
         self._broker_id: Final = broker_id
         self._seen = -1
         self._topics: Final[set[str]] = set()
         self._waiting: Final[list[tuple[int, OnDone[None]]]] = []
         self._features_waiting: Final[list[tuple[int, OnDone[None]]]] = []
-        self._watched: Final[set[str]] = set()
+        self._watches: Final = Watches(zookeeper)
+        publisher.follow(self._on_published)
 
     def load(self) -> tuple[dict[ConfigResource, dict[str, str]], Mapping[str, int], int]:
         """Everything there is: settings, features, and the version of the features. Blocks.
@@ -93,7 +93,7 @@ class ClusterSettings:
 
     def lose(self) -> None:
         """The session is over: who waits hears of it."""
-        self._watched.clear()
+        self._watches.forget()
         waiting = [on_done for _, on_done in (*self._waiting, *self._features_waiting)]
         self._waiting.clear()
         self._features_waiting.clear()
@@ -111,16 +111,12 @@ class ClusterSettings:
 
         def on_nodes(nodes: Mapping[str, Node | None]) -> None:
             self._topics.update(new.values())
-            self._store.publish(partial(_with_read, nodes), then)
+            self._publisher.publish(partial(_with_read, nodes), then)
 
         if new:
             gather(self._zookeeper, new, on_nodes, on_lost=then)
         else:
             then()
-
-    def forget_topics(self, names: Iterable[str]) -> None:
-        """Topics that are gone: another one of the name has settings of its own."""
-        self._topics.difference_update(names)
 
     def alter(
         self,
@@ -175,7 +171,9 @@ class ClusterSettings:
 
     def _may_alter(self, resource: ConfigResource) -> bool:
         """A topic may go between the check of a request and its turn."""
-        return resource.type is not ResourceType.TOPIC or resource.name in self._store.image.topics
+        return (
+            resource.type is not ResourceType.TOPIC or resource.name in self._publisher.image.topics
+        )
 
     def update_features(self, levels: Mapping[str, int], on_done: OnDone[None]) -> None:
         """Writes all levels down; answers when this broker has read them."""
@@ -196,7 +194,7 @@ class ClusterSettings:
                     self.update_features(levels, on_done)
                 else:
                     on_done(_refused(outcome.failure))
-            elif self._store.image.features_epoch >= version:
+            elif self._publisher.image.features_epoch >= version:
                 on_done(None)
             else:
                 self._features_waiting.append((version, on_done))
@@ -233,11 +231,7 @@ class ClusterSettings:
     # --- what others have changed -------------------------------------------------------------
 
     def _look(self) -> None:
-        self._zookeeper.children(
-            znodes.CONFIG_CHANGES,
-            self._on_announced,
-            self._watch(znodes.CONFIG_CHANGES, self._look),
-        )
+        self._watches.children(znodes.CONFIG_CHANGES, self._on_announced, self._look)
 
     def _on_announced(self, names: tuple[str, ...] | Failure) -> None:
         if isinstance(names, Failure):
@@ -267,7 +261,7 @@ class ClusterSettings:
             self._zookeeper.commit([Delete(f"{znodes.CONFIG_CHANGES}/{name}")], _ignore)
 
     def _read_all(self, last: int) -> None:
-        resources = set(self._store.image.configs)
+        resources = set(self._publisher.image.configs)
         kinds = list(znodes.CONFIG_TYPES)
         left = len(kinds)
 
@@ -287,7 +281,7 @@ class ClusterSettings:
 
     def _read(self, resources: Sequence[ConfigResource], last: int) -> None:
         def on_nodes(nodes: Mapping[str, Node | None]) -> None:
-            self._store.publish(partial(_with_read, nodes), on_published)
+            self._publisher.publish(partial(_with_read, nodes), on_published)
 
         def on_published() -> None:
             self._seen = max(self._seen, last)
@@ -300,11 +294,7 @@ class ClusterSettings:
         gather(self._zookeeper, [znodes.config_path(each) for each in resources], on_nodes)
 
     def _look_at_features(self) -> None:
-        self._zookeeper.get(
-            znodes.FEATURES,
-            self._on_features,
-            self._watch(znodes.FEATURES, self._look_at_features),
-        )
+        self._watches.get(znodes.FEATURES, self._on_features, self._look_at_features)
 
     def _on_features(self, node: Node | Failure | None) -> None:
         if not isinstance(node, Node):
@@ -324,20 +314,24 @@ class ClusterSettings:
             for _, on_done in due:
                 on_done(None)
 
-        self._store.publish(change, on_published)
+        self._publisher.publish(change, on_published)
 
-    def _watch(self, path: str, again: Callable[[], None]) -> Callable[[], None] | None:
-        """One watch a node, however often it is read."""
-        if path in self._watched:
-            return None
-        self._watched.add(path)
+    def _on_published(self, delta: MetadataDelta) -> None:
+        """Topics that are gone, or their settings: another one of the name has its own."""
+        gone = {topic.name for topic in delta.topics_removed}
+        self._topics.difference_update(gone | _without_settings(delta))
 
-        def on_changed() -> None:
-            if path in self._watched:
-                self._watched.discard(path)
-                again()
 
-        return on_changed
+def _without_settings(delta: MetadataDelta) -> set[str]:
+    """The topics that are not there, and whose settings have gone."""
+    image = delta.image
+    return {
+        each.name
+        for each in delta.configs_changed
+        if each.type is ResourceType.TOPIC
+        and each.name not in image.topics
+        and not image.config(each)
+    }
 
 
 def _with_read(nodes: Mapping[str, Node | None], image: MetadataImage) -> MetadataDelta | None:

@@ -1,0 +1,40 @@
+"""`Watches`: one watch a node, however often it is read."""
+
+from collections.abc import Callable
+from typing import Final
+
+from odradek.metadata.zookeeper.client import OnChanged, OnChildren, OnNode, ZooKeeperClient
+
+
+class Watches:
+    """Reads that are repeated when what they found is no longer so: `again` is called then, once,
+    and reads and watches anew. Nothing is heard of watches from before `forget`."""
+
+    def __init__(self, zookeeper: ZooKeeperClient) -> None:
+        self._zookeeper: Final = zookeeper
+        self._watched: Final[set[str]] = set()
+
+    def get(self, path: str, on_done: OnNode, again: Callable[[], None]) -> None:
+        """Reads a node, or that there is none."""
+        self._zookeeper.get(path, on_done, self.watch(path, again))
+
+    def children(self, path: str, on_done: OnChildren, again: Callable[[], None]) -> None:
+        """Reads the names of a node's children."""
+        self._zookeeper.children(path, on_done, self.watch(path, again))
+
+    def watch(self, path: str, again: Callable[[], None]) -> OnChanged | None:
+        """What a read of the node has to be given; None when it is watched already."""
+        if path in self._watched:
+            return None
+        self._watched.add(path)
+
+        def on_changed() -> None:
+            if path in self._watched:
+                self._watched.discard(path)
+                again()
+
+        return on_changed
+
+    def forget(self) -> None:
+        """The session or the term in which they were set is over."""
+        self._watched.clear()
