@@ -13,7 +13,11 @@ from typing import Final
 
 
 class ErrorCode(IntEnum):
-    """Every error code of the protocol up to Kafka 4.3; the numbers are the wire's."""
+    """Every error code of the protocol up to Kafka 4.3; the numbers are the wire's.
+
+    A number that is none of them is taken for UNKNOWN_SERVER_ERROR, as Kafka does: brokers may
+    be newer than this table.
+    """
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -150,6 +154,10 @@ class ErrorCode(IntEnum):
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131
     STREAMS_TOPOLOGY_FENCED = 132
     SHARE_SESSION_LIMIT_REACHED = 133
+
+    @classmethod
+    def _missing_(cls, value: object) -> "ErrorCode | None":
+        return cls.UNKNOWN_SERVER_ERROR if isinstance(value, int) else None
 
     @property
     def retriable(self) -> bool:

@@ -224,9 +224,8 @@ _TYPES: Final[dict[ErrorCode, type[KafkaError]]] = {
 
 def error_for(code: int, message: str | None = None) -> KafkaError:
     """The error of an answer's code; codes of brokers newer than the table are unknown errors."""
-    try:
-        known = ErrorCode(code)
-    except ValueError:
+    known = ErrorCode(code)
+    if known != code:
         return KafkaError(f"error code {code}: {message or 'unknown to this client'}")
     found = _TYPES.get(known, RetriableError if known.retriable else RequestError)
     return found(message, known)

@@ -24,6 +24,7 @@ _INT64: Final = Struct(">q")
 _DOUBLE: Final = Struct(">d")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ELEMENT_BYTES: Final = 1
+_ERROR_CODES: Final = {int(code): code for code in KioErrorCode}
 
 
 def read_message(message_type: Any, frame: memoryview, position: int) -> Any:
@@ -34,7 +35,7 @@ def read_message(message_type: Any, frame: memoryview, position: int) -> Any:
     """
     try:
         return _structure(message_type)(Reader(frame, position))
-    except (ValueError, OverflowError) as error:  # an error code, a duration, a moment
+    except (ValueError, OverflowError) as error:  # a duration, a moment
         raise ProtocolError(f"not a {message_type.__name__}: {error}", position) from error
 
 
@@ -132,6 +133,11 @@ def _bytes(reader: Reader, flexible: bool, nullable: bool) -> bytes | None:
     return None if data is None else bytes(data)
 
 
+def _error_code(reader: Reader) -> KioErrorCode:
+    """A code; one that is newer than the table is an unknown error, as to Kafka's own readers."""
+    return _ERROR_CODES.get(reader.int16(), KioErrorCode.unknown_server_error)
+
+
 def _moment(reader: Reader) -> datetime | None:
     value_ms = reader.int64()
     return None if value_ms < 0 else _EPOCH + timedelta(milliseconds=value_ms)
@@ -148,7 +154,7 @@ _FIXED: dict[str, _Read] = {
     "float64": lambda reader: _DOUBLE.unpack(_INT64.pack(reader.int64()))[0],
     "bool": Reader.boolean,
     "uuid": Reader.uuid,
-    "error_code": lambda reader: KioErrorCode(reader.int16()),
+    "error_code": _error_code,
     "timedelta_i32": lambda reader: timedelta(milliseconds=reader.int32()),
     "timedelta_i64": lambda reader: timedelta(milliseconds=reader.int64()),
     "datetime_i64": _moment,

@@ -92,7 +92,7 @@ def test_a_files_log_dir_is_kept(tmp_path: Path) -> None:
         (["--set", "log.segment.bytes=x"], "log.segment.bytes"),
         (["--listener", "PLAINTEXT://nowhere"], "NAME://host:port"),
         (["--listener", "SSL://127.0.0.1:0"], "SSL is not supported"),
-        (["--zookeeper", "127.0.0.1:0", *IMPATIENT], "cannot be reached"),
+        (["--zookeeper", "127.0.0.1:0", "--port", "0", *IMPATIENT], "cannot be reached"),
         (["--config", "/does/not/exist"], "No such file"),
         (["--data-dir", "/dev/null/data"], "/dev/null"),
         (["--set", "broker.id=-1"], "broker.id"),

@@ -10,6 +10,13 @@ def test_codes_are_contiguous_and_complete() -> None:
     assert [int(code) for code in ErrorCode] == list(range(-1, 134))
 
 
+def test_a_number_beyond_the_table_is_an_unknown_error() -> None:
+    """An answer of a newer broker would raise where it is read."""
+    assert ErrorCode(9999) is ErrorCode.UNKNOWN_SERVER_ERROR
+    with pytest.raises(ValueError, match="NONE"):
+        ErrorCode("NONE")
+
+
 @pytest.mark.parametrize("code", list(ErrorCode))
 def test_every_code_has_a_sentence(code: ErrorCode) -> None:
     """A code without a text would raise while an error is being answered."""

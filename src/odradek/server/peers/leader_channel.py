@@ -168,7 +168,10 @@ class SocketLeaderChannel(LeaderChannel):
 
 
 def _only_offset(response: ListOffsetsResponse) -> int | BrokerError:
-    partition = response.topics[0].partitions[0]
+    found = [partition for topic in response.topics for partition in topic.partitions]
+    if not found:
+        return BrokerError(ErrorCode.NETWORK_EXCEPTION, "an answer without a partition")
+    partition = found[0]
     if partition.error_code != ErrorCode.NONE:
         return BrokerError(ErrorCode(partition.error_code))
     return partition.offset
