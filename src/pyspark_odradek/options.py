@@ -58,6 +58,7 @@ _OWN: Final = (
     "failOnDataLoss",
     "includeHeaders",
     "lease",
+    "filterPushdown",
 )
 # The connector's that have nothing to tune here: its retries, its groups.
 _WITHOUT_EFFECT: Final = (
@@ -198,6 +199,7 @@ class _Parser:
             ),
             fail_on_data_loss=_boolean("failOnDataLoss", self._get("failOnDataLoss", "true")),
             lease_ms=self._lease_ms(),
+            filter_pushdown=self._filter_pushdown(),
             read_committed=committed,
         )
 
@@ -223,6 +225,12 @@ class _Parser:
         if duration_ms > LONGEST_LEASE_MS:
             raise ValueError(f"lease: {self._get('lease')} is longer than an hour")
         return duration_ms
+
+    def _filter_pushdown(self) -> bool:
+        is_wanted = _boolean("filterPushdown", self._get("filterPushdown", "false"))
+        if is_wanted and self.streaming:
+            raise ValueError("filterPushdown: Spark tells a stream of no filters")
+        return is_wanted
 
     def _refuse_unknown(self) -> None:
         known = {name.lower(): name for name in (*_OWN, *_CLIENT, *_IGNORED)}

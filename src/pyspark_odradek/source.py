@@ -7,6 +7,7 @@ plans there, and travels to the workers with nothing but its options.
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -16,6 +17,7 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
+    Filter,
     InputPartition,
 )
 from pyspark.sql.streaming.datasource import (
@@ -68,7 +70,9 @@ class DefaultSource(DataSource):
     @in_one_sentence
     def reader(self, schema: StructType) -> "BatchReader":
         """A batch read."""
-        return BatchReader(parse_options(self.options, streaming=False), check_schema(schema))
+        options = parse_options(self.options, streaming=False)
+        kind = FilteredReader if options.filter_pushdown else BatchReader
+        return kind(options, check_schema(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """A micro-batch stream."""
@@ -149,6 +153,24 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """The records of a task, on a worker."""
         return _read(self._options, self._schema, partition)
+
+
+class FilteredReader(BatchReader):
+    """A batch read that is told which rows its query is about.
+
+    Only for who asks for it. Spark 4.3 keeps what was planned with the filters of one query for
+    all later queries on the same DataFrame, and for the other side of a union or a join with
+    itself: these would lack rows, and nothing here can tell. And Spark refuses readers that take
+    filters as long as it is not set to hand any over.
+    """
+
+    @in_one_sentence
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        """Notes what need not be read; Spark is to apply all of the filters all the same."""
+        from pyspark_odradek.filters import wanted_rows
+
+        self._options = replace(self._options, wanted=wanted_rows(filters))
+        return filters
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

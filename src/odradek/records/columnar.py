@@ -45,6 +45,7 @@ from odradek.records.varint import (
 
 NO_TIMESTAMP_TYPE: Final = -1
 LARGEST_OFFSET: Final = 0x7FFFFFFFFFFFFFFF
+SMALLEST: Final = -LARGEST_OFFSET - 1
 LARGEST_OFFSET_BASE_OFFSET: Final = LARGEST_OFFSET - 0x7FFFFFFF
 # Half of what int32 offsets can address: the batch that crosses it still fits.
 LARGEST_BYTES: Final = 1 << 30
@@ -215,7 +216,8 @@ class _HeaderColumn:
 class ColumnDecoder:
     """Turns batches into columns: `append` until there is enough, then `finish`, and again.
 
-    Rows are the records of [`start_offset`, `end_offset`). `append` stops behind the batch
+    Rows are the records of [`start_offset`, `end_offset`) whose times are not before `earliest_ms`
+    and not after `latest_ms`. `append` stops behind the batch
     that reaches `max_rows` or `max_bytes` of data: `is_full` then, and `finish` makes room. After
     an exception the rows of the damaged batch may be there in part: give the decoder up.
     """
@@ -231,6 +233,8 @@ class ColumnDecoder:
         headers: bool = False,
         start_offset: int = 0,
         end_offset: int = LARGEST_OFFSET,
+        earliest_ms: int | None = None,
+        latest_ms: int | None = None,
         max_rows: int = 1 << 20,
         max_bytes: int = LARGEST_BYTES,
         check_crc: bool = False,
@@ -244,6 +248,8 @@ class ColumnDecoder:
         self._wants_headers = headers
         self._start_offset = start_offset
         self._end_offset = end_offset
+        self._earliest_ms = SMALLEST if earliest_ms is None else max(SMALLEST, earliest_ms)
+        self._latest_ms = LARGEST_OFFSET if latest_ms is None else min(LARGEST_OFFSET, latest_ms)
         assert max_bytes <= LARGEST_BYTES, f"{max_bytes} bytes cannot be addressed"
         self._max_rows = max_rows
         self._max_bytes = max_bytes
@@ -324,7 +330,7 @@ class ColumnDecoder:
         if header.last_offset >= self._start_offset and not header.is_control:
             if header.magic < 2:
                 self._append_messages(buffer, header)
-            elif header.base_offset < self._end_offset:
+            elif header.base_offset < self._end_offset and not self._is_of_other_times(header):
                 if self._check_crc:
                     check_checksum(buffer, header)
                 try:
@@ -333,13 +339,20 @@ class ColumnDecoder:
                     raise InvalidRecords("the records end before the last one does") from None
         self._next_offset = header.next_offset
 
+    def _is_of_other_times(self, header: BatchHeader) -> bool:
+        """Whether a batch of magic 2 has no record with a time that is wanted, by its header."""
+        is_late = header.max_timestamp > self._latest_ms
+        is_append_time = header.timestamp_type != CREATE_TIME
+        return header.max_timestamp < self._earliest_ms or (is_append_time and is_late)
+
     def _append_messages(self, buffer: Buffer, header: BatchHeader) -> None:
         """The slow way, for the formats that nobody writes any more."""
         records = read_batch(
             buffer, header, check_crc=self._check_crc, limit_bytes=self._limit_bytes
         )
         for record in records:
-            if self._start_offset <= record.offset < self._end_offset:
+            is_wanted = self._earliest_ms <= record.timestamp <= self._latest_ms
+            if is_wanted and self._start_offset <= record.offset < self._end_offset:
                 self._append_record(
                     record, NO_TIMESTAMP_TYPE if header.magic == 0 else record.timestamp_type
                 )
@@ -374,12 +387,15 @@ class ColumnDecoder:
         record_count: i64 = header.record_count
         timestamp_type = i32(header.timestamp_type)
         is_create_time = header.timestamp_type == CREATE_TIME
-        base_timestamp: i64 = header.base_timestamp if is_create_time else header.max_timestamp
-        lowest: i64 = max(-LARGEST_OFFSET - 1, -LARGEST_OFFSET - 1 - header.base_timestamp)
+        begin_ms = header.base_timestamp if is_create_time else header.max_timestamp
+        base_timestamp: i64 = begin_ms
+        lowest: i64 = max(SMALLEST, SMALLEST - header.base_timestamp)
         highest: i64 = min(LARGEST_OFFSET, LARGEST_OFFSET - header.base_timestamp)
-        # What of the batch is wanted, as offset deltas.
+        # What of the batch is wanted, as deltas.
         first: i64 = max(0, self._start_offset - header.base_offset)
         behind: i64 = min(LARGEST_OFFSET, self._end_offset - header.base_offset)
+        earliest: i64 = max(SMALLEST, min(LARGEST_OFFSET, self._earliest_ms - begin_ms))
+        latest: i64 = max(SMALLEST, min(LARGEST_OFFSET, self._latest_ms - begin_ms))
         keys = self._keys if self._wants_key else None
         values = self._values if self._wants_value else None
         headers = self._headers if self._wants_headers else None
@@ -407,7 +423,7 @@ class ColumnDecoder:
                 raise InvalidRecords(f"record {index} has a timestamp or an offset out of range")
             if not is_create_time:
                 delta = 0
-            if offset_delta < first or offset_delta >= behind:
+            if not (first <= offset_delta < behind and earliest <= delta <= latest):
                 position = end
                 index += 1
                 continue

@@ -9,6 +9,7 @@ from typing import Final
 
 from odradek.model import TopicPartition
 from odradek.tables.offsets import EARLIEST, LATEST, EndOfLog, OffsetBound
+from odradek.tables.wanted import ALL_ROWS, WantedRows
 
 START_OF_LOG: Final = EndOfLog(EARLIEST)
 END_OF_LOG: Final = EndOfLog(LATEST)
@@ -62,3 +63,7 @@ class ReadOptions:
     # For how long what is planned is kept from retention and compaction, if not renewed; 0: not.
     lease_ms: int = 0
     read_committed: bool = False
+    # Batches only: whether `wanted` may be set to what a query asks for; rows outside of it may
+    # be left out.
+    filter_pushdown: bool = False
+    wanted: WantedRows = ALL_ROWS

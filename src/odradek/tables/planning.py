@@ -27,6 +27,7 @@ from odradek.tables.ranges import (
     cut_into_at_least,
     ranges_between,
 )
+from odradek.tables.wanted import WantedRows
 
 
 class BatchPlan(NamedTuple):
@@ -54,7 +55,7 @@ def plan_batch(bounds: Bounds, options: ReadOptions) -> BatchPlan:
                 f"the read of {partition} would begin at offset {start[partition]}, after its end "
                 f"{end[partition]}"
             )
-    ranges = ranges_between(start, end)
+    ranges = _wanted(bounds, options.wanted, ranges_between(start, end))
     if options.log_dirs:
         ranges = cut_at(ranges, _segment_starts(options, ranges))
     return BatchPlan(cut(ranges, options), identity)
@@ -148,6 +149,25 @@ def _fill(
         partition: fallback[partition] if offset is None else offset
         for partition, offset in found.items()
     }
+
+
+def _wanted(bounds: Bounds, wanted: WantedRows, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+    """What is left of ranges by partition and offset, and where no record is as late before.
+
+    An upper bound of times ends nothing: later records may have earlier times.
+    """
+    left = wanted.narrow(ranges)
+    earliest_ms = wanted.timestamp_ms.lowest
+    # Below are the numbers by which brokers are asked for the ends of a log.
+    if earliest_ms is None or earliest_ms < 0 or not left:
+        return left
+    found = bounds.at_times({piece.topic_partition: earliest_ms for piece in left})
+    pieces = (
+        OffsetRange(piece.topic_partition, max(piece.start, begin), piece.end)
+        for piece in left
+        if (begin := found[piece.topic_partition]) is not None
+    )
+    return [piece for piece in pieces if piece.size > 0]
 
 
 def _segment_starts(

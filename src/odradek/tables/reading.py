@@ -30,6 +30,7 @@ from odradek.tables.leases import LeaseKeeper, ReadLease
 from odradek.tables.offsets import EARLIEST
 from odradek.tables.options import ReadOptions
 from odradek.tables.ranges import OffsetRange
+from odradek.tables.wanted import Numbers
 
 _log = logging.getLogger(__name__)
 
@@ -84,7 +85,7 @@ def read_ranges(
     with closing(open_records(options, identity)) as records:
         for piece in pieces:
             keeper.maybe_renew()
-            for batch in _read_range(records, schema, piece, options.fail_on_data_loss):
+            for batch in _read_range(records, schema, piece, options):
                 yield batch
                 keeper.maybe_renew()
 
@@ -101,16 +102,16 @@ def open_records(options: ReadOptions, identity: Identity) -> Records:
 
 
 def _read_range(
-    records: Records, schema: pa.Schema, piece: OffsetRange, fail_on_data_loss: bool
+    records: Records, schema: pa.Schema, piece: OffsetRange, options: ReadOptions
 ) -> Iterator[pa.RecordBatch]:
     rest: OffsetRange | None = piece
     while rest is not None:
-        decoder = _decoder(frozenset(schema.names), rest)
+        decoder = _decoder(frozenset(schema.names), rest, options.wanted.timestamp_ms)
         try:
             yield from _decode(records.read(rest), decoder, schema, rest)
             return
         except MissingData as missing:
-            if fail_on_data_loss:
+            if options.fail_on_data_loss:
                 raise DataLoss(str(missing)) from missing
             _log.warning("%s; going on with what is there", missing)
             rest = _after_gap(missing.next_offset, decoder.next_offset, rest)
@@ -252,7 +253,7 @@ def _check_topic_id(identity: Identity, piece: OffsetRange, found: UUID | None) 
         raise MissingData(f"{piece.topic_partition} was deleted and made anew")
 
 
-def _decoder(columns: frozenset[str], piece: OffsetRange) -> ColumnDecoder:
+def _decoder(columns: frozenset[str], piece: OffsetRange, times_ms: Numbers) -> ColumnDecoder:
     return ColumnDecoder(
         key="key" in columns,
         value="value" in columns,
@@ -262,6 +263,8 @@ def _decoder(columns: frozenset[str], piece: OffsetRange) -> ColumnDecoder:
         headers=HEADERS in columns,
         start_offset=piece.start,
         end_offset=piece.end,
+        earliest_ms=times_ms.lowest,
+        latest_ms=times_ms.highest,
         max_rows=BATCH_ROWS,
         max_bytes=BATCH_BYTES,
         check_crc=True,

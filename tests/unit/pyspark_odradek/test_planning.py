@@ -1,6 +1,7 @@
 """If these fail, a read begins or ends elsewhere than its options say, or a stream gets lost."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -15,6 +16,7 @@ from odradek.tables.offsets import PartitionOffsets
 from odradek.tables.options import TopicSelection
 from odradek.tables.planning import plan_batch
 from odradek.tables.ranges import OffsetRange
+from odradek.tables.wanted import ANYTHING, WantedRows
 from pyspark_odradek.errors import SourceError, sentence_in
 from pyspark_odradek.options import parse_options
 from pyspark_odradek.schema import spark_schema
@@ -100,6 +102,23 @@ def test_a_start_after_the_last_record_is_a_mistake_or_the_end() -> None:
         planned(topic, startingTimestamp="100")
     plan = planned(topic, startingTimestamp="100", startingOffsetsByTimestampStrategy="latest")
     assert plan == []
+
+
+def test_what_a_query_filters_is_not_planned() -> None:
+    """Partitions and offsets that are not wanted, and what lies before the first late record."""
+    topic = Topic(p0=(0, 30), p1=(5, 20), p2=(0, 10))
+    topic.times = {(P0, 100): 10, (P1, 100): 2}
+    wanted = WantedRows(partition=ANYTHING.one_of([0, 1, 7]), offset=ANYTHING.from_on(3).up_to(25))
+    plan = plan_batch(topic, replace(parse_options(BASE, streaming=False), wanted=wanted))
+    assert plan.ranges == [OffsetRange(P0, 3, 26), OffsetRange(P1, 5, 20)]
+    # A later record may have an earlier time: where times end says nothing.
+    wanted = replace(wanted, timestamp_ms=ANYTHING.from_on(100).up_to(200))
+    plan = plan_batch(topic, replace(parse_options(BASE, streaming=False), wanted=wanted))
+    assert plan.ranges == [OffsetRange(P0, 10, 26), OffsetRange(P1, 5, 20)]
+    # A time that nobody can be asked for: brokers take it for an end of the log.
+    wanted = WantedRows(timestamp_ms=ANYTHING.from_on(-1))
+    plan = plan_batch(topic, replace(parse_options(BASE, streaming=False), wanted=wanted))
+    assert [piece.start for piece in plan.ranges] == [0, 5, 0]
 
 
 def test_a_range_is_cut_where_segments_begin(log_dir, batch_of) -> None:

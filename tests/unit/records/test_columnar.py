@@ -121,6 +121,29 @@ def test_only_the_wanted_offsets(start: int, end: int) -> None:
     assert (position < len(data)) == (end <= 20)
 
 
+@pytest.mark.parametrize("magic", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("earliest_ms", "latest_ms"),
+    [(None, None), (1_004_000, None), (None, 1_013_000), (1_004_000, 1_013_000), (1_029_500, None),
+     (1_010_000, 1_010_000), (None, -2), (1 << 70, None), (-1 << 70, 1 << 70), (None, -1 << 70)],
+)  # fmt: skip
+def test_only_the_wanted_times(magic: int, earliest_ms: int | None, latest_ms: int | None) -> None:
+    """In batches whose time is that of the append, too, and where times are not in order."""
+    builder = RecordBatchBuilder(0, 30)
+    for time_ms in (1_020_000, -1, 1_005_000, 0):
+        builder.append(time_ms, None, b"odd")
+    data = batch(0, 10) + batch(10, 20) + builder.build()
+    if magic < 2:
+        data = build_message_set(list(iter_records(data)), magic, 0)
+    data += batch(34, 3, log_append_time_ms=1_010_000) + batch(37, 3, log_append_time_ms=2_000_000)
+    decoder = ColumnDecoder(headers=True, earliest_ms=earliest_ms, latest_ms=latest_ms)
+    assert decoder.append(data) == len(data)
+    lowest = -1 << 70 if earliest_ms is None else earliest_ms
+    highest = 1 << 70 if latest_ms is None else latest_ms
+    assert rows(decoder.finish()) == [row for row in expected(data) if lowest <= row[1] <= highest]
+    assert decoder.next_offset == 40
+
+
 def test_columns_that_nobody_wants_are_none() -> None:
     none = dict.fromkeys(["key", "value", "offset", "timestamp", "timestamp_type"], False)
     data = batch(0, 10)
