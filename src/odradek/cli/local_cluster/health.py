@@ -1,7 +1,6 @@
 """Waiting until brokers are a cluster, and until every replica of it is in sync."""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
@@ -15,7 +14,9 @@ class NotHealthy(Exception):
     """The cluster did not come to what was waited for; the text says what was missing last."""
 
 
-def await_brokers(addresses: Iterable[str], broker_ids: Iterable[int], limit_s: float) -> None:
+async def await_brokers(
+    addresses: Iterable[str], broker_ids: Iterable[int], limit_s: float
+) -> None:
     """Returns when each of the brokers at `addresses` knows all of `broker_ids`.
 
     Raises:
@@ -32,12 +33,11 @@ def await_brokers(addresses: Iterable[str], broker_ids: Iterable[int], limit_s: 
 
         return look
 
-    deadline = time.monotonic() + limit_s
-    for address in addresses:
-        asyncio.run(_until_nothing_is_missing(missing_from(address), deadline))
+    looks = [_until_nothing_is_missing(missing_from(each), limit_s) for each in addresses]
+    await asyncio.gather(*looks)
 
 
-def await_in_sync(bootstrap_servers: str, limit_s: float) -> None:
+async def await_in_sync(bootstrap_servers: str, limit_s: float) -> None:
     """Returns when every replica of every partition is in sync.
 
     Raises:
@@ -48,9 +48,9 @@ def await_in_sync(bootstrap_servers: str, limit_s: float) -> None:
         async with Admin(bootstrap_servers) as admin:
             behind = await under_replicated(admin)
         more = f" and {len(behind) - 1} more" if len(behind) > 1 else ""
-        return f"{behind[0]}{more} under-replicated" if behind else ""
+        return f"under-replicated: {behind[0]}{more}" if behind else ""
 
-    asyncio.run(_until_nothing_is_missing(look, time.monotonic() + limit_s))
+    await _until_nothing_is_missing(look, limit_s)
 
 
 async def under_replicated(admin: Admin) -> list[str]:
@@ -67,18 +67,17 @@ async def under_replicated(admin: Admin) -> list[str]:
     ]
 
 
-async def _until_nothing_is_missing(look: Callable[[], Awaitable[str]], deadline: float) -> None:
+async def _until_nothing_is_missing(look: Callable[[], Awaitable[str]], limit_s: float) -> None:
     missing = "no broker answers"
-    while True:
-        left = deadline - time.monotonic()
-        try:
-            async with asyncio.timeout(max(left, 0)):
-                missing = await look()
+    try:
+        async with asyncio.timeout(limit_s):
+            while True:
+                try:
+                    missing = await look()
+                except KafkaError as error:
+                    missing = str(error)
                 if not missing:
                     return
                 await asyncio.sleep(_LOOK_EVERY_S)
-        except TimeoutError:
-            raise NotHealthy(missing) from None
-        except KafkaError as error:
-            missing = str(error)
-            await asyncio.sleep(_LOOK_EVERY_S)
+    except TimeoutError:
+        raise NotHealthy(missing) from None

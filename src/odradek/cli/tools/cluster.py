@@ -1,8 +1,12 @@
-"""`odradek cluster`: the cluster's id, its brokers, forgetting one, as `kafka-cluster.sh` does."""
+"""`odradek cluster`: the cluster's id, its brokers, forgetting one, as `kafka-cluster.sh` does; and
+running one on this machine, which is in `cli.local_cluster`."""
 
 import argparse
 import sys
+from typing import Final
 
+from odradek import __version__
+from odradek.cli.local_cluster import commands as local_cluster
 from odradek.cli.tools.connection import (
     HAS_BEEN_DEPRECATED,
     add_connection,
@@ -18,26 +22,40 @@ from odradek.client.core.admin_types import ClusterDescription
 from odradek.client.errors import UnsupportedVersion
 from odradek.errors import BrokerError
 
+_KAFKAS: Final = {
+    "cluster-id": "print the cluster's id",
+    "unregister": "have the cluster forget a broker",
+    "list-endpoints": "list the brokers",
+}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
-    parser.add_argument("action", choices=("cluster-id", "list-endpoints", "unregister"))
-    add_connection(
-        parser,
-        server_flags=("--bootstrap-server", "-b"),
-        config_flags=("--command-config", "-c"),
-        old_config_flag="--config",
-        deprecation=HAS_BEEN_DEPRECATED,
-    )
-    add_format(parser)
-    parser.add_argument("--id", "-i", type=int, metavar="BROKER", help="the broker to unregister")
-    parser.add_argument("--include-fenced-brokers", action="store_true")
+    parser.add_argument("--version", action="version", version=f"odradek {__version__}")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    local_cluster.add_commands(actions)
+    for name, words in _KAFKAS.items():
+        action = actions.add_parser(name, help=words, allow_abbrev=False)
+        action.set_defaults(parser=action)
+        add_connection(
+            action,
+            server_flags=("--bootstrap-server", "-b"),
+            config_flags=("--command-config", "-c"),
+            old_config_flag="--config",
+            deprecation=HAS_BEEN_DEPRECATED,
+        )
+        add_format(action)
+        if name == "unregister":
+            help_text = "the broker to unregister"
+            action.add_argument("--id", "-i", type=int, metavar="BROKER", help=help_text)
+        if name == "list-endpoints":
+            action.add_argument("--include-fenced-brokers", action="store_true")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Does what is asked."""
-    if arguments.action == "unregister" and arguments.id is None:
-        arguments.parser.error("argument --id is required")
+    if arguments.action not in _KAFKAS:
+        return local_cluster.run(arguments)
 
     def say(error: Exception) -> None:
         text = java_text(error) if isinstance(error, BrokerError) else text_of(error)
@@ -53,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
                 else:
                     print(f"Broker {arguments.id} is no longer registered.")
                 return 0
-            fenced = arguments.include_fenced_brokers
+            fenced = vars(arguments).get("include_fenced_brokers", False)
             _show(await admin.describe_cluster(include_fenced_brokers=fenced), arguments)
         return 0
 

@@ -1,0 +1,98 @@
+"""The commands `odradek cluster start`, `restart` and `stop`, as parsers and what they run."""
+
+import argparse
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from odradek.cli.arguments import natural_number, positive_number
+from odradek.cli.local_cluster.start import add_arguments as add_start_arguments
+from odradek.cli.local_cluster.start import start
+from odradek.server.errors import StartError
+
+DEFAULT_DATA_DIR: Final = "odradek-cluster"
+DEFAULT_LIMIT_S: Final = 600
+EPILOG: Final = """\
+examples:
+  odradek cluster start -n 3 --data-dir DIR        three brokers, and ZooKeeper, in the foreground
+  odradek cluster start --data-dir DIR             the same again: the directory knows
+  odradek cluster restart --data-dir DIR           one after the other, clients do not notice
+  odradek cluster stop --data-dir DIR
+"""
+
+
+def add_commands(actions: Any) -> None:
+    """Adds the commands to those of `odradek cluster`."""
+
+    def add(name: str, words: str) -> argparse.ArgumentParser:
+        parser: argparse.ArgumentParser = actions.add_parser(
+            name,
+            help=words,
+            description=f"{words[0].upper()}{words[1:]}.",
+            epilog=EPILOG,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        parser.set_defaults(parser=parser)
+        parser.add_argument(
+            "--data-dir",
+            default=DEFAULT_DATA_DIR,
+            metavar="DIR",
+            help=f"the cluster's directory (default: {DEFAULT_DATA_DIR})",
+        )
+        return parser
+
+    add_start_arguments(add("start", "run brokers on this machine, in the foreground"))
+    restart = add("restart", "restart brokers one after the other, each when all are in sync")
+    restart.add_argument(
+        "--broker-id",
+        action="append",
+        default=[],
+        type=natural_number,
+        metavar="N",
+        help="only this broker, any number of times",
+    )
+    restart.add_argument(
+        "--timeout",
+        type=positive_number,
+        default=DEFAULT_LIMIT_S,
+        metavar="SECONDS",
+        help=f"how long to wait for replicas to be in sync (default: {DEFAULT_LIMIT_S})",
+    )
+    add("stop", "stop the brokers in order, and their ZooKeeper")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Does what is asked; the exit status."""
+    try:
+        if arguments.action == "start":
+            return start(arguments)
+        directory = Path(arguments.data_dir)
+        asyncio.run(
+            _restart(arguments, directory) if arguments.action == "restart" else _stop(directory)
+        )
+    except StartError as error:
+        print(f"odradek: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+async def _restart(arguments: argparse.Namespace, directory: Path) -> None:
+    from odradek.cli.local_cluster.control import ask
+
+    words = [str(each) for each in (arguments.timeout, *arguments.broker_id)]
+    await ask(directory, " ".join(["restart", *words]), _say)
+
+
+async def _stop(directory: Path) -> None:
+    from odradek.cli.local_cluster.control import ClusterEnded, ask
+
+    try:
+        await ask(directory, "stop", _say)
+    except ClusterEnded:
+        _say("The cluster has ended")
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)

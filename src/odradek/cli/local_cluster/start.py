@@ -1,0 +1,171 @@
+"""`odradek cluster start`: what is to run is worked out and checked before anything is started."""
+
+import argparse
+import asyncio
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from odradek.cli.arguments import port as read_port
+from odradek.cli.arguments import positive_number
+from odradek.cli.free_port import free_port
+from odradek.cli.local_cluster.state import ClusterState, held, load
+from odradek.cli.start import key_value, read_properties
+from odradek.config import BrokerConfig, ConfigError
+from odradek.network.listener import SocketOptions, bind_socket
+from odradek.server.errors import StartError
+
+DEFAULT_PORT: Final = 9092
+_MOST_REPLICAS: Final = 3
+# Each broker's own, or the whole cluster's: they follow from the flags.
+_NOT_TO_BE_SET: Final = {
+    "broker.id": "brokers are numbered from 1",
+    "node.id": "brokers are numbered from 1",
+    "listeners": "--port is that of the first broker",
+    "advertised.listeners": "--port is that of the first broker",
+    "log.dirs": "each broker has its own in --data-dir",
+    "log.dir": "each broker has its own in --data-dir",
+    "zookeeper.connect": "--zookeeper is its flag",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `odradek cluster start`."""
+    parser.add_argument(
+        "-n",
+        "--brokers",
+        type=positive_number,
+        metavar="N",
+        help="how many brokers (default: as many as the directory has, else one a core)",
+    )
+    parser.add_argument(
+        "--port",
+        type=read_port,
+        metavar="N",
+        help="the first broker listens on this port of 127.0.0.1, the others on those that follow; "
+        f"0 takes free ones (default: as they were, else {DEFAULT_PORT})",
+    )
+    parser.add_argument(
+        "--zookeeper",
+        metavar="HOST:PORT[,...][/CHROOT]",
+        help="the ensemble to use (default: one of its own is started)",
+    )
+    parser.add_argument(
+        "--fetch-zookeeper",
+        action="store_true",
+        help="where no ZooKeeper is installed, have Maven fetch one",
+    )
+    parser.add_argument(
+        "--config", metavar="FILE", help="settings of all brokers; read again at each restart"
+    )
+    parser.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        type=key_value,
+        default=[],
+        help="one setting of all brokers, any number of times; goes before --config",
+    )
+
+
+def start(arguments: argparse.Namespace) -> int:
+    """Runs the cluster until SIGTERM, SIGINT or `odradek cluster stop`."""
+    from odradek.cli.local_cluster.supervisor import Plan, Supervisor
+    from odradek.cli.local_cluster.zookeeper import find_zookeeper
+
+    directory = Path(arguments.data_dir).absolute()
+    known = load(directory)
+    state = planned_state(arguments, known)
+    count = len(state.ports)
+
+    def settings() -> Mapping[str, str]:
+        return broker_settings(arguments.config, arguments.set, count)
+
+    settings()
+    # What a cluster that runs has taken is taken by itself: that it runs is the better answer.
+    with held(directory):
+        check_ports(state.ports)
+        own = None if state.zookeeper else find_zookeeper(fetch=arguments.fetch_zookeeper)
+        state.save(directory)
+        asyncio.run(Supervisor(Plan(directory, state, settings, own)).run())
+    return 0
+
+
+def planned_state(arguments: argparse.Namespace, known: ClusterState | None) -> ClusterState:
+    """The brokers by their ports and the ensemble: what is known, and what flags say of it.
+
+    Raises:
+        StartError: the flags do not go with what the directory has.
+    """
+    ports = list(known.ports) if known is not None else []
+    count = arguments.brokers or len(ports) or len(os.sched_getaffinity(0))
+    if count < len(ports):
+        raise StartError(
+            f"{arguments.data_dir} has a cluster of {len(ports)} brokers; to go on with {count}, "
+            "move the partitions away from the others first (odradek reassign-partitions)"
+        )
+    if known is not None and arguments.zookeeper and arguments.zookeeper != known.zookeeper:
+        theirs = "one of its own" if known.zookeeper is None else known.zookeeper
+        raise StartError(
+            f"{arguments.data_dir} has a cluster on another ZooKeeper, {theirs}; leave --zookeeper "
+            "out, or give another --data-dir"
+        )
+    if arguments.port is not None:
+        ports.clear()
+    first = arguments.port if arguments.port is not None else (ports or [DEFAULT_PORT])[0]
+    while len(ports) < count:
+        ports.append(free_port() if first == 0 else (ports[-1] + 1 if ports else first))
+    if ports[-1] > 65_535:
+        raise StartError(f"There are no {count} ports from {first} on; give a smaller --port")
+    return ClusterState(ports, arguments.zookeeper or (known.zookeeper if known else None))
+
+
+def broker_settings(
+    config: str | None, given: list[tuple[str, str]], brokers: int
+) -> dict[str, str]:
+    """What all brokers are started with: what fits their number, the file, and `--set`.
+
+    Raises:
+        StartError: the file cannot be read, or a setting is wrong, or not to be set here.
+    """
+    try:
+        chosen = {**(read_properties(config) if config else {}), **dict(given)}
+        for name, reason in _NOT_TO_BE_SET.items():
+            if name in chosen:
+                raise StartError(f"{name} cannot be set for all brokers: {reason}")
+        settings = {**replication_defaults(brokers), **chosen}
+        BrokerConfig({**settings, "broker.id": "1"})
+    except ConfigError as error:
+        raise StartError(str(error)) from error
+    return settings
+
+
+def replication_defaults(brokers: int) -> dict[str, str]:
+    """Three replicas, two of them in sync before acks=all is answered; fewer where there are fewer
+    brokers. What was acknowledged survives the loss of one."""
+    replicas = str(min(brokers, _MOST_REPLICAS))
+    in_sync = "2" if brokers >= _MOST_REPLICAS else "1"
+    return {
+        "default.replication.factor": replicas,
+        "min.insync.replicas": in_sync,
+        "offsets.topic.replication.factor": replicas,
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": in_sync,
+    }
+
+
+def check_ports(ports: list[int]) -> None:
+    """Refuses a start whose ports are taken, before anything runs.
+
+    Raises:
+        StartError: one is.
+    """
+    for port in ports:
+        try:
+            bind_socket("127.0.0.1", port, SocketOptions()).close()
+        except OSError as error:
+            raise StartError(
+                f"Cannot listen on 127.0.0.1:{port}: {error.strerror or error}; give another "
+                "first port with --port"
+            ) from error
