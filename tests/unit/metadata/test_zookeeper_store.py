@@ -257,14 +257,20 @@ def test_a_failed_directory_moves_the_leader() -> None:
 
 
 def test_a_broker_that_is_about_to_stop_leads_nothing() -> None:
+    """But for what nobody else is in sync with; what has no other replica is not told of, since
+    the broker would wait for an heir in vain."""
     cluster = Cluster(3)
-    create(cluster, 1, (2, 3), (2,))
+    create(cluster, 1, (2, 3), (2, 3), (2,))
+    alone = TopicPartition("a", 1)
+    partition_epoch = cluster.brokers[2].state("a", 1).partition_epoch
+    change = PartitionChange(alone, partition_epoch, 2, (2,))
+    cluster.brokers[1].ask("change_partitions", [change])
     epoch = cluster.brokers[2].image.brokers[2].epoch
     answers: list[Any] = []
     controller = cluster.brokers[3].image.brokers[1]
     cluster.brokers[2].plane.controlled_shutdown(controller, 2, epoch, answers.append)
     cluster.settle()
-    assert answers == [[TopicPartition("a", 1)]]
+    assert answers == [[alone]]
     assert cluster.brokers[3].state("a", 0).leader == 3
     stale = cluster.brokers[1].ask("on_controlled_shutdown", 2, epoch - 1)
     assert stale.code is ErrorCode.STALE_BROKER_EPOCH

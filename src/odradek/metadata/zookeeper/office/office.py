@@ -226,7 +226,8 @@ class ControllerOffice:
                 return
             image = self._publisher.image
             mine = replicas_of(image, broker_id)
-            on_done([each for each in mine if _leader(image, each) == broker_id])
+            # Who has the only replica waits for nobody: no one else will ever lead it.
+            on_done([each for each in mine if _leads_others(image, each, broker_id)])
 
         def prepare(image: MetadataImage) -> Change[list[PartitionImage | BrokerError]]:
             plan = self._plans.controlled_shutdown(image, broker_id)
@@ -300,6 +301,6 @@ class ControllerOffice:
             self.report(back, broker.id, is_offline=False)
 
 
-def _leader(image: MetadataImage, where: TopicPartition) -> int:
+def _leads_others(image: MetadataImage, where: TopicPartition, broker_id: int) -> bool:
     partition = image.partition(where)
-    return NO_LEADER if partition is None else partition.leader
+    return partition is not None and partition.leader == broker_id and len(partition.replicas) > 1
