@@ -10,7 +10,6 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
-from tools.free_port import free_port
 from tools.kafka_node import kafka_cluster
 from tools.zookeeper_node import zookeeper_ensemble
 
@@ -20,13 +19,15 @@ from odradek.client.addresses import Address
 from odradek.client.apis import ClientApi
 from odradek.client.blocking.connection import BlockingConnection
 from odradek.protocol import messages
-from odradek.testing.processes import BrokerProcess, ServerProcess
+from odradek.testing.processes import ClusterProcess, ServerProcess
 
 BROKERS = 3
 HEAP = "512m"
 PATIENCE_S = 180
 POLL_S = 0.02
 METADATA_TIMEOUT_S = 10
+# A client that asks once more about a deleted topic would make it anew, with one replica.
+NO_TOPICS_UNASKED = "auto.create.topics.enable=false"
 DESCRIBE_QUORUM = ClientApi(55, "DescribeQuorum", 0, 0, 0)
 QUORUM_TOPIC = {"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}
 
@@ -157,23 +158,21 @@ def our_cluster(session_ms: int) -> Iterator[ClusterTarget]:
     with contextlib.ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="odradek-cluster-")))
         zookeeper = stack.enter_context(zookeeper_ensemble(1, home)).connect
-        nodes = []
-        for node_id in range(1, BROKERS + 1):
-            options = ["--broker-id", str(node_id), "--zookeeper", zookeeper]
-            session = ["--set", f"zookeeper.session.timeout.ms={session_ms}"]
-            port, log = free_port(), home / f"{node_id}.log"
-            data = home / str(node_id)
-            broker = BrokerProcess(data, *options, *session, port=port, log=log)
-            nodes.append(Node(node_id, stack.enter_context(broker), port))
+        settings = (f"zookeeper.session.timeout.ms={session_ms}", NO_TOPICS_UNASKED)
+        flags = [word for each in settings for word in ("--set", each)]
+        cluster = stack.enter_context(ClusterProcess(home, zookeeper, *flags, brokers=BROKERS))
+        nodes = [Node(number, each, each.port) for number, each in cluster.brokers.items()]
         yield OurCluster(nodes, zookeeper)
 
 
 @contextlib.contextmanager
 def peer_cluster(session_ms: int) -> Iterator[ClusterTarget]:
     """Nodes of Apache Kafka, each a broker and a controller."""
+    name, _, value = NO_TOPICS_UNASKED.partition("=")
     settings = {
         "broker.session.timeout.ms": str(session_ms),
         "broker.heartbeat.interval.ms": str(min(2000, session_ms // 4)),
+        name: value,
     }
     with kafka_cluster(BROKERS, HEAP, settings) as servers:
         yield KafkaCluster([Node(n, server, server.port) for n, server in enumerate(servers, 1)])

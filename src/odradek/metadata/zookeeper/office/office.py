@@ -42,7 +42,7 @@ from odradek.metadata.zookeeper.office.writing import StateWriter
 from odradek.metadata.zookeeper.publishing import ImagePublisher
 from odradek.metadata.zookeeper.settings import ClusterSettings
 from odradek.metadata.zookeeper.znodes import ZnodeError
-from odradek.model import NO_LEADER, TopicPartition
+from odradek.model import TopicPartition
 from odradek.timer import Timer
 
 logger = logging.getLogger(__name__)
