@@ -64,9 +64,8 @@ class ClusterSettings:
             MetadataStoreError: ZooKeeper cannot be read.
         """
         zookeeper = self._zookeeper
-        self._seen = max(
-            map(znodes.sequence_number, zookeeper.children_now(znodes.CONFIG_CHANGES)), default=-1
-        )
+        announced = _numbered(zookeeper.children_now(znodes.CONFIG_CHANGES))
+        self._seen = announced[-1][0] if announced else -1
         settings: dict[ConfigResource, dict[str, str]] = {}
         for kind in znodes.CONFIG_TYPES:
             folder = znodes.config_folder(kind)
@@ -236,7 +235,7 @@ class ClusterSettings:
     def _on_announced(self, names: tuple[str, ...] | Failure) -> None:
         if isinstance(names, Failure):
             return
-        numbered = sorted((znodes.sequence_number(name), name) for name in names)
+        numbered = _numbered(names)
         new = [(number, name) for number, name in numbered if number > self._seen]
         if not new:
             return
@@ -367,6 +366,17 @@ def _understood(path: str, node: Node) -> dict[str, str] | None:
     except ZnodeError as error:
         logger.error("settings stay as they were: %s", error)
         return None
+
+
+def _numbered(names: Iterable[str]) -> list[tuple[int, str]]:
+    """The announcements in their order."""
+    found = []
+    for name in names:
+        try:
+            found.append((znodes.sequence_number(name), name))
+        except ZnodeError as error:
+            logger.error("an announcement is passed over: %s", error)
+    return sorted(found)
 
 
 def _announced(path: str, node: Node) -> str:

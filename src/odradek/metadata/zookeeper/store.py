@@ -174,8 +174,7 @@ class ZooKeeperMetadataStore(MetadataStore, ControlledBroker):
             self._zookeeper.commit_now([Create(znodes.CLUSTER_ID, data)])
 
     def _live_brokers(self) -> dict[int, BrokerRegistration]:
-        names = self._zookeeper.children_now(znodes.BROKER_IDS)
-        paths = {znodes.broker_path(int(name)): int(name) for name in names if name.isdigit()}
+        paths = znodes.broker_paths(self._zookeeper.children_now(znodes.BROKER_IDS))
         brokers = {}
         for path, node in self._zookeeper.read_now(list(paths)).items():
             if node is not None:

@@ -8,8 +8,8 @@ names the node, for a guess at who leads would be worse than none.
 import base64
 import binascii
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeVar, cast
 from uuid import UUID
 
 from odradek.errors import EnvironmentFailure
@@ -75,6 +75,11 @@ NO_STATE: Final = -1
 """The partition epoch, and the leader epoch, of a partition that has never had a leader."""
 
 
+MAX_INT: Final = (1 << 31) - 1
+MAX_PORT: Final = 65535
+MAX_PRODUCER_ID: Final = (1 << 62) - 1
+
+
 class ZnodeError(EnvironmentFailure):
     """A node in ZooKeeper holds what cannot be understood; the text names the node."""
 
@@ -101,6 +106,12 @@ class TopicNode(NamedTuple):
 def broker_path(broker_id: int) -> str:
     """Where a broker says that it lives."""
     return f"{BROKER_IDS}/{broker_id}"
+
+
+def broker_paths(names: Iterable[str]) -> dict[str, int]:
+    """Where the brokers are whose nodes bear these names, and their ids."""
+    ids = (number for name in names if (number := _digits(name)) is not None and number <= MAX_INT)
+    return {broker_path(each): each for each in ids}
 
 
 def topic_path(topic: str) -> str:
@@ -198,12 +209,13 @@ def read_broker(broker_id: int, data: bytes, epoch: int) -> BrokerRegistration:
 def _endpoint(node: "_Node", text: str, protocols: Mapping[str, object]) -> EndPoint:
     name, separator, address = text.partition("://")
     host, colon, port = address.rpartition(":")
-    if not separator or not colon or not port.lstrip("-").isdigit():
+    number = -1 if port == "-1" else _digits(port)
+    if not separator or not colon or number is None or number > MAX_PORT:
         raise node.error(f"{text!r} is no end point")
     protocol = protocols.get(name, name)
     if not isinstance(protocol, str):
         raise node.error(f"{protocol!r} is no security protocol")
-    return EndPoint(name, protocol, host.removeprefix("[").removesuffix("]"), int(port))
+    return EndPoint(name, protocol, host.removeprefix("[").removesuffix("]"), number)
 
 
 def _bracketed(host: str) -> str:
@@ -259,9 +271,10 @@ def _replicas_by_partition(
 ) -> dict[int, tuple[int, ...]]:
     found = {}
     for partition, replicas in value.items():
-        if not partition.isdigit():
+        index = _digits(partition)
+        if index is None:
             raise node.error(f"{partition!r} is no partition")
-        found[int(partition)] = node.integers(f"{what} of {partition}", replicas)
+        found[index] = node.integers(f"{what} of {partition}", replicas)
     return found
 
 
@@ -430,10 +443,10 @@ def read_next_producer_id(data: bytes) -> int:
         return 0
     node = _Node(PRODUCER_IDS, data)
     node.version(1)
-    last = node.required("block_end", str)
-    if not last.isdigit():
-        raise node.error(f"{last!r} is no producer id")
-    return int(last) + 1
+    last = _digits(node.required("block_end", str))
+    if last is None or last > MAX_PRODUCER_ID:
+        raise node.error("its end is no producer id")
+    return last + 1
 
 
 def features_json(levels: Mapping[str, int]) -> bytes:
@@ -464,10 +477,10 @@ def uuid_text(id: UUID) -> str:
 
 def sequence_number(name: str) -> int:
     """The number at the end of the name of a sequential node; raises `ZnodeError`."""
-    digits = name[-10:]
-    if len(digits) < 10 or not digits.isdigit():
+    number = _digits(name[-10:])
+    if len(name) < 10 or number is None:
         raise ZnodeError(f"{name} in ZooKeeper bears no number")
-    return int(digits)
+    return number
 
 
 def _uuid(node: "_Node", text: str) -> UUID:
@@ -478,10 +491,15 @@ def _uuid(node: "_Node", text: str) -> UUID:
 
 
 def _number(path: str, data: bytes) -> int:
-    try:
-        return int(data)
-    except ValueError:
-        raise ZnodeError(f"{path} in ZooKeeper is not understood: {data[:80]!r}") from None
+    number = _digits(data.decode("latin-1"))
+    if number is None or number >= MAX_INT:
+        raise ZnodeError(f"{path} in ZooKeeper is not understood: {data[:80]!r}")
+    return number
+
+
+def _digits(text: str) -> int | None:
+    """A number that is written as it should be, and that somebody can count to."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
 
 
 def _encode(value: object) -> bytes:
@@ -498,6 +516,8 @@ class _Node:
     def _parsed(self, data: bytes) -> dict[str, Any]:
         try:
             value = json.loads(data)
+            if b"\\u" in data:
+                _encode(value)  # half of a character, which nobody could be told of
         except (ValueError, RecursionError):
             raise self.error(f"{data[:80]!r} is no JSON") from None
         if not isinstance(value, dict):
@@ -521,9 +541,12 @@ class _Node:
 
     def optional(self, name: str, kind: type[T]) -> T | None:
         value = self._value.get(name)
-        if value is None or (isinstance(value, kind) and not isinstance(value, bool)):
-            return value
-        raise self.error(f"{name} is {value!r}")
+        if value is None:
+            return None
+        is_right = isinstance(value, kind) and not isinstance(value, bool)
+        if not is_right or (isinstance(value, int) and abs(value) > MAX_INT):
+            raise self.error(f"{name} is {value!r}")
+        return cast(T, value)
 
     def list_of(self, name: str, kind: type[T]) -> list[T]:
         values: list[T] = self.required(name, list)
@@ -533,6 +556,9 @@ class _Node:
         return values
 
     def integers(self, name: str, value: object) -> tuple[int, ...]:
-        if not isinstance(value, list) or any(type(each) is not int for each in value):
+        """Numbers of brokers."""
+        if not isinstance(value, list) or not all(
+            type(each) is int and 0 <= each <= MAX_INT for each in value
+        ):
             raise self.error(f"{name} is {value!r}")
         return tuple(value)

@@ -257,8 +257,7 @@ class ControllerOffice:
         def on_children(names: tuple[str, ...] | Failure) -> None:
             if isinstance(names, Failure) or not self._term.is_open:
                 return
-            ids = [int(name) for name in names if name.isdigit()]
-            paths = {znodes.broker_path(each): each for each in ids}
+            paths = znodes.broker_paths(names)
             self._term.gather(paths, lambda nodes: on_nodes(paths, nodes))
 
         def on_nodes(paths: Mapping[str, int], nodes: Mapping[str, Node | None]) -> None:

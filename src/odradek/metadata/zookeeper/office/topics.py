@@ -60,6 +60,7 @@ class TopicReader:
         self._settings: Final = settings
         self._deletions: Final = deletions
         self._new_id: Final = new_id
+        self._not_understood: Final[set[str]] = set()
         self._is_reading = False
         self._read_again = False
 
@@ -98,7 +99,8 @@ class TopicReader:
             if not isinstance(node, Node) or not self._term.is_open:
                 return
             if name not in self._publisher.image.topics:
-                return  # it is looked for among the new ones
+                self.read_all()  # perhaps it is understood now
+                return
             topic = self._understood(name, node)
             if topic is not None:
                 self._read_states({name: topic}, lambda states: on_states(topic, states))
@@ -133,6 +135,8 @@ class TopicReader:
                 topic = None if node is None else self._understood(paths[path], node)
                 if topic is not None:
                     topics[paths[path]] = topic
+                elif node is not None:
+                    self._not_understood.add(paths[path])
             self._read_states(topics, lambda states: on_states(topics, states))
 
         def on_states(
@@ -232,6 +236,9 @@ class TopicReader:
         if not self._term.is_open:
             return None
         self.is_complete = True
+        # Of what is there and not understood this broker knows what it was told, and keeps it.
+        known = (image.topic(name) for name in self._not_understood)
+        kept = [topic for topic in known if topic is not None]
         return first_image(
-            image, topics, self.brokers_at_start, self._term.broker_id, self._term.epoch
+            image, [*topics, *kept], self.brokers_at_start, self._term.broker_id, self._term.epoch
         )
