@@ -191,9 +191,9 @@ def connector(connector_jars: str) -> str:
     return "kafka"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def spark(connector_jars: str) -> "Iterator[SparkSession]":
-    """A session that has the official connector as well, where it can be had."""
+    """The session of the run; it has the official connector as well, where it can be had."""
     from pyspark_odradek import session
 
     conf = {"spark.jars": connector_jars} if connector_jars else {}

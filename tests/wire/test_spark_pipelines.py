@@ -12,10 +12,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from pyspark.sql import SparkSession
 
 import odradek
-from pyspark_odradek import session
 from pyspark_odradek.pipelines import PipelineError, PipelineSettings, archive, audit, restore
 from pyspark_odradek.pipelines import latest as latest_pipeline
 from pyspark_odradek.pipelines import query as query_pipeline
@@ -28,21 +26,16 @@ HOUR_MS = 3_600_000
 
 
 @pytest.fixture(scope="module")
-def spark(broker) -> Iterator[SparkSession]:
-    with session("tests", master="local[2]") as spark:
-        spark.streams.addListener(ProgressGroups(broker.bootstrap_servers))
-        yield spark
-
-
-@pytest.fixture(scope="module")
 def broker() -> Iterator[odradek.Broker]:
     with odradek.Broker() as broker:
         yield broker
 
 
 @pytest.fixture(scope="module")
-def archived(spark, broker, tmp_path_factory) -> PipelineSettings:
+def archived(spark, broker, tmp_path_factory) -> Iterator[PipelineSettings]:
     """A topic of 900 records in three hours, archived in two batches."""
+    listener = ProgressGroups(broker.bootstrap_servers)
+    spark.streams.addListener(listener)
     broker.create_topic("orders", partitions=3, config={"retention.ms": "-1"})
     target = tmp_path_factory.mktemp("archive")
     settings = PipelineSettings(
@@ -59,7 +52,8 @@ def archived(spark, broker, tmp_path_factory) -> PipelineSettings:
             )  # fmt: skip
         assert producer.flush(60) == 0
         archive.build(spark, settings).run()
-    return settings
+    yield settings
+    spark.streams.removeListener(listener)
 
 
 def test_an_archive_is_ordered_by_hours_and_written_down(archived) -> None:

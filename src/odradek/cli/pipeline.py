@@ -15,6 +15,11 @@ from typing import Final
 from odradek.cli.arguments import positive_number
 
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours"}
+# Flags that are settings of the same names.
+_SAME_NAMES: Final = (
+    "to", "checkpoint", "every", "partition_by", "allow_loss", "source", "sql", "by", "within",
+    "window", "measure", "other", "to_topic", "max_lag",
+)  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,6 +36,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--from", metavar="DIR", dest="source", help="the archive to restore or to audit"
     )
     parser.add_argument("--sql", metavar="SELECT", help="what query asks; topics are tables")
+    parser.add_argument("--to-topic", metavar="T", help="the topic to write to, of dedup")
+    parser.add_argument("--with", metavar="T", dest="other", help="the other topic of join")
+    parser.add_argument(
+        "--by",
+        metavar="SQL",
+        default="key",
+        help="what dedup, join and window compare, of columns (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--within",
+        metavar="1h",
+        type=interval,
+        default="1h",
+        help="how late records may be, and how far apart (dedup, join, window; default: 1h)",
+    )
+    parser.add_argument(
+        "--window",
+        metavar="1h",
+        type=interval,
+        default="1h",
+        help="how long a window is (default: 1h)",
+    )
+    parser.add_argument(
+        "--measure", metavar="SQL", help="a number of every record that window sums up"
+    )
+    parser.add_argument(
+        "--max-lag",
+        metavar="N",
+        type=positive_number,
+        help="end with 1 when a group is further behind (lag)",
+    )
     parser.add_argument(
         "--partition-by",
         choices=("hour", "day", "none"),
@@ -130,15 +166,9 @@ def run(arguments: argparse.Namespace) -> int:
     settings = PipelineSettings(
         bootstrap_servers=arguments.bootstrap_server,
         topic=arguments.topic,
-        to=arguments.to,
-        checkpoint=arguments.checkpoint,
-        every=arguments.every,
         path=arguments.data_dir,
         max_offsets_per_trigger=arguments.max_records,
-        partition_by=arguments.partition_by,
-        allow_loss=arguments.allow_loss,
-        source=arguments.source,
-        sql=arguments.sql,
+        **{name: getattr(arguments, name) for name in _SAME_NAMES},
     )
     begun_s = time.monotonic()
     try:

@@ -17,7 +17,7 @@ from pyspark.sql import functions as f
 from pyspark_odradek.pipelines.batches import BatchDirectory
 from pyspark_odradek.pipelines.jobs import StreamJob
 from pyspark_odradek.pipelines.manifest import Manifest
-from pyspark_odradek.pipelines.settings import PipelineError, PipelineSettings
+from pyspark_odradek.pipelines.settings import PipelineSettings
 from pyspark_odradek.pipelines.streams import read_topic, write_stream
 
 _ORDER: Final = ("topic", "partition", "offset")
@@ -34,10 +34,9 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
     Raises:
         PipelineError: no directory is given, or one that belongs to something else.
     """
-    if settings.to is None:
-        raise PipelineError("archive needs a directory to write to (--to DIR)")
-    directory = BatchDirectory(spark, settings.to, settings.checkpoint)
-    manifest = Manifest(spark, settings.to)
+    target = settings.directory("archive")
+    directory = BatchDirectory(spark, target, settings.checkpoint)
+    manifest = Manifest(spark, target)
     columns = _HOURS[settings.partition_by]
 
     def keep(batch: DataFrame, batch_id: int) -> None:

@@ -20,17 +20,23 @@ _STEP_S: Final = 1
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch that is done. `behind` is how many offsets of the source are still to be read."""
+    """A batch that is done.
+
+    `behind` is how many offsets of the source are still to be read, `late` how many records
+    Spark left out since they came later than it was told to remember.
+    """
 
     number: int
     records: int
     seconds: float
     behind: int | None = None
+    late: int = 0
 
     def __str__(self) -> str:
         rate = self.records / self.seconds if self.seconds else 0.0
         text = f"batch {self.number}: {self.records:,} records in {self.seconds:.1f} s"
         text += f" ({rate:,.0f}/s)" if self.records else ""
+        text += f", {self.late:,} too late" if self.late else ""
         return text if self.behind is None else f"{text}, {self.behind:,} behind"
 
 
@@ -101,6 +107,8 @@ class StreamJob(Job):
                 tell(batch)
             if is_stopped() and not is_done:
                 query.stop()
+        if late := sum(batch.late for batch in outcome.batches):
+            outcome.facts["too late"] = late
         outcome.facts.update(self._finish())
         return outcome
 
@@ -134,6 +142,7 @@ def _batch(progress: Any) -> Batch:
         int(progress["numInputRows"]),
         int(progress["durationMs"]["triggerExecution"]) / 1000,
         sum(_behind(source) for source in sources) if sources else None,
+        sum(int(each["numRowsDroppedByWatermark"]) for each in progress["stateOperators"]),
     )
 
 

@@ -18,9 +18,7 @@ def build(spark: SparkSession, settings: PipelineSettings) -> OnceJob:
     Raises:
         PipelineError: no directory is given.
     """
-    directory = settings.to
-    if directory is None:
-        raise PipelineError("latest needs a directory to write to (--to DIR)")
+    directory = settings.directory("latest")
     return OnceJob(lambda: _write(spark, settings, directory))
 
 

@@ -33,6 +33,18 @@ class PipelineSettings:
     # Of `restore` and `audit`: the archive; of `query`: what to ask.
     source: str | None = None
     sql: str | None = None
+    # Of `dedup`, `join` and `window`: SQL that says which records belong together.
+    by: str = "key"
+    # Of the same: how late a record may come, and how far apart two may be.
+    within: str = "1 hour"
+    # Of `window`: how long one is, and a number whose sum, least and largest it tells.
+    window: str = "1 hour"
+    measure: str | None = None
+    # Of `join`: the other topic. Of `dedup`: a topic to write to instead of a directory.
+    other: str | None = None
+    to_topic: str | None = None
+    # Of `lag`: what is too much, in records.
+    max_lag: int | None = None
 
     def where(self) -> dict[str, str]:
         """The options that say where records are read."""
@@ -40,6 +52,16 @@ class PipelineSettings:
         if self.path is not None:
             options["path"] = self.path
         return options
+
+    def directory(self, pipeline: str) -> str:
+        """Where to write.
+
+        Raises:
+            PipelineError: nobody says where.
+        """
+        if self.to is None:
+            raise PipelineError(f"{pipeline} needs a directory to write to (--to DIR)")
+        return self.to.rstrip("/")
 
     def source_options(self) -> dict[str, str]:
         """The options of the topic as a stream, from its beginning."""
@@ -90,6 +112,26 @@ PIPELINES: Final = (
         "latest",
         "pyspark_odradek.pipelines.latest",
         "keep the newest record of every key",
+    ),
+    Pipeline(
+        "dedup",
+        "pyspark_odradek.pipelines.dedup",
+        "leave out records that were there a short while before",
+    ),
+    Pipeline(
+        "window",
+        "pyspark_odradek.pipelines.window",
+        "count and sum by windows of time, late records aside",
+    ),
+    Pipeline(
+        "join",
+        "pyspark_odradek.pipelines.join",
+        "put records of two topics together that have one key and nearly one time",
+    ),
+    Pipeline(
+        "lag",
+        "pyspark_odradek.pipelines.lag",
+        "say how far every group of the topic is behind, in records and in time",
     ),
     Pipeline(
         "query",

@@ -1,0 +1,59 @@
+"""`dedup`: a topic without its repetitions, to Parquet or to another topic.
+
+Two records are the same when `by` (SQL over the columns of the source; else the key) gives the
+same for both and their times are no further apart than `within`. Spark remembers for at least
+that long, and forgets between batches: of a whole topic in one batch it leaves out every
+repetition. A record without it (`by` is null) is never one. What is `within` older than the
+newest record of the batches before could be one that nobody remembers, and is left out: the
+summary says how many were.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from pyspark_odradek.pipelines.batches import BatchDirectory
+from pyspark_odradek.pipelines.jobs import StreamJob
+from pyspark_odradek.pipelines.settings import PipelineSettings
+from pyspark_odradek.pipelines.streams import read_topic, write_stream
+
+_NAME: Final = "dedup"
+_ID: Final = "_id"
+
+
+def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
+    """The job; it goes on where an earlier one with the same checkpoint ended.
+
+    Raises:
+        PipelineError: it is not said where to write, or the directory is something else's.
+    """
+    records = read_topic(spark, settings, includeHeaders="true")
+    writer = write_stream(dedup(records, settings.by, settings.within), settings, _NAME)
+    if settings.to_topic is None:
+        directory = BatchDirectory(spark, settings.directory(_NAME), settings.checkpoint)
+        writer = writer.option("checkpointLocation", directory.checkpoint)
+        return StreamJob(writer.foreachBatch(directory.write))
+    return StreamJob(_to_topic(writer, settings, settings.to_topic))
+
+
+def dedup(records: DataFrame, by: str, within: str) -> DataFrame:
+    """The records, each once; of a stream."""
+    # Without an id of their own, all records that have none would be one.
+    place = f.concat_ws("-", "topic", "partition", "offset")
+    own = f.struct(f.expr(by).alias("given"), f.when(f.isnull(f.expr(by)), place).alias("place"))
+    named = records.withColumn(_ID, own).withWatermark("timestamp", within)
+    return named.dropDuplicatesWithinWatermark([_ID]).drop(_ID)
+
+
+def _to_topic(writer: DataStreamWriter, settings: PipelineSettings, topic: str) -> DataStreamWriter:
+    options: Mapping[str, str] = {
+        "kafka.bootstrap.servers": settings.bootstrap_servers,
+        "topic": topic,
+        "exactlyOnce": "true",
+        "keepTimestamps": "true",
+        "checkpointLocation": settings.checkpoint_or(None),
+    }
+    return writer.format("odradek").options(**options)

@@ -1,0 +1,50 @@
+"""`join`: records of two topics that belong together, as rows with the columns of both.
+
+They do when `by` (SQL over the columns of the source; else the key) gives the same for both and
+their times are no further apart than `within`. The columns of the other topic begin with
+`other_`. Spark remembers records of both topics for twice that long; one that comes later finds
+nothing any more, and the summary says how many did.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from pyspark_odradek.pipelines.batches import BatchDirectory
+from pyspark_odradek.pipelines.jobs import StreamJob
+from pyspark_odradek.pipelines.settings import PipelineError, PipelineSettings
+from pyspark_odradek.pipelines.streams import read_topic, write_stream
+
+_NAME: Final = "join"
+_COLUMNS: Final = "key,value,topic,partition,offset,timestamp"
+
+
+def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
+    """The job; it goes on where an earlier one to the same directory ended.
+
+    Raises:
+        PipelineError: there is no other topic or no directory, or that is something else's.
+    """
+    if settings.other is None:
+        raise PipelineError("join needs another topic (--with T)")
+    directory = BatchDirectory(spark, settings.directory(_NAME), settings.checkpoint)
+    one, other = (
+        read_topic(spark, replace(settings, topic=topic), columns=_COLUMNS)
+        for topic in (settings.topic, settings.other)
+    )
+    joined = join(one, other, settings.by, settings.within)
+    writer = write_stream(joined, settings, _NAME).foreachBatch(directory.write)
+    return StreamJob(writer.option("checkpointLocation", directory.checkpoint))
+
+
+def join(one: DataFrame, other: DataFrame, by: str, within: str) -> DataFrame:
+    """The pairs, of two streams."""
+    left = one.withColumn("_by", f.expr(by)).withWatermark("timestamp", within)
+    right = other.withColumn("_by", f.expr(by))
+    right = right.select(*(f.col(name).alias(f"other_{name}") for name in right.columns))
+    right = right.withWatermark("other_timestamp", within)
+    apart = f.expr(f"INTERVAL {within}")
+    near = f.col("other_timestamp").between(f.col("timestamp") - apart, f.col("timestamp") + apart)
+    return left.join(right, (f.col("_by") == f.col("other__by")) & near).drop("_by", "other__by")

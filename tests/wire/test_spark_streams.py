@@ -1,0 +1,162 @@
+"""Pipelines that go along a topic: repetitions, windows, joins and lag.
+
+If these fail, a record is counted twice or not at all, or a group that is behind is not told of.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+import odradek
+from pyspark_odradek.pipelines import PipelineError, PipelineSettings, dedup, join, lag, window
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
+
+FIRST_TIME_MS = 1_700_000_400_000  # a full ten minutes
+MINUTE_MS = 60_000
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[odradek.Broker]:
+    with odradek.Broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def settings(broker, request, tmp_path) -> PipelineSettings:
+    """A topic of this test's own, with one partition."""
+    topic = request.node.originalname.replace("_", "-")
+    broker.create_topic(topic, partitions=1, config={"retention.ms": "-1"})
+    return PipelineSettings(broker.bootstrap_servers, topic, to=str(tmp_path / "out"))
+
+
+@pytest.fixture
+def put(broker, settings):
+    """Writes records with a key, a value and the minute of their time."""
+
+    def put(*records: tuple[str | None, str, float], topic: str = settings.topic) -> None:
+        for key, value, minute in records:
+            timestamp = FIRST_TIME_MS + int(minute * MINUTE_MS)
+            broker.produce(topic, value, key=key, timestamp=timestamp)
+
+    return put
+
+
+def test_repetitions_are_left_out_also_in_later_batches(spark, settings, put) -> None:
+    settings = replace(settings, within="10 minutes")
+    put(("a", "1", 0), ("b", "2", 1), ("a", "3", 2), (None, "4", 3), (None, "5", 3))
+    dedup.build(spark, settings).run()
+    put(("b", "6", 4), ("c", "7", 60))
+    dedup.build(spark, settings).run()
+    # One that Spark need not know any more, and one that nobody can know of.
+    put(("a", "8", 61), ("d", "9", 5))
+    outcome = dedup.build(spark, settings).run()
+    found = spark.read.parquet(str(settings.to)).orderBy("offset").collect()
+    assert [bytes(row.value) for row in found] == [b"1", b"2", b"4", b"5", b"7", b"8"]
+    assert outcome.facts == {"too late": 1}
+
+
+def test_repetitions_by_an_expression_to_a_topic(spark, broker, settings, put, tmp_path) -> None:
+    broker.create_topic("once", partitions=1)
+    put(("a", '{"id": 1}', 0), ("b", '{"id": 1}', 1), ("b", '{"id": 2}', 2))
+    job = dedup.build(
+        spark,
+        replace(
+            settings, by="get_json_object(CAST(value AS STRING), '$.id')", to=None,
+            to_topic="once", checkpoint=str(tmp_path / "checkpoint"),
+        ),
+    )  # fmt: skip
+    job.run()
+    once = broker.records("once", read_committed=True)
+    assert [(record.key, record.timestamp) for record in once] == [
+        (b"a", FIRST_TIME_MS),
+        (b"b", FIRST_TIME_MS + 2 * MINUTE_MS),
+    ]
+
+
+def windows(spark, settings: PipelineSettings, part: str) -> list[tuple[object, ...]]:
+    return [tuple(row) for row in spark.read.parquet(f"{settings.to}/{part}").collect()]
+
+
+def test_windows_and_late_records_together_are_the_topic(spark, settings, put) -> None:
+    settings = replace(
+        settings, window="10 minutes", within="5 minutes", by="CAST(key AS STRING)",
+        measure="CAST(value AS STRING)",
+    )  # fmt: skip
+    put(("a", "1", 0), ("a", "2", 9), ("b", "5", 3), ("a", "4", 11))
+    window.build(spark, settings).run()
+    assert windows(spark, settings, "windows") == []
+    # Late, but not too late; then what ends the first window.
+    put(("a", "8", 5), ("a", "1", 16))
+    window.build(spark, settings).run()
+    shown = spark.read.parquet(f"{settings.to}/windows").select("by", "records", "sum", "largest")
+    expected = {("a", 3, 11.0, 8.0), ("b", 1, 5.0, 5.0)}
+    assert {tuple(row) for row in shown.collect()} == expected
+    # Too late, also for another key; the second window goes on.
+    put(("a", "100", 2), ("c", "100", 2), ("a", "2", 12), ("a", "3", 30))
+    window.build(spark, settings).run()
+    late = spark.read.parquet(f"{settings.to}/late").collect()
+    assert sorted(bytes(row.key) for row in late) == [b"a", b"c"]
+    assert {tuple(row) for row in shown.collect()} == expected  # read before it was there
+    complete = spark.read.parquet(f"{settings.to}/windows")
+    assert complete.count() == 3
+    assert complete.selectExpr("sum(records)").first()[0] + len(late) == 9  # one is open still
+
+
+def test_a_batch_of_windows_that_is_repeated_comes_to_the_same(spark, settings, put) -> None:
+    """Spark was killed after the windows were written, and before its checkpoint."""
+    settings = replace(settings, window="10 minutes", within="1 minutes", by="'all'")
+    put(("a", "1", 0))
+    window.build(spark, settings).run()
+    put(("a", "1", 1), ("a", "1", 30))
+    window.build(spark, settings).run()
+    before = windows(spark, settings, "windows")
+    checkpoint = Path(str(settings.to), "_checkpoint")
+    for name in ("1", ".1.crc"):
+        (checkpoint / "commits" / name).unlink()
+    put(("a", "1", 31))
+    window.build(spark, settings).run()
+    assert windows(spark, settings, "windows") == before
+    assert before[0][3] == 2
+    [(_, _, _, records, *_)] = windows(spark, settings, "_open/batch=2")
+    assert records == 2
+
+
+def test_records_of_two_topics_meet(spark, broker, settings, put) -> None:
+    broker.create_topic("payments", partitions=1, config={"retention.ms": "-1"})
+    settings = replace(settings, other="payments", within="10 minutes")
+    put(("a", "order 1", 0), ("b", "order 2", 1), (None, "order 3", 1))
+    put(("a", "paid 1", 5), ("b", "paid 2", 30), (None, "paid 3", 1), topic="payments")
+    join.build(spark, settings).run()
+    put(("a", "paid again", 6), topic="payments")
+    join.build(spark, settings).run()
+    found = spark.read.parquet(str(settings.to)).orderBy("other_offset").collect()
+    assert [(bytes(row.value), bytes(row.other_value)) for row in found] == [
+        (b"order 1", b"paid 1"),
+        (b"order 1", b"paid again"),
+    ]
+    with pytest.raises(PipelineError, match="join needs another topic"):
+        join.build(spark, replace(settings, other=None))
+
+
+def test_groups_that_are_behind(spark, broker, settings, put) -> None:
+    put(*[("a", str(number), number) for number in range(5)])
+    for group, offset in (("reader", 2), ("done", 5)):
+        consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": group})
+        consumer.commit(offsets=[TopicPartition(settings.topic, 0, offset)], asynchronous=False)
+        consumer.close()
+    outcome = lag.build(spark, replace(settings, max_lag=2)).run()
+    assert [text.partition(",")[0] for text in outcome.findings] == [
+        f"reader {settings.topic}-0: 3 records behind"
+    ]
+    rows = {row.group: row for row in spark.read.parquet(str(settings.to)).collect()}
+    assert rows["done"].records == 0
+    assert rows["done"].seconds is None
+    written = datetime.fromtimestamp(FIRST_TIME_MS / 1000, UTC) + timedelta(minutes=2)
+    assert abs(timedelta(seconds=rows["reader"].seconds) - (datetime.now(UTC) - written)) < HOUR
+    assert lag.build(spark, replace(settings, max_lag=3)).run().findings == []
