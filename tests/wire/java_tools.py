@@ -48,9 +48,15 @@ class JavaTools:
 
     def __init__(self, java: str, class_path: str, folder: Path) -> None:
         """Starts the JVM; `folder` takes the log of its libraries."""
-        logging = folder / "log4j2.properties"
-        logging.write_text("rootLogger.level = OFF\n", encoding="utf-8")
-        flags = ["-Xmx256m", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={logging}"]
+        # Some tools log by the one library, some by the other.
+        logging = folder / "log4j.properties", folder / "log4j2.properties"
+        logging[0].write_text("log4j.rootLogger=OFF\n", encoding="utf-8")
+        logging[1].write_text("rootLogger.level = OFF\n", encoding="utf-8")
+        flags = [
+            *("-Xmx256m", "-XX:TieredStopAtLevel=1"),
+            f"-Dlog4j.configuration=file:{logging[0]}",
+            f"-Dlog4j2.configurationFile={logging[1]}",
+        ]
         self._jvm = subprocess.Popen(
             [java, *flags, "-cp", class_path, os.fspath(RUNNER)],
             stdin=subprocess.PIPE,

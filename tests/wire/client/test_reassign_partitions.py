@@ -311,7 +311,7 @@ def test_a_proposal_can_be_executed(
         ),
         (
             "--generate --topics-to-move-json-file {directory}/file.json --broker-list x",
-            "invalid literal",
+            'For input string: "x"',
         ),
         ("--execute --reassignment-json-file {directory}/file.json", "list cannot be empty"),
         ("--verify --reassignment-json-file {directory}/not.json", "Unable to read file"),

@@ -84,9 +84,14 @@ public class ToolRunner {
             }
         });
         Exit.Procedure end = (code, message) -> {
-            // A tool that catches everything may end a second time.
+            // A tool that catches everything may end a second time, and say so: nobody hears that
+            // of a process that has ended.
             if (status == null) {
                 status = code;
+                System.out.flush();
+                System.err.flush();
+                out = OutputStream.nullOutputStream();
+                err = OutputStream.nullOutputStream();
             }
             throw new Ended();
         };
@@ -102,6 +107,7 @@ public class ToolRunner {
             Class.forName(words[0]).getMethod("main", String[].class)
                 .invoke(null, (Object) Arrays.copyOfRange(words, 1, words.length));
         } catch (InvocationTargetException failed) {
+            failed.getCause().printStackTrace();
             unended = 1;
         }
         System.out.flush();

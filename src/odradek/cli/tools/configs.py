@@ -10,14 +10,17 @@ from collections.abc import Mapping
 from typing import Final
 
 from odradek.cli.tools.connection import (
+    add_actions,
     add_connection,
     add_format,
     client_config,
+    is_given,
     print_json,
-    refuse_together,
     run_async,
+    the_action,
 )
 from odradek.cli.tools.java_names import java_text
+from odradek.cli.tools.reassignment_plan import joined, repeated
 from odradek.client import Admin
 from odradek.client.core.admin_types import (
     ConfigChange,
@@ -47,6 +50,13 @@ _SOURCES: Final = {
     7: "DYNAMIC_CLIENT_METRICS_CONFIG",
     8: "DYNAMIC_GROUP_CONFIG",
 }
+_ACTIONS: Final = ("describe", "alter")
+# What has settings in Kafka, in the order in which its tool tells them; some come with security.
+_ENTITIES: Final = (
+    *("topics", "clients", "users", "brokers", "ips", "client-metrics", "groups"),
+    "broker-loggers",
+)
+_LATER: Final = tuple(kind for kind in _ENTITIES if kind not in _TYPES)
 # Where a value that was set for a resource itself comes from.
 _OWN: Final = {
     ResourceType.TOPIC: 1,
@@ -63,52 +73,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add_connection(parser)
     add_format(parser)
-    action = parser.add_mutually_exclusive_group(required=True)
-    action.add_argument("--describe", action="store_true")
-    action.add_argument("--alter", action="store_true")
+    add_actions(parser, dict.fromkeys(_ACTIONS))
     parser.add_argument("--all", action="store_true", help="values that are defaults as well")
-    parser.add_argument("--entity-type", choices=sorted(_TYPES))
+    parser.add_argument("--entity-type", action="append", default=[], metavar="TYPE")
     parser.add_argument("--entity-name", metavar="NAME")
     parser.add_argument("--entity-default", action="store_true")
     for kind in _TYPES:
         parser.add_argument(f"--{_flag(kind)}", metavar="NAME")
     parser.add_argument("--broker-defaults", action="store_true")
+    for kind in _LATER:
+        parser.add_argument(f"--{_flag(kind)}", help=argparse.SUPPRESS)
+        parser.add_argument(
+            f"--{_flag(kind)}-defaults", action="store_true", help=argparse.SUPPRESS
+        )
     parser.add_argument("--add-config", metavar="K=V,K=[V,V]")
     parser.add_argument("--add-config-file", metavar="FILE")
     parser.add_argument("--delete-config", metavar="K,K")
-    parser.add_argument("--force", action="store_true", help=argparse.SUPPRESS)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Does what is asked."""
+    action = the_action(arguments, _ACTIONS)
     kind, name = _entity(arguments)
-    if arguments.alter and not (
-        arguments.add_config or arguments.add_config_file or arguments.delete_config
-    ):
-        arguments.parser.error(
-            "At least one of --add-config, --add-config-file, or --delete-config must be specified "
-            "with --alter"
-        )
-    if arguments.alter and (name is None or not (name or kind is ResourceType.BROKER)):
-        arguments.parser.error(f"An entity name must be specified with --alter of {_plural(kind)}")
-    is_broker = kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
-    if is_broker and name and not name.lstrip("-").isdecimal():
-        arguments.parser.error(
-            f"The entity name for {_plural(kind)} must be a valid integer broker id, but it is: "
-            f"{name}"
-        )
-    if arguments.describe:
-        refuse_together(arguments, "describe", ("add-config", "add-config-file", "delete-config"))
-    else:
-        refuse_together(arguments, "alter", ("all",))
+    _check(action, kind, name, arguments)
 
     def say(error: Exception) -> None:
-        text = java_text(error) if isinstance(error, BrokerError) else str(error)
-        print(f"Error while executing config command: {text}", file=sys.stderr)
+        doing = "Error while executing config command: "
+        if isinstance(error, ValueError):
+            print(error, file=sys.stderr)
+        elif isinstance(error, BrokerError):
+            print(f"{doing}{java_text(error)}", file=sys.stderr)
+        else:
+            print(f"{doing}{error}", file=sys.stderr)
 
     async def work() -> int:
         async with Admin(config=client_config(arguments)) as admin:
-            if arguments.alter:
+            if action == "alter":
                 assert name is not None, "checked above"
                 return await _alter(admin, ConfigResource(kind, name), arguments)
             return await _describe(admin, kind, name, arguments)
@@ -117,21 +117,67 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _entity(arguments: argparse.Namespace) -> tuple[ResourceType, str | None]:
-    named: list[tuple[ResourceType, str | None]] = [
-        (resource_type, name)
-        for kind, resource_type in _TYPES.items()
+    """What the flags name; ends with wrong usage where Kafka's tool does, in its words."""
+    wrong = arguments.parser.error
+    named: list[tuple[str, str | None]] = [
+        (kind, name)
+        for kind in _ENTITIES
         if (name := getattr(arguments, _flag(kind).replace("-", "_"))) is not None
     ]
-    if arguments.broker_defaults:
-        named.append((ResourceType.BROKER, ""))
-    if arguments.entity_type is not None:
-        name = "" if arguments.entity_default else arguments.entity_name
-        named.append((_TYPES[arguments.entity_type], name))
-    if not named:
-        arguments.parser.error("At least one entity type must be specified")
-    if len(named) > 1:
-        arguments.parser.error("Only one entity can be named: one of a type, or all of a type")
-    return named[0]
+    with_defaults = ("brokers", *_LATER)
+    named += [
+        (kind, "") for kind in with_defaults if is_given(arguments, f"{_flag(kind)}-defaults")
+    ]
+    types = [kind for kind, _ in named] + arguments.entity_type
+    if twice := repeated(types):
+        wrong(f"Duplicate entity type(s) specified: {joined(twice)}")
+    if named and (arguments.entity_type or arguments.entity_name or arguments.entity_default):
+        wrong(
+            "--entity-{type,name,default} should not be used in conjunction with specific entity "
+            "flags"
+        )
+    if not types:
+        wrong("At least one entity type must be specified")
+    if len(types) > 1 and set(types) != {"users", "clients"}:
+        wrong("Only 'users' and 'clients' entity types may be specified together")
+    for kind in types:
+        if kind not in _ENTITIES:
+            wrong(
+                f"Invalid entity type {kind}, the entity type must be one of "
+                f"{', '.join(_ENTITIES)} with a --bootstrap-server or --bootstrap-controller "
+                "argument"
+            )
+        if kind in _LATER:
+            wrong("settings of users, clients and addresses come with security")
+    name = "" if arguments.entity_default else arguments.entity_name
+    return _TYPES[types[0]], named[0][1] if named else name
+
+
+def _check(
+    action: str, kind: ResourceType, name: str | None, arguments: argparse.Namespace
+) -> None:
+    """Ends with wrong usage where Kafka's tool does, in its words."""
+    wrong = arguments.parser.error
+    if action == "describe":
+        for option in ("add-config", "delete-config"):
+            if is_given(arguments, option):
+                wrong(f'Option "[describe]" can\'t be used with option "[{option}]"')
+    is_broker = kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
+    if is_broker and name and not name.lstrip("-").isdecimal():
+        wrong(
+            f"The entity name for {_plural(kind)} must be a valid integer broker id, but it is: "
+            f"{name}"
+        )
+    if action == "alter":
+        if name is None or not (name or kind is ResourceType.BROKER):
+            wrong(f"An entity name must be specified with --alter of {_plural(kind)}")
+        if arguments.add_config and arguments.add_config_file:
+            wrong("Only one of --add-config or --add-config-file must be specified")
+        if not (arguments.add_config or arguments.add_config_file or arguments.delete_config):
+            wrong(
+                "At least one of --add-config, --add-config-file, or --delete-config must be "
+                "specified with --alter"
+            )
 
 
 def _flag(kind: str) -> str:
@@ -158,9 +204,11 @@ async def _describe(
     resources = [ConfigResource(kind, name)] if name is not None else await _all(admin, kind)
     shown = []
     for resource in resources:
-        if name and not await _exists(admin, resource):
+        if name and not arguments.all and not await _exists(admin, resource):
             print(f"The {_noun(resource)} '{name}' doesn't exist and doesn't have dynamic config.")
             continue
+        if arguments.output == "text":
+            _print_headline(resource, show_all=arguments.all)
         found = (await admin.describe_configs([resource], include_synonyms=True))[resource]
         if isinstance(found, KafkaError):
             raise found
@@ -168,7 +216,7 @@ async def _describe(
         if arguments.output == "json":
             shown.append(_as_json(resource, entries))
         else:
-            _print(resource, entries, show_all=arguments.all)
+            _print(entries)
     if arguments.output == "json":
         print_json(shown)
     return 0
@@ -202,12 +250,15 @@ def _shown(
     return [each for each in ordered if each.source == own]
 
 
-def _print(resource: ConfigResource, entries: list[ConfigEntry], *, show_all: bool) -> None:
+def _print_headline(resource: ConfigResource, *, show_all: bool) -> None:
     what = "All" if show_all else "Dynamic"
     if resource.name or resource.type is not ResourceType.BROKER:
         print(f"{what} configs for {_noun(resource)} {resource.name} are:")
     else:
         print("Default configs for brokers in the cluster are:")
+
+
+def _print(entries: list[ConfigEntry]) -> None:
     for each in entries:
         synonyms = ", ".join(
             f"{_SOURCES.get(s.source, 'UNKNOWN')}:{s.name}={_value(s.value)}" for s in each.synonyms
@@ -245,6 +296,8 @@ async def _alter(admin: Admin, resource: ConfigResource, arguments: argparse.Nam
         for name in (arguments.delete_config or "").split(",")
         if name.strip()
     ]
+    if resource.type is ResourceType.BROKER_LOGGER:
+        await _check_loggers(admin, resource, [change.name for change in changes])
     error = (await admin.alter_configs({resource: changes}))[resource]
     if error is not None:
         raise error
@@ -254,6 +307,15 @@ async def _alter(admin: Admin, resource: ConfigResource, arguments: argparse.Nam
     else:
         print(f"Completed updating default config for {noun}s in the cluster.")
     return 0
+
+
+async def _check_loggers(admin: Admin, resource: ConfigResource, names: list[str]) -> None:
+    """Refuses loggers that the broker does not have; it is asked first, as Kafka's tool does it."""
+    found = (await admin.describe_configs([resource]))[resource]
+    if isinstance(found, KafkaError):
+        raise found
+    if unknown := [name for name in names if name not in found]:
+        raise ValueError(f"Invalid broker logger(s): {joined(unknown)}")
 
 
 def _additions(arguments: argparse.Namespace) -> dict[str, str]:
@@ -267,8 +329,8 @@ def _additions(arguments: argparse.Namespace) -> dict[str, str]:
         name, equals, value = part.partition("=")
         if not equals:
             raise ValueError(
-                "Invalid entity config: all configs to be added must be in the format "
-                '"key=val" or "key=[val1,val2]" to group values which contain commas.'
+                "requirement failed: Invalid entity config: all configs to be added must be in the "
+                'format "key=val" or  "key=[val1,val2]" to group values which contain commas.'
             )
         value = value.strip()
         added[name.strip()] = value[1:-1] if value[:1] == "[" and value[-1:] == "]" else value

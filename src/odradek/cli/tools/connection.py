@@ -152,11 +152,46 @@ def add_format(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_actions(parser: argparse.ArgumentParser, actions: Mapping[str, str | None]) -> None:
+    """Adds the flags one of which says what to do, with their help."""
+    for name, text in actions.items():
+        parser.add_argument(
+            f"--{name}",
+            dest="actions",
+            action="append_const",
+            const=name,
+            default=[],
+            help=text,
+        )
+
+
+def the_action(arguments: argparse.Namespace, actions: Sequence[str], *, last: str = ", ") -> str:
+    """The one that was given; ends with wrong usage when it is not one, in Kafka's words."""
+    given: list[str] = arguments.actions
+    if len(given) != 1:
+        *flags, final = (f"--{name}" for name in actions)
+        listed = f"{', '.join(flags)}{last}{final}"
+        arguments.parser.error(f"Command must include exactly one action: {listed}")
+    return given[0]
+
+
+def require_one(arguments: argparse.Namespace, options: Sequence[str]) -> None:
+    """Ends with wrong usage unless exactly one of these was given, in Kafka's words."""
+    if sum(is_given(arguments, option) for option in options) != 1:
+        listed = ", ".join(f"[{option}]" for option in options)
+        arguments.parser.error(f"Exactly one of the following arguments is required: {listed}")
+
+
+def is_given(arguments: argparse.Namespace, option: str) -> bool:
+    """Whether an option has another value than it has by itself."""
+    dest = option.replace("-", "_")
+    return bool(getattr(arguments, dest) != arguments.parser.get_default(dest))
+
+
 def refuse_together(arguments: argparse.Namespace, option: str, others: Sequence[str]) -> None:
     """Ends with wrong usage when one of `others` was given, in Kafka's words."""
     for other in others:
-        dest = other.replace("-", "_")
-        if getattr(arguments, dest) != arguments.parser.get_default(dest):
+        if is_given(arguments, other):
             arguments.parser.error(f'Option "[{other}]" can\'t be used with option "[{option}]"')
 
 
@@ -218,7 +253,9 @@ def text_of(error: Exception) -> str:
 
     if not isinstance(error, BrokerError):
         return str(error)
-    return error.message if " " in error.message else f"{error.message}: {error.code.text}"
+    if " " in error.message:
+        return error.message
+    return f"{error.message}: {error.code.text}" if error.message else error.code.text
 
 
 def print_json(value: Any) -> None:

@@ -15,6 +15,7 @@ from odradek.cli.tools.connection import (
     add_old_flag,
     client_config,
     java_pattern,
+    require_one,
     run_async,
     text_of,
 )
@@ -43,9 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         old_config_flag="--consumer.config",
         old_property_flag="--consumer-property",
     )
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--topic", metavar="NAME")
-    what.add_argument("--include", "--whitelist", metavar="PATTERN")
+    parser.add_argument("--topic", metavar="NAME")
+    parser.add_argument("--include", "--whitelist", metavar="PATTERN")
     parser.add_argument("--partition", type=natural_number, metavar="N")
     parser.add_argument("--offset", metavar="N|earliest|latest")
     parser.add_argument("--from-beginning", action="store_true")
@@ -67,12 +67,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints until there is nothing more to print, or somebody stops it."""
+    require_one(arguments, ("topic", "include"))
     if arguments.partition is None and arguments.offset is not None:
         arguments.parser.error("The partition is required when offset is specified.")
     if arguments.partition is not None and arguments.topic is None:
         arguments.parser.error("The topic is required when partition is specified.")
     if arguments.from_beginning and arguments.offset is not None:
         arguments.parser.error("Options from-beginning and offset cannot be specified together.")
+    if arguments.partition is not None and arguments.group is not None:
+        arguments.parser.error("Options group and partition cannot be specified together.")
     if arguments.offset is not None and not _is_offset(arguments.offset):
         arguments.parser.error(
             f"The provided offset value '{arguments.offset}' is incorrect. Valid values are "
@@ -82,16 +85,18 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.parser.error(
             f"--formatter: there are no Java classes here, only {', '.join(_FORMATTERS)}"
         )
-    printed = 0
+    processed: int | None = None
 
     async def work() -> int:
-        nonlocal printed
+        nonlocal processed
         write = _formatter(arguments)
-        async with Consumer(config=_config(arguments)) as consumer:
+        config = _config(arguments)
+        processed = 0
+        async with Consumer(config=config) as consumer:
             await _begin(consumer, arguments)
-            while printed != arguments.max_messages:
+            while processed != arguments.max_messages:
                 wait_ms = _POLL_MS if arguments.timeout_ms < 0 else max(1, arguments.timeout_ms)
-                left = arguments.max_messages - printed
+                left = arguments.max_messages - processed
                 limit = min(500, left) if arguments.max_messages >= 0 else None
                 try:
                     found = await consumer.getmany(timeout_ms=wait_ms, max_records=limit)
@@ -102,13 +107,13 @@ def run(arguments: argparse.Namespace) -> int:
                     consumer.seek(error.partition, error.offset + 1)
                     continue
                 for record in (each for records in found.values() for each in records):
+                    processed += 1
                     try:
                         write(record)
                     except ValueError as error:
                         if not arguments.skip_message_on_error:
                             raise
                         print(text_of(error), file=sys.stderr)
-                    printed += 1
                 sys.stdout.flush()
                 if not found and arguments.timeout_ms >= 0:
                     break
@@ -117,7 +122,8 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         return run_async(work, lambda error: print(text_of(error), file=sys.stderr))
     finally:
-        print(f"Processed a total of {printed} messages", file=sys.stderr)
+        if processed is not None:
+            print(f"Processed a total of {processed} messages", file=sys.stderr)
 
 
 def _config(arguments: argparse.Namespace) -> dict[str, object]:
@@ -126,7 +132,7 @@ def _config(arguments: argparse.Namespace) -> dict[str, object]:
     if group is not None and config.setdefault("group.id", group) != group:
         raise ValueError(
             "The group ids provided in different places (directly using '--group', via "
-            "'--command-property', or via '--command-config') do not match. Detected group ids: "
+            "'--consumer-property', or via '--consumer.config') do not match. Detected group ids: "
             f"'{group}', '{config['group.id']}'"
         )
     if "group.id" not in config:

@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         old_property_flag="--producer-property",
         deprecation=WARNING,
     )
-    parser.add_argument("--topic", required=True, metavar="NAME")
+    parser.add_argument("--topic", metavar="NAME")
     parser.add_argument("--sync", action="store_true", help="wait for each record")
     parser.add_argument("--compression-codec", nargs="?", const="gzip", metavar="CODEC")
     for flag, name, default in _SETTINGS:
@@ -66,6 +66,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Sends every line; 1 if one was not delivered."""
+    if arguments.topic is None:
+        arguments.parser.error('Missing required argument "[topic]"')
     if arguments.line_reader.rpartition(".")[2] != _LINE_READER:
         arguments.parser.error(
             f"--line-reader: there are no Java classes here, only {_LINE_READER}, the default"

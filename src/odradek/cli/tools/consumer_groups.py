@@ -6,13 +6,16 @@ from collections.abc import Sequence
 from typing import Final
 
 from odradek.cli.tools.connection import (
+    add_actions,
     add_connection,
     add_format,
     client_config,
+    is_given,
     print_json,
     refuse_together,
     run_async,
     text_of,
+    the_action,
 )
 from odradek.cli.tools.group_tables import (
     OffsetRow,
@@ -56,17 +59,14 @@ _STATES: Final = (
     "PreparingRebalance",
 )
 _TYPES: Final = ("Consumer", "Classic")
-_RESET_FLAGS: Final = (*RESETS, "dry-run", "execute", "export")
-# What an action does not go with.
-_ELSEWHERE: Final = {
-    "list": (
-        *("group", "all-groups", "topic", "all-topics", "members", "offsets", "verbose"),
-        *_RESET_FLAGS,
-    ),
-    "describe": ("topic", "all-topics", "type", *_RESET_FLAGS),
-    "delete": ("members", "offsets", "state", "type", "verbose", *_RESET_FLAGS),
-    "delete-offsets": ("members", "offsets", "state", "type", "verbose", *_RESET_FLAGS),
-    "reset-offsets": ("members", "offsets", "state", "type", "verbose"),
+_ACTIONS: Final = ("list", "describe", "delete", "reset-offsets", "delete-offsets")
+# What there is only beside some actions; what else an action has no use for is passed over.
+_ONLY_BESIDE: Final = {
+    "members": ("describe",),
+    "offsets": ("describe",),
+    "state": ("describe", "list"),
+    "type": ("list",),
+    "verbose": ("describe",),
 }
 
 
@@ -74,14 +74,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add_connection(parser, needs_servers=False)
     add_format(parser)
-    action = parser.add_mutually_exclusive_group(required=True)
-    action.add_argument(
+    add_actions(parser, dict.fromkeys(_ACTIONS))
+    parser.add_argument(
         "--validate-regex",
         metavar="REGEX",
         help="say whether brokers would take it for a subscription",
     )
-    for name in ("list", "describe", "delete", "delete-offsets", "reset-offsets"):
-        action.add_argument(f"--{name}", dest="action", action="store_const", const=name)
     parser.add_argument("--group", action="append", default=[], metavar="NAME")
     parser.add_argument("--all-groups", action="store_true")
     parser.add_argument("--topic", action="append", default=[], metavar="NAME[:P,P]")
@@ -99,8 +97,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Does what is asked. As of Kafka's tool the status is 0 when a broker refuses, and when none
     answers: what is wrong stands in the output."""
     if arguments.validate_regex is not None:
+        arguments.actions.append("validate-regex")
+    action = the_action(arguments, (*_ACTIONS, "validate-regex"))
+    if arguments.validate_regex is not None:
         return _validate(arguments.validate_regex)
-    _check(arguments)
+    _check(action, arguments)
     status = 0
 
     def say(error: Exception) -> None:
@@ -123,7 +124,7 @@ def run(arguments: argparse.Namespace) -> int:
         config = client_config(arguments)
         config.setdefault("request.timeout.ms", arguments.timeout)
         async with Admin(config=config) as admin:
-            return await actions[arguments.action](admin, arguments)
+            return await actions[action](admin, arguments)
 
     run_async(work, say)
     return status
@@ -138,12 +139,19 @@ def _validate(expression: str) -> int:
     return 0
 
 
-def _check(arguments: argparse.Namespace) -> None:
+def _check(action: str, arguments: argparse.Namespace) -> None:
     """Refuses what Kafka's tool refuses before it asks anybody."""
     wrong = arguments.parser.error
-    action = arguments.action
+    for option, actions in _ONLY_BESIDE.items():
+        if action not in actions and is_given(arguments, option):
+            wrong(f"Option(s) [{option}] are unavailable given other options on the command line")
     if arguments.bootstrap_server is None:
         wrong('Missing required argument "[bootstrap-server]"')
+    if action == "reset-offsets":
+        if arguments.dry_run and arguments.execute:
+            wrong("Option [reset-offsets] only accepts one of [execute] and [dry-run]")
+        if not arguments.dry_run and not arguments.execute:
+            print(_NO_EXECUTE, file=sys.stderr)
     if action == "delete-offsets" and not (arguments.group and arguments.topic):
         wrong("Option [delete-offsets] takes the following options: [group], [topic]")
     if action == "delete-offsets" and len(arguments.group) > 1:
@@ -154,7 +162,10 @@ def _check(arguments: argparse.Namespace) -> None:
         refuse_together(arguments, "all-groups", ["group"])
     if action == "delete" and arguments.topic:
         wrong("The consumer does not support topic-specific offset deletion from a consumer group.")
-    refuse_together(arguments, action, _ELSEWHERE[action])
+    if action == "list":
+        refuse_together(arguments, action, ("group", "topic"))
+    if action == "describe":
+        refuse_together(arguments, action, ("topic",))
     shown = arguments.members + arguments.offsets + (arguments.state is not None)
     if action == "describe" and shown > 1:
         wrong("Option [describe] takes at most one of these options: [members], [offsets], [state]")
@@ -175,16 +186,14 @@ def _check_words(arguments: argparse.Namespace, what: str, valid: Sequence[str])
 
 def _check_reset(arguments: argparse.Namespace) -> None:
     wrong = arguments.parser.error
-    given = [each for each in RESETS if getattr(arguments, each.replace("-", "_")) is not None]
+    given = [each for each in RESETS if is_given(arguments, each)]
     if len(given) > 1:
-        wrong(f"Option [{given[0]}] can't be used with option [{given[1]}]")
+        wrong(f'Option "[{given[0]}]" can\'t be used with option "[{given[1]}]"')
     if not given:
         scenarios = ", ".join(f"[{each}]" for each in RESETS)
         wrong(f"Option '[reset-offsets]' requires one of the following scenarios: {scenarios}")
     if given != ["from-file"] and not arguments.topic and not arguments.all_topics:
         wrong("One of the reset scopes should be defined: --all-topics, --topic.")
-    if arguments.dry_run and arguments.execute:
-        wrong("Option [reset-offsets] only accepts one of [execute] and [dry-run]")
 
 
 async def _list(admin: Admin, arguments: argparse.Namespace) -> int:
@@ -353,7 +362,12 @@ async def _delete_offsets(admin: Admin, arguments: argparse.Namespace) -> int:
             missing.append(name)
     results: dict[TopicPartition, KafkaError | None]
     try:
-        results = await admin.delete_group_offsets(group_id, partitions) if partitions else {}
+        if not partitions:
+            # There is nothing to ask for, but whether there is such a group is told all the same.
+            group = (await admin.describe_groups([group_id]))[group_id]
+            if isinstance(group, KafkaError):
+                raise KafkaError(None, group.code)
+        results = await admin.delete_group_offsets(group_id, partitions)
         said = f"Request succeeded for deleting offsets from group {group_id}."
         if any(results.values()):
             said = "\nError: Encountered some partition-level error, see the follow-up details."
@@ -378,9 +392,6 @@ async def _delete_offsets(admin: Admin, arguments: argparse.Namespace) -> int:
 
 
 async def _reset_offsets(admin: Admin, arguments: argparse.Namespace) -> int:
-    is_dry = not arguments.execute
-    if is_dry and not arguments.dry_run:
-        print(_NO_EXECUTE, file=sys.stderr)
     plans: dict[str, dict[TopicPartition, int]] = {}
     for group_id in await _groups(admin, arguments):
         group = (await admin.describe_groups([group_id]))[group_id]
@@ -394,7 +405,7 @@ async def _reset_offsets(admin: Admin, arguments: argparse.Namespace) -> int:
         plans[group_id] = await planned_offsets(admin, group_id, arguments)
         if arguments.from_file is not None and not plans[group_id]:
             print(f"\nError: No reset plan for group {group_id} found")
-        if not is_dry and plans[group_id]:
+        if arguments.execute and plans[group_id]:
             await _commit(admin, group_id, plans[group_id])
     rows = [
         (group_id, *partition, offset)

@@ -13,6 +13,7 @@ from odradek.cli.tools.connection import (
     add_connection,
     add_old_flag,
     client_config,
+    require_one,
     run_async,
     text_of,
 )
@@ -30,9 +31,8 @@ _COLUMNS: Final = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add_connection(parser, old_config_flag="--consumer.config", deprecation=SOON)
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--topic", metavar="NAME")
-    what.add_argument("--include", metavar="PATTERN")
+    parser.add_argument("--topic", metavar="NAME")
+    parser.add_argument("--include", metavar="PATTERN")
     parser.add_argument("--num-records", type=positive_number, metavar="N")
     add_old_flag(parser, "--messages", "--num-records", text=SOON, kind=positive_number)
     parser.add_argument("--group", metavar="NAME")
@@ -51,7 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Reads, and prints one row, or one from time to time."""
     if arguments.num_records is None:
-        arguments.parser.error("the following arguments are required: --num-records")
+        arguments.parser.error(
+            "Exactly one of the following arguments is required: [messages], [num-records]"
+        )
+    require_one(arguments, ("topic", "include"))
 
     async def work() -> int:
         config = client_config(arguments, CONSUMER_SETTINGS) | {

@@ -1,7 +1,6 @@
 """`odradek delete-records`: deletes what lies before offsets, as `kafka-delete-records.sh` does."""
 
 import argparse
-import json
 import sys
 
 from odradek.cli.tools.connection import (
@@ -13,6 +12,8 @@ from odradek.cli.tools.connection import (
     text_of,
 )
 from odradek.cli.tools.java_names import java_text
+from odradek.cli.tools.json_files import NoJson, field, read_json, rows
+from odradek.cli.tools.reassignment_plan import joined, repeated
 from odradek.client import Admin
 from odradek.client.errors import KafkaError
 from odradek.model import TopicPartition
@@ -24,7 +25,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_format(parser)
     parser.add_argument(
         "--offset-json-file",
-        required=True,
         metavar="FILE",
         help='{"partitions":[{"topic":"t","partition":0,"offset":1}],"version":1}',
     )
@@ -32,10 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Deletes, and prints where each partition begins now."""
+    if arguments.offset_json_file is None:
+        arguments.parser.error('Missing required argument "[offset-json-file]"')
 
     async def work() -> int:
-        with open(arguments.offset_json_file, encoding="utf-8") as file:
-            wanted = _offsets(file.read())
+        wanted = _offsets(arguments.offset_json_file)
         is_text = arguments.output == "text"
         if is_text:
             print("Executing records delete operation")
@@ -57,22 +58,22 @@ def run(arguments: argparse.Namespace) -> int:
     return run_async(work, lambda error: print(text_of(error), file=sys.stderr))
 
 
-def _offsets(text: str) -> dict[TopicPartition, int]:
+def _offsets(path: str) -> dict[TopicPartition, int]:
     try:
-        plan = json.loads(text)
-        if plan.get("version", 1) != 1:
-            raise ValueError(f"Not supported version field value {plan['version']}")
-        found: dict[TopicPartition, int] = {}
-        for each in plan["partitions"]:
-            partition = TopicPartition(str(each["topic"]), int(each["partition"]))
-            if partition in found:
-                raise ValueError(
-                    f"Offset json file contains duplicate topic partitions: {partition}"
-                )
-            found[partition] = int(each["offset"])
-    except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
-        raise ValueError(f"The offset json file is not well-formed: {error}") from error
-    return found
+        listed = rows(read_json(path), "partitions")
+    except NoJson:
+        raise ValueError("The input string is not a valid JSON") from None
+    found = [
+        (
+            TopicPartition(field(row, "topic", str), field(row, "partition", int)),
+            field(row, "offset", int),
+        )
+        for row in listed
+    ]
+    if twice := repeated(partition for partition, _ in found):
+        shown = joined(twice)
+        raise ValueError(f"Offset json file contains duplicate topic partitions: {shown}")
+    return dict(found)
 
 
 def _as_json(partition: TopicPartition, result: int | KafkaError) -> dict[str, object]:

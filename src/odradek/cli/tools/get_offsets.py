@@ -136,7 +136,9 @@ def _rule(text: str) -> tuple[re.Pattern[str], list[tuple[int, int]]]:
     """A pattern for topics with `3`, `3-5` (without 5), `3-`, `-5` or nothing."""
     found = _RULE.fullmatch(text)
     if found is None:
-        raise ValueError(f"Invalid rule specification: {text}")
+        raise ValueError(
+            f"org.apache.kafka.tools.TerseException: Invalid rule specification: {text}"
+        )
     name, index, low, high = found.groups()
     pattern = java_pattern(name or ".*")
     if index:

@@ -1,4 +1,5 @@
-"""What Java's deserializers make of the bytes of a record, as text: `toString` of each value."""
+"""Values as Java reads and writes them: numbers, dates, and `toString` of what its deserializers
+make of the bytes of a record."""
 
 import re
 import struct
@@ -24,6 +25,18 @@ _DATE_LETTERS: Final[dict[str, Callable[[datetime], int]]] = {
 }
 _DATE_PARTS: Final = re.compile(r"'[^']*'|y+|M+|d+|H+|m+|s+|S+|[A-Za-z]|[^A-Za-z']+")
 _PRINTABLE: Final = re.compile(rb"[ -~]")
+
+
+def java_int(text: str) -> int:
+    """Reads a number.
+
+    Raises:
+        ValueError: it is none, in Java's words.
+    """
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f'For input string: "{text}"') from None
 
 
 def text_reader(class_name: str) -> Callable[[bytes], bytes]:

@@ -1,18 +1,20 @@
 """`odradek leader-election`: elects leaders, as `kafka-leader-election.sh` does."""
 
 import argparse
-import json
 import sys
+from typing import Final
 
 from odradek.cli.tools.connection import (
     HAS_BEEN_DEPRECATED,
     add_connection,
     client_config,
+    is_given,
     print_json,
     run_async,
     text_of,
 )
 from odradek.cli.tools.java_names import java_text
+from odradek.cli.tools.json_files import NoJson, field, read_json
 from odradek.cli.tools.reassignment_plan import joined, repeated
 from odradek.client import Admin
 from odradek.client.core.admin_types import ElectionType
@@ -20,33 +22,47 @@ from odradek.client.errors import KafkaError
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
 
+# What may say which partitions.
+_WHERE: Final = ("topic", "all-topic-partitions", "path-to-json-file")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add_connection(parser, old_config_flag="--admin.config", deprecation=HAS_BEEN_DEPRECATED)
-    parser.add_argument(
-        "--election-type", required=True, type=str.lower, choices=("preferred", "unclean")
-    )
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--all-topic-partitions", action="store_true")
-    what.add_argument("--topic", metavar="NAME")
-    what.add_argument("--path-to-json-file", metavar="FILE")
+    parser.add_argument("--election-type", type=str.lower, metavar="{preferred,unclean}")
+    parser.add_argument("--topic", metavar="NAME")
+    parser.add_argument("--all-topic-partitions", action="store_true")
+    parser.add_argument("--path-to-json-file", metavar="FILE")
     parser.add_argument("--partition", type=int, metavar="N")
     parser.add_argument("--format", dest="output", choices=("text", "json"), default="text")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Elects, and says for which partitions."""
-    if (arguments.topic is None) != (arguments.partition is None):
-        arguments.parser.error("--topic and --partition go together")
+    kind = _checked_type(arguments)
 
     async def work() -> int:
         partitions = _partitions(arguments)
-        kind = ElectionType[arguments.election_type.upper()]
         async with Admin(config=client_config(arguments)) as admin:
             return _show(await admin.elect_leaders(kind, partitions), arguments)
 
     return run_async(work, lambda error: print(text_of(error), file=sys.stderr))
+
+
+def _checked_type(arguments: argparse.Namespace) -> ElectionType:
+    """What is to be done; ends with wrong usage where Kafka's tool does, in its words."""
+    wrong = arguments.parser.error
+    if arguments.election_type is None:
+        wrong("Missing required option(s): election-type")
+    if sum(is_given(arguments, each) for each in _WHERE) != 1:
+        wrong(f"One and only one of the following options is required: {', '.join(_WHERE)}")
+    if arguments.topic is not None and arguments.partition is None:
+        wrong("Missing required option(s): partition")
+    try:
+        return ElectionType[arguments.election_type.upper()]
+    except KeyError:
+        wrong(f"Cannot parse argument '{arguments.election_type}' of option election-type")
+        raise AssertionError("the parser ends the command") from None
 
 
 def _partitions(arguments: argparse.Namespace) -> list[TopicPartition] | None:
@@ -54,12 +70,14 @@ def _partitions(arguments: argparse.Namespace) -> list[TopicPartition] | None:
         return [TopicPartition(arguments.topic, arguments.partition)]
     if arguments.path_to_json_file is None:
         return None
-    with open(arguments.path_to_json_file, encoding="utf-8") as file:
-        try:
-            listed = json.load(file)["partitions"]
-            found = [TopicPartition(each["topic"], int(each["partition"])) for each in listed]
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"Replica election data is not well-formed: {error!r}") from error
+    try:
+        data = read_json(arguments.path_to_json_file)
+    except NoJson:
+        raise ValueError("Replica election data is empty") from None
+    found = [
+        TopicPartition(field(row, "topic", str), field(row, "partition", int))
+        for row in field(data, "partitions", list)
+    ]
     if twice := repeated(found):
         raise ValueError(f"Replica election data contains duplicate partitions: [{joined(twice)}]")
     return found

@@ -11,6 +11,7 @@ from odradek.cli.tools.connection import (
     text_of,
 )
 from odradek.cli.tools.java_names import java_name
+from odradek.cli.tools.java_values import java_int
 from odradek.cli.tools.reassignment_plan import joined
 from odradek.client import Admin
 from odradek.client.core.admin_types import LogDirDescription
@@ -20,7 +21,7 @@ from odradek.client.errors import KafkaError, error_for
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add_connection(parser, server_flags=("--bootstrap-server",))
-    parser.add_argument("--describe", action="store_true", required=True)
+    parser.add_argument("--describe", action="store_true")
     parser.add_argument("--topic-list", default="", metavar="T,T", help="only these topics")
     parser.add_argument("--broker-list", default="", metavar="N,N", help="only these brokers")
     parser.add_argument("--format", dest="output", choices=("text", "json"), default="text")
@@ -28,12 +29,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints two lines and the description, which is JSON in Kafka too; with JSON, it alone."""
+    if not arguments.describe:
+        arguments.parser.error('Missing required argument "[describe]"')
     topics = {each for each in arguments.topic_list.split(",") if each}
 
     async def work() -> int:
         async with Admin(config=client_config(arguments)) as admin:
             present = {node.id for node in (await admin.describe_cluster()).nodes}
-            wanted = _broker_ids(arguments.broker_list) or present
+            listed = filter(None, arguments.broker_list.split(","))
+            wanted = {java_int(each) for each in listed} or present
             if wanted - present:
                 raise ValueError(
                     "ERROR: The given brokers do not exist from --broker-list: "
@@ -54,13 +58,6 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
 
     return run_async(work, lambda error: print(text_of(error), file=sys.stderr))
-
-
-def _broker_ids(text: str) -> set[int]:
-    try:
-        return {int(each) for each in text.split(",") if each}
-    except ValueError:
-        raise ValueError(f"--broker-list is a list of numbers, not {text!r}") from None
 
 
 def _shown(directory: LogDirDescription, topics: set[str]) -> dict[str, object]:

@@ -14,13 +14,14 @@ from odradek.client.core.reset_policy import duration_ms
 from odradek.client.errors import KafkaError
 from odradek.model import TopicPartition
 
+# In the order in which Kafka's tool looks for two of them.
 RESETS: Final = (
-    "to-earliest",
-    "to-latest",
-    "to-current",
     "to-offset",
     "to-datetime",
     "by-duration",
+    "to-earliest",
+    "to-latest",
+    "to-current",
     "shift-by",
     "from-file",
 )
@@ -117,7 +118,7 @@ def topic_argument(text: str) -> tuple[str, list[int] | None]:
         return name, None
     for each in indexes.split(","):
         if not each.isdecimal():
-            raise WrongUsage(f"Invalid partition '{each}' specified in topic arg '{text}'")
+            raise WrongUsage(f"Invalid partition '{each}' specified in topic arg '{text}''")
     return name, [int(each) for each in indexes.split(",")]
 
 

@@ -12,14 +12,19 @@ from typing import Final
 
 from odradek.cli.arguments import natural_number
 from odradek.cli.tools.connection import (
+    add_actions,
     add_connection,
     add_format,
     client_config,
+    is_given,
     print_json,
     run_async,
     text_of,
+    the_action,
 )
 from odradek.cli.tools.java_names import java_name, java_sentence
+from odradek.cli.tools.java_values import java_int
+from odradek.cli.tools.json_files import NoJson, read_json
 from odradek.cli.tools.log_dir_moves import (
     MoveState,
     TimedOut,
@@ -38,7 +43,6 @@ from odradek.cli.tools.reassignment_plan import (
     as_json,
     check_plan,
     joined,
-    read_json,
     read_plan,
     read_topics,
     refuse_repeated,
@@ -103,15 +107,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add_connection(parser, server_flags=("--bootstrap-server",))
     add_format(parser)
-    action = parser.add_mutually_exclusive_group(required=True)
-    for name, text in (
-        ("generate", "propose a plan for the topics of --topics-to-move-json-file"),
-        ("execute", "begin what the plan says"),
-        ("verify", "say how far it is, and clear throttles when it is done"),
-        ("cancel", "take back what the plan began"),
-        ("list", "say what is under way"),
-    ):
-        action.add_argument(f"--{name}", dest="action", action="store_const", const=name, help=text)
+    add_actions(
+        parser,
+        {
+            "generate": "propose a plan for the topics of --topics-to-move-json-file",
+            "execute": "begin what the plan says",
+            "verify": "say how far it is, and clear throttles when it is done",
+            "cancel": "take back what the plan began",
+            "list": "say what is under way",
+        },
+    )
     parser.add_argument("--reassignment-json-file", metavar="FILE", help="the plan")
     parser.add_argument("--topics-to-move-json-file", metavar="FILE")
     parser.add_argument("--broker-list", dest="brokers", metavar="N,N", help="where to move them")
@@ -140,22 +145,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Does what is asked, in Kafka's words."""
+    action = the_action(arguments, [*_ACTIONS])
     needed = {"list": (), "generate": ("topics_to_move_json_file", "brokers")}
-    for name in needed.get(arguments.action, ("reassignment_json_file",)):
+    for name in needed.get(action, ("reassignment_json_file",)):
         if getattr(arguments, name) is None:
             flag = "broker-list" if name == "brokers" else name.replace("_", "-")
             arguments.parser.error(f'Missing required argument "[{flag}]"')
     for flag in _FLAGS:
-        dest = {"broker-list": "brokers"}.get(flag, flag.replace("-", "_"))
-        is_given = getattr(arguments, dest) != arguments.parser.get_default(dest)
-        if is_given and flag not in _TAKES[arguments.action]:
-            arguments.parser.error(
-                f'Option "[{flag}]" can\'t be used with action "[{arguments.action}]"'
-            )
+        option = {"broker-list": "brokers"}.get(flag, flag)
+        if flag not in _TAKES[action] and is_given(arguments, option):
+            arguments.parser.error(f'Option "[{flag}]" can\'t be used with action "[{action}]"')
 
     async def work() -> int:
         async with Admin(config=client_config(arguments)) as admin:
-            await _ACTIONS[arguments.action](admin, arguments)
+            await _ACTIONS[action](admin, arguments)
         return 0
 
     return run_async(work, _show_error)
@@ -176,9 +179,12 @@ def _show_error(error: Exception) -> None:
 async def _generate(admin: Admin, arguments: argparse.Namespace) -> None:
     from odradek.controller.topics.placement import PlacementBroker, place_replicas
 
-    brokers = [int(each) for each in arguments.brokers.split(",")]
+    try:
+        topics = read_topics(read_json(arguments.topics_to_move_json_file))
+    except NoJson:
+        raise ValueError("The input string is not a valid JSON") from None
+    brokers = [java_int(each) for each in arguments.brokers.split(",")]
     refuse_repeated(brokers, "Broker list contains duplicate entries: {}")
-    topics = read_topics(read_json(arguments.topics_to_move_json_file))
     refuse_repeated(topics, "List of topics to reassign contains duplicate entries: {}")
     racks = {node.id: node.rack for node in (await admin.describe_cluster()).nodes}
     current = await _placed(admin, topics)

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
+from odradek.cli.tools.json_files import field, rows
 from odradek.model import TopicPartition
 
 ANY_DIRECTORY: Final = "any"
@@ -34,21 +35,6 @@ class Placed(NamedTuple):
     log_dirs: tuple[str, ...]
 
 
-def read_json(path: str) -> Any:
-    """The value of a file.
-
-    Raises:
-        ValueError: the file cannot be read, or is no JSON.
-    """
-    try:
-        with open(path, encoding="utf-8") as file:
-            return json.load(file)
-    except OSError as error:
-        raise ValueError(f"Unable to read file {path}") from error
-    except ValueError as error:
-        raise ValueError(f"{path} is no JSON: {error}") from error
-
-
 def read_plan(data: Any) -> tuple[Plan, Moves]:
     """The plan of a file: who is to have the partitions, and in which log directories where that
     is not `any`.
@@ -56,21 +42,14 @@ def read_plan(data: Any) -> tuple[Plan, Moves]:
     Raises:
         ValueError: it is none, or it repeats itself.
     """
-    rows = _rows(data, "partitions")
-    try:
-        found = [
-            (
-                TopicPartition(str(row["topic"]), int(row["partition"])),
-                tuple(map(int, row["replicas"])),
-            )
-            for row in rows
-        ]
-        directories = [
-            [str(each) for each in row.get("log_dirs") or [ANY_DIRECTORY] * len(row["replicas"])]
-            for row in rows
-        ]
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ValueError(f"The reassignment file is not well-formed: {error!r}") from error
+    found = []
+    directories = []
+    for row in rows(data, "partitions"):
+        partition = TopicPartition(field(row, "topic", str), field(row, "partition", int))
+        replicas = tuple(map(int, field(row, "replicas", list)))
+        found.append((partition, replicas))
+        anywhere_else = [ANY_DIRECTORY] * len(replicas)
+        directories.append(field({"log_dirs": anywhere_else} | row, "log_dirs", list))
     refuse_repeated(
         [str(partition) for partition, _ in found],
         "Partition reassignment contains duplicate topic partitions: {}",
@@ -115,22 +94,7 @@ def read_topics(data: Any) -> list[str]:
     Raises:
         ValueError: they are not named as they should.
     """
-    try:
-        return [str(row["topic"]) for row in _rows(data, "topics")]
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"The topics file is not well-formed: {error!r}") from error
-
-
-def _rows(data: Any, name: str) -> list[Any]:
-    if not isinstance(data, dict):
-        raise ValueError("The file does not hold a JSON object")
-    version = data.get("version", 1)
-    if version != 1:
-        raise ValueError(f"Not supported version field value {version}")
-    rows = data.get(name, [])
-    if not isinstance(rows, list):
-        raise ValueError(f"{name!r} is no list")
-    return rows
+    return [field(row, "topic", str) for row in rows(data, "topics")]
 
 
 def refuse_repeated(items: Sequence[object], text: str, *, brackets: bool = True) -> None:

@@ -5,22 +5,27 @@ Without an action it shows a table of the topics, which Kafka's tool does not ha
 
 import argparse
 import base64
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Final
 from uuid import UUID
 
 from odradek.cli.arguments import positive_number
 from odradek.cli.tools.connection import (
+    add_actions,
     add_connection,
     add_format,
     client_config,
+    is_given,
     java_pattern,
     print_json,
     refuse_together,
     run_async,
     text_of,
+    the_action,
 )
 from odradek.cli.tools.java_names import in_java_order, java_sentence
+from odradek.cli.tools.java_values import java_int
 from odradek.cli.tools.reassignment_plan import joined, repeated
 from odradek.client import Admin
 from odradek.client.core.admin_types import (
@@ -40,7 +45,20 @@ _COLLISION_WARNING: Final = (
     "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') "
     "could collide. To avoid issues it is best to use either, but not both."
 )
+_NO_DELETE_CONFIG: Final = (
+    "delete-config option is no longer supported and deprecated since version 4.0. The config will "
+    "be fully removed in future releases."
+)
 _NO_TOPIC: Final = UUID(int=0)
+_ACTIONS: Final = ("list", "describe", "create", "alter", "delete")
+_FILTERS: Final = (
+    "under-replicated-partitions",
+    "unavailable-partitions",
+    "under-min-isr-partitions",
+    "at-min-isr-partitions",
+)
+# What only looks.
+_LOOKING: Final = (*_FILTERS, "topics-with-overrides", "exclude-internal")
 # What an action does not go with.
 _ELSEWHERE: Final = {
     "list": (
@@ -51,10 +69,7 @@ _ELSEWHERE: Final = {
         "if-exists",
         "if-not-exists",
         "topics-with-overrides",
-        "under-replicated-partitions",
-        "unavailable-partitions",
-        "under-min-isr-partitions",
-        "at-min-isr-partitions",
+        *_FILTERS,
     ),
     "describe": (
         "partitions",
@@ -63,16 +78,17 @@ _ELSEWHERE: Final = {
         "config",
         "if-not-exists",
     ),
-    "create": ("if-exists",),
-    "alter": ("config", "if-not-exists", "replication-factor"),
-    "delete": ("config", "if-not-exists", "partitions", "replication-factor"),
+    "create": ("if-exists", *_LOOKING),
+    "alter": ("if-not-exists", "replication-factor", *_LOOKING),
+    "delete": (
+        "config",
+        "if-not-exists",
+        "partitions",
+        "replication-factor",
+        "replica-assignment",
+        *_LOOKING,
+    ),
 }
-_FILTERS: Final = (
-    "under-replicated-partitions",
-    "unavailable-partitions",
-    "under-min-isr-partitions",
-    "at-min-isr-partitions",
-)
 Replicas = Mapping[TopicPartition, tuple[tuple[int, ...] | None, tuple[int, ...] | None]]
 
 
@@ -85,9 +101,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_connection(parser, needs_servers=False)
     parser.add_argument("-b", dest="bootstrap_server", help=argparse.SUPPRESS)
     add_format(parser)
-    action = parser.add_mutually_exclusive_group()
-    for name in ("list", "describe", "create", "alter", "delete"):
-        action.add_argument(f"--{name}", dest="action", action="store_const", const=name)
+    add_actions(parser, dict.fromkeys(_ACTIONS))
     parser.add_argument("--topic", metavar="NAME", help="a name, or a pattern where many may be")
     parser.add_argument("--topic-id", metavar="ID", help="describe the topic of this id")
     parser.add_argument("--partitions", type=int, metavar="N")
@@ -113,21 +127,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Does what is asked."""
-    if arguments.action is None:
+    if not arguments.actions:
         from odradek.cli.people import topics
 
         return topics.run(arguments)
-    if arguments.bootstrap_server is None:
-        arguments.parser.error('Missing required argument "[bootstrap-server]"')
-    if arguments.action in ("create", "alter", "delete") and arguments.topic is None:
-        arguments.parser.error('Missing required argument "[topic]"')
-    if arguments.action == "alter" and arguments.partitions is None:
-        arguments.parser.error('Missing required argument "[partitions]"')
-    refuse_together(arguments, arguments.action, _ELSEWHERE[arguments.action])
-    if arguments.replica_assignment is not None and arguments.action == "create":
-        refuse_together(arguments, "replica-assignment", ("partitions", "replication-factor"))
-    if arguments.topics_with_overrides:
-        refuse_together(arguments, "topics-with-overrides", _FILTERS)
+    action = the_action(arguments, _ACTIONS, last=" or ")
+    _check(action, arguments)
+    if arguments.delete_config:
+        print(_NO_DELETE_CONFIG, file=sys.stderr)
 
     def say(error: Exception) -> None:
         text = java_sentence(error) if isinstance(error, BrokerError) else text_of(error)
@@ -142,10 +149,34 @@ def run(arguments: argparse.Namespace) -> int:
                 "alter": _alter,
                 "delete": _delete,
             }
-            await actions[arguments.action](admin, arguments)
+            await actions[action](admin, arguments)
         return 0
 
     return run_async(work, say)
+
+
+def _check(action: str, arguments: argparse.Namespace) -> None:
+    """Ends with wrong usage where Kafka's tool does, in its words."""
+    wrong = arguments.parser.error
+    if arguments.bootstrap_server is None:
+        wrong("--bootstrap-server must be specified")
+    if action in ("create", "alter", "delete") and arguments.topic is None:
+        wrong('Missing required argument "[topic]"')
+    if action == "alter":
+        if arguments.config:
+            wrong(
+                'Option combination "[[bootstrap-server], [config]]" can\'t be used with option '
+                '"[alter]" (To alter topic configurations, the kafka-configs tool can be used.)'
+            )
+        if arguments.partitions is None:
+            wrong('Missing required argument "[partitions]"')
+    refuse_together(arguments, action, _ELSEWHERE[action])
+    if action == "create" and arguments.replica_assignment is not None:
+        for option in ("partitions", "replication-factor"):
+            if is_given(arguments, option):
+                refuse_together(arguments, option, ("replica-assignment",))
+    if arguments.topics_with_overrides:
+        refuse_together(arguments, "topics-with-overrides", _FILTERS)
 
 
 async def _list(admin: Admin, arguments: argparse.Namespace) -> None:
@@ -219,7 +250,7 @@ def _setting(text: str) -> tuple[str, str]:
 def _assignment(text: str | None) -> dict[int, list[int]] | None:
     if text is None:
         return None
-    lists = [[_broker_id(each) for each in part.split(":")] for part in text.split(",")]
+    lists = [[java_int(each) for each in part.split(":")] for part in text.split(",")]
     for index, replicas in enumerate(lists):
         if twice := repeated(replicas):
             raise _Refused(
@@ -228,13 +259,6 @@ def _assignment(text: str | None) -> dict[int, list[int]] | None:
         if len(replicas) != len(lists[0]):
             raise _Refused(f"Partition {index} has different replication factor: {replicas}")
     return dict(enumerate(lists))
-
-
-def _broker_id(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise _Refused(f'For input string: "{text}"') from None
 
 
 async def _alter(admin: Admin, arguments: argparse.Namespace) -> None:

@@ -93,7 +93,8 @@ class ConfigPlanner:
             raise BrokerError(ErrorCode.INVALID_REQUEST, message)
         elif resource.type is ResourceType.TOPIC and image.topic(resource.name) is None:
             check_topic_name(resource.name)
-            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            message = f"The topic '{resource.name}' does not exist."
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
 
     def _check_settings(self, resource: ConfigResource, settings: Mapping[str, str]) -> None:
         """What a broker takes over it checks itself, and Kafka's says INVALID_REQUEST."""

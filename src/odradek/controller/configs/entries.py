@@ -53,7 +53,8 @@ class ConfigDescriber:
             case ResourceType.TOPIC:
                 check_topic_name(resource.name)
                 if image.topic(resource.name) is None:
-                    raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                    # Kafka's broker says no more either, and clients show their own words then.
+                    raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
                 return self.topic_entries(image.config(resource), wanted)
             case ResourceType.BROKER if not resource.name:
                 return _all_brokers_entries(image.config(resource), wanted)

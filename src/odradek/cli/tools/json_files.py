@@ -1,0 +1,61 @@
+"""The JSON files that tools are given, read in Kafka's way: what is wrong is said in its words."""
+
+import json
+from typing import Any
+
+# Of the lists of partitions and topics; files without a version have it.
+VERSION = 1
+
+
+class NoJson(ValueError):
+    """A file holds something else; the text says what the reader stumbled over."""
+
+
+def read_json(path: str) -> Any:
+    """The value of a file.
+
+    Raises:
+        NoJson: it is none.
+        ValueError: the file cannot be read.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except OSError as error:
+        raise ValueError(f"Unable to read file {path}") from error
+    except ValueError as error:
+        raise NoJson(f"{path} is no JSON: {error}") from error
+
+
+def rows(data: Any, name: str) -> list[Any]:
+    """The list of this name.
+
+    Raises:
+        ValueError: there is none, or the file is of another version.
+    """
+    version = field({"version": VERSION} | data if isinstance(data, dict) else data, "version", int)
+    if version != VERSION:
+        raise ValueError(f"Not supported version field value {version}")
+    found: list[Any] = field({name: []} | data, name, list)
+    return found
+
+
+def field(row: Any, name: str, kind: type) -> Any:
+    """The field of an object, which must be there and of this kind.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if not isinstance(row, dict):
+        raise ValueError(f"Expected JSON object, received {_shown(row)}")
+    if name not in row:
+        raise ValueError(f"No such field exists: `{name}`")
+    value = row[name]
+    if not isinstance(value, kind) or isinstance(value, bool):
+        expected = {list: "JSON array", str: "`String` value", int: "`Integer` value"}[kind]
+        raise ValueError(f"Expected {expected}, received {_shown(value)}")
+    return value
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
