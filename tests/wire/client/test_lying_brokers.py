@@ -5,131 +5,47 @@ says, the client goes on when the truth comes: every record is written once, and
 """
 
 import asyncio
-import struct
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from tools.free_port import free_port
+from tests.wire.client.lies import (
+    Lie,
+    LyingProxy,
+    behind,
+    broken_off,
+    cut_short,
+    garbage,
+    gigabytes,
+    of_another_question,
+    refusal,
+    silence,
+)
 
-import odradek
-from odradek.client import Consumer, Producer
+from odradek.client import Admin, Consumer, Producer
 from odradek.client.apis import (
     API_VERSIONS,
+    CONSUMER_GROUP_HEARTBEAT,
     FETCH,
     FIND_COORDINATOR,
+    HEARTBEAT,
+    INIT_PRODUCER_ID,
     JOIN_GROUP,
+    LIST_GROUPS,
+    LIST_OFFSETS,
     METADATA,
     OFFSET_COMMIT,
+    OFFSET_FETCH,
     PRODUCE,
     SYNC_GROUP,
     ClientApi,
 )
-from odradek.client.errors import BadRecord, KafkaError
+from odradek.client.errors import BadRecord, GroupError, KafkaError
+from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
 
 RECORDS = 12
-LIES = 2
 Run = Callable[[Coroutine[Any, Any, None]], None]
-# A frame as it would have come; what comes in its place, None for the end of the connection.
-Lie = Callable[[bytes], bytes | None]
-
-
-def garbage(frame: bytes) -> bytes:
-    """The right answer's size and correlation id, and nonsense."""
-    return frame[:8] + b"\xfb" * (len(frame) - 8)
-
-
-def cut_short(frame: bytes) -> bytes:
-    """Half of it, as if that were all."""
-    half = frame[4 : 4 + (len(frame) - 4) // 2]
-    return struct.pack(">i", len(half)) + half
-
-
-def broken_off(frame: bytes) -> None:
-    """The connection ends instead."""
-
-
-def of_another_question(frame: bytes) -> bytes:
-    (correlation_id,) = struct.unpack_from(">i", frame, 4)
-    return frame[:4] + struct.pack(">i", correlation_id + 1) + frame[8:]
-
-
-def silence(frame: bytes) -> bytes:
-    """Nothing comes, and the connection stays."""
-    return b""
-
-
-def gigabytes(frame: bytes) -> bytes:
-    return struct.pack(">i", 0x7FFFFFFF) + frame[4:]
-
-
-class LyingProxy:
-    """Passes everything on, but lies about the first answers to requests of one API."""
-
-    def __init__(self, api: ClientApi, lie: Lie, lies: int = LIES) -> None:
-        self._api = api
-        self._lie = lie
-        self.left = lies
-        self.target = 0
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection."""
-        theirs_in, theirs_out = await asyncio.open_connection("127.0.0.1", self.target)
-        asked: list[int] = []
-        questions = asyncio.create_task(self._pass_questions(reader, theirs_out, asked))
-        try:
-            while True:
-                frame = await _frame(theirs_in)
-                if asked.pop(0) == self._api.key and self.left:
-                    self.left -= 1
-                    lie = self._lie(frame)
-                    if lie is None:
-                        return
-                    frame = lie
-                writer.write(frame)
-                await writer.drain()
-        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            return  # a server's task that is cancelled would be told of as an error
-        finally:
-            questions.cancel()
-            writer.close()
-            theirs_out.close()
-
-    async def _pass_questions(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: list[int]
-    ) -> None:
-        try:
-            while True:
-                frame = await _frame(reader)
-                asked.append(struct.unpack_from(">h", frame, 4)[0])
-                writer.write(frame)
-                await writer.drain()
-        except (OSError, asyncio.IncompleteReadError):
-            writer.close()
-
-
-async def _frame(reader: asyncio.StreamReader) -> bytes:
-    size = await reader.readexactly(4)
-    return size + await reader.readexactly(struct.unpack(">i", size)[0])
-
-
-@asynccontextmanager
-async def behind(proxy: LyingProxy) -> AsyncIterator[str]:
-    """A broker whose clients only ever speak to the proxy; where that listens."""
-    server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    proxy.target = free_port()
-    listeners = (f"PLAINTEXT://127.0.0.1:{proxy.target}",)
-    settings = {
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
-        "group.min.session.timeout.ms": "100",
-    }
-    async with server:
-        with odradek.Broker(listeners=listeners, config=settings) as broker:
-            broker.create_topic("t")
-            yield f"127.0.0.1:{port}"
 
 
 async def in_time(scenario: Coroutine[Any, Any, None]) -> None:
@@ -147,10 +63,25 @@ SETTINGS: dict[str, object] = {
 
 LIES_TOLD = (garbage, cut_short, broken_off, of_another_question, silence, gigabytes)
 APIS = (API_VERSIONS, METADATA, PRODUCE, FETCH, FIND_COORDINATOR, JOIN_GROUP, SYNC_GROUP)
+# What reads these answers is the same for all of them: two lies of each.
+MORE_APIS = (
+    *(INIT_PRODUCER_ID, LIST_OFFSETS, OFFSET_FETCH, OFFSET_COMMIT),
+    *(HEARTBEAT, CONSUMER_GROUP_HEARTBEAT),
+)
+# What is no lie of its form: a coordinator that has forgotten the member, or is another by now.
+REFUSALS = {
+    JOIN_GROUP: ("UNKNOWN_MEMBER_ID", "NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS"),
+    SYNC_GROUP: ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS"),
+    HEARTBEAT: ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS"),
+    CONSUMER_GROUP_HEARTBEAT: ("UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH", "NOT_COORDINATOR"),
+}
 CASES = [
     pytest.param(api, lie, id=f"{api.name}-{lie.__name__}", marks=() if lie is garbage else SLOW)
-    for api in APIS
-    for lie in LIES_TOLD
+    for api in (*APIS, *MORE_APIS)
+    for lie in (
+        *(LIES_TOLD if api in APIS else (garbage, of_another_question)),
+        *(refusal(ErrorCode[code]) for code in REFUSALS.get(api, ())),
+    )
     # Whoever joins is patient: others may take as long as max.poll.interval.ms.
     if lie is not silence or api not in (JOIN_GROUP, SYNC_GROUP)
 ]
@@ -158,6 +89,8 @@ CASES = [
 
 @pytest.mark.parametrize(("api", "lie"), CASES)
 def test_the_client_goes_on_when_the_truth_comes(run: Run, api: ClientApi, lie: Lie) -> None:
+    """Records are doubled, missed or out of order, or a member does not come back."""
+
     async def scenario() -> None:
         proxy = LyingProxy(api, lie)
         async with behind(proxy) as servers:
@@ -167,6 +100,7 @@ def test_the_client_goes_on_when_the_truth_comes(run: Run, api: ClientApi, lie: 
                 await producer.flush()
             more = {
                 "group_id": "g",
+                "group_protocol": "consumer" if api is CONSUMER_GROUP_HEARTBEAT else "classic",
                 "auto_offset_reset": "earliest",
                 "heartbeat_interval_ms": 100,
                 # Who joined, and was lied to about it, is a member that nobody hears of again.
@@ -175,12 +109,71 @@ def test_the_client_goes_on_when_the_truth_comes(run: Run, api: ClientApi, lie: 
             async with Consumer(servers, **SETTINGS, **more) as consumer:
                 consumer.subscribe(["t"])
                 seen: list[int] = []
-                while len(seen) < RECORDS:
-                    for records in (await consumer.getmany(timeout_ms=1000)).values():
+                # A heartbeat may be lied about only after everything was read.
+                while len(seen) < RECORDS or (proxy.left and api is not OFFSET_COMMIT):
+                    for records in (await consumer.getmany(timeout_ms=200)).values():
                         seen += [int(each.value) for each in records]
-                await consumer.commit()
-            assert seen == list(range(RECORDS))
+                await commit_as_a_member(consumer)
+            # Who was thrown out before it could commit reads again what it had read.
+            assert list(dict.fromkeys(seen)) == list(range(RECORDS))
+            assert seen[-RECORDS:] == list(range(RECORDS))
             assert proxy.left == 0, "it has lied"
+
+    run(in_time(scenario()))
+
+
+async def forever(consumer: Consumer) -> None:
+    """Reads until something is raised."""
+    while True:
+        await consumer.getmany(timeout_ms=200)
+
+
+async def commit_as_a_member(consumer: Consumer) -> None:
+    """Commits, as whoever is told to read again to rejoin does it."""
+    while True:
+        try:
+            await consumer.commit()
+            return
+        except GroupError:
+            await consumer.getmany(timeout_ms=200)
+
+
+def test_an_admin_goes_on_when_the_truth_comes(run: Run) -> None:
+    async def scenario() -> None:
+        for lie in (garbage, cut_short, broken_off, of_another_question, gigabytes):
+            proxy = LyingProxy(LIST_GROUPS, lie)
+            async with behind(proxy) as servers, Admin(servers, **SETTINGS) as admin:
+                assert await admin.list_groups() == []
+                assert proxy.left == 0, "it has lied"
+
+    run(in_time(scenario()))
+
+
+def test_an_assignor_that_nobody_knows_is_told_and_the_member_joins_again(run: Run) -> None:
+    """A member that stumbles over what the coordinator says reads nothing ever after."""
+
+    def of_another_assignor(frame: bytes) -> bytes:
+        return frame.replace(b"range", b"grane")
+
+    async def scenario() -> None:
+        proxy = LyingProxy(JOIN_GROUP, of_another_assignor, 2)
+        async with (
+            behind(proxy) as servers,
+            Consumer(
+                servers,
+                group_id="g",
+                auto_offset_reset="earliest",
+                partition_assignment_strategy="range",
+                session_timeout_ms=1000,
+                heartbeat_interval_ms=100,
+                **SETTINGS,
+            ) as consumer,
+        ):
+            consumer.subscribe(["t"])
+            with pytest.raises(KafkaError, match="grane"):
+                await forever(consumer)
+            while not consumer.assignment():
+                await consumer.getmany(timeout_ms=200)
 
     run(in_time(scenario()))
 

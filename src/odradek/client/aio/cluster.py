@@ -208,23 +208,31 @@ class ClusterClient:
     ) -> T:
         """Makes attempts until one succeeds, fails for good, or the time is over.
 
+        An attempt that is still waiting then, for a broker that is silent, is given up.
+
         Raises:
-            KafkaError: the error of the last attempt.
+            KafkaError: the error of the last attempt that had one.
         """
         limit_ms = (
             self.settings.number("default.api.timeout.ms") if timeout_ms is None else timeout_ms
         )
+        failure: KafkaError = RequestTimedOut(f"no answer within {limit_ms} ms")
         attempts = Attempts(self._backoff, self.clock.monotonic_ms(), limit_ms)
-        while True:
-            try:
-                return await attempt()
-            except KafkaError as error:
-                wait_ms = attempts.after_failure(error.code, self.clock.monotonic_ms())
-                if wait_ms is None:
-                    raise
-                if isinstance(error, CoordinatorError | NetworkError | RequestTimedOut):
-                    self._coordinators.clear()
-            await asyncio.sleep(wait_ms / 1000)
+        try:
+            async with asyncio.timeout(limit_ms / 1000):
+                while True:
+                    try:
+                        return await attempt()
+                    except KafkaError as error:
+                        wait_ms = attempts.after_failure(error.code, self.clock.monotonic_ms())
+                        if wait_ms is None:
+                            raise
+                        failure = error
+                        if isinstance(error, CoordinatorError | NetworkError | RequestTimedOut):
+                            self._coordinators.clear()
+                    await asyncio.sleep(wait_ms / 1000)
+        except TimeoutError:
+            raise failure from None
 
     # --- whom to ask ------------------------------------------------------------------------
 

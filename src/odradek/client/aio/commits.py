@@ -7,12 +7,13 @@ reader is (`run_callbacks`) and nowhere else.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final, Protocol
 
 from odradek.client.aio.group import Membership
 from odradek.client.core.admin_types import CommittedOffset
-from odradek.client.errors import KafkaError
+from odradek.client.errors import ClientClosed, KafkaError
 from odradek.client.settings import ClientSettings
 from odradek.clock import Clock
 from odradek.model import TopicPartition
@@ -70,11 +71,9 @@ class Commits:
         """Commits without waiting."""
         wanted = self._with_metadata(offsets)
         if wanted:
-            # As the member that it is now, whenever the task begins.
-            commit = self._membership().commit(wanted)
-            task = asyncio.create_task(self._commit_in_background(commit, wanted, callback))
+            task = self._membership().commit(wanted)
             self._under_way.add(task)
-            task.add_done_callback(self._under_way.discard)
+            task.add_done_callback(partial(self._ended, wanted, callback))
 
     def commit_if_due(self) -> None:
         """Auto-commit's own, every `auto.commit.interval.ms`."""
@@ -98,26 +97,46 @@ class Commits:
         """Waits for those under way."""
         await asyncio.gather(*self._under_way, return_exceptions=True)
 
+    async def give_up(self) -> None:
+        """Ends those that are still under way: nobody can know whether they are committed."""
+        for task in self._under_way:
+            task.cancel()
+        await self.await_pending()
+
     def run_callbacks(self) -> None:
-        """Tells what commits came to that nobody waited for."""
+        """Tells what commits came to that nobody waited for. What a callback raises is raised
+        here; the others are called the next time."""
         while self._callbacks:
             self._callbacks.popleft()()
 
-    async def _commit_in_background(
+    def run_last_callbacks(self) -> None:
+        """As `run_callbacks`, when there will be no next time: what one raises is logged."""
+        while self._callbacks:
+            try:
+                self.run_callbacks()
+            except Exception:
+                _LOGGER.warning("the callback of a commit failed", exc_info=True)
+
+    def _ended(
         self,
-        commit: Coroutine[Any, Any, None],
         offsets: Mapping[TopicPartition, CommittedOffset],
         callback: CommitCallback | None,
+        task: asyncio.Task[None],
     ) -> None:
+        self._under_way.discard(task)
         error: KafkaError | None = None
-        try:
-            await commit
+        if task.cancelled():
+            error = ClientClosed("the consumer was closed before its commit was answered")
+        elif isinstance(fault := task.exception(), KafkaError):
+            error = fault
+        elif fault is not None:
+            error = KafkaError(f"the commit failed: {fault!r}")
+        if error is None:
             self._tell(offsets)
-        except KafkaError as failure:
-            error = failure
-            _LOGGER.warning("the offsets could not be committed: %s", failure)
+        else:
+            _LOGGER.warning("the offsets could not be committed: %s", error)
         if callback is not None:
-            self._callbacks.append(lambda: callback(offsets, error))
+            self._callbacks.append(partial(callback, offsets, error))
             self._wakes()
 
     def _tell(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:

@@ -9,8 +9,9 @@ This is the face; behind it are `subscription` (topics and membership), `fetcher
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from typing import Literal, overload
+from typing import Final, Literal, overload
 
 from odradek.client.aio.closing import AsyncClosing
 from odradek.client.aio.cluster import ClusterClient
@@ -43,6 +44,10 @@ from odradek.client.settings import CONSUMER_SETTINGS, ClientSettings
 from odradek.clock import Clock
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
+
+_LOGGER: Final = logging.getLogger(__name__)
+# How long `getone` waits at a time.
+_READ_MS: Final = 60_000
 
 
 class Consumer(AsyncClosing):
@@ -103,19 +108,29 @@ class Consumer(AsyncClosing):
         self._is_closed = False
         self._is_read = False
 
-    async def close(self) -> None:
-        """Commits what auto-commit owes, leaves the group, disconnects."""
-        self._is_closed = True
-        await self._close_once(self._close)
+    async def close(self, timeout_ms: int = 30_000) -> None:
+        """Commits what auto-commit owes, leaves the group, disconnects.
 
-    async def _close(self) -> None:
+        When nobody answers for `timeout_ms` the group is left to find out. Who reads meanwhile gets
+        `ClientClosed`.
+        """
+        self._is_closed = True
+        self._fetcher.news.set()
+        await self._close_once(lambda: self._close(timeout_ms))
+
+    async def _close(self, timeout_ms: int) -> None:
         try:
-            await self._commits.await_pending()
-            await self._subscription.leave()
-            self._commits.run_callbacks()
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._commits.await_pending()
+                await self._subscription.unsubscribe()
+        except TimeoutError:
+            _LOGGER.warning("the group could not be left within %d ms", timeout_ms)
         finally:
+            await self._subscription.abandon()
+            await self._commits.give_up()
             await self._fetcher.close()
             await self._cluster.close()
+        self._commits.run_last_callbacks()
 
     # --- what is read -----------------------------------------------------------------------
 
@@ -150,8 +165,12 @@ class Consumer(AsyncClosing):
 
     async def unsubscribe(self) -> None:
         """Reads nothing any more, and leaves the group."""
-        await self._subscription.unsubscribe()
-        self._positions.assign(())
+        if not self._subscription.is_member:
+            self._positions.assign(())
+        try:
+            await self._subscription.unsubscribe()
+        finally:
+            self._handout.keep(self._positions.assigned)
 
     def subscription(self) -> frozenset[str]:
         """The topics that are subscribed to, as far as they are named or were matched."""
@@ -202,12 +221,15 @@ class Consumer(AsyncClosing):
             self._handout.give_back()
             await self._wait_until(lambda: bool(self._handout.ready(partitions)), timeout_ms)
             return self._handout.take_columns(partitions, headers=headers)
-        held = self._handout.release()
-        if held:
-            return held
-        await self._wait_until(lambda: bool(self._handout.ready(partitions)), timeout_ms)
+        handout = self._handout
+        if partitions or max_records is not None:
+            handout.give_back()
+        if not handout.held or self._subscription.needs_poll:
+            await self._wait_until(
+                lambda: bool(handout.held or handout.ready(partitions)), timeout_ms
+            )
         limit = self._max_records if max_records is None else max_records
-        return self._handout.take(partitions, limit)
+        return handout.release() or handout.take(partitions, limit)
 
     async def getone(self) -> ConsumerRecord:
         """The next record, as soon as there is one.
@@ -216,9 +238,14 @@ class Consumer(AsyncClosing):
             KafkaError: as `getmany`.
         """
         held = self._handout.held
-        while not held:
-            for records in (await self.getmany(timeout_ms=60_000)).values():
-                held.extend(records)
+        while not held or self._subscription.needs_poll or self._is_closed:
+            if held:
+                # What the group wants comes first, though there may be hundreds of records yet.
+                await self._wait_until(lambda: True, _READ_MS)
+            else:
+                for records in (await self.getmany(timeout_ms=_READ_MS)).values():
+                    held.extend(records)
+        self._subscription.was_read()
         return held.popleft()
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
@@ -226,9 +253,10 @@ class Consumer(AsyncClosing):
 
     async def __anext__(self) -> ConsumerRecord:
         """The next record; the iteration ends when the consumer is closed."""
-        if self._is_closed:
-            raise StopAsyncIteration
-        return await self.getone()
+        try:
+            return await self.getone()
+        except ClientClosed:
+            raise StopAsyncIteration from None
 
     # --- where it stands --------------------------------------------------------------------
 
@@ -273,6 +301,8 @@ class Consumer(AsyncClosing):
         """Gives nothing out of these until `resume`; they stay this consumer's."""
         for partition in partitions:
             self._assigned(partition).is_paused = True
+        if partitions:
+            self._handout.give_back(partitions)
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Gives records of these out again."""
@@ -350,6 +380,7 @@ class Consumer(AsyncClosing):
         """
         self._subscription.check_group()
         await self._commits.commit(offsets)
+        self._commits.run_callbacks()
 
     def commit_async(
         self, offsets: Offsets | None = None, callback: CommitCallback | None = None
@@ -378,15 +409,15 @@ class Consumer(AsyncClosing):
 
     async def _wait_until(self, is_there: Callable[[], bool], timeout_ms: int) -> None:
         """Keeps membership and fetches going until there is something, or the time is over."""
-        if self._is_closed:
-            raise ClientClosed("the consumer was closed")
         self._is_read = True
         try:
             async with asyncio.timeout(max(timeout_ms, 1) / 1000):
                 while True:
+                    self._check_open()
                     self._fetcher.news.clear()
                     self._commits.run_callbacks()
                     await self._subscription.poll()
+                    self._check_open()
                     self._handout.keep(self._positions.assigned)
                     self._commits.commit_if_due()
                     self._fetcher.pump()
@@ -401,6 +432,10 @@ class Consumer(AsyncClosing):
         finally:
             self._is_read = False
             self._subscription.was_read()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClientClosed("the consumer was closed")
 
     def _assigned(self, partition: TopicPartition) -> PartitionPosition:
         state = self._positions.get(partition)

@@ -12,7 +12,7 @@ keep the busy one waiting.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Final
 from uuid import UUID
 
@@ -193,6 +193,15 @@ class Fetcher:
         if missing:
             raise StaleMetadata(", ".join(missing), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
+    def _doubt(self, partitions: Iterable[TopicPartition]) -> None:
+        """Their broker does not answer: others may lead them by now, or be nearer."""
+        for topic in {each.topic for each in partitions}:
+            self._forget_topic(topic)
+        for partition in partitions:
+            state = self._positions.get(partition)
+            if state is not None:
+                state.preferred_replica = None
+
     def _forget_topic(self, name: str) -> None:
         self._cluster.metadata = self._cluster.metadata.without_topics([name])
 
@@ -326,8 +335,7 @@ class Fetcher:
         except KafkaError as error:
             session.reset()
             if error.retriable:
-                for topic in {each.topic for each in wanted}:
-                    self._forget_topic(topic)
+                self._doubt(wanted)
             raise
         except asyncio.CancelledError:
             session.reset()

@@ -109,15 +109,26 @@ class Handout:
     def release(self) -> Records:
         """What is held for `getone`, by partition: a read of many gives it out first."""
         records: Records = {}
+        left = []
         for record in self.held:
-            records.setdefault(TopicPartition(record.topic, record.partition), []).append(record)
+            partition = TopicPartition(record.topic, record.partition)
+            if self._state(partition).is_withheld:
+                left.append(record)
+            else:
+                records.setdefault(partition, []).append(record)
         self.held.clear()
+        self.held.extend(left)
         return records
 
-    def give_back(self) -> None:
-        """Takes back what is held for `getone`: it will be fetched again."""
-        for partition, records in self.release().items():
-            self._state(partition).seek(records[0].offset)
+    def give_back(self, partitions: Collection[TopicPartition] = ()) -> None:
+        """Takes back what is held for `getone`, of some partitions or of all: it will be fetched
+        again."""
+        wanted = frozenset(partitions) or self._positions.assigned
+        first = {each: self.first_held(each) for each in wanted} if self.held else {}
+        self.keep(self._positions.assigned - wanted)
+        for partition, offset in first.items():
+            if offset is not None:
+                self._state(partition).seek(offset)
 
     def keep(self, partitions: Collection[TopicPartition]) -> None:
         """Holds records of these partitions only."""

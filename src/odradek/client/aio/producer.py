@@ -44,6 +44,7 @@ from odradek.records.compression import Compression
 
 _LOGGER: Final = logging.getLogger(__name__)
 Serializer = Callable[[Any], bytes | None]
+_OPEN: Final = (TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE)
 
 
 class RecordMetadata(NamedTuple):
@@ -135,9 +136,9 @@ class Producer(AsyncClosing):
         self._is_closed = False
 
     async def close(self, timeout_ms: int | None = None) -> None:
-        """Sends what waits (for `timeout_ms` at most; what remains fails), then disconnects.
+        """Sends what waits, and aborts a transaction that is open, then disconnects.
 
-        An open transaction is not ended: its coordinator aborts it.
+        That takes `timeout_ms` at most; what remains fails.
         """
         self._is_closed = True
         await self._close_once(lambda: self._close(timeout_ms))
@@ -146,8 +147,12 @@ class Producer(AsyncClosing):
         try:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
                 await self._settled()
+                if self._transactions.life.state in _OPEN:
+                    await self.abort_transaction()
         except TimeoutError:
             _LOGGER.debug("closing with records that were not delivered")
+        except KafkaError as error:
+            _LOGGER.debug("the open transaction is left to its coordinator: %s", error)
         finally:
             if self._sender is not None:
                 await self._sender.close()
@@ -171,10 +176,7 @@ class Producer(AsyncClosing):
             KafkaError: it cannot be put into a batch: too large, no such partition, no room or
                 no metadata for `max.block.ms`, not in a transaction.
         """
-        if self._is_closed:
-            raise ClientClosed("the producer was closed")
-        if self._transactions.is_transactional:
-            self._transactions.life.check_sending()
+        self._check_sending()
         if self._interceptors:
             record = ProducerRecord(topic, value, key, partition, timestamp_ms, headers)
             topic, value, key, partition, timestamp_ms, headers = self._intercept(record)
@@ -190,6 +192,7 @@ class Producer(AsyncClosing):
         known = self._cluster.metadata.topics.get(topic)
         if known is None or self._accumulator.used_bytes + size > self._buffer_bytes:
             known = await self._wait_for_metadata_and_room(topic, size)
+            self._check_sending()
         target = self._choose(known, partition, key_bytes, size)
         delivery: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
         clock = self._cluster.clock
@@ -279,6 +282,9 @@ class Producer(AsyncClosing):
     async def commit_transaction(self) -> None:
         """Delivers what was sent, and commits it.
 
+        Who is cancelled here, or gets a retriable error, calls it again: whether the transaction is
+        committed is not known then.
+
         Raises:
             KafkaError: the transaction is to be aborted, or the producer has been replaced.
         """
@@ -289,6 +295,8 @@ class Producer(AsyncClosing):
 
     async def abort_transaction(self) -> None:
         """Takes everything back; what was not sent yet fails with `TransactionAborted`.
+
+        Who is cancelled here, or gets a retriable error, calls it again.
 
         Raises:
             KafkaError: the producer has been replaced.
@@ -315,6 +323,12 @@ class Producer(AsyncClosing):
             raise UsageError("transactions need a transactional.id", ErrorCode.INVALID_TXN_STATE)
 
     # --- inside -----------------------------------------------------------------------------
+
+    def _check_sending(self) -> None:
+        if self._is_closed:
+            raise ClientClosed("the producer was closed")
+        if self._transactions.is_transactional:
+            self._transactions.life.check_sending()
 
     def _wake(self) -> None:
         if self._sender is None:

@@ -83,12 +83,16 @@ class Sender:
         self._requests: dict[int, set[asyncio.Task[None]]] = {}
         self._woken = asyncio.Event()
         self._stale_topics: set[str] = set()
-        self._task = asyncio.create_task(self._run())
-        self._task.add_done_callback(self._ended)
+        self._task = self._begin()
 
     def wake(self) -> None:
         """There may be something to do."""
         self._woken.set()
+
+    def _begin(self) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._run())
+        task.add_done_callback(self._ended)
+        return task
 
     async def close(self) -> None:
         """Ends at once; what is not delivered by then fails."""
@@ -106,13 +110,21 @@ class Sender:
         while True:
             self._woken.clear()
             try:
-                due_ms = await self._send_ready()
+                async with asyncio.timeout(self._patience_s()):
+                    due_ms = await self._send_ready()
                 failures = 0
+            except TimeoutError:
+                due_ms = self._now_ms()
             except KafkaError as error:
                 due_ms = self._now_ms() + self._backoff.wait_ms(failures)
                 failures += 1
                 self._on_trouble(error)
             await self._sleep_until(due_ms)
+
+    def _patience_s(self) -> float | None:
+        """How long to wait for a broker before looking at what has expired meanwhile."""
+        expiry_ms = self._next_expiry_ms()
+        return None if expiry_ms is None else max(1, expiry_ms - self._now_ms()) / 1000
 
     async def _sleep_until(self, due_ms: int | None) -> None:
         timer: asyncio.TimerHandle | None = None
@@ -180,8 +192,12 @@ class Sender:
         if self._cluster.is_metadata_old:
             wanted |= self._accumulator.topics()
         if wanted:
-            self._stale_topics = set()
-            await self._cluster.refresh(wanted)
+            stale, self._stale_topics = self._stale_topics, set()
+            try:
+                await self._cluster.refresh(wanted)
+            except BaseException:
+                self._stale_topics |= stale
+                raise
 
     def _by_leader(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
         found: dict[int, list[TopicPartition]] = {}
@@ -282,7 +298,8 @@ class Sender:
         if not task.cancelled() and (fault := task.exception()) is not None:
             _LOGGER.error("the sender failed unexpectedly", exc_info=fault)
             error = KafkaError(f"the producer failed: {fault!r}")
-            self._give_up(self._accumulator.unfinished(), error)
+            self._give_up(self._accumulator.pending(), error)
+            self._task = self._begin()  # whoever sends more is owed an end of that, too
 
     # --- answers ----------------------------------------------------------------------------
 

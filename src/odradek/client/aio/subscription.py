@@ -29,6 +29,7 @@ class Subscription:
         self._pattern: re.Pattern[str] | None = None
         self._membership: Membership | None = None
         self._polling: asyncio.Task[None] | None = None
+        self._leaving: asyncio.Task[None] | None = None
         self.topics: frozenset[str] = frozenset()
         self.listener: RebalanceListener | None = None
         self.is_member = False
@@ -60,10 +61,12 @@ class Subscription:
         """Reads these topics, or those that match, as a member from the next poll on.
 
         Raises:
-            UsageError: no topic is named.
+            UsageError: no topic is named, or an `unsubscribe` that was cancelled still goes on.
         """
         if isinstance(topics, str):
             raise TypeError("topics is a list of names, not one name")
+        if self._leaving is not None:
+            raise UsageError("the group is still being left", ErrorCode.INVALID_REQUEST)
         self.topics = frozenset(topics)
         self._pattern = None if pattern is None else re.compile(pattern)
         self.listener = listener
@@ -100,6 +103,13 @@ class Subscription:
         )
         return self.topics
 
+    @property
+    def needs_poll(self) -> bool:
+        """Whether the group wants something of the reader before anything more is given out."""
+        if self._polling is not None or self._leaving is not None:
+            return True
+        return self._membership is not None and self.is_member and self._membership.needs_poll
+
     async def poll(self) -> None:
         """Lets the membership do what it has to.
 
@@ -109,17 +119,24 @@ class Subscription:
         Raises:
             KafkaError: this member cannot be one.
         """
+        if self._leaving is not None:
+            await asyncio.shield(self._leaving)
         membership = self._membership
         if membership is None or not self.is_member:
             return
         membership.polled()
         while self._polling is not None or membership.needs_poll:
-            if self._polling is None:
-                self._polling = asyncio.create_task(membership.poll())
+            polling = self._polling
+            if polling is None:
+                polling = self._polling = asyncio.create_task(membership.poll())
             try:
-                await asyncio.shield(self._polling)
+                await asyncio.shield(polling)
+            except asyncio.CancelledError:
+                if polling.cancelled() and not _is_being_cancelled():
+                    return  # somebody else unsubscribes, or closes the consumer
+                raise
             finally:
-                if self._polling is not None and self._polling.done():
+                if self._polling is polling and polling.done():
                     self._polling = None
         membership.raise_listener_failure()
 
@@ -128,18 +145,37 @@ class Subscription:
         if self._membership is not None and self.is_member:
             self._membership.polled()
 
-    async def leave(self) -> None:
-        """Leaves the group; offsets may be asked for afterwards."""
-        polling, self._polling = self._polling, None
-        if polling is not None:
-            polling.cancel()
-            await asyncio.gather(polling, return_exceptions=True)
-        if self._membership is not None and self.is_member:
-            await self._membership.leave()
-            self.is_member = False
-        self._membership = None
-
     async def unsubscribe(self) -> None:
-        """Leaves the group, and wants no topic any more."""
-        await self.leave()
-        self.topics, self._pattern = frozenset(), None
+        """Leaves the group, and wants no topic any more; offsets may be asked for afterwards.
+
+        Who is cancelled meanwhile leaves the leaving to go on.
+        """
+        if self._leaving is None:
+            self._leaving = asyncio.create_task(self._leave())
+        await asyncio.shield(self._leaving)
+
+    async def abandon(self) -> None:
+        """Ends what `unsubscribe` has not ended in time: the group will find out."""
+        if self._leaving is not None:
+            self._leaving.cancel()
+            await asyncio.gather(self._leaving, return_exceptions=True)
+        if self._membership is not None:
+            await self._membership.end()
+
+    async def _leave(self) -> None:
+        try:
+            polling, self._polling = self._polling, None
+            if polling is not None:
+                polling.cancel()
+                await asyncio.gather(polling, return_exceptions=True)
+            if self._membership is not None and self.is_member:
+                await self._membership.leave()
+        finally:
+            self.is_member = False
+            self._membership = self._pattern = self._leaving = None
+            self.topics = frozenset()
+
+
+def _is_being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

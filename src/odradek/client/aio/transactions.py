@@ -52,8 +52,11 @@ class TransactionManager:
         self.producer_epoch = NO_PRODUCER_EPOCH
         self.needs_new_epoch = False
         self.life = TransactionLife()
+        # What the coordinator has taken into the transaction, and whether it was asked to at all:
+        # an answer may be lost, or nobody wait for it any more.
         self._partitions: set[TopicPartition] = set()
         self._has_offsets = False
+        self._may_be_open = False
 
     @property
     def is_transactional(self) -> bool:
@@ -120,7 +123,7 @@ class TransactionManager:
         """
         self.life.move(TransactionState.IN_TRANSACTION)
         self._partitions = set()
-        self._has_offsets = False
+        self._has_offsets = self._may_be_open = False
 
     async def add_partitions(self, partitions: Iterable[TopicPartition]) -> None:
         """Tells the coordinator what this transaction writes to; what it knows it is not told.
@@ -148,6 +151,7 @@ class TransactionManager:
                     if code != ErrorCode.OPERATION_NOT_ATTEMPTED:
                         raise_for(code, f"{topic.name}-{each.partition_index}")
 
+        self._may_be_open = True
         await self._call(attempt)
         self._partitions |= fresh
 
@@ -196,6 +200,7 @@ class TransactionManager:
                 for each in topic.partitions:
                     raise_for(int(each.error_code), f"{topic.name}-{each.partition_index}")
 
+        self._may_be_open = True
         await self._call(add)
         self._has_offsets = True
         await self._call(commit)
@@ -206,15 +211,24 @@ class TransactionManager:
         Raises:
             KafkaError: it could not be ended.
         """
-        if self._partitions or self._has_offsets:
-            values = {**self._identity(), "committed": commit}
-
-            async def attempt() -> None:
-                answer = await self._ask_coordinator(_END_TXN, values)
-                raise_for(int(answer.error_code))
-
-            await self._call(attempt)
+        if self._may_be_open:
+            is_open = bool(self._partitions or self._has_offsets)
+            try:
+                await self._cluster.retrying(
+                    lambda: self._end_once(commit=commit), self._max_block_ms
+                )
+            except KafkaError as error:
+                if is_open or error.code != ErrorCode.INVALID_TXN_STATE:
+                    # Without an answer it may have ended all the same: the same call can tell.
+                    if not error.retriable:
+                        self.life.fail(error)
+                    raise
         self.life.move(TransactionState.READY)
+
+    async def _end_once(self, *, commit: bool) -> None:
+        values = {**self._identity(), "committed": commit}
+        answer = await self._ask_coordinator(_END_TXN, values)
+        raise_for(int(answer.error_code))
 
     async def _call(self, attempt: Callable[[], Awaitable[T]]) -> T:
         try:

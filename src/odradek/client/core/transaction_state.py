@@ -4,6 +4,9 @@
 
 An error of one transaction makes it ABORTABLE: `abort_transaction` leads back to READY. FATAL is
 the end: somebody else has the transactional id, or the coordinator refuses for good.
+
+A call that its caller gave up, or that had no answer in time, may have been carried out all the
+same: it is made again, and nothing else can follow it.
 """
 
 from enum import Enum
@@ -29,14 +32,20 @@ class TransactionState(Enum):
 _STATES = TransactionState
 TRANSITIONS: Final[dict[TransactionState, frozenset[TransactionState]]] = {
     _STATES.UNINITIALIZED: frozenset({_STATES.INITIALIZING}),
-    _STATES.INITIALIZING: frozenset({_STATES.READY, _STATES.UNINITIALIZED, _STATES.FATAL}),
+    _STATES.INITIALIZING: frozenset(
+        {_STATES.INITIALIZING, _STATES.READY, _STATES.UNINITIALIZED, _STATES.FATAL}
+    ),
     _STATES.READY: frozenset({_STATES.IN_TRANSACTION, _STATES.FATAL}),
     _STATES.IN_TRANSACTION: frozenset(
         {_STATES.COMMITTING, _STATES.ABORTING, _STATES.ABORTABLE, _STATES.FATAL}
     ),
-    _STATES.COMMITTING: frozenset({_STATES.READY, _STATES.ABORTABLE, _STATES.FATAL}),
+    _STATES.COMMITTING: frozenset(
+        {_STATES.COMMITTING, _STATES.READY, _STATES.ABORTABLE, _STATES.FATAL}
+    ),
     _STATES.ABORTABLE: frozenset({_STATES.ABORTING, _STATES.FATAL}),
-    _STATES.ABORTING: frozenset({_STATES.READY, _STATES.ABORTABLE, _STATES.FATAL}),
+    _STATES.ABORTING: frozenset(
+        {_STATES.ABORTING, _STATES.READY, _STATES.ABORTABLE, _STATES.FATAL}
+    ),
     _STATES.FATAL: frozenset({_STATES.FATAL}),
 }
 

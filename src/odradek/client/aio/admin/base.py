@@ -6,7 +6,7 @@ from typing import TypeVar
 from odradek.client.aio.closing import AsyncClosing
 from odradek.client.aio.cluster import ClusterClient
 from odradek.client.core.retries import Dice
-from odradek.client.errors import KafkaError, raise_for
+from odradek.client.errors import KafkaError, NetworkError, raise_for
 from odradek.client.settings import ADMIN_SETTINGS, ClientSettings
 from odradek.clock import Clock
 from odradek.errors import ErrorCode
@@ -62,7 +62,8 @@ class AdminBase(AsyncClosing):
 
         async def ask_pending() -> None:
             nonlocal pending
-            answers.update(await attempt(pending))
+            found = await attempt(pending)
+            answers.update({item: found.get(item, _unanswered(item)) for item in pending})
             refused = {
                 item: error
                 for item in pending
@@ -103,6 +104,10 @@ def outcome(code: int, value: T, message: str | None = None) -> T | KafkaError:
     except KafkaError as error:
         return error
     return value
+
+
+def _unanswered(item: object) -> KafkaError:
+    return NetworkError(f"the answer says nothing of {item}")
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:

@@ -10,7 +10,7 @@ It joins anew only when the reader has been told, or two would read the same.
 
 import asyncio
 import logging
-from typing import Any, Final
+from typing import Final
 
 from odradek.client.aio.cluster import GROUP_CHANNEL, Message
 from odradek.client.aio.group.membership import Membership, is_lost
@@ -90,11 +90,11 @@ class ClassicMembership(Membership):
             self._rebalance.add_done_callback(lambda _: self._wakes())
         elif self._rebalance is not None and self._rebalance.done():
             rebalance, self._rebalance = self._rebalance, None
-            try:
+            assigned = None
+            if (fault := rebalance.exception()) is None:
                 assigned = rebalance.result()
-            except KafkaError as error:
-                assigned = None
-                self._error = error
+            else:
+                self._error = self._known(fault)
             if assigned is None or self._was_lost:
                 self._forget(keep_member_id=self._error is None)
                 self._lost()
@@ -105,14 +105,20 @@ class ClassicMembership(Membership):
     async def leave(self) -> None:
         """See `Membership`."""
         # While it is a member still: a rebalance that is under way may make the commit wait.
-        if self._was_lost or self._generation_id == NO_GENERATION:
-            await self._lose()
-        else:
-            await self._revoke(sorted(self._positions.assigned))
+        try:
+            if self._was_lost or self._generation_id == NO_GENERATION:
+                await self._lose()
+            else:
+                await self._revoke(sorted(self._positions.assigned))
+        finally:
+            await self.end()
+        await self._leave_group("the consumer is being closed")
+
+    async def end(self) -> None:
+        """See `Membership`."""
         await self._end(self._rebalance)
         await self._end(self._heartbeats)
         self._rebalance = self._heartbeats = None
-        await self._leave_group("the consumer is being closed")
 
     async def _leave_group(self, reason: str) -> None:
         if self._member_id and self.instance_id is None:
@@ -129,19 +135,11 @@ class ClassicMembership(Membership):
                 _LOGGER.debug("leaving group %s failed: %s", self.group_id, error)
         self._forget(keep_member_id=False)
 
-    async def _end(self, task: "asyncio.Task[Any] | None") -> None:
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
     # --- a rebalance ------------------------------------------------------------------------
 
     async def _prepare(self) -> None:
         """Gives up what has to be given up before joining."""
-        silent_ms = self._cluster.clock.monotonic_ms() - self._heard_ms
-        if self._was_lost or silent_ms >= self._session_timeout_ms:
-            # Who was not heard for so long may have been thrown out, and others have what it had: a
-            # group with members of both protocols would let it back in without telling.
+        if self._was_lost or self._may_be_out:
             await self._lose()
         elif not self._is_cooperative:
             await self._revoke(sorted(self._positions.assigned))
@@ -150,6 +148,13 @@ class ClassicMembership(Membership):
             await self._revoke(
                 [each for each in sorted(self._positions.assigned) if each.topic not in topics]
             )
+
+    @property
+    def _may_be_out(self) -> bool:
+        """Whether it was not heard for so long that it may have been thrown out, and others have
+        what it had: a group with members of both protocols lets it back in without telling."""
+        silent_ms = self._cluster.clock.monotonic_ms() - self._heard_ms
+        return silent_ms >= self._session_timeout_ms
 
     async def _complete(self, assigned: tuple[TopicPartition, ...]) -> None:
         """Takes what a rebalance brought; a cooperative member gives up first, and joins again."""
@@ -178,6 +183,8 @@ class ClassicMembership(Membership):
                         return None
                 elif not error.retriable and error.code != ErrorCode.MEMBER_ID_REQUIRED:
                     raise
+                elif self._may_be_out and self._positions.assigned:
+                    return None
                 await self._wait(failures)
                 failures += 1
             else:
@@ -211,6 +218,7 @@ class ClassicMembership(Membership):
             self._member_id = answer.member_id  # KIP-394: the id to join with
         raise_for(int(answer.error_code), f"group {self.group_id}")
         self._member_id, self._generation_id = answer.member_id, answer.generation_id
+        self._heard_ms = self._cluster.clock.monotonic_ms()
         self._joined_topics = topics
         shared_out = []
         self._led_counts = None
@@ -373,8 +381,7 @@ class ClassicMembership(Membership):
         if self._heartbeats is task:
             self._heartbeats = None
         if not task.cancelled() and (fault := task.exception()) is not None:
-            _LOGGER.error("heartbeats of group %s ended", self.group_id, exc_info=fault)
-            self._fail(KafkaError(f"the consumer failed: {fault!r}"))
+            self._fail(self._known(fault))
 
     # --- ends -------------------------------------------------------------------------------
 

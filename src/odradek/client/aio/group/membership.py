@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Final, Protocol
 
 from odradek.client.aio.admin.base import by_topic
@@ -79,7 +79,7 @@ class Membership:
         # The coordinator has given this member up; the reader has not been told yet.
         self._was_lost = False
         # Commits go in the order of their calls: one that is repeated must not overtake the next.
-        self._commit_order = asyncio.Lock()
+        self._last_commit: asyncio.Task[None] | None = None
         self._commit_timeout_ms = settings.number("default.api.timeout.ms")
         self._listener_failure: KafkaError | None = None
         self.has_joined = False
@@ -112,6 +112,10 @@ class Membership:
         """Leaves the group (a static member only goes silent), and ends the background."""
         raise NotImplementedError
 
+    async def end(self) -> None:
+        """Ends the background alone: the group finds out when it hears nothing any more."""
+        raise NotImplementedError
+
     @property
     def metadata(self) -> GroupMetadata:
         """Who this member is at present."""
@@ -123,9 +127,7 @@ class Membership:
 
     # --- offsets ----------------------------------------------------------------------------
 
-    def commit(
-        self, offsets: Mapping[TopicPartition, CommittedOffset]
-    ) -> Coroutine[Any, Any, None]:
+    def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> asyncio.Task[None]:
         """Commits as this member, after what was to be committed before; retried while that may
         help. Of a member that is in another generation meanwhile only partitions that it kept.
 
@@ -134,10 +136,14 @@ class Membership:
             KafkaError: anything else.
         """
         held = {partition: self._positions.get(partition) for partition in offsets}
-        return self._commit_in_order(offsets, held, self.metadata.generation_id)
+        self._last_commit = asyncio.create_task(
+            self._commit_after(self._last_commit, offsets, held, self.metadata.generation_id)
+        )
+        return self._last_commit
 
-    async def _commit_in_order(
+    async def _commit_after(
         self,
+        before: asyncio.Task[None] | None,
         offsets: Mapping[TopicPartition, CommittedOffset],
         held: Mapping[TopicPartition, PartitionPosition | None],
         generation_id: int,
@@ -159,8 +165,9 @@ class Membership:
                     if not await self._goes_on_after(identity, error.code, left_ms):
                         raise
 
-        async with self._commit_order:
-            await self._cluster.retrying(attempt)
+        if before is not None:
+            await asyncio.wait([before])
+        await self._cluster.retrying(attempt)
 
     def _check_may_commit(
         self, held: Mapping[TopicPartition, PartitionPosition | None], generation_id: int
@@ -341,6 +348,18 @@ class Membership:
             failure = KafkaError(f"{name} of the listener failed: {error!r}")
             failure.__cause__ = error
             self._listener_failure = self._listener_failure or failure
+
+    def _known(self, fault: BaseException) -> KafkaError:
+        """What ended a task of this member, as the reader is to be told."""
+        if isinstance(fault, KafkaError):
+            return fault
+        _LOGGER.error("the member of group %s failed", self.group_id, exc_info=fault)
+        return KafkaError(f"the consumer failed: {fault!r}")
+
+    async def _end(self, task: "asyncio.Task[Any] | None") -> None:
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     async def _wait(self, failures: int) -> None:
         await asyncio.sleep(self._backoff.wait_ms(failures) / 1000)

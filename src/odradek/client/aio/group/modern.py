@@ -90,17 +90,21 @@ class ConsumerProtocolMembership(Membership):
 
     async def leave(self) -> None:
         """See `Membership`."""
-        if self._was_lost or self._epoch <= 0:
-            await self._lose()
-        else:
-            await self._revoke(sorted(self._positions.assigned))
-        heartbeats, self._heartbeats = self._heartbeats, None
-        if heartbeats is not None:
-            heartbeats.cancel()
-            await asyncio.gather(heartbeats, return_exceptions=True)
+        try:
+            if self._was_lost or self._epoch <= 0:
+                await self._lose()
+            else:
+                await self._revoke(sorted(self._positions.assigned))
+        finally:
+            await self.end()
         if self.has_joined:
             # Also when no answer has come: the coordinator may know this member all the same.
             await self._say_goodbye()
+
+    async def end(self) -> None:
+        """See `Membership`."""
+        heartbeats, self._heartbeats = self._heartbeats, None
+        await self._end(heartbeats)
 
     async def _say_goodbye(self) -> None:
         is_static = self.instance_id is not None
@@ -225,10 +229,7 @@ class ConsumerProtocolMembership(Membership):
             self._heartbeats = None
         if task.cancelled() or (fault := task.exception()) is None:
             return
-        if not isinstance(fault, KafkaError):
-            _LOGGER.error("heartbeats of group %s ended", self.group_id, exc_info=fault)
-            fault = KafkaError(f"the consumer failed: {fault!r}")
-        self._error = fault
+        self._error = self._known(fault)
         self._begin_anew()
         self._lost()
 
