@@ -59,6 +59,11 @@ class ServerProcess:
         """The id of the process."""
         return self._started().pid
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the process is there, serving or not."""
+        return self._process is not None and self._process.poll() is None
+
     def start(self) -> Self:
         """Starts the server; returns when it can serve.
 
@@ -148,7 +153,7 @@ class ServerProcess:
         trace: TracebackType | None,
     ) -> None:
         try:
-            if not self._was_killed and self._started().poll() is None:
+            if not self._was_killed and self.is_running:
                 status = self.stop()
                 if status not in self.orderly and kind is None:
                     raise self.failure(f"the server ended with status {status}")

@@ -366,50 +366,79 @@ def test_the_leaders_sessions_and_the_followers_understand_each_other():
     assert offsets == [{0: 5, 1: 6}, {0: 8, 1: 6}, {0: 8}]
 
 
-def test_who_is_followed_and_over_which_connection(tmp_path):
+class Following:
+    """Broker 1 of three, with replicas of the three partitions of "a", each led by another."""
+
+    def __init__(self, directory: str) -> None:
+        self.cluster = Cluster(directory)
+        self.opened: list[tuple[BrokerRegistration, ScriptedLeader]] = []
+        self.manager = ReplicaFetcherManager(
+            *(1, self.cluster.config, self.cluster.timer, self.open_channel),
+            *(self.cluster.replicas.partitions.find, lambda _: None),
+            self.cluster.quotas.follower,
+        )
+        self.brokers = {each: BrokerRegistration(each, (), None, each) for each in (1, 2, 3)}
+        self.image = MetadataImage("c").with_brokers(self.brokers, 1)
+        self.topic = TopicImage(
+            "a",
+            TOPIC,
+            tuple(
+                PartitionImage(index, index + 1, 0, 0, (1, 2, 3), (1, 2, 3)) for index in range(3)
+            ),
+        )
+        self.publish(self.image.with_topics([self.topic]), added=[self.topic])
+
+    def open_channel(self, leader: BrokerRegistration) -> ScriptedLeader:
+        self.opened.append((leader, ScriptedLeader()))
+        return self.opened[-1][1]
+
+    def publish(self, after: MetadataImage, **what: object) -> None:
+        delta = MetadataDelta(self.image, after, **what)
+        self.cluster.replicas.apply_delta(delta)
+        self.manager.apply_delta(delta)
+        self.image = after
+
+    def register(self, *brokers: BrokerRegistration) -> None:
+        """These brokers live."""
+        live = {broker.id: broker for broker in brokers}
+        self.publish(self.image.with_brokers(live, 1), brokers_changed=True)
+
+
+@pytest.fixture
+def following(tmp_path):
+    made = Following(str(tmp_path / "data"))
+    yield made
+    made.manager.close()
+    made.cluster.close()
+
+
+def test_who_is_followed_and_over_which_connection(following):
     """One connection a leader, none to oneself, and a new one when the leader lives anew."""
-    cluster = Cluster(str(tmp_path / "data"))
-    opened: list[tuple[BrokerRegistration, ScriptedLeader]] = []
-
-    def open_channel(leader: BrokerRegistration) -> ScriptedLeader:
-        opened.append((leader, ScriptedLeader()))
-        return opened[-1][1]
-
-    manager = ReplicaFetcherManager(
-        1,
-        cluster.config,
-        cluster.timer,
-        open_channel,
-        cluster.replicas.partitions.find,
-        lambda _: None,
-        cluster.quotas.follower,
-    )
-    brokers = {number: BrokerRegistration(number, (), None, number) for number in (1, 2, 3)}
-    image = MetadataImage("c").with_brokers(brokers, 1)
-
-    def publish(after: MetadataImage, **what: object) -> MetadataImage:
-        delta = MetadataDelta(image, after, **what)
-        cluster.replicas.apply_delta(delta)
-        manager.apply_delta(delta)
-        return after
-
-    states = tuple(
-        PartitionImage(index, index + 1, 0, 0, (1, 2, 3), (1, 2, 3)) for index in range(3)
-    )
-    topic = TopicImage("a", TOPIC, states)
-    image = publish(image.with_topics([topic]), added=[topic])
+    opened, topic = following.opened, following.topic
     assert [leader.id for leader, _ in opened] == [2, 3]
-    again = brokers | {2: brokers[2]._replace(epoch=9)}
-    image = publish(image.with_brokers(again, 1), brokers_changed=True)
+    one, two, three = following.brokers.values()
+    following.register(one, two._replace(epoch=9), three)
     assert opened[0][1].closed
     assert [leader.epoch for leader, _ in opened] == [2, 3, 9]
-    moved = topic.with_partitions([states[1]._replace(leader=1, leader_epoch=1)])
-    image = publish(image.with_topics([moved]), changed=[moved])
+    moved = topic.with_partitions([topic.partitions[1]._replace(leader=1, leader_epoch=1)])
+    following.publish(following.image.with_topics([moved]), changed=[moved])
     assert opened[2][1].closed
-    image = publish(image.with_topics(removed=[moved]), removed=[moved])
+    following.publish(following.image.with_topics(removed=[moved]), removed=[moved])
     assert opened[1][1].closed
-    manager.close()
-    cluster.close()
+
+
+@pytest.mark.parametrize("gone", [1, 2])
+def test_what_was_followed_is_followed_again_after_a_life_of_either_side(following, gone):
+    """A broker that was cut off for a while would stay behind for ever in what nobody else has
+    changed meanwhile."""
+    first = dict(following.opened)
+    following.register(*(each for each in following.brokers.values() if each.id != gone))
+    back = following.brokers[gone]._replace(epoch=9)
+    following.register(*{**following.brokers, gone: back}.values())
+    assert all(channel.closed for leader, channel in first.items() if gone in (1, leader.id))
+    again = following.opened[len(first) :]
+    assert {leader.id for leader, _ in again} == ({2, 3} if gone == 1 else {2})
+    assert all(channel.asked() for _, channel in again)
 
 
 def test_an_epoch_in_which_nothing_was_written_is_forgotten(follower):

@@ -51,11 +51,15 @@ class ReplicaFetcherManager:
         )
         self._fetchers: Final[dict[_FetcherKey, ReplicaFetcher]] = {}
         self._where: Final[dict[TopicPartition, _FetcherKey]] = {}
+        # Their leader, or this broker itself, is not registered at the moment.
+        self._waiting: Final[set[TopicPartition]] = set()
 
     def apply_delta(self, delta: MetadataDelta) -> tuple[()]:
         """Follows what is to be followed after a change."""
         if delta.brokers_changed:
             self._close_outdated(delta)
+            for waiting in tuple(self._waiting):
+                self._assign(waiting, delta.image)
         for topic in delta.topics_removed:
             for gone in topic.partitions:
                 self._stop(TopicPartition(topic.name, gone.partition))
@@ -70,6 +74,7 @@ class ReplicaFetcherManager:
             fetcher.close()
         self._fetchers.clear()
         self._where.clear()
+        self._waiting.clear()
 
     def _close_outdated(self, delta: MetadataDelta) -> None:
         """Closes the fetchers of leaders that are gone or live anew, or all after a life of ours;
@@ -91,10 +96,13 @@ class ReplicaFetcherManager:
         state = image.partition(topic_partition)
         partition = self._find(topic_partition)
         me = image.brokers.get(self._broker_id)
-        if state is None or partition is None or partition.log is None or me is None:
+        if state is None or partition is None or partition.log is None or partition.is_leader:
             return
         leader = image.brokers.get(state.leader)
-        if leader is None or leader.id == self._broker_id or partition.is_leader:
+        if me is None or leader is None:
+            self._waiting.add(topic_partition)
+            return
+        if leader.id == self._broker_id:
             return
         fetcher = self._fetcher(topic_partition, me, leader)
         fetcher.add(partition, image.topics[topic_partition.topic].topic_id)
@@ -116,6 +124,7 @@ class ReplicaFetcherManager:
         return fetcher
 
     def _stop(self, topic_partition: TopicPartition) -> None:
+        self._waiting.discard(topic_partition)
         key = self._where.pop(topic_partition, None)
         if key is not None:
             self._fetchers[key].remove(topic_partition)

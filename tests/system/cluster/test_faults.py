@@ -1,0 +1,231 @@
+"""Faults on a cluster of three processes that meet in an ensemble of three ZooKeepers.
+
+While producers and consumers of other people's libraries are at work, brokers and ZooKeepers are
+killed, stopped where they stand, cut off and restarted. Afterwards the history of the clients is
+compared with the log (`history`), the logs of the replicas with each other, and the brokers' own
+logs say what has happened. `ODRADEK_ROUNDS` has the last test go on for so many faults.
+"""
+
+import os
+import random
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("kazoo")
+
+from tests.system.cluster.polling import until
+from tests.system.cluster.proxies import ZOOKEEPER, broker
+from tests.system.cluster.running_cluster import BROKERS, RunningCluster
+from tools import peers
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cluster faults")]
+
+ROUNDS = int(os.environ.get("ODRADEK_ROUNDS", "2"))
+STOOD_STILL = r"The session with ZooKeeper is over: this process stood still for \d+ ms"
+EXPIRED = "The session with ZooKeeper is over: it has expired"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+    try:
+        with RunningCluster(tmp_path_factory.mktemp("cluster")) as made:
+            yield made
+            made.stop_soundly()
+    except peers.PeerUnavailable as reason:
+        pytest.skip(f"PEER MISSING, NOT TESTED: {reason}")
+
+
+@pytest.fixture
+def cluster(whole: RunningCluster) -> RunningCluster:
+    """All of it there, whatever the test before has left."""
+    whole.restore()
+    return whole
+
+
+def another_leader(cluster: RunningCluster) -> int:
+    """A broker that leads and is not the controller; with one partition each, all lead."""
+    return next(each for each in BROKERS if each != cluster.controller())
+
+
+def await_others_lead(cluster: RunningCluster, broker_id: int, topic: str) -> None:
+    until(
+        lambda: not cluster.led_by(broker_id, topic) and not cluster.led_by(-1, topic),
+        f"broker {broker_id} leads nothing of {topic}",
+    )
+
+
+def test_a_leader_is_killed(cluster: RunningCluster) -> None:
+    """What it had acknowledged would be gone with it."""
+    with cluster.load("leader-killed") as load:
+        victim, controller = another_leader(cluster), cluster.controller()
+        cluster.brokers[victim].kill()
+        cluster.brokers[controller].await_saying(rf"brokers that are gone: \[{victim}\]")
+        await_others_lead(cluster, victim, "leader-killed")
+        load.await_progress()
+        cluster.restore()
+        cluster.brokers[controller].await_saying(rf"brokers that have come: \[{victim}\]")
+        cluster.brokers[victim].await_saying("recovered after an unclean end")
+
+
+def test_the_controller_is_killed(cluster: RunningCluster) -> None:
+    """Nobody would elect leaders any more."""
+    with cluster.load("controller-killed") as load:
+        victim = cluster.controller()
+        cluster.brokers[victim].kill()
+        until(lambda: cluster.controller() != victim, "there is another controller")
+        cluster.brokers[cluster.controller()].await_saying(
+            "This broker is the controller, of epoch"
+        )
+        await_others_lead(cluster, victim, "controller-killed")
+        load.await_progress()
+        cluster.restore()
+
+
+def test_the_controller_and_a_leader_are_killed_at_once(cluster: RunningCluster) -> None:
+    """One broker of three is fewer than acks=all asks for: it must wait, not acknowledge alone."""
+    with cluster.load("two-killed") as load:
+        controller, other = cluster.controller(), another_leader(cluster)
+        (left,) = set(BROKERS) - {controller, other}
+        cluster.brokers[controller].kill()
+        cluster.brokers[other].kill()
+        cluster.brokers[left].await_saying("This broker is the controller, of epoch")
+        until(lambda: cluster.state("two-killed") == (left, {left}), "one leads alone")
+        before = sum(load.history.counts().values())
+        cluster.restore()
+        load.await_progress()
+        assert before < sum(load.history.counts().values())
+
+
+def test_a_leader_wakes_from_a_long_pause(cluster: RunningCluster) -> None:
+    """It believes that it leads; two leaders would acknowledge different records for one offset."""
+    with cluster.load("paused") as load:
+        sleeper = another_leader(cluster)
+        cluster.brokers[sleeper].pause()
+        await_others_lead(cluster, sleeper, "paused")
+        load.await_progress()
+        cluster.brokers[sleeper].resume()
+        cluster.brokers[sleeper].await_saying(STOOD_STILL)
+        cluster.brokers[sleeper].await_saying("Registered again, under epoch")
+
+
+def test_a_controller_wakes_from_a_long_pause(cluster: RunningCluster) -> None:
+    """What it decides is of the past, and may not be obeyed."""
+    with cluster.load("controller-paused") as load:
+        sleeper = cluster.controller()
+        cluster.brokers[sleeper].pause()
+        until(lambda: cluster.controller() != sleeper, "there is another controller")
+        load.await_progress()
+        cluster.brokers[sleeper].resume()
+        cluster.brokers[sleeper].await_saying("This broker is no longer the controller")
+        cluster.brokers[sleeper].await_saying("Registered again, under epoch")
+
+
+def test_a_broker_is_cut_off_from_the_others_and_from_zookeeper(cluster: RunningCluster) -> None:
+    """Clients reach it, and it has not heard that it is taken for dead."""
+    with cluster.load("cut-off") as load:
+        lonely = another_leader(cluster)
+        others = [broker(each) for each in BROKERS if each != lonely]
+        with cluster.board.cut(broker(lonely), ZOOKEEPER, *others):
+            await_others_lead(cluster, lonely, "cut-off")
+            load.await_progress()
+            cluster.brokers[lonely].await_saying("The connection to ZooKeeper is lost")
+            assert "session with ZooKeeper is over" not in cluster.brokers[lonely].said()
+        cluster.brokers[lonely].await_saying(EXPIRED)
+        cluster.brokers[lonely].await_saying("Registered again, under epoch")
+
+
+def test_two_brokers_are_cut_off_from_each_other(cluster: RunningCluster) -> None:
+    """Both live for the ensemble: only the ISR may change, and acks=all must not wait for ever."""
+    with cluster.load("apart") as load:
+        one, other = (each for each in BROKERS if each != cluster.controller())
+        with cluster.board.cut(broker(one), broker(other)):
+            cluster.brokers[one].await_saying(rf"apart-\d: out of sync: \[{other}\]")
+            load.await_progress()
+        for each in cluster.brokers.values():
+            assert "session with ZooKeeper is over" not in each.said()
+
+
+def test_a_rolling_restart_is_not_noticed(cluster: RunningCluster) -> None:
+    """Nobody could upgrade a cluster in use: `load` asserts that no error reaches a client."""
+    with cluster.load("rolling") as load:
+        for each in cluster.brokers.values():
+            assert each.stop() == 0
+            assert "Others lead what this broker has led" in each.said()
+            each.kill()
+            cluster.restore()
+            cluster.await_in_sync("rolling")
+            load.await_progress()
+
+
+def test_the_leading_zookeeper_is_killed(cluster: RunningCluster) -> None:
+    """An ensemble survives the loss of one; so do the sessions that it kept."""
+    with cluster.load("ensemble") as load:
+        leader = next(node for node in cluster.ensemble.nodes if node.mode == "leader")
+        leader.kill()
+        load.await_progress()
+        until(
+            lambda: any(n.mode == "leader" for n in cluster.ensemble.nodes if n is not leader),
+            "another ZooKeeper leads",
+        )
+        leader.start()
+        leader.await_serving()
+
+
+def test_nothing_is_guessed_while_there_is_no_zookeeper(cluster: RunningCluster) -> None:
+    """Brokers that resigned would make an outage of the whole cluster out of one of ZooKeeper;
+    brokers that elected somebody would do it behind each other's backs."""
+    with cluster.load("silence") as load:
+        states = [cluster.state("silence", each) for each in range(3)]
+        victim, *others = sorted(BROKERS)
+        for node in cluster.ensemble.nodes:
+            node.kill()
+        for each in cluster.brokers.values():
+            each.await_saying("The connection to ZooKeeper is lost; nothing is decided meanwhile")
+        for _ in range(4):
+            load.await_progress()
+        for each in cluster.brokers.values():
+            assert "session with ZooKeeper is over" not in each.said()
+        cluster.brokers[victim].kill()
+        for node in cluster.ensemble.nodes:
+            node.start()
+        until(lambda: cluster.registered() <= set(others), "the killed one is missed")
+        assert states
+        await_others_lead(cluster, victim, "silence")
+        load.await_progress()
+        cluster.restore()
+
+
+def killed(cluster: RunningCluster, broker_id: int) -> None:
+    cluster.brokers[broker_id].kill()
+    await_others_lead(cluster, broker_id, "rounds")
+    cluster.restore()
+
+
+def paused(cluster: RunningCluster, broker_id: int) -> None:
+    cluster.brokers[broker_id].pause()
+    await_others_lead(cluster, broker_id, "rounds")
+    cluster.brokers[broker_id].resume()
+
+
+def restarted(cluster: RunningCluster, broker_id: int) -> None:
+    assert cluster.brokers[broker_id].stop() == 0
+    cluster.brokers[broker_id].kill()
+    cluster.restore()
+
+
+def cut_off(cluster: RunningCluster, broker_id: int) -> None:
+    others = [broker(each) for each in BROKERS if each != broker_id]
+    with cluster.board.cut(broker(broker_id), ZOOKEEPER, *others):
+        await_others_lead(cluster, broker_id, "rounds")
+
+
+def test_one_fault_after_another(cluster: RunningCluster) -> None:
+    """What one fault leaves behind must not be what the next one needs."""
+    dice = random.Random(20261122)
+    with cluster.load("rounds") as load:
+        for _ in range(ROUNDS):
+            fault = dice.choice([killed, paused, restarted, cut_off])
+            fault(cluster, dice.choice(BROKERS))
+            load.await_progress()
+            cluster.await_in_sync("rounds")
