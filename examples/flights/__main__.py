@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from confluent_kafka import KafkaException
 from examples.flights import accounts, dataset, own_group, readback, replay, spark_job
+from examples.flights.cluster import BROKERS, Failover, Kill, LocalCluster
 from examples.flights.facts import Facts, read_broker_statistics, write_summary
 from examples.flights.report import page
 from examples.flights.screen import say, thousands, timed
@@ -39,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        return _run(arguments.out.resolve(), arguments.limit)
+        return _run(arguments.out.resolve(), arguments.limit, on_cluster=arguments.cluster)
     except KeyboardInterrupt:
         print("\ninterrupted; broker and Spark have ended", file=sys.stderr)
         return _INTERRUPTED
@@ -63,21 +64,35 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--limit", type=_positive, metavar="N", help="only the first N departures, for a quick look"
     )
+    parser.add_argument(
+        "--cluster",
+        action="store_true",
+        help="on three brokers with three replicas, one of which is killed in the middle; fetches "
+        "ZooKeeper where none is installed",
+    )
     return parser
 
 
-def _run(out: Path, limit: int | None) -> int:
+def _run(out: Path, limit: int | None, *, on_cluster: bool) -> int:
     seconds: dict[str, float] = {}
     _clean(out)
     with timed(seconds, "reading the data set"):
         data = dataset.load(limit)
     departures, hours = data.count(dataset.FLIGHTS), data.count(dataset.WEATHER)
     say("data", f"{thousands(departures)} departures, {thousands(hours)} hours of weather")
-    with BrokerProcess(out / "broker", log=out / "broker.log") as broker:
+    brokers = out / "broker"
+    with (
+        LocalCluster(brokers, out / "broker.log")
+        if on_cluster
+        else BrokerProcess(brokers, log=out / "broker.log")
+    ) as broker:
         seconds["starting the broker"] = broker.start_ms / 1000
         say("broker", f"ready on {broker.bootstrap_servers} after {broker.start_ms:.0f} ms")
-        wire = _through_the_wire(broker.bootstrap_servers, data, seconds)
-        spark = _through_spark(broker.bootstrap_servers, out, seconds)
+        kill = Kill(broker) if isinstance(broker, LocalCluster) else None
+        wire = _through_the_wire(broker.bootstrap_servers, data, seconds, kill)
+        # Segments are read where they lie; in a cluster those of a follower end where it is.
+        segments = brokers if kill is None else None
+        spark = _through_spark(broker.bootstrap_servers, segments, out, seconds)
     say("weather", f"{thousands(departures - spark.tables.joined)} departures have none to meet")
     facts = Facts(
         account=accounts.settle(
@@ -96,9 +111,10 @@ def _run(out: Path, limit: int | None) -> int:
         consume_records_per_s=wire.seen.count / wire.seen.seconds,
         spark_records_per_s=spark.archived.records_per_s,
         broker_start_ms=broker.start_ms,
-        broker_statistics=read_broker_statistics(out / "broker"),
+        broker_statistics=read_broker_statistics(_statistics_of(brokers, wire.failover)),
         seconds=seconds,
         spark_version=spark.version,
+        failover=wire.failover,
     )
     return _conclude(facts, out) or (1 if spark.findings else 0)
 
@@ -108,6 +124,7 @@ class _Wire(NamedTuple):
     seen: readback.Readback
     ours: readback.Readback
     probe: readback.Probe
+    failover: Failover | None
 
 
 class _Spark(NamedTuple):
@@ -117,13 +134,21 @@ class _Spark(NamedTuple):
     findings: list[str]
 
 
-def _through_the_wire(servers: str, data: dataset.DataSet, seconds: dict[str, float]) -> _Wire:
+def _through_the_wire(
+    servers: str, data: dataset.DataSet, seconds: dict[str, float], kill: Kill | None
+) -> _Wire:
     """Produces and consumes with clients that are not ours, and consumes with ours."""
     with timed(seconds, "replaying the year"):
-        replay.create_topics(servers)
-        receipts = replay.replay(servers, data.events)
+        replay.create_topics(servers, replicas=1 if kill is None else BROKERS)
+        receipts = replay.replay(servers, data.events, None if kill is None else kill.strike)
     for failure in receipts.failures[:3]:
         say("refused", failure)
+    failover = None
+    if kill is not None:
+        with timed(seconds, "waiting for the killed broker"):
+            failover = kill.outcome()
+        pause = failover.elected_s - failover.killed_s
+        say("kill -9", f"broker {failover.broker}, others lead after {pause:.1f} s, it is back")
     with timed(seconds, "reading it back"):
         seen = readback.read_back(servers, len(receipts.positions))
     with timed(seconds, "reading it back with our group"):
@@ -135,17 +160,26 @@ def _through_the_wire(servers: str, data: dataset.DataSet, seconds: dict[str, fl
     middle = accounts.percentile(probe.acknowledged_ms, 0.5)
     high = accounts.percentile(probe.acknowledged_ms, 0.99)
     say("latency", f"acknowledged in {middle:.2f} ms (p50), {high:.2f} ms (p99)")
-    return _Wire(receipts, seen, ours, probe)
+    return _Wire(receipts, seen, ours, probe, failover)
 
 
-def _through_spark(servers: str, out: Path, seconds: dict[str, float]) -> _Spark:
+def _statistics_of(brokers: Path, failover: Failover | None) -> Path:
+    """The directory of the broker, of several of one that has lived through the whole run."""
+    if failover is None:
+        return brokers
+    return brokers / f"broker-{failover.broker % BROKERS + 1}"
+
+
+def _through_spark(
+    servers: str, data_dir: Path | None, out: Path, seconds: dict[str, float]
+) -> _Spark:
     """Archives and joins."""
     starting = time.monotonic()
     with session("flights", memory=SPARK_MEMORY) as spark:
         seconds["starting Spark"] = time.monotonic() - starting
         say("spark", f"{spark.version} started in {seconds['starting Spark']:.1f} s")
         with timed(seconds, "archiving to Parquet"):
-            archived = spark_job.archive_topics(spark, servers, out / "broker", out / "archive")
+            archived = spark_job.archive_topics(spark, servers, data_dir, out / "archive")
         rate = thousands(round(archived.records_per_s))
         say(
             "archive",

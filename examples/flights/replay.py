@@ -6,7 +6,7 @@ eyes. What counts as produced is what the broker acknowledged, with its partitio
 
 import gc
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -34,6 +34,7 @@ class Receipts:
 
     positions: list[Position] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    began: float = field(default_factory=time.monotonic)
     seconds: float = 0.0
     samples: list[tuple[float, int]] = field(default_factory=list)
     """How many were acknowledged, some times a second: (seconds since the start, count)."""
@@ -49,8 +50,14 @@ class Receipts:
         assert offset is not None
         self.positions.append((topic, partition, offset))
 
+    def sample(self) -> None:
+        """Notes how many are acknowledged by now, unless that was just done."""
+        elapsed_s = time.monotonic() - self.began
+        if not self.samples or elapsed_s - self.samples[-1][0] >= _SAMPLE_S:
+            self.samples.append((elapsed_s, len(self.positions)))
 
-def create_topics(bootstrap_servers: str) -> None:
+
+def create_topics(bootstrap_servers: str, replicas: int = 1) -> None:
     """Creates the topics of the job.
 
     Raises:
@@ -59,15 +66,22 @@ def create_topics(bootstrap_servers: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     wanted = {**PARTITIONS, PROBE: 1}
     topics = [
-        NewTopic(name, count, replication_factor=1, config=_TOPIC_CONFIG)
+        NewTopic(name, count, replication_factor=replicas, config=_TOPIC_CONFIG)
         for name, count in wanted.items()
     ]
     for created in admin.create_topics(topics).values():
         created.result()
 
 
-def replay(bootstrap_servers: str, events: Sequence[Event]) -> Receipts:
-    """Produces every event as fast as the broker takes them, idempotently and with acks=all."""
+def replay(
+    bootstrap_servers: str,
+    events: Sequence[Event],
+    halfway: Callable[[float], None] | None = None,
+) -> Receipts:
+    """Produces every event as fast as the broker takes them, idempotently and with acks=all.
+
+    `halfway` is called in the middle, with the time of `time.monotonic` at which it all began.
+    """
     producer = Producer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -80,18 +94,19 @@ def replay(bootstrap_servers: str, events: Sequence[Event]) -> Receipts:
     )
     receipts = Receipts()
     bar = Bar("replay", len(events))
-    started = time.monotonic()
     with _no_collections():
         for number, event in enumerate(events):
+            if number == len(events) // 2 and halfway is not None:
+                halfway(receipts.began)
             _produce(producer, event, receipts)
             if number % _POLL_EVERY == 0:
                 producer.poll(0)
-                _sample(receipts, time.monotonic() - started)
+                receipts.sample()
                 bar.show(len(receipts.positions))
         while producer.flush(_SAMPLE_S):
-            _sample(receipts, time.monotonic() - started)
+            receipts.sample()
             bar.show(len(receipts.positions))
-    receipts.seconds = time.monotonic() - started
+    receipts.seconds = time.monotonic() - receipts.began
     receipts.samples.append((receipts.seconds, len(receipts.positions)))
     bar.finish(len(receipts.positions))
     return receipts
@@ -124,10 +139,6 @@ def _produce(producer: Producer, event: Event, receipts: Receipts) -> None:
         except BufferError:
             # The client's queue is full: the broker sets the pace from here.
             producer.poll(0.1)
+            receipts.sample()
         else:
             return
-
-
-def _sample(receipts: Receipts, elapsed_s: float) -> None:
-    if not receipts.samples or elapsed_s - receipts.samples[-1][0] >= _SAMPLE_S:
-        receipts.samples.append((elapsed_s, len(receipts.positions)))

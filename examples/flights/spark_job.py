@@ -73,9 +73,10 @@ class Archived:
 
 
 def archive_topics(
-    spark: SparkSession, bootstrap_servers: str, data_dir: Path, target: Path
+    spark: SparkSession, bootstrap_servers: str, data_dir: Path | None, target: Path
 ) -> Archived:
-    """Archives both topics and counts what is in the files afterwards.
+    """Archives both topics and counts what is in the files afterwards. Segments are read where they
+    lie in `data_dir`; without one everything comes from the brokers.
 
     Raises:
         StreamingQueryException: a query failed.
@@ -84,7 +85,9 @@ def archive_topics(
     rows, seconds = 0, 0.0
     for topic in (FLIGHTS, WEATHER):
         settings = _archive_settings(bootstrap_servers, topic, target)
-        query = archive.build(spark, replace(settings, path=str(data_dir))).start()
+        if data_dir is not None:
+            settings = replace(settings, path=str(data_dir))
+        query = archive.build(spark, settings).start()
         query.awaitTermination()
         topic_rows, topic_seconds = _throughput(query)
         rows, seconds = rows + topic_rows, seconds + topic_seconds

@@ -5,6 +5,7 @@ is installed or compiled again.
 """
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -13,6 +14,9 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+from tools import peers
+
+from odradek.cli.local_cluster import zookeeper
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 900
@@ -61,7 +65,7 @@ def run(folder: Path, *command: str) -> str:
     done = subprocess.run(
         command,
         cwd=folder.parent,
-        env=kept | {"ODRADEK_PURE": "1"},
+        env=kept | {"ODRADEK_PURE": "1", "XDG_CACHE_HOME": str(folder.parent / "cache")},
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
@@ -72,14 +76,32 @@ def run(folder: Path, *command: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["odradek", "my clone"])
-def test_both_commands(tmp_path: Path, name: str) -> None:
-    """Who clones into a folder of that name cannot run the tests or the main job."""
+@pytest.mark.parametrize(("name", "options"), [("odradek", []), ("my clone", ["--cluster"])])
+def test_both_commands(tmp_path: Path, name: str, options: list[str]) -> None:
+    """Who clones into a folder of that name cannot run the tests or the main job; on a cluster it
+    loses a record when a broker is killed."""
     folder = tmp_path / name
     clone(folder)
     said = run(folder, str(folder / "test"), "--quick", "-q", "-k", SENSITIVE)
     assert "passed" in said
     assert "installing" not in said, "the copy was set up anew"
-    out = str(tmp_path / "its out")
-    run(folder, str(folder / "run"), "--limit", "1000", "--out", out)
-    assert (Path(out) / "report.html").exists()
+    out = tmp_path / "its out"
+    if options:
+        fetch_zookeeper(tmp_path / "cache")
+    run(folder, str(folder / "run"), "--limit", "1000", "--out", str(out), *options)
+    assert (out / "report.html").exists()
+    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    assert (summary["lost"], summary["duplicated"]) == (0, 0)
+    assert ("failover" in summary) == ("--cluster" in options)
+
+
+def fetch_zookeeper(cache: Path) -> None:
+    """Puts the jars where the cluster looks for those that it has fetched."""
+    try:
+        jars = peers.zookeeper_jars()
+    except peers.PeerUnavailable as reason:
+        pytest.skip(f"PEER MISSING, NOT TESTED: {reason}")
+    folder = cache / "odradek" / f"zookeeper-{zookeeper.VERSION}"
+    folder.mkdir(parents=True)
+    for jar in jars:
+        shutil.copy(jar, folder)

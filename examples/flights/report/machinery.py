@@ -23,18 +23,26 @@ _DECADE_TICKS: Final = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 _TICK_WIDTH: Final = 60
 _SHOWN: Final = ("Fetch", "Produce")
 _REASONS: Final = {"high watermark": "a committed record", "append": "an append"}
+_NARROW: Final = Frame()
+_MARK_HEIGHT: Final = 16
 _SHARES: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
-def throughput(samples: Sequence[tuple[float, int]]) -> str:
-    """Acknowledged records per second over the replay."""
-    frame = Frame()
+def throughput(
+    samples: Sequence[tuple[float, int]],
+    frame: Frame = _NARROW,
+    marks: Sequence[tuple[float, str]] = (),
+) -> str:
+    """Acknowledged records per second over the replay; `marks` are moments with their names, which
+    stand above the plot."""
+    above = frame.top
+    frame = frame._replace(top=above + _MARK_HEIGHT * len(marks))
     rates = [
         ((before[0] + after[0]) / 2, (after[1] - before[1]) / (after[0] - before[0]))
         for before, after in pairwise(samples)
         if after[0] > before[0]
     ]
-    end = samples[-1][0] if samples else 1.0
+    end = max([samples[-1][0] if samples else 1.0, *(moment * 1.02 for moment, _ in marks)])
     ticks = nice_ticks(0, max([1.0, *(rate for _, rate in rates)]))
     y = Scale(0, ticks[-1], frame.plot_bottom, frame.top)
     x = Scale(0, end, frame.left, frame.plot_right)
@@ -46,7 +54,16 @@ def throughput(samples: Sequence[tuple[float, int]]) -> str:
     ]
     seconds = [second for second in nice_ticks(0, end, 5) if second <= end]
     parts += [text(x(s), frame.height - 8, f"{s:g} s", "tick", "middle") for s in seconds]
+    for index, (moment, name) in enumerate(marks):
+        parts.append(_mark(frame, x(moment), above + _MARK_HEIGHT * index, name))
     return picture(frame, "Acknowledged records per second during the replay", *parts)
+
+
+def _mark(frame: Frame, x: float, top: float, name: str) -> str:
+    """A moment, and its name on the side that has room for it."""
+    is_left = x > frame.left + (frame.plot_right - frame.left) * 0.7
+    label = text(x - 6 if is_left else x + 6, top + 8, name, "label", "end" if is_left else "start")
+    return line(x, top - 2, x, frame.plot_bottom, "mark") + label
 
 
 def latencies(series: Mapping[str, Sequence[float]]) -> str:

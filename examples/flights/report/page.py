@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Final
 
 from examples.flights.accounts import percentile
+from examples.flights.cluster import Failover
 from examples.flights.facts import Facts, machine
+from examples.flights.replay import PARTITIONS
 from examples.flights.report import delays, machinery
 from examples.flights.report.svg import Frame
 from examples.flights.screen import thousands
@@ -104,6 +106,7 @@ def _run(facts: Facts) -> str:
     half = percentile(probe.acknowledged_ms, 0.5)
     statistics = facts.broker_statistics.get("purgatories", {})
     charts = [
+        *([_failover(facts, facts.failover)] if facts.failover is not None else []),
         _figure(
             f"{thousands(round(facts.produce_records_per_s))} records a second, acknowledged",
             "Idempotent, acks=all, over the replay of the year; counted when the client, which "
@@ -124,7 +127,8 @@ def _run(facts: Facts) -> str:
         charts.append(
             _figure(
                 "Who waited in a purgatory, and what woke them",
-                "A fetch waits for records, a produce for replicas: there is only one here.",
+                "A fetch waits for records, a produce for replicas: "
+                + ("there is only one here." if facts.failover is None else "two of them here."),
                 machinery.purgatories(statistics),
                 "run",
             )
@@ -150,6 +154,29 @@ def _run(facts: Facts) -> str:
     return (
         f'<h2>What the run did</h2><ol class="steps">{items}</ol>'
         f'<div class="charts" style="margin-top:1rem">{"".join(charts)}</div>'
+    )
+
+
+def _failover(facts: Facts, failover: Failover) -> str:
+    """The moment at which a broker was killed, and what came of it."""
+    marks = [
+        (failover.killed_s, f"kill -9 of broker {failover.broker}"),
+        (failover.elected_s, "others lead"),
+        (failover.returned_s, "back and in sync"),
+    ]
+    wide = machinery.throughput(facts.samples, _WIDE, marks)
+    narrow = machinery.throughput(facts.samples, Frame(), marks)
+    lost = facts.account.lost
+    return _figure(
+        f"A broker is killed in the middle, and {lost or 'nothing'} is lost",
+        f"Three brokers with three replicas of everything. Broker {failover.broker} led "
+        f"{failover.led} of the {sum(PARTITIONS.values())} partitions when it was killed; "
+        f"{failover.elected_s - failover.killed_s:.1f} s later clients were told of other leaders: "
+        "the two seconds that its ZooKeeper session goes on, and the election. "
+        f"{failover.returned_s - failover.elected_s:.1f} s after that it had been started again "
+        "and had caught up. Shown are acknowledged records a second, with acks=all.",
+        f'<div class="wide">{wide}</div><div class="narrow">{narrow}</div>',
+        "run whole",
     )
 
 

@@ -2,12 +2,14 @@
 
 import re
 from collections import Counter
+from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 from examples.flights.accounts import Account, percentile, settle
+from examples.flights.cluster import Failover
 from examples.flights.facts import Facts, write_summary
 from examples.flights.readback import Probe, Readback
 from examples.flights.report import page, svg
@@ -107,6 +109,23 @@ def test_a_short_run_has_a_report_too() -> None:
     html = page.render(short)
     assert html.endswith("</html>\n")
     assert "31 December" not in html
+
+
+def test_the_moment_at_which_a_broker_is_killed() -> None:
+    """The report of a run on a cluster does not show when what happened."""
+    failover = Failover(2, 3, killed_s=0.25, elected_s=2.5, returned_s=4.0)
+    html = page.render(replace(facts(), failover=failover))
+    for words in ("kill -9 of broker 2", "others lead", "back and in sync"):
+        assert html.count(f">{words}<") == 2, "in a wide and in a narrow picture"
+    assert "led 3 of the 7 partitions" in html
+    assert "; 2.2 s later clients were told of other leaders" in html
+    assert "nothing is lost" in html
+    summary = replace(facts(), failover=failover).summary([])
+    assert summary["failover"] == {
+        "broker": 2, "led": 3, "killed_s": 0.25, "elected_s": 2.5, "returned_s": 4.0
+    }  # fmt: skip
+    lossy = replace(facts(), failover=failover, account=Account(3, 3, 3, 3, 1, 0))
+    assert "and 1 is lost" in page.render(lossy)
 
 
 def test_the_summary_has_the_names_that_others_read(tmp_path: Path) -> None:
