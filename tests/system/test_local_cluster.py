@@ -129,6 +129,7 @@ def _live(directory: Path, zookeeper: str) -> None:
         _, said = process.communicate(timeout=WAIT_S)
         assert process.returncode == 0
         assert "Broker 2 was ended by SIGKILL; its last line: " in said
+        assert "Traceback" not in said
         assert json.loads((directory / "cluster.json").read_text(encoding="utf-8"))["pids"] == {}
     finally:
         process.kill()

@@ -223,6 +223,24 @@ def test_a_cluster_that_ends_before_it_answers(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+def test_who_waits_for_the_end_is_no_news(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """`cluster stop` has the cluster end with a traceback."""
+
+    async def hang(request, say):
+        say("heard")
+        await asyncio.Event().wait()
+
+    async def scenario():
+        heard = asyncio.Event()
+        async with answering(tmp_path, hang):
+            asking = asyncio.create_task(ask(tmp_path, "stop", lambda _: heard.set()))
+            await heard.wait()
+        return asking
+
+    asyncio.run(scenario())
+    assert caplog.records == []
+
+
 def test_a_process_that_ends(tmp_path: Path) -> None:
     """A broker dies and nobody is told, or one that was stopped is told of."""
 

@@ -42,6 +42,8 @@ async def answering(directory: Path, on_request: OnRequest) -> AsyncIterator[Non
             say(DONE)
         except StartError as error:
             say(f"{REFUSED}{error}")
+        except asyncio.CancelledError:
+            pass  # the cluster has ended; its task must end too, and not as one that failed
         finally:
             await _close(writer)
 
