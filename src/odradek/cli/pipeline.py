@@ -18,7 +18,8 @@ _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours"}
 # Flags that are settings of the same names.
 _SAME_NAMES: Final = (
     "to", "checkpoint", "every", "partition_by", "allow_loss", "source", "sql", "by", "within",
-    "window", "measure", "other", "to_topic", "max_lag",
+    "window", "measure", "other", "to_topic", "max_lag", "format", "schema", "registry",
+    "dead_letters",
 )  # fmt: skip
 
 
@@ -66,6 +67,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=positive_number,
         help="end with 1 when a group is further behind (lag)",
+    )
+    parser.add_argument(
+        "--format",
+        choices=("json", "avro", "protobuf"),
+        default="json",
+        help="what values are, of decode (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--schema",
+        metavar="FILE",
+        help="what a table is of: .avsc, .json, .desc, or 'id LONG, name STRING' (decode)",
+    )
+    parser.add_argument(
+        "--registry", metavar="URL|DIR", help="where the schemas are that values name (decode)"
+    )
+    parser.add_argument(
+        "--dead-letters",
+        metavar="T",
+        help="the topic for what decode cannot read (default: TOPIC-dead-letters)",
     )
     parser.add_argument(
         "--partition-by",

@@ -51,9 +51,13 @@ class BatchDirectory:
         """Where a batch lies."""
         return f"{self._directory}/batch={batch_id}"
 
+    def has(self, batch_id: int) -> bool:
+        """Whether a batch is there, whole."""
+        return self._files.exists(f"{self.path_of(batch_id)}/{_COMPLETE}")
+
     def write(self, batch: DataFrame, batch_id: int, partition_by: Sequence[str] = ()) -> None:
         """Writes a batch unless it is there; what `foreachBatch` is given."""
-        if not self._files.exists(f"{self.path_of(batch_id)}/{_COMPLETE}"):
+        if not self.has(batch_id):
             writer = batch.write.mode("overwrite").partitionBy(*partition_by)
             writer.parquet(self.path_of(batch_id))
 

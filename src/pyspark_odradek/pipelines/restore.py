@@ -10,7 +10,6 @@ The topic is created when it is not there, and has to be empty when it is: who r
 records would have both. A restore that failed half way is begun again with a new topic.
 """
 
-import asyncio
 import json
 from collections.abc import Iterable
 from typing import Any, Final
@@ -18,15 +17,13 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
-from odradek.client import Admin
-from odradek.client.core.admin_types import NewTopic
-from odradek.client.errors import KafkaError
 from pyspark_odradek.pipelines.audit import compare_files, spans_of
 from pyspark_odradek.pipelines.files import FileSystem
 from pyspark_odradek.pipelines.jobs import OnceJob, Outcome
 from pyspark_odradek.pipelines.manifest import ArchivedFile, Manifest
 from pyspark_odradek.pipelines.settings import PipelineError, PipelineSettings
 from pyspark_odradek.pipelines.snapshots import topic_spans
+from pyspark_odradek.pipelines.topics import create_topic
 
 RESTORED: Final = "_restored"
 _KEPT: Final = ("key", "value", "headers", "timestamp", "partition")
@@ -77,7 +74,7 @@ def prepare_topic(settings: PipelineSettings, partitions: int) -> None:
     """
     there = topic_spans(settings)
     if not there:
-        asyncio.run(_create(settings.bootstrap_servers, settings.topic, partitions))
+        create_topic(settings.bootstrap_servers, settings.topic, partitions)
         return
     filled = [part for part, span in there.items() if span.end > 0]
     if filled:
@@ -138,13 +135,3 @@ def new_offset(stretches: Iterable[dict[str, Any]], partition: int, offset: int)
         if stretch["partition"] == partition and stretch["start"] <= offset:
             found = stretch["to"] + min(offset - stretch["start"], stretch["records"])
     return found
-
-
-async def _create(bootstrap_servers: str, topic: str, partitions: int) -> None:
-    # Records keep their old times, which must not make them too old at once.
-    config = {"retention.ms": "-1", "message.timestamp.type": "CreateTime"}
-    async with Admin(bootstrap_servers) as admin:
-        created = await admin.create_topics([NewTopic(topic, partitions, config=config)])
-    outcome = created[topic]
-    if isinstance(outcome, KafkaError):
-        raise PipelineError(f"{topic} could not be created: {outcome}")

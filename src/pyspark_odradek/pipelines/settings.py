@@ -43,6 +43,12 @@ class PipelineSettings:
     # Of `join`: the other topic. Of `dedup`: a topic to write to instead of a directory.
     other: str | None = None
     to_topic: str | None = None
+    # Of `decode` and `redrive`: what values are, where their schemas are, and where those go
+    # that are something else.
+    format: str = "json"
+    schema: str | None = None
+    registry: str | None = None
+    dead_letters: str | None = None
     # Of `lag`: what is too much, in records.
     max_lag: int | None = None
 
@@ -112,6 +118,16 @@ PIPELINES: Final = (
         "latest",
         "pyspark_odradek.pipelines.latest",
         "keep the newest record of every key",
+    ),
+    Pipeline(
+        "decode",
+        "pyspark_odradek.pipelines.decode",
+        "make a typed table of JSON, Avro or Protobuf, and a topic of what is none",
+    ),
+    Pipeline(
+        "redrive",
+        "pyspark_odradek.pipelines.redrive",
+        "try again what decode could not read",
     ),
     Pipeline(
         "dedup",

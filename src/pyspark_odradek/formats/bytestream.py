@@ -1,0 +1,83 @@
+"""Bytes that are read one thing after the other, as Avro and Protobuf have them."""
+
+import struct
+from typing import Final
+
+from pyspark_odradek.formats.errors import Undecodable
+
+_LONGEST_VARINT: Final = 10
+
+
+class ByteStream:
+    """Where a reader is in a value."""
+
+    __slots__ = ("_at", "_data")
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether nothing is left."""
+        return self._at >= len(self._data)
+
+    def take(self, count: int) -> bytes:
+        """The next bytes.
+
+        Raises:
+            Undecodable: there are not so many.
+        """
+        end = self._at + count
+        if count < 0 or end > len(self._data):
+            raise Undecodable(f"it ends at byte {len(self._data)}, in the middle of a field")
+        piece = self._data[self._at : end]
+        self._at = end
+        return piece
+
+    def rest(self) -> bytes:
+        """All that is left."""
+        return self.take(len(self._data) - self._at)
+
+    def varint(self) -> int:
+        """An unsigned number of seven bits a byte.
+
+        Raises:
+            Undecodable: it does not end.
+        """
+        value = 0
+        for place in range(_LONGEST_VARINT):
+            byte = self.take(1)[0]
+            value |= (byte & 0x7F) << (7 * place)
+            if byte < 0x80:
+                return value
+        raise Undecodable("a number has more than 64 bits")
+
+    def zigzag(self) -> int:
+        """A signed number, its sign in the last bit.
+
+        Raises:
+            Undecodable: it does not end.
+        """
+        value = self.varint()
+        return (value >> 1) ^ -(value & 1)
+
+    def fixed(self, layout: struct.Struct) -> int | float:
+        """A number of a fixed size.
+
+        Raises:
+            Undecodable: there are not so many bytes.
+        """
+        number: int | float = layout.unpack(self.take(layout.size))[0]
+        return number
+
+    def text(self, data: bytes) -> str:
+        """Bytes as text.
+
+        Raises:
+            Undecodable: they are none.
+        """
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            raise Undecodable("a text is not UTF-8") from None

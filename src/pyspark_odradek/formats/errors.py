@@ -1,0 +1,9 @@
+"""What can be wrong with a value, and with a schema."""
+
+
+class Undecodable(Exception):
+    """A value is not what its schema says; the text is the reason that goes with it."""
+
+
+class UnusableSchema(Exception):
+    """A schema cannot be read, or there is no table for it."""

@@ -1,0 +1,193 @@
+"""`decoder_for`: what turns the bytes of a value into a row, and says which type that has."""
+
+import json
+from collections.abc import Callable
+from typing import Any, Final
+
+from pyspark.sql import types as t
+
+from pyspark_odradek.formats import avro, jsons, protobuf
+from pyspark_odradek.formats.bytestream import ByteStream
+from pyspark_odradek.formats.errors import Undecodable, UnusableSchema
+from pyspark_odradek.formats.registry import (
+    AVRO,
+    JSON,
+    PROTOBUF,
+    Registry,
+    Schema,
+    read_schema_file,
+)
+
+FORMATS: Final = {"json": JSON, "avro": AVRO, "protobuf": PROTOBUF}
+_MAGIC: Final = 0
+_PREFIX_BYTES: Final = 5
+
+Read = Callable[[bytes], Any]
+
+
+class Decoder:
+    """Sent to workers; what it makes of schemas stays in the process that made it."""
+
+    def __init__(self, shape: "Shape", registry: Registry | None) -> None:
+        self.type: Final = shape.type
+        self._shape: Final = shape
+        self._registry: Final = registry
+        self._readers: dict[object, Read] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_readers": {}}
+
+    def decode(self, value: bytes) -> Any:
+        """A row, in the types of `type`.
+
+        Raises:
+            Undecodable: it is not one; the text says why.
+            RegistryUnavailable: it cannot be known now.
+        """
+        try:
+            if self._registry is None:
+                return self._reader(None, None)(value)
+            if len(value) < _PREFIX_BYTES or value[0] != _MAGIC:
+                raise Undecodable("it does not begin with a registry's prefix")
+            number = int.from_bytes(value[1:_PREFIX_BYTES], "big")
+            return self._reader(number, self._registry)(value[_PREFIX_BYTES:])
+        except (ValueError, TypeError, OverflowError, ArithmeticError) as error:
+            raise Undecodable(f"it is not what its schema says: {error}") from None
+
+    def _reader(self, number: int | None, registry: Registry | None) -> Read:
+        reader = self._readers.get(number)
+        if reader is None:
+            written = None
+            if number is not None and registry is not None:
+                written = registry.by_id(number)
+            reader = self._readers[number] = self._shape.reader(written)
+        return reader
+
+
+class Shape:
+    """What a table's column is like, of one format."""
+
+    type: t.DataType
+
+    def reader(self, written: Schema | None) -> Read:
+        """Reads values that were written with a schema; with None, with the table's own.
+
+        Raises:
+            Undecodable: nothing that was written so can be read into this shape.
+        """
+        raise NotImplementedError
+
+
+def decoder_for(
+    kind: str, *, schema: str | t.StructType | None, registry: str | None, subject: str
+) -> Decoder:
+    """The decoder of a format: `json`, `avro` or `protobuf`.
+
+    `schema` is the table's: a file, or of JSON its columns; without it, it is the newest
+    of the `subject`. With a `registry`, values have its prefix.
+
+    Raises:
+        UnusableSchema: there is no schema, or none that a table can have.
+        RegistryUnavailable: the registry does not answer.
+    """
+    found = Registry(registry) if registry is not None else None
+    if kind not in FORMATS:
+        raise UnusableSchema(f"there is no format {kind!r}, only {', '.join(FORMATS)}")
+    if isinstance(schema, t.StructType):
+        if kind != "json":
+            raise UnusableSchema(f"columns alone do not say how values of {kind} are written")
+        return Decoder(_JsonShape(schema), found)
+    if schema is not None:
+        document = read_schema_file(schema)
+    elif found is not None:
+        document = found.newest(subject)
+    else:
+        raise UnusableSchema(
+            "say what is in a value (--schema), or where its schemas are (--registry)"
+        )
+    if document.kind != FORMATS[kind]:
+        raise UnusableSchema(f"the schema is one of {document.kind}, not of {FORMATS[kind]}")
+    match kind:
+        case "avro":
+            return Decoder(_AvroShape(document), found)
+        case "protobuf":
+            return Decoder(_ProtobufShape(document, found is not None), found)
+    return Decoder(_JsonShape(jsons.spark_type(document.texts[-1].decode())), found)
+
+
+class _AvroShape(Shape):
+    def __init__(self, schema: Schema) -> None:
+        self._schema: Final = avro.parse(schema.texts[-1].decode())
+        self.type = avro.spark_type(self._schema)
+
+    def reader(self, written: Schema | None) -> Read:
+        writer = self._schema
+        if written is not None:
+            _check_kind(written, AVRO)
+            writer = avro.parse(written.texts[-1].decode())
+        read = avro.resolve(writer, self._schema)
+
+        def whole(value: bytes) -> Any:
+            stream = ByteStream(value)
+            row = read(stream)
+            if not stream.is_at_end:
+                raise Undecodable("there are bytes left behind its last field")
+            return row
+
+        return whole
+
+
+class _ProtobufShape(Shape):
+    def __init__(self, schema: Schema, has_prefix: bool) -> None:
+        self._schema: Final = _descriptors(schema)
+        self._name: Final = self._schema.name_at((0,))
+        self._has_prefix: Final = has_prefix
+        self.type = protobuf.spark_type(self._schema, self._name)
+
+    def reader(self, written: Schema | None) -> Read:
+        read = protobuf.message_reader(self._schema, self._name)
+        if not self._has_prefix or written is None:
+            return read
+        _check_kind(written, PROTOBUF)
+        writer = _descriptors(written)
+
+        def behind_indexes(value: bytes) -> Any:
+            stream = ByteStream(value)
+            # The one at the beginning, which most are, is a single zero.
+            indexes = tuple(stream.zigzag() for _ in range(stream.zigzag())) or (0,)
+            name = writer.name_at(indexes)
+            if name != self._name:
+                raise Undecodable(f"it is a {name[1:]}, not a {self._name[1:]}")
+            return read(stream.rest())
+
+        return behind_indexes
+
+
+class _JsonShape(Shape):
+    def __init__(self, type: t.DataType) -> None:
+        self.type = type
+        self._convert: Final = jsons.converter(type)
+
+    def reader(self, written: Schema | None) -> Read:
+        if written is not None:
+            _check_kind(written, JSON)
+
+        def read(value: bytes) -> Any:
+            return self._convert(json.loads(value, parse_constant=_refuse))
+
+        return read
+
+
+def _refuse(text: str) -> Any:
+    raise Undecodable(f"{text} is no number of JSON")
+
+
+def _check_kind(schema: Schema, kind: str) -> None:
+    if schema.kind != kind:
+        raise Undecodable(f"its schema is one of {schema.kind}, not of {kind}")
+
+
+def _descriptors(schema: Schema) -> protobuf.Descriptors:
+    if schema.is_set:
+        return protobuf.read_set(schema.texts[-1])
+    return protobuf.read_files(schema.texts)

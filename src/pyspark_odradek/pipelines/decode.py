@@ -1,0 +1,147 @@
+"""`decode`: values become rows of a typed table, and what fails is kept aside.
+
+    DIR/source=topic/batch=3/part-*.parquet      key, value (typed), topic, partition, offset ...
+    DIR/source=redriven/batch=0/part-*.parquet   what was decoded in a later attempt
+
+A value that is not what its schema says goes to the dead-letter topic as it is, its key and
+headers with it, and with headers that say why and where it was:
+
+    odradek.reason  odradek.topic  odradek.partition  odradek.offset  odradek.timestamp
+
+`redrive` reads that topic and tries again, with the schemas of now. The table has every record
+once; the dead-letter topic may have one twice, after a crash.
+"""
+
+from typing import Any, Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from pyspark_odradek.errors import SourceError
+from pyspark_odradek.formats import (
+    SCHEMA_FILES,
+    Decoder,
+    RegistryUnavailable,
+    Undecodable,
+    UnusableSchema,
+    decoder_for,
+)
+from pyspark_odradek.pipelines.batches import CHECKPOINT, BatchDirectory
+from pyspark_odradek.pipelines.jobs import StreamJob
+from pyspark_odradek.pipelines.settings import PipelineError, PipelineSettings
+from pyspark_odradek.pipelines.streams import read_topic, write_stream
+from pyspark_odradek.pipelines.topics import create_topic
+
+PREFIX: Final = "odradek."
+COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
+_HEADERS: Final = "array<struct<key:string,value:binary>>"
+_REASON: Final = "_reason"
+
+
+def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
+    """`decode`; it goes on where an earlier one to the same directory ended.
+
+    Raises:
+        PipelineError: there is no directory, no schema, or the registry does not answer.
+    """
+    records = read_topic(spark, settings, includeHeaders="true")
+    return decoding(spark, settings, "decode", "topic", records)
+
+
+def dead_letters_of(settings: PipelineSettings) -> str:
+    """The topic for what fails."""
+    return settings.dead_letters or f"{settings.topic}-dead-letters"
+
+
+def decoded(records: DataFrame, decoder: Decoder) -> DataFrame:
+    """The records with their `value` typed, and a column with the reason where that failed."""
+    outcome = t.StructType(
+        [t.StructField("row", decoder.type), t.StructField("why", t.StringType())]
+    )
+
+    def attempt(value: bytes | None) -> tuple[Any, str | None]:
+        if value is None:
+            return None, None
+        try:
+            return decoder.decode(bytes(value)), None
+        except (Undecodable, UnusableSchema) as error:
+            return None, str(error)
+        except RegistryUnavailable as error:
+            raise SourceError(str(error)) from None
+
+    tried = records.withColumn("_tried", f.udf(attempt, outcome, useArrow=False)("value"))
+    return tried.select("*", f.col("_tried.row").alias("_row"), f.col("_tried.why").alias(_REASON))
+
+
+def dead_letters(failed: DataFrame) -> DataFrame:
+    """Records that could not be decoded, as they go to the dead-letter topic."""
+    time = f.unix_millis("timestamp")
+    places = {"topic": f.col("topic"), "partition": f.col("partition"), "offset": f.col("offset")}
+    told = [_header("reason", f.col(_REASON))]
+    told += [_header(name, place) for name, place in {**places, "timestamp": time}.items()]
+    headers = f.concat(f.coalesce("headers", f.array().cast(_HEADERS)), f.array(*told))
+    return failed.select("key", "value", headers.alias("headers"))
+
+
+def _header(name: str, value: Column) -> Column:
+    text = value.cast("string").cast("binary")
+    return f.struct(f.lit(f"{PREFIX}{name}").alias("key"), text.alias("value"))
+
+
+def decoding(
+    spark: SparkSession, settings: PipelineSettings, name: str, source: str, records: DataFrame
+) -> StreamJob:
+    """The stream that decodes records, as pipeline `name`, into the part `source` of the table.
+
+    Raises:
+        PipelineError: as of `build`.
+    """
+    root = settings.directory(name)
+    checkpoint = f"{settings.checkpoint or f'{root}/{CHECKPOINT}'}/{source}"
+    directory = BatchDirectory(spark, f"{root}/source={source}", checkpoint)
+    decoder = _decoder(settings)
+    letters = dead_letters_of(settings)
+    create_topic(settings.bootstrap_servers, letters, may_be_there=True)
+
+    def keep(batch: DataFrame, batch_id: int) -> None:
+        if directory.has(batch_id):
+            return
+        tried = decoded(batch.select(*COLUMNS), decoder).persist()
+        try:
+            failed = dead_letters(tried.where(f"{_REASON} IS NOT NULL"))
+            writer = failed.write.format("odradek").mode("append").option("topic", letters)
+            writer.option("kafka.bootstrap.servers", settings.bootstrap_servers).save()
+            good = tried.where(f"{_REASON} IS NULL").withColumn("value", f.col("_row"))
+            directory.write(good.select(*COLUMNS), batch_id)
+        finally:
+            tried.unpersist()
+
+    writer = write_stream(records, settings, name).foreachBatch(keep)
+    return StreamJob(writer.option("checkpointLocation", checkpoint))
+
+
+def _decoder(settings: PipelineSettings) -> Decoder:
+    try:
+        return decoder_for(
+            settings.format,
+            schema=_columns(settings.schema) or settings.schema,
+            registry=settings.registry,
+            subject=f"{settings.topic}-value",
+        )
+    except (UnusableSchema, Undecodable, RegistryUnavailable) as error:
+        raise PipelineError(str(error)) from None
+
+
+def _columns(schema: str | None) -> t.StructType | None:
+    """Columns in SQL (`id LONG, name STRING`); None of what is the name of a file."""
+    if schema is None or " " not in schema.strip() or schema.endswith(SCHEMA_FILES):
+        return None
+    try:
+        columns = t.StructType.fromDDL(schema)
+    except PySparkException:
+        columns = None
+    if not isinstance(columns, t.StructType):
+        raise UnusableSchema(f"{schema!r} are no columns such as 'id LONG, name STRING'")
+    return columns

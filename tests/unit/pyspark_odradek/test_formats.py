@@ -1,0 +1,392 @@
+"""What values are made of. If these fail, a typed table has other values than were written."""
+
+import json
+import struct
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import types as t
+
+from pyspark_odradek.formats import (
+    Decoder,
+    Registry,
+    RegistryUnavailable,
+    Undecodable,
+    UnusableSchema,
+    avro,
+    decoder_for,
+)
+from pyspark_odradek.formats.bytestream import ByteStream
+
+PREFIX_7 = b"\0\0\0\0\x07"
+
+
+def zigzag(number: int) -> bytes:
+    return varint((number << 1) ^ (number >> 63))
+
+
+def varint(number: int) -> bytes:
+    number &= (1 << 64) - 1
+    out = bytearray()
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*out, number])
+
+
+def text(word: str) -> bytes:
+    return zigzag(len(word.encode())) + word.encode()
+
+
+def record(*fields: tuple[str, Any], **more: Any) -> str:
+    """A record of fields with their types; a third part is a default."""
+    rows = [dict(zip(("name", "type", "default"), field, strict=False)) for field in fields]
+    return json.dumps({"type": "record", "name": "Order", "fields": rows, **more})
+
+
+def read(writer: str, reader: str, data: bytes) -> Any:
+    stream = ByteStream(data)
+    value = avro.resolve(avro.parse(writer), avro.parse(reader))(stream)
+    assert stream.is_at_end
+    return value
+
+
+# --- Avro -------------------------------------------------------------------------------------
+
+EVERYTHING = record(
+    ("b", "boolean"), ("i", "int"), ("l", "long"), ("f", "float"), ("d", "double"),
+    ("by", "bytes"), ("s", "string"), ("n", ["null", "string"]),
+    ("m", {"type": "map", "values": "long"}),
+    ("a", {"type": "array", "items": "int"}), ("u", ["int", "string"]),
+    ("e", {"type": "enum", "name": "Size", "symbols": ["S", "L"]}), ("again", "Size"),
+    ("x", {"type": "fixed", "name": "Two", "size": 2}),
+    ("day", {"type": "int", "logicalType": "date"}),
+    ("ms", {"type": "long", "logicalType": "timestamp-millis"}),
+    ("us", {"type": "long", "logicalType": "timestamp-micros"}),
+    ("price", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}),
+    namespace="shop",
+)  # fmt: skip
+WRITTEN = b"".join([
+    b"\x01", zigzag(-3), zigzag(2**62), struct.pack("<f", 1.5), struct.pack("<d", -2.25),
+    zigzag(2), b"\xff\x00", text("ä"), zigzag(1), text("here"),
+    zigzag(1), text("k"), zigzag(9), zigzag(0),
+    zigzag(-2), zigzag(2), zigzag(1), zigzag(2), zigzag(1), zigzag(3), zigzag(0),
+    zigzag(1), text("u"), zigzag(1), zigzag(0), b"ab",
+    zigzag(-1), zigzag(1500), zigzag(-1), zigzag(2), b"\xff\x38",
+])  # fmt: skip
+ROW = (
+    True, -3, 2**62, 1.5, -2.25, b"\xff\x00", "ä", "here", {"k": 9}, [1, 2, 3], (None, "u"),
+    "L", "S", b"ab", date(1969, 12, 31), datetime(1970, 1, 1, 0, 0, 1, 500_000, UTC),
+    datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC), Decimal("-2.00"),
+)  # fmt: skip
+
+
+def test_every_type_of_avro() -> None:
+    assert read(EVERYTHING, EVERYTHING, WRITTEN) == ROW
+    columns = avro.spark_type(avro.parse(EVERYTHING)).simpleString()
+    assert columns == (
+        "struct<b:boolean,i:int,l:bigint,f:float,d:double,by:binary,s:string,n:string,"
+        "m:map<string,bigint>,a:array<int>,u:struct<member0:int,member1:string>,e:string,"
+        "again:string,x:binary,day:date,ms:timestamp,us:timestamp,price:decimal(9,2)>"
+    )
+
+
+def test_a_value_of_an_older_schema_gets_the_tables_shape() -> None:
+    """Fields in another order, gone, new with a default, renamed, and of a narrower type."""
+    old = record(("gone", "string"), ("total", "int"), ("shop", "string"))
+    new = record(
+        ("store", "string"), ("total", "double"), ("note", ["null", "string"], None),
+        ("tags", {"type": "array", "items": "string"}, ["a"]),
+    )  # fmt: skip
+    new = new.replace('"store"', '"store", "aliases": ["shop"]')
+    assert read(old, new, text("x") + zigzag(5) + text("here")) == ("here", 5.0, None, ["a"])
+    with pytest.raises(Undecodable, match="field total is missing and has no default"):
+        read(record(("shop", "string")), new, text("here"))
+    with pytest.raises(Undecodable, match="string cannot be read as double"):
+        read(record(("total", "string"), ("shop", "string")), new, b"")
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ('{"type": "record"', "no Avro schema"),
+        (record(("x", "wrong")), "no Avro schema"),
+        (record(("next", ["null", "Order"])), "contains itself"),
+    ],
+)
+def test_schemas_that_there_are_no_tables_for(schema: str, reason: str) -> None:
+    with pytest.raises(UnusableSchema, match=reason):
+        avro.parse(schema)
+
+
+@given(st.binary(max_size=60))
+def test_no_bytes_are_more_than_undecodable(data: bytes) -> None:
+    schema = avro.parse(EVERYTHING)
+    with pytest.raises(Undecodable):
+        raise Undecodable(avro.resolve(schema, schema)(ByteStream(data)))
+
+
+# --- Protobuf ---------------------------------------------------------------------------------
+
+
+def tagged(number: int, value: bytes | int) -> bytes:
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def described(name: str, *fields: bytes, nested: bytes = b"") -> bytes:
+    return tagged(1, name.encode()) + b"".join(tagged(2, each) for each in fields) + nested
+
+
+def field(name: str, number: int, kind: int, type_name: str = "", label: int = 1) -> bytes:
+    parts = tagged(1, name.encode()) + tagged(3, number) + tagged(4, label) + tagged(5, kind)
+    return parts + (tagged(6, type_name.encode()) if type_name else b"")
+
+
+SIZES = tagged(1, b"Size") + b"".join(
+    tagged(2, tagged(1, word) + tagged(2, number)) for number, word in enumerate((b"S", b"L"))
+)
+ENTRY = described("StockEntry", field("key", 1, 9), field("value", 2, 5)) + tagged(7, tagged(7, 1))
+ORDER = described(
+    "Order",
+    field("id", 1, 3), field("price", 2, 1), field("shop", 3, 9), field("size", 4, 14, ".s.Size"),
+    field("tags", 5, 9, label=3), field("counts", 6, 5, label=3),
+    field("line", 7, 11, ".s.Order.Line"), field("stock", 8, 11, ".s.Order.StockEntry", label=3),
+    field("at", 9, 11, ".google.protobuf.Timestamp"), field("note", 10, 9) + tagged(17, 1),
+    field("big", 11, 4), field("delta", 12, 18), field("data", 13, 12), field("ok", 14, 8),
+    nested=tagged(3, described("Line", field("n", 1, 13))) + tagged(3, ENTRY),
+)  # fmt: skip
+FILE = tagged(1, b"shop.proto") + tagged(2, b"s") + tagged(4, ORDER) + tagged(5, SIZES)
+FILE += tagged(12, b"proto3")
+SENT = b"".join([
+    tagged(1, -5), varint(2 << 3 | 1) + struct.pack("<d", 2.5), tagged(3, "ä".encode()),
+    tagged(4, 1), tagged(5, b"x"), tagged(5, b"y"), tagged(6, varint(1) + varint(-2)),
+    tagged(6, 3), tagged(7, tagged(1, 2**32 - 1)),
+    tagged(8, tagged(1, b"k") + tagged(2, 4)), tagged(9, tagged(1, 10) + tagged(2, 5_000)),
+    tagged(11, 2**64 - 1), tagged(12, 3), tagged(13, b"\xff"), tagged(14, 1), tagged(99, b"new"),
+])  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "7.desc").write_bytes(tagged(1, FILE))
+    (tmp_path / "orders-value.desc").write_bytes(tagged(1, FILE))
+    return tmp_path
+
+
+def protobuf_decoder(folder: Path) -> Decoder:
+    return decoder_for("protobuf", schema=None, registry=str(folder), subject="orders-value")
+
+
+def test_every_type_of_protobuf(folder: Path) -> None:
+    decoder = protobuf_decoder(folder)
+    assert decoder.type.simpleString() == (
+        "struct<id:bigint,price:double,shop:string,size:string,tags:array<string>,"
+        "counts:array<int>,line:struct<n:bigint>,stock:map<string,int>,at:timestamp,note:string,"
+        "big:decimal(20,0),delta:bigint,data:binary,ok:boolean>"
+    )
+    assert decoder.decode(PREFIX_7 + b"\0" + SENT) == (
+        -5, 2.5, "ä", "L", ["x", "y"], [1, -2, 3], (2**32 - 1,), {"k": 4},
+        datetime(1970, 1, 1, 0, 0, 10, 5, UTC), None, Decimal(2**64 - 1), -2, b"\xff", True,
+    )  # fmt: skip
+    nothing = (0, 0.0, "", "S", [], [], None, {}, None, None, Decimal(0), 0, b"", False)
+    assert decoder.decode(PREFIX_7 + b"\0") == nothing
+
+
+def test_a_protobuf_of_another_message_is_told(folder: Path) -> None:
+    decoder = protobuf_decoder(folder)
+    with pytest.raises(Undecodable, match=r"it is a s\.Order\.Line, not a s\.Order"):
+        decoder.decode(PREFIX_7 + zigzag(2) + zigzag(0) + zigzag(0))
+    with pytest.raises(Undecodable, match=r"the schema has no message \[5\]"):
+        decoder.decode(PREFIX_7 + zigzag(1) + zigzag(5))
+    for data in (SENT[:-3], tagged(2, b"abc"), tagged(3, b"\xff"), tagged(3, 1), b"\x0f"):
+        with pytest.raises(Undecodable):
+            decoder.decode(PREFIX_7 + b"\0" + data)
+
+
+@given(data=st.binary(max_size=60))
+def test_no_bytes_of_protobuf_are_more_than_undecodable(
+    data: bytes, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "order.desc"
+    path.write_bytes(tagged(1, FILE))
+    decoder = decoder_for("protobuf", schema=str(path), registry=None, subject="")
+    with pytest.raises(Undecodable):
+        raise Undecodable(str(decoder.decode(data)))
+
+
+# --- JSON -------------------------------------------------------------------------------------
+
+COLUMNS = (
+    t.StructType().add("id", "long").add("name", "string").add("price", "double")
+    .add("small", "byte").add("at", "timestamp").add("tags", t.ArrayType(t.StringType()))
+)  # fmt: skip
+
+
+def test_json_with_columns_in_sql() -> None:
+    decoder = decoder_for("json", schema=COLUMNS, registry=None, subject="")
+    value = (
+        b'{"id": 1, "name": {"a": 1}, "price": 2, "at": "2026-11-22T06:00Z", "tags": ["x", null]}'
+    )
+    at = datetime(2026, 11, 22, 6, tzinfo=UTC)
+    assert decoder.decode(value) == (1, '{"a": 1}', 2.0, None, at, ["x", None])
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (b"", "Expecting value"),
+        (b"\xff", "decode"),
+        (b"[]", r"\[\] is not an object"),
+        (b'{"id": "x"}', 'field id: "x" is not a number of 64 bits'),
+        (b'{"id": true}', "field id: true is not a number of 64 bits"),
+        (b'{"small": 128}', "field small: 128 is not a number of 8 bits"),
+        (b'{"price": NaN}', "NaN is no number"),
+        (b'{"at": "soon"}', "field at: Invalid isoformat"),
+        (b'{"tags": "x"}', 'field tags: "x" is not a list'),
+    ],
+)
+def test_json_that_is_something_else(value: bytes, reason: str) -> None:
+    decoder = decoder_for("json", schema=COLUMNS, registry=None, subject="")
+    with pytest.raises(Undecodable, match=reason):
+        decoder.decode(value)
+
+
+def test_columns_of_a_json_schema(tmp_path: Path) -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "id": {"type": "integer"},
+            "price": {"type": ["null", "number"]},
+            "line": {"oneOf": [{"type": "null"}, {"$ref": "#/definitions/line"}]},
+            "any": {},
+            "more": {"type": "object", "additionalProperties": {"type": "boolean"}},
+            "tags": {"type": "array", "items": {"type": "string"}},
+        },
+        "definitions": {"line": {"type": "object", "properties": {"n": {"type": "integer"}}}},
+    }
+    (tmp_path / "s.json").write_text(json.dumps(schema))
+    decoder = decoder_for("json", schema=str(tmp_path / "s.json"), registry=None, subject="")
+    assert decoder.type.simpleString() == (
+        "struct<id:bigint,price:double,line:struct<n:bigint>,any:string,"
+        "more:map<string,boolean>,tags:array<string>>"
+    )
+    assert decoder.decode(b'{"line": {"n": 1}, "any": [1]}') == (
+        None,
+        None,
+        (1,),
+        "[1]",
+        None,
+        None,
+    )
+
+
+# --- registries -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def registry() -> Iterator[tuple[str, dict[str, Any], list[str]]]:
+    """A registry by HTTP: its address, what it answers by path, and what it was asked."""
+    answers: dict[str, Any] = {}
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(f"{self.path} {self.headers.get('Authorization', '')}".strip())
+            answer = answers.get(self.path)
+            self.send_response(404 if answer is None else answer.pop("status", 200))
+            self.end_headers()
+            self.wfile.write(json.dumps(answer or {}).encode())
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield f"http://user:secret@127.0.0.1:{server.server_port}/api", answers, asked
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_avro_of_a_registry(registry: tuple[str, dict[str, Any], list[str]]) -> None:
+    url, answers, asked = registry
+    new = record(("id", "long"), ("note", "string", "none"))
+    answers["/api/subjects/orders-value/versions/latest"] = {"id": 8, "schema": new}
+    answers["/api/schemas/ids/7"] = {"schema": record(("id", "int"))}
+    decoder = decoder_for("avro", schema=None, registry=url, subject="orders-value")
+    assert [decoder.decode(PREFIX_7 + zigzag(n)) for n in (1, 2)] == [(1, "none"), (2, "none")]
+    token = "Basic dXNlcjpzZWNyZXQ="
+    assert asked[1:] == [f"/api/schemas/ids/7 {token}"]  # of both values, once
+    with pytest.raises(Undecodable, match=r"^http://127\.0\.0\.1:\d+/api has no schema 9"):
+        decoder.decode(b"\0\0\0\0\x09")
+    with pytest.raises(Undecodable, match="does not begin with a registry's prefix"):
+        decoder.decode(b'{"id": 1}')
+    with pytest.raises(Undecodable, match="left behind"):
+        decoder.decode(PREFIX_7 + zigzag(1) + b"x")
+    answers["/api/schemas/ids/9"] = {"status": 500}
+    with pytest.raises(RegistryUnavailable, match="answers 500"):
+        decoder.decode(b"\0\0\0\0\x09")
+    with pytest.raises(UnusableSchema, match="no subject nothing-value"):
+        decoder_for("avro", schema=None, registry=url, subject="nothing-value")
+    with pytest.raises(UnusableSchema, match="one of AVRO, not of PROTOBUF"):
+        decoder_for("protobuf", schema=None, registry=url, subject="orders-value")
+
+
+def test_protobuf_of_a_registry_with_an_import(
+    registry: tuple[str, dict[str, Any], list[str]],
+) -> None:
+    import base64
+
+    url, answers, _ = registry
+    inner = tagged(2, b"t") + tagged(4, described("Line", field("n", 1, 5))) + tagged(12, b"proto3")
+    outer = tagged(2, b"s") + tagged(4, described("Order", field("line", 1, 11, ".t.Line")))
+    references = [{"name": "t.proto", "subject": "t", "version": 1}]
+
+    def answer(path: str, data: bytes, refs: list[dict[str, Any]]) -> None:
+        answers[path] = {"schema": "message ...", "schemaType": "PROTOBUF", "references": refs}
+        answers[f"{path}?format=serialized"] = {"schema": base64.b64encode(data).decode()}
+
+    answer("/api/subjects/t/versions/1", inner, [])
+    answer("/api/schemas/ids/7", outer, references)
+    answer("/api/subjects/orders-value/versions/latest", outer, references)
+    decoder = decoder_for("protobuf", schema=None, registry=url, subject="orders-value")
+    assert decoder.decode(PREFIX_7 + b"\0" + tagged(1, tagged(1, 5))) == ((5,),)
+
+
+def test_a_registry_that_is_away_is_no_fault_of_the_value(free_address: Callable[[], str]) -> None:
+    with pytest.raises(RegistryUnavailable, match="does not answer"):
+        Registry(f"http://{free_address()}").by_id(1)
+
+
+@pytest.fixture
+def free_address() -> Callable[[], str]:
+    from odradek.cli.free_port import free_port
+
+    return lambda: f"127.0.0.1:{free_port()}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "schema", "reason"),
+    [
+        ("xml", "x", "no format 'xml', only json, avro, protobuf"),
+        ("avro", None, "say what is in a value"),
+        ("avro", "here.proto", "compile it, protoc"),
+        ("avro", "nowhere.avsc", "No such file"),
+        ("avro", "here.txt", r"a schema is a file \.avsc, \.json or \.desc"),
+        ("avro", COLUMNS, "columns alone do not say"),
+    ],
+)
+def test_what_cannot_be_decoded_is_said(kind: str, schema: Any, reason: str) -> None:
+    with pytest.raises(UnusableSchema, match=reason):
+        decoder_for(kind, schema=schema, registry=None, subject="")
