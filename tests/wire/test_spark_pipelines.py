@@ -3,20 +3,33 @@
 If these fail, an archive is not what the topic was, or nobody notices.
 """
 
+import hashlib
+import itertools
 import json
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from pyspark.sql import Row
 
 import odradek
-from pyspark_odradek.pipelines import PipelineError, PipelineSettings, archive, audit, restore
+from pyspark_odradek.pipelines import (
+    PipelineError,
+    PipelineSettings,
+    archive,
+    audit,
+    compact,
+    restore,
+)
 from pyspark_odradek.pipelines import latest as latest_pipeline
 from pyspark_odradek.pipelines import query as query_pipeline
+from pyspark_odradek.pipelines.files import FileSystem
+from pyspark_odradek.pipelines.manifest import Manifest
 from pyspark_odradek.progress import ProgressGroups
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
@@ -51,9 +64,18 @@ def archived(spark, broker, tmp_path_factory) -> Iterator[PipelineSettings]:
                 headers=[("n", b"%d" % number)] if number % 2 else None,
             )  # fmt: skip
         assert producer.flush(60) == 0
+        if first:
+            commit(broker, "orders", "billing", {0: 250, 1: 300})
         archive.build(spark, settings).run()
     yield settings
     spark.streams.removeListener(listener)
+
+
+def commit(broker: odradek.Broker, topic: str, group: str, offsets: dict[int, int]) -> None:
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": group})
+    positions = [TopicPartition(topic, number, offset) for number, offset in offsets.items()]
+    consumer.commit(offsets=positions, asynchronous=False)
+    consumer.close()
 
 
 def test_an_archive_is_ordered_by_hours_and_written_down(archived) -> None:
@@ -89,8 +111,10 @@ def test_an_archive_that_is_right_has_no_findings(spark, archived) -> None:
 
 
 def test_a_restored_topic_is_the_original_row_by_row(spark, broker, archived) -> None:
-    again = replace(archived, topic="orders-again")
-    assert restore.build(spark, again).run().facts == {"records": 900}
+    again = replace(archived, topic="orders-again", groups="all")
+    assert restore.build(spark, again).run().facts == {"records": 900, "groups": 1}
+    lags = {str(part): lag for part, lag in broker.lag("billing").items()}
+    assert lags == {"orders-0": 50, "orders-1": 0, "orders-again-0": 50, "orders-again-1": 0}
     frames = [
         spark.read.format("odradek").option("kafka.bootstrap.servers", broker.bootstrap_servers)
         .option("includeHeaders", "true").option("subscribe", topic).load().drop("topic")
@@ -104,6 +128,83 @@ def test_a_restored_topic_is_the_original_row_by_row(spark, broker, archived) ->
     assert stretches == [{"partition": p, "start": 0, "to": 0, "records": 300} for p in range(3)]
     with pytest.raises(PipelineError, match="orders-again-0 has, or had, records"):
         restore.build(spark, again).run()
+
+
+class Killed(Exception):
+    """The process ended here."""
+
+
+@pytest.fixture
+def killed_at(monkeypatch):
+    """Lets no more than so many changes to files happen; None: all."""
+    left: list[int | None] = [None]
+
+    def guarded(change):
+        def changed(*arguments):
+            if left[0] is not None:
+                left[0] -= 1
+                if left[0] < 0:
+                    raise Killed
+            return change(*arguments)
+
+        return changed
+
+    for name in ("replace", "move", "remove"):
+        monkeypatch.setattr(FileSystem, name, guarded(getattr(FileSystem, name)))
+    return lambda changes: left.__setitem__(0, changes)
+
+
+def test_small_files_are_put_together_whenever_it_is_killed(
+    spark, archived, tmp_path, killed_at
+) -> None:
+    """A topic that is archived often would have more files than any reader opens."""
+    root = tmp_path / "archive"
+    shutil.copytree(str(archived.to), root, ignore=shutil.ignore_patterns("_restored"))
+    before = rows_of(spark, root)
+    assert len(list(root.rglob("*.parquet"))) == 5
+    copy = replace(archived, to=str(root), source=str(root))
+    # Before the manifest is switched: nothing has happened. After that: all of it has.
+    killed_at(1)
+    with pytest.raises(Killed):
+        compact.build(spark, copy).run()
+    killed_at(None)
+    assert audit.build(spark, copy).run().findings == []
+    killed_at(2)
+    with pytest.raises(Killed):
+        compact.build(spark, copy).run()
+    committed = tmp_path / "committed"
+    shutil.copytree(root, committed)
+    for changes in itertools.count():
+        shutil.rmtree(root)
+        shutil.copytree(committed, root)
+        manifest = Manifest(spark, str(root))
+        killed_at(changes)
+        try:
+            manifest.settle()
+            break
+        except Killed:
+            killed_at(None)
+            files = manifest.files()
+        assert {file.path: file.sha256 for file in files} == {
+            str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in root.rglob("*.parquet")
+        }
+    assert changes > 5
+    killed_at(None)
+    assert not list(root.glob("_compacted*"))
+    assert len(list(root.rglob("*.parquet"))) == 4
+    assert rows_of(spark, root) == before
+    assert audit.build(spark, copy).run().findings == []
+    # There is nothing more to do; and the archive goes on behind what was compacted.
+    assert compact.build(spark, copy).run().facts == {"files before": 4, "files after": 4}
+    assert Manifest(spark, str(root)).has(1)
+    assert not Manifest(spark, str(root)).has(2)
+    assert Manifest(spark, str(root)).last_batch() == 1
+
+
+def rows_of(spark, root: Path) -> list[Row]:
+    table = spark.read.parquet(str(root)).drop("batch")
+    return table.orderBy("partition", "offset").collect()
 
 
 def test_any_flipped_byte_is_found(spark, archived) -> None:

@@ -15,11 +15,12 @@ from typing import Final
 from odradek.cli.arguments import positive_number
 
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours"}
+_SHIFTS: Final = {"k": 10, "m": 20, "g": 30}
 # Flags that are settings of the same names.
 _SAME_NAMES: Final = (
     "to", "checkpoint", "every", "partition_by", "allow_loss", "source", "sql", "by", "within",
     "window", "measure", "other", "to_topic", "max_lag", "format", "schema", "registry",
-    "dead_letters",
+    "dead_letters", "file_bytes", "groups",
 )  # fmt: skip
 
 
@@ -34,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--to", metavar="DIR", help="the directory to write to")
     parser.add_argument(
-        "--from", metavar="DIR", dest="source", help="the archive to restore or to audit"
+        "--from", metavar="DIR", dest="source", help="the archive (restore, audit, compact)"
     )
     parser.add_argument("--sql", metavar="SELECT", help="what query asks; topics are tables")
     parser.add_argument("--to-topic", metavar="T", help="the topic to write to, of dedup")
@@ -92,6 +93,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("hour", "day", "none"),
         default="hour",
         help="which directories archive makes of the records' times (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--groups",
+        metavar="all|G,...",
+        help="groups that get their offsets in the restored topic (restore)",
+    )
+    parser.add_argument(
+        "--file-size",
+        metavar="128m",
+        type=size,
+        dest="file_bytes",
+        default="128m",
+        help="how large files should be (archive, compact; default: %(default)s)",
     )
     parser.add_argument(
         "--allow-loss",
@@ -156,6 +170,14 @@ def interval(text: str) -> str:
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no interval such as 30s, 5m or 1h")
     return f"{match[1]} {_UNITS[match[2]]}"
+
+
+def size(text: str) -> int:
+    """Reads `64k`, `128m` or `1g` into bytes."""
+    match = re.fullmatch(r"([1-9]\d*)([kmg])", text.strip().lower())
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size such as 64k, 128m or 1g")
+    return int(match[1]) << _SHIFTS[match[2]]
 
 
 def spark_setting(text: str) -> tuple[str, str]:

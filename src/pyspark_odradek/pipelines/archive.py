@@ -2,25 +2,29 @@
 
     orders/batch=0/date=2026-11-22/hour=03/part-*.parquet     by the hour of the records' times
     orders/_manifest/batch-0.json                             offsets and checksum of every file
+    orders/_groups.json                                       how far groups were then
 
 Columns are those of the source: key, value, topic, partition, offset, timestamp,
 timestampType and headers; `date` and `hour`, in UTC, come from the directories. A batch has one
-file an hour, or several when that is larger than a file should be. Within a file records are
-in the order of their partitions and offsets.
+file an hour, or several when that is larger than a file should be; `compact` makes one of small
+ones. Within a file records are in the order of their partitions and offsets.
 """
 
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from pyspark_odradek.pipelines import groups
 from pyspark_odradek.pipelines.batches import BatchDirectory
 from pyspark_odradek.pipelines.jobs import StreamJob
-from pyspark_odradek.pipelines.manifest import Manifest
+from pyspark_odradek.pipelines.manifest import ArchivedFile, Manifest
 from pyspark_odradek.pipelines.settings import PipelineSettings
 from pyspark_odradek.pipelines.streams import read_topic, write_stream
 
 _ORDER: Final = ("topic", "partition", "offset")
+_USUAL_RECORD_BYTES: Final = 128
 _HOURS: Final[dict[str, tuple[str, ...]]] = {
     "hour": ("date", "hour"),
     "day": ("date",),
@@ -41,21 +45,33 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
 
     def keep(batch: DataFrame, batch_id: int) -> None:
         if not manifest.has(batch_id):
-            directory.write(arranged(batch, settings), batch_id, columns)
+            # As those of the batch before turned out: bytes are known when they are written.
+            limit = records_per_file(manifest.batch_files(batch_id - 1), settings.file_bytes)
+            directory.write(arranged(batch, columns, limit), batch_id, columns, limit)
             manifest.write(batch_id, directory.path_of(batch_id))
+            groups.keep(spark, target, groups.committed(settings.bootstrap_servers, settings.topic))
 
     records = read_topic(spark, settings, includeHeaders="true")
     writer = write_stream(records, settings, "archive").foreachBatch(keep)
     return StreamJob(writer.option("checkpointLocation", directory.checkpoint))
 
 
-def arranged(records: DataFrame, settings: PipelineSettings) -> DataFrame:
-    """Records as they go to files: together that go into one, in their order, with its names."""
+def arranged(records: DataFrame, columns: Sequence[str], limit: int) -> DataFrame:
+    """Records as they go to files: together that go into one, in their order, with its names.
+
+    `limit` is how many records a file takes at most.
+    """
     time = f.to_utc_timestamp("timestamp", f.current_timezone())
     named = {"date": f.date_format(time, "yyyy-MM-dd"), "hour": f.date_format(time, "HH")}
-    columns = _HOURS[settings.partition_by]
     if not columns:
         return records
     with_names = records.withColumns({name: named[name] for name in columns})
-    share = f.floor(f.col("offset") / settings.records_per_file)
+    share = f.floor(f.col("offset") / limit)
     return with_names.repartition(*columns, share).sortWithinPartitions(*columns, *_ORDER)
+
+
+def records_per_file(files: Iterable[ArchivedFile], file_bytes: int) -> int:
+    """How many records a file of so many bytes has, going by those of some files."""
+    sizes = [(file.bytes, sum(piece.records for piece in file.ranges)) for file in files]
+    total, records = sum(size for size, _ in sizes), sum(count for _, count in sizes)
+    return max(1, file_bytes // max(1, total // records if records else _USUAL_RECORD_BYTES))

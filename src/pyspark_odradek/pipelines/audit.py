@@ -10,7 +10,7 @@ Holes that compaction made are in the topic as well, so they are told of only wh
 has records. What the topic has deleted since, or got since, is not compared.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -84,15 +84,21 @@ def compare_files(
         yield f"{path}: the file is in no batch of the manifest"
 
 
-def compare_ranges(files: Iterable[ArchivedFile]) -> Iterator[str]:
+def compare_ranges(files: Collection[ArchivedFile]) -> Iterator[str]:
     """Whether more records are said to be in a stretch of offsets than fit."""
+    counts = records_by_partition(files)
+    for part, span in spans_of(files).items():
+        if counts[part] > span.end - span.start:
+            yield f"{part}: {counts[part]} records at {span.end - span.start} offsets"
+
+
+def records_by_partition(files: Iterable[ArchivedFile]) -> dict[TopicPartition, int]:
+    """How many records of every partition are in files."""
     counts: dict[TopicPartition, int] = {}
     for piece in (piece for file in files for piece in file.ranges):
         part = TopicPartition(piece.topic, piece.partition)
         counts[part] = counts.get(part, 0) + piece.records
-    for part, span in spans_of(files).items():
-        if counts[part] > span.end - span.start:
-            yield f"{part}: {counts[part]} records at {span.end - span.start} offsets"
+    return counts
 
 
 def spans_of(files: Iterable[ArchivedFile]) -> dict[TopicPartition, Span]:

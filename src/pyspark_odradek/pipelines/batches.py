@@ -55,10 +55,17 @@ class BatchDirectory:
         """Whether a batch is there, whole."""
         return self._files.exists(f"{self.path_of(batch_id)}/{_COMPLETE}")
 
-    def write(self, batch: DataFrame, batch_id: int, partition_by: Sequence[str] = ()) -> None:
-        """Writes a batch unless it is there; what `foreachBatch` is given."""
+    def write(
+        self,
+        batch: DataFrame,
+        batch_id: int,
+        partition_by: Sequence[str] = (),
+        records_per_file: int = 0,
+    ) -> None:
+        """Writes a batch unless it is there; what `foreachBatch` is given. 0 is no limit."""
         if not self.has(batch_id):
             writer = batch.write.mode("overwrite").partitionBy(*partition_by)
+            writer = writer.option("maxRecordsPerFile", records_per_file)
             writer.parquet(self.path_of(batch_id))
 
     def write_snapshot(self, batch: DataFrame, batch_id: int) -> None:

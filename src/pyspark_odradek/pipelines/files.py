@@ -56,6 +56,18 @@ class FileSystem:
         hadoop_path = self._path(path)
         self._of(hadoop_path).delete(hadoop_path, True)
 
+    def move(self, path: str, target: str) -> None:
+        """Moves a file to where none is, and makes the directories that lead there.
+
+        Raises:
+            OSError: it cannot be moved.
+        """
+        source, destination = self._path(path), self._path(target)
+        file_system = self._of(destination)
+        file_system.mkdirs(destination.getParent())
+        if not file_system.rename(source, destination):
+            raise OSError(f"{path} could not be moved to {target}")
+
     def _path(self, path: str) -> Any:
         jvm: Any = self._spark._jvm
         return jvm.org.apache.hadoop.fs.Path(path)

@@ -6,7 +6,6 @@ kept as Parquet, with `max_lag` every partition that is further behind is a find
 ends with 1, so that a schedule notices.
 """
 
-import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -15,11 +14,10 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from odradek.client import Admin
-from odradek.client.errors import KafkaError
 from odradek.model import TopicPartition
 from odradek.tables.topic import Topic
 from pyspark_odradek.errors import telling_in_one_sentence
+from pyspark_odradek.pipelines.groups import committed
 from pyspark_odradek.pipelines.jobs import IsStopped, Job, Outcome, Tell, never, silent
 from pyspark_odradek.pipelines.settings import PipelineError, PipelineSettings
 from pyspark_odradek.pipelines.snapshots import topic_spans
@@ -93,22 +91,23 @@ def lags_of(settings: PipelineSettings) -> list[Lag]:
         PipelineError: there is no such topic, or a group cannot be asked.
     """
     # Groups first: the other way round one that reads meanwhile would be ahead of the end.
-    groups = asyncio.run(_committed(settings.bootstrap_servers, settings.topic))
+    groups = committed(settings.bootstrap_servers, settings.topic)
     spans = topic_spans(settings)
     if not spans:
         raise PipelineError(f"there is no topic {settings.topic}")
     ends = {part.partition: span.end for part, span in spans.items()}
     lags = []
     for group, offsets in sorted(groups.items()):
-        for part, committed in sorted(offsets.items()):
+        for partition, at in sorted(offsets.items()):
+            part = TopicPartition(settings.topic, partition)
             if part not in spans:
                 continue
-            first, end = max(committed, spans[part].start), spans[part].end
+            first, end = max(at, spans[part].start), spans[part].end
             since = _waiting_since(settings, part, first, ends) if first < end else None
             now = datetime.now(UTC)
             age = None if since is None else max(0.0, (now - since).total_seconds())
             behind = max(0, end - first)
-            lags.append(Lag(now, group, *part, committed, end, behind, age))
+            lags.append(Lag(now, group, *part, at, end, behind, age))
     return lags
 
 
@@ -130,17 +129,3 @@ def _waiting_since(
                 time: datetime = batch.column(0)[0].as_py()
                 return time.astimezone(UTC)
     return None
-
-
-async def _committed(servers: str, topic: str) -> dict[str, dict[TopicPartition, int]]:
-    async with Admin(servers) as admin:
-        names = [group.group_id for group in await admin.list_groups()]
-        answers = await admin.list_group_offsets(names)
-    found = {}
-    for group, answer in answers.items():
-        if isinstance(answer, KafkaError):
-            raise PipelineError(f"group {group} could not be asked: {answer}")
-        offsets = {part: each.offset for part, each in answer.items() if part.topic == topic}
-        if offsets:
-            found[group] = offsets
-    return found

@@ -6,17 +6,21 @@ to new ones, as stretches that moved together:
 
     _restored/orders-again.json   [{"partition": 0, "start": 120, "to": 0, "records": 500}, ...]
 
+Groups that had committed offsets when the archive was written get theirs in the restored topic
+(`groups`), so that their consumers go on at the same record.
+
 The topic is created when it is not there, and has to be empty when it is: who restores over
 records would have both. A restore that failed half way is begun again with a new topic.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
+from pyspark_odradek.pipelines import groups
 from pyspark_odradek.pipelines.audit import compare_files, spans_of
 from pyspark_odradek.pipelines.files import FileSystem
 from pyspark_odradek.pipelines.jobs import OnceJob, Outcome
@@ -61,9 +65,38 @@ def restore(spark: SparkSession, settings: PipelineSettings, archive: str) -> Ou
     records = manifest.frame(files)
     write(records, settings, len(spans))
     check_written(settings, files)
-    document = json.dumps([row.asDict() for row in moved(records).collect()])
-    FileSystem(spark).replace(f"{archive.rstrip('/')}/{RESTORED}/{settings.topic}.json", document)
-    return Outcome(facts={"records": sum(p.records for file in files for p in file.ranges)})
+    stretches = [row.asDict() for row in moved(records).collect()]
+    root = archive.rstrip("/")
+    FileSystem(spark).replace(f"{root}/{RESTORED}/{settings.topic}.json", json.dumps(stretches))
+    facts: dict[str, object] = {"records": sum(p.records for file in files for p in file.ranges)}
+    if settings.groups is not None:
+        found = chosen(groups.kept_in(spark, root), settings.groups)
+        groups.commit(settings.bootstrap_servers, settings.topic, translated(found, stretches))
+        facts["groups"] = len(found)
+    return Outcome(facts=facts)
+
+
+def chosen(kept: groups.Groups, wanted: str) -> groups.Groups:
+    """The groups of an archive that are wanted: `all`, or names between commas.
+
+    Raises:
+        PipelineError: the archive does not know one.
+    """
+    names = list(kept) if wanted == "all" else [name.strip() for name in wanted.split(",")]
+    for name in names:
+        if name not in kept:
+            raise PipelineError(
+                f"the archive has no group {name}, only {', '.join(kept) or 'none'}"
+            )
+    return {name: kept[name] for name in names}
+
+
+def translated(kept: groups.Groups, stretches: Sequence[dict[str, Any]]) -> groups.Groups:
+    """Where groups go on in the restored topic."""
+    return {
+        name: {part: new_offset(stretches, part, offset) for part, offset in offsets.items()}
+        for name, offsets in kept.items()
+    }
 
 
 def prepare_topic(settings: PipelineSettings, partitions: int) -> None:

@@ -27,12 +27,15 @@ class PipelineSettings:
     checkpoint: str | None = None
     # Whether records that are gone before they were read are left out, with a warning.
     allow_loss: bool = False
-    # Of `archive`: a directory for each hour, each day, or one for all.
+    # Of `archive`: a directory for each hour, each day, or one for all. Of it and `compact`: how
+    # large a file should be, in bytes.
     partition_by: str = "hour"
-    records_per_file: int = 1_000_000
-    # Of `restore` and `audit`: the archive; of `query`: what to ask.
+    file_bytes: int = 128 << 20
+    # Of `restore`, `audit` and `compact`: the archive; of `query`: what to ask.
     source: str | None = None
     sql: str | None = None
+    # Of `restore`: the groups that get their offsets, `all` or names between commas.
+    groups: str | None = None
     # Of `dedup`, `join` and `window`: SQL that says which records belong together.
     by: str = "key"
     # Of the same: how late a record may come, and how far apart two may be.
@@ -103,6 +106,11 @@ PIPELINES: Final = (
         "archive",
         "pyspark_odradek.pipelines.archive",
         "keep every record of the topic in Parquet files, each exactly once",
+    ),
+    Pipeline(
+        "compact",
+        "pyspark_odradek.pipelines.compact",
+        "put the small files of an archive together",
     ),
     Pipeline(
         "restore",

@@ -35,7 +35,7 @@ def test_wrong_usage_ends_with_2(flags: list[str], capsys: pytest.CaptureFixture
 
 def test_an_unknown_pipeline_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert pipeline.run(parse("archiv", *WHERE)) == 2
-    assert "only archive, restore, audit, latest, decode, redrive" in capsys.readouterr().err
+    assert "only archive, compact, restore, audit, latest," in capsys.readouterr().err
 
 
 def test_a_failure_is_one_line(
