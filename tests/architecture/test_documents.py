@@ -75,7 +75,21 @@ def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
     run([sys.executable, "-W", "error", "-c", "\n".join(quick_blocks(page))], tmp_path)
 
 
-@pytest.mark.parametrize("page", pages_with_tests(), ids=lambda page: str(page.relative_to(ROOT)))
+def is_with_spark(page: Path) -> bool:
+    return any("odradek_spark" in text for text in files_with_tests(page).values())
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(
+            page,
+            id=str(page.relative_to(ROOT)),
+            marks=[pytest.mark.slow] if is_with_spark(page) else [],
+        )
+        for page in pages_with_tests()
+    ],
+)
 def test_tests_of_a_page_pass(page: Path, tmp_path: Path) -> None:
     """The tests that a page shows do not pass, or its fixture is not there on install."""
     for name, text in files_with_tests(page).items():

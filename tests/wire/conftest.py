@@ -26,6 +26,8 @@ from odradek.testing.processes import BrokerProcess
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from pyspark_odradek.testing import SparkAndBroker
+
 T = TypeVar("T")
 JAVA_TIMEOUT_S = 240
 KAFKAJS_TIMEOUT_S = 120
@@ -192,13 +194,15 @@ def connector(connector_jars: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def spark(connector_jars: str) -> "Iterator[SparkSession]":
-    """The session of the run; it has the official connector as well, where it can be had."""
-    from pyspark_odradek import session
+def odradek_spark_conf(connector_jars: str) -> dict[str, str]:
+    """The session of the run has the official connector as well, where it can be had."""
+    return {"spark.jars": connector_jars} if connector_jars else {}
 
-    conf = {"spark.jars": connector_jars} if connector_jars else {}
-    with session("tests", master="local[2]", conf=conf) as spark:
-        yield spark
+
+@pytest.fixture(scope="session")
+def spark(odradek_spark: "SparkAndBroker") -> "SparkSession":
+    """The Spark session of the run."""
+    return odradek_spark.spark
 
 
 @pytest.fixture(scope="session")

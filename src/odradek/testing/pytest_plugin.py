@@ -8,6 +8,9 @@ clock; a test file that overrides `odradek_config`, and a test that is marked wi
 asked from any loop (`await odradek_broker.wait_for_async(...)`), so asynchronous tests need no
 fixtures of their own, whatever runs them.
 
+`odradek_spark` is a Spark session beside the shared broker, one for all tests of a session; it
+comes with the extra `spark`. Override `odradek_spark_conf` to give it settings.
+
 When a test fails, its report tells of every broker that runs, whoever has started it.
 
 The package is imported when the first fixture is asked for, so other people's test runs do not
@@ -24,6 +27,7 @@ import pytest
 
 if TYPE_CHECKING:
     from odradek import Broker, ManualClock
+    from pyspark_odradek.testing import SparkAndBroker
 
 _MARK: Final = "odradek"
 _REGISTRY: Final = "odradek.server.in_process.loop_calls"
@@ -95,3 +99,23 @@ def odradek_topic(request: pytest.FixtureRequest, odradek_session_broker: "Broke
     name = f"{test}-{next(_numbers)}"
     odradek_session_broker.create_topic(name)
     return name
+
+
+@pytest.fixture(scope="session")
+def odradek_spark_conf() -> Mapping[str, str]:
+    """Settings of `odradek_spark`'s session under Spark's names; override it to give some."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def odradek_spark(
+    odradek_session_broker: "Broker", odradek_spark_conf: Mapping[str, str]
+) -> "Iterator[SparkAndBroker]":
+    """A Spark session and the shared broker; both live as long as pytest's session."""
+    try:
+        from pyspark_odradek import session
+        from pyspark_odradek.testing import SparkAndBroker
+    except ImportError:
+        pytest.fail("Spark is not installed: pip install 'odradek[spark]'", pytrace=False)
+    with session("tests", master="local[2]", conf=odradek_spark_conf) as spark:
+        yield SparkAndBroker(spark, odradek_session_broker)

@@ -1,0 +1,37 @@
+"""A broker and a Spark session for tests; pytest gives them out as the fixture `odradek_spark`."""
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from odradek import Broker
+
+
+@dataclass(frozen=True)
+class SparkAndBroker:
+    """One of each for a whole test run: starting Spark takes longer than most tests."""
+
+    spark: SparkSession
+    broker: Broker
+
+    def read(self, topic: str, **options: str) -> DataFrame:
+        """A topic as it is now; options as of `spark.read.format("odradek")`."""
+        reader = self.spark.read.format("odradek").options(**self._where(topic), **options)
+        return reader.load()
+
+    def stream(self, topic: str, **options: str) -> DataFrame:
+        """A topic as a stream, from its beginning if the options do not say something else."""
+        settings = {"startingOffsets": "earliest", **self._where(topic), **options}
+        return self.spark.readStream.format("odradek").options(**settings).load()
+
+    def run(self, writer: DataStreamWriter) -> None:
+        """Has a query take all that is there, and waits until it has; it has ended then.
+
+        Raises:
+            StreamingQueryException: it failed.
+        """
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    def _where(self, topic: str) -> dict[str, str]:
+        return {"kafka.bootstrap.servers": self.broker.bootstrap_servers, "subscribe": topic}
