@@ -170,6 +170,65 @@ def test_a_person_can_watch_in_a_terminal(bootstrap: str, topic: str) -> None:
         os.close(terminal)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["consume", "t"],
+        ["consume", "t", "-g", "g"],
+        ["produce", "t", __file__],
+        ["groups"],
+        ["topics"],
+        ["top", "-n", "1"],
+        ["console-consumer", "--topic", "t"],
+        ["consumer-perf-test", "--topic", "t", "--num-records", "1"],
+        ["get-offsets", "--topic", "t"],
+        ["log-dirs", "--describe"],
+        ["cluster", "cluster-id"],
+    ],
+)
+def test_brokers_that_are_away_are_told_in_a_sentence_and_in_time(
+    words: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    settings = tmp_path / "client.properties"
+    settings.write_text("default.api.timeout.ms=100\nmax.block.ms=100\n", encoding="utf-8")
+    away = ["--bootstrap-server", "127.0.0.1:1", "--command-config", str(settings)]
+    assert main([*words, *away]) == 1
+    shown, said = capfd.readouterr()
+    assert shown == ""
+    first, *rest = said.splitlines()
+    assert "no broker can be reached" in first
+    assert rest in ([], ["Processed a total of 0 messages"])
+
+
+@pytest.mark.parametrize(
+    "words", [["consume"], ["console-consumer", "--from-beginning", "--topic"]]
+)
+def test_a_reader_may_go_away(servers: str, produced: str, words: list[str]) -> None:
+    """`odradek consume orders | head -1` would end with a complaint about a pipe."""
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    command = [sys.executable, "-m", "odradek", *words, produced, "--bootstrap-server", servers]
+    try:
+        done = subprocess.run(
+            command, stdout=write_end, stderr=subprocess.PIPE, timeout=PATIENCE_S, check=False
+        )
+    finally:
+        os.close(write_end)
+    assert done.returncode == 128 + signal.SIGPIPE
+    assert b"pipe" not in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_keys_may_be_any_bytes(command: Command, topic: str, tmp_path: Path) -> None:
+    """Bytes that are no text are shown as what they are, and JSON keeps them."""
+    lines = tmp_path / "binary"
+    lines.write_bytes(b"\xff\xfe|\x00\x01\n")
+    assert command("produce", topic, str(lines), "-K", "|", "-p", "0")[0] == 0
+    assert command("consume", topic)[1].endswith(" 0xfffe \\x00\\x01\n")
+    assert command("consume", topic, "-f", "%k{hex} %v{hex}")[1] == "fffe 0001"
+    assert json.loads(command("consume", topic, "--format", "json")[1])["key_base64"] == "//4="
+
+
 def heed_interrupts() -> None:
     """As a shell has it for what runs in front; tests may run behind, where Ctrl-C is ignored."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -19,7 +19,7 @@ from odradek.cli.people.places import Base, Place, offsets_at, parse_place
 from odradek.cli.people.record_formats import RecordFormat
 from odradek.cli.people.words import number_words, size_words
 from odradek.cli.terminal import takes_colours
-from odradek.cli.tools.connection import run_async, text_of
+from odradek.cli.tools.connection import reach_brokers, run_async, text_of
 from odradek.client import Consumer
 from odradek.client.core.consumer_record import ConsumerRecord
 from odradek.client.errors import BadRecord, StaleMetadata
@@ -89,7 +89,10 @@ def run(arguments: argparse.Namespace) -> int:
     output = _Output(show, conditions, arguments.count)
 
     async def work() -> int:
-        async with Consumer(config=_config(arguments, begin)) as consumer:
+        config = _config(arguments, begin)
+        if arguments.group:
+            await reach_brokers(config)
+        async with Consumer(config=config) as consumer:
             if arguments.group:
                 await _read_as_member(consumer, arguments, output)
             else:

@@ -16,7 +16,7 @@ _PATIENCE_MS: Final = 10_000
 
 def default_servers() -> str:
     """The brokers of who names none."""
-    return os.environ.get(SERVERS_VARIABLE, DEFAULT_SERVERS)
+    return os.environ.get(SERVERS_VARIABLE) or DEFAULT_SERVERS
 
 
 def add_connection(parser: argparse.ArgumentParser) -> None:

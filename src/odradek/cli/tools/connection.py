@@ -238,9 +238,26 @@ def run_async(work: Callable[[], Awaitable[int]], on_error: Callable[[Exception]
 
     try:
         return asyncio.run(_awaited(work()))
+    except BrokenPipeError:
+        # Who reads has heard enough: no failure, and nothing to say.
+        raise
     except (BrokerError, ConfigError, OSError, ValueError) as error:
         on_error(error)
         return 1
+
+
+async def reach_brokers(config: Mapping[str, object]) -> None:
+    """Asks brokers for the cluster: one that is away is told then, where a consumer would wait for
+    it for ever.
+
+    Raises:
+        KafkaError: none answers in time.
+    """
+    from odradek.client import Admin
+
+    own = {name: value for name, value in config.items() if name in ADMIN_SETTINGS}
+    async with Admin(config=own) as admin:
+        await admin.describe_cluster()
 
 
 async def _awaited(work: Awaitable[int]) -> int:

@@ -15,6 +15,7 @@ from odradek.cli.tools.connection import (
     add_old_flag,
     client_config,
     java_pattern,
+    reach_brokers,
     require_one,
     run_async,
     text_of,
@@ -92,6 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
         write = _formatter(arguments)
         config = _config(arguments)
         processed = 0
+        await reach_brokers(config)
         async with Consumer(config=config) as consumer:
             await _begin(consumer, arguments)
             while processed != arguments.max_messages:

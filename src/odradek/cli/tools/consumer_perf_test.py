@@ -13,6 +13,7 @@ from odradek.cli.tools.connection import (
     add_connection,
     add_old_flag,
     client_config,
+    reach_brokers,
     require_one,
     run_async,
     text_of,
@@ -64,6 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
             "check.crcs": False,
         }
         config.setdefault("client.id", "perf-consumer-client")
+        await reach_brokers(config)
         async with Consumer(config=config) as consumer:
             if arguments.topic is not None:
                 consumer.subscribe([arguments.topic])
