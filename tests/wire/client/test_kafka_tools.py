@@ -12,11 +12,13 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer as GroupMember
 from confluent_kafka import Producer as TransactionalProducer
 from tests.wire.client import tool_flags
 from tests.wire.client.tool_answers import normal
@@ -26,6 +28,7 @@ from tests.wire.client.tool_lines import (
     FILES,
     GROUPS,
     LOGGED,
+    MEMBERS,
     PERFORMANCE,
     TOPICS,
     TRANSACTIONS,
@@ -215,6 +218,66 @@ def test_every_line_prints_what_kafkas_tool_prints(
             expected = expected._replace(traced=True)
         if not expected.agrees(compared):
             failed.append(f"{line}\n--- theirs {theirs_said}\n--- ours {ours_said}")
+    assert not failed, "\n\n".join(failed)
+
+
+async def state_of(servers: str, group: str) -> str:
+    async with Admin(servers) as admin:
+        found = (await admin.describe_groups([group]))[group]
+    return "" if isinstance(found, Exception) else found.state
+
+
+@contextlib.contextmanager
+def members(servers: str, topic: str, group: str, protocol: str) -> Iterator[None]:
+    """Three members of a group that share the two partitions of a topic, one with a name of its
+    own; what there is has been read and committed."""
+    settings = {"bootstrap.servers": servers, "group.id": group, "group.protocol": protocol}
+    settings |= {"auto.offset.reset": "earliest", "enable.auto.commit": "false"}
+    names: list[dict[str, str]] = [{}, {"group.instance.id": f"{protocol}-instance"}, {}]
+    consumers = [
+        GroupMember({**settings, **name, "client.id": f"member-{number}"})
+        for number, name in enumerate(names)
+    ]
+    try:
+        for each in consumers:
+            each.subscribe([topic])
+        left, deadline_s = 10, time.monotonic() + TIME_LIMIT_S
+        while left > 0 or asyncio.run(state_of(servers, group)) != "Stable":
+            assert time.monotonic() < deadline_s, "the group does not settle"
+            for each in consumers:
+                record = each.poll(0.1)
+                left -= record is not None and record.error() is None
+        for each in consumers:
+            if each.assignment():
+                each.commit(asynchronous=False)
+        yield
+    finally:
+        for each in consumers:
+            each.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_with_members_is_told_as_kafkas_tool_tells_it(
+    modern_servers: str,
+    theirs: JavaTools,
+    ours: Ours,
+    names: Callable[[str], str],
+    protocol: str,
+) -> None:
+    """Members, their assignments and epochs would be told otherwise, or a group that is at work
+    be changed."""
+    topic, group = names("t"), names("g")
+    asyncio.run(prepare(modern_servers, topic, f"no{group}"))
+    failed = []
+    with members(modern_servers, topic, group, protocol):
+        for line in MEMBERS:
+            words = line.format(topic=topic, group=group).split()
+            words = ["--bootstrap-server", modern_servers, *words]
+            done = [run("consumer-groups", words, "") for run in (theirs, ours)]
+            expected, found = (normal(each, line, topic, group) for each in done)
+            if not expected.agrees(found):
+                failed.append(f"{line}\n--- theirs {done[0]}\n--- ours {done[1]}")
     assert not failed, "\n\n".join(failed)
 
 

@@ -226,6 +226,23 @@ GROUPS = [
     "reassign-partitions --execute",
 ]
 
+# Of a group with members; both tools look at the same one.
+MEMBERS = [
+    "--describe --group {group}",
+    "--describe --group {group} --verbose",
+    "--describe --group {group} --members",
+    "--describe --group {group} --members --verbose",
+    "--describe --group {group} --state",
+    "--describe --group {group} --state --verbose",
+    "--describe --all-groups --members",
+    "--list --state",
+    "--list --type --state stable",
+    "--reset-offsets --group {group} --topic {topic} --to-earliest --execute",
+    "--delete --group {group}",
+    "--delete-offsets --group {group} --topic {topic}",
+    "--delete-offsets --group {group} --topic {topic}:0",
+]
+
 FILES = [
     *(
         f"{tool} {{folder}}/{{topic}}.{file}"

@@ -321,7 +321,6 @@ async def _as_json(admin: Admin, group: GroupDescription) -> dict[str, object]:
                 "member_id": None if row.member is None else row.member.member_id,
             }
             for row in await _rows(admin, group)
-            if row.partition is not None
         ],
     }
 

@@ -19,7 +19,7 @@ class OffsetRow(NamedTuple):
     """A partition as a group stands in it; None is printed as a hyphen."""
 
     group: str
-    partition: TopicPartition | None
+    partition: TopicPartition
     leader_epoch: int | None
     current_offset: int | None
     log_end_offset: int | None
@@ -38,7 +38,7 @@ def offset_rows(
     committed: Mapping[TopicPartition, CommittedOffset],
     ends: Mapping[TopicPartition, int],
 ) -> list[OffsetRow]:
-    """What members have, then what is committed and nobody has, then members without anything."""
+    """What members have, then what is committed and nobody has."""
     rows = []
     assigned: set[TopicPartition] = set()
     members = sorted(group.members, key=lambda each: -len(each.partitions))
@@ -46,8 +46,6 @@ def offset_rows(
         for partition in sorted(member.partitions):
             assigned.add(partition)
             rows.append(_offset_row(group.group_id, partition, committed, ends, member))
-    idle = [each for each in members if not each.partitions]
-    rows += [OffsetRow(group.group_id, None, None, None, None, member) for member in idle]
     left = sorted(committed.keys() - assigned)
     rows += [_offset_row(group.group_id, each, committed, ends, None) for each in left]
     return rows
@@ -71,7 +69,7 @@ def print_offsets(rows: Iterable[OffsetRow], *, verbose: bool) -> None:
     rows = list(rows)
     widths = [
         _width(each.group for each in rows),
-        _width(each.partition.topic for each in rows if each.partition is not None),
+        _width(each.partition.topic for each in rows),
         10,
         *([15] if verbose else []),
         *(15, 15, 15),
@@ -86,13 +84,11 @@ def print_offsets(rows: Iterable[OffsetRow], *, verbose: bool) -> None:
         *("CONSUMER-ID", "HOST", "CLIENT-ID"),
     )
     for each in rows:
-        topic, index = each.partition if each.partition is not None else (None, None)
         member = each.member
         _row(
             widths,
             each.group,
-            topic,
-            index,
+            *each.partition,
             *([each.leader_epoch] if verbose else []),
             each.current_offset,
             each.log_end_offset,
@@ -111,7 +107,7 @@ def print_members(group: GroupDescription, *, verbose: bool) -> None:
     widths = [
         _width([group.group_id] if members else []),
         _width(each.member_id for each in members),
-        *([_width(each.instance_id or "" for each in members) + 2] if has_instances else []),
+        *([_width((each.instance_id or "" for each in members), 17)] if has_instances else []),
         _width(each.host for each in members),
         _width(each.client_id for each in members),
         15,
