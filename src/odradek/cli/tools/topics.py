@@ -424,10 +424,12 @@ def _matches(
     arguments: argparse.Namespace,
 ) -> bool:
     in_sync = len(partition.in_sync_replicas)
+    is_unavailable = partition.leader == NO_LEADER
     return bool(
         (arguments.under_replicated_partitions and in_sync < _factor(partition, moves))
-        or (arguments.unavailable_partitions and partition.leader == NO_LEADER)
-        or (arguments.under_min_isr_partitions and in_sync < least)
+        or (arguments.unavailable_partitions and is_unavailable)
+        # The last replica in sync stays so when its broker goes: it takes no record, though.
+        or (arguments.under_min_isr_partitions and (is_unavailable or in_sync < least))
         or (arguments.at_min_isr_partitions and in_sync == least)
     )
 
