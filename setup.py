@@ -28,8 +28,10 @@ ROOT = Path("src/odradek")
 # batch, a record or a timer.
 COMPILED = (
     "client/core/accumulator.py",
+    "client/core/consumer_record.py",
     "client/core/fetched.py",
     "client/core/partitioner.py",
+    "client/core/record_reading.py",
     "clock.py",
     "coordinator/**/*.py",
     "handlers/before_append.py",

@@ -18,7 +18,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -123,6 +123,13 @@ def produce_confluent(bootstrap: str, topic: str, count: int, value: bytes) -> N
 # --- consuming --------------------------------------------------------------------------------
 
 
+def looked_at(records: Sequence[Any]) -> int:
+    """How many records these are, with a look at each value."""
+    for record in records:
+        assert record.value is not None
+    return len(records)
+
+
 def consume_ours(bootstrap: str, topic: str, count: int, _: bytes) -> None:
     """`getmany` until all are there."""
 
@@ -132,7 +139,7 @@ def consume_ours(bootstrap: str, topic: str, count: int, _: bytes) -> None:
             left = count
             while left > 0:
                 for records in (await consumer.getmany(timeout_ms=POLL_MS)).values():
-                    left -= len(records)
+                    left -= looked_at(records)
 
     run(work())
 
@@ -164,7 +171,7 @@ def consume_aiokafka(bootstrap: str, topic: str, count: int, _: bytes) -> None:
             left = count
             while left > 0:
                 for records in (await consumer.getmany(timeout_ms=POLL_MS)).values():
-                    left -= len(records)
+                    left -= looked_at(records)
         finally:
             await consumer.stop()
 
@@ -180,7 +187,7 @@ def consume_kafka_python(bootstrap: str, topic: str, count: int, _: bytes) -> No
     left = count
     while left > 0:
         for records in consumer.poll(timeout_ms=POLL_MS).values():
-            left -= len(records)
+            left -= looked_at(records)
     consumer.close()
 
 

@@ -60,16 +60,31 @@ def read_batch(
     """
     if header.magic < 2:
         return legacy.read_message(buffer, header, check_crc=check_crc, limit_bytes=limit_bytes)
+    records = checked_records_bytes(buffer, header, check_crc=check_crc, limit_bytes=limit_bytes)
+    try:
+        return _read_records(records, header)
+    except IndexError:
+        raise InvalidRecords("the records end before the last one does") from None
+
+
+def checked_records_bytes(
+    buffer: Buffer,
+    header: BatchHeader,
+    *,
+    check_crc: bool = False,
+    limit_bytes: int = DEFAULT_LIMIT_BYTES,
+) -> bytes:
+    """What follows the header of a magic-2 batch, decompressed, if the header can be believed.
+
+    Raises:
+        CorruptRecords, InvalidRecords, UnsupportedCompression: as `read_batch`.
+    """
     # No checksum covers the base offset.
     if not 0 <= header.base_offset <= _LARGEST_BASE_OFFSET:
         raise CorruptRecords(f"a batch cannot have the base offset {header.base_offset}")
     if check_crc:
         check_checksum(buffer, header)
-    records = records_bytes(buffer, header, limit_bytes)
-    try:
-        return _read_records(records, header)
-    except IndexError:
-        raise InvalidRecords("the records end before the last one does") from None
+    return records_bytes(buffer, header, limit_bytes)
 
 
 def records_bytes(
@@ -98,7 +113,7 @@ def _read_records(data: bytes, header: BatchHeader) -> list[Record]:
         offset_delta, position = read_varint(data, position)
         key, position = _read_bytes(data, position)
         value, position = _read_bytes(data, position)
-        headers, position = _read_headers(data, position, end)
+        headers, position = read_headers(data, position, end)
         if position != end:
             raise InvalidRecords(f"record {index} is not as long as it says")
         records.append(
@@ -137,9 +152,15 @@ def _read_bytes(data: bytes, position: i64) -> tuple[bytes | None, i64]:
     return data[position:end], end
 
 
-def _read_headers(
+def read_headers(
     data: bytes, position: i64, end: i64
 ) -> tuple[list[tuple[str, bytes | None]], i64]:
+    """The headers whose count stands at `position`, of a record that goes to `end`; where they end.
+
+    Raises:
+        InvalidRecords: they are malformed.
+        IndexError: the data ends inside of them.
+    """
     count, position = read_varint(data, position)
     headers: list[tuple[str, bytes | None]] = []
     if count < 0:

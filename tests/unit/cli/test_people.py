@@ -4,6 +4,7 @@ If these fail, somebody looks at other records, or at other numbers, than the fl
 """
 
 import asyncio
+import copy
 import json
 import os
 from dataclasses import replace
@@ -32,6 +33,14 @@ RECORD = ConsumerRecord(
     "orders", 3, 42, NOW_MS, 0, b"k\x1b1", ORDER, [("trace", b"abc"), ("empty", None)], 5
 )
 ORDERS = TopicPartition("orders", 0)
+
+
+def changed(**fields: object) -> ConsumerRecord:
+    """The record with other contents."""
+    record = copy.copy(RECORD)
+    for name, content in fields.items():
+        setattr(record, name, content)
+    return record
 
 
 @pytest.mark.parametrize(
@@ -95,8 +104,8 @@ def test_conditions(condition: str, is_met: bool) -> None:
 
 
 def test_what_is_no_json_meets_no_condition_about_json() -> None:
-    broken = RECORD._replace(value=b"{\xff")
-    tombstone = RECORD._replace(value=None)
+    broken = changed(value=b"{\xff")
+    tombstone = changed(value=None)
     assert not parse_condition("value.user.id=7")(broken)
     assert not parse_condition("value.user.id=7")(tombstone)
     assert parse_condition("value=null")(tombstone)
@@ -115,9 +124,9 @@ def test_a_format_shows_what_its_fields_say() -> None:
         b"orders 3 42 5 1700000000000 3 " + size + b" " + size + b" 2 %|6b1b31|k\x1b1|"
         b"trace=abc,empty=|2023\tA\n"
     )
-    null = RECORD._replace(value=None)
+    null = changed(value=None)
     assert parse_format("%v{base64}%V")(null) == b"-1"
-    assert parse_format("%k{int}")(RECORD._replace(key=b"\xff\xfe")) == b"-2"
+    assert parse_format("%k{int}")(changed(key=b"\xff\xfe")) == b"-2"
     assert parse_format("%v{json}")(RECORD) == json.dumps(json.loads(ORDER), indent=2).encode()
 
 
@@ -132,13 +141,13 @@ def test_a_line_for_people_gives_the_terminal_nothing_that_it_obeys() -> None:
     assert plain.startswith("orders 3@42 2023-")
     assert "\x1b" not in plain
     assert r"k\x1b1" in plain
-    coloured = line_for_people(shows_topic=False, colours=True)(RECORD._replace(value=b"\xff"))
+    coloured = line_for_people(shows_topic=False, colours=True)(changed(value=b"\xff"))
     assert b"\x1b[36m" in coloured
     assert coloured.endswith(b" 0xff\n")
 
 
 def test_a_record_as_json_says_what_is_no_text() -> None:
-    shown = json.loads(json_line(RECORD._replace(value=b"\xff", key=None)))
+    shown = json.loads(json_line(changed(value=b"\xff", key=None)))
     assert (shown["key"], shown["value_base64"]) == (None, "/w==")
     assert shown["headers"] == [{"name": "trace", "value": "abc"}, {"name": "empty", "value": None}]
 

@@ -141,7 +141,11 @@ class Handout:
 
     def first_held(self, partition: TopicPartition) -> int | None:
         """The offset of the first record held of a partition."""
-        offsets = (each.offset for each in self.held if each[:2] == tuple(partition))
+        offsets = (
+            each.offset
+            for each in self.held
+            if each.topic == partition.topic and each.partition == partition.partition
+        )
         return next(offsets, None)
 
     def consumed(self) -> dict[TopicPartition, int]:

@@ -1,20 +1,79 @@
-"""A record as a consumer gives it."""
+"""A record as a consumer gives it. Compiled: of nothing else are there so many."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
+
+from mypy_extensions import mypyc_attr
 
 Deserializer = Callable[[bytes], Any]
+RecordHeaders = list[tuple[str, bytes | None]]
 
 
-class ConsumerRecord(NamedTuple):
+# Out of the garbage collector's sight: it would look at each record again and again, and none is in
+# a cycle unless a deserializer's object holds on to the very record that it came in.
+@mypyc_attr(acyclic=True)
+class ConsumerRecord:
     """A record as a consumer gives it; `timestamp_type` is 0 CreateTime, 1 LogAppendTime."""
 
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    timestamp_type: int
-    key: Any
-    value: Any
-    headers: list[tuple[str, bytes | None]]
-    leader_epoch: int
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        timestamp: int,
+        timestamp_type: int,
+        key: Any,
+        value: Any,
+        headers: RecordHeaders | None,
+        leader_epoch: int,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.timestamp = timestamp
+        self.timestamp_type = timestamp_type
+        self.key = key
+        self.value = value
+        self.leader_epoch = leader_epoch
+        self._headers = headers
+
+    @property
+    def headers(self) -> RecordHeaders:
+        """Names and values, in the order in which they were sent."""
+        # Most have none, and their list is made only for who asks.
+        if self._headers is None:
+            self._headers = []
+        return self._headers
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ConsumerRecord):
+            return NotImplemented
+        return self._fields() == other._fields()
+
+    def __hash__(self) -> int:
+        return hash((self.topic, self.partition, self.offset))
+
+    def __repr__(self) -> str:
+        return (
+            f"ConsumerRecord(topic={self.topic!r}, partition={self.partition}, "
+            f"offset={self.offset}, timestamp={self.timestamp}, "
+            f"timestamp_type={self.timestamp_type}, key={self.key!r}, value={self.value!r}, "
+            f"headers={self.headers!r}, leader_epoch={self.leader_epoch})"
+        )
+
+    def __reduce__(self) -> tuple[type["ConsumerRecord"], tuple[Any, ...]]:
+        """How `pickle` and `copy` make another."""
+        return ConsumerRecord, self._fields()
+
+    def _fields(self) -> tuple[Any, ...]:
+        return (
+            self.topic,
+            self.partition,
+            self.offset,
+            self.timestamp,
+            self.timestamp_type,
+            self.key,
+            self.value,
+            self.headers,
+            self.leader_epoch,
+        )

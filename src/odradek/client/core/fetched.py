@@ -9,13 +9,13 @@ from collections import deque
 from typing import Any, Final
 
 from odradek.client.core.consumer_record import ConsumerRecord, Deserializer
+from odradek.client.core.record_reading import read_consumer_records
 from odradek.client.errors import BadRecord
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.records.batch import BatchHeader, split_batches
 from odradek.records.columnar import LARGEST_OFFSET, ColumnBuffers, ColumnDecoder
 from odradek.records.reader import read_batch
-from odradek.records.record import Record
 
 _ABORT: Final = b"\0\0\0\0"
 
@@ -45,7 +45,7 @@ class FetchedChunk:
         self._aborted = deque(sorted(aborted or (), key=_first_offset))
         self._aborted_producers: set[int] = set()
         # The batch that is being taken from: its records, the next of them, where it ends.
-        self._records: list[Record] = []
+        self._records: list[ConsumerRecord] = []
         self._index = 0
         self._open: BatchHeader | None = None
         try:
@@ -90,50 +90,40 @@ class FetchedChunk:
         value: Deserializer | None,
     ) -> BadRecord | None:
         """Takes of the open batch as much as is wanted; the error that came before that."""
-        topic, partition = self.partition
-        records = self._records
-        make = tuple.__new__  # of a named tuple, without its Python-made constructor
-        while self._index < len(records) and len(taken) < max_records:
-            record = records[self._index]
-            if record.offset >= self.position:
-                # Any: compiled code would hold what a deserializer gives to be bytes.
-                shown_key: Any = record.key
-                shown_value: Any = record.value
-                if key is not None or value is not None:
-                    try:
-                        if key is not None and shown_key is not None:
-                            shown_key = key(shown_key)
-                        if value is not None and shown_value is not None:
-                            shown_value = value(shown_value)
-                    except Exception as error:  # noqa: BLE001 - whatever a user's code raises
-                        reason = f"cannot be deserialized: {error}"
-                        bad = BadRecord(
-                            self.partition, record.offset, reason, ErrorCode.INVALID_RECORD
-                        )
-                        bad.__cause__ = error
-                        return bad
-                batch = record.batch
-                taken.append(
-                    make(
-                        ConsumerRecord,
-                        (
-                            topic,
-                            partition,
-                            record.offset,
-                            record.timestamp,
-                            batch.timestamp_type,
-                            shown_key,
-                            shown_value,
-                            record.headers,
-                            batch.partition_leader_epoch,
-                        ),
-                    )
-                )
-                self.position = record.offset + 1
-            self._index += 1
-        if self._index == len(records):
+        some = self._records[self._index : self._index + max_records - len(taken)]
+        error: BadRecord | None = None
+        if key is not None or value is not None:
+            good, error = self._deserialize(some, key, value)
+            del some[good:]
+        taken += some
+        self._index += len(some)
+        if some:
+            self.position = some[-1].offset + 1
+        if self._index == len(self._records):
             self._passed(self._open)
-        return None
+        return error
+
+    def _deserialize(
+        self, records: list[ConsumerRecord], key: Deserializer | None, value: Deserializer | None
+    ) -> tuple[int, BadRecord | None]:
+        """How many of the records have what the deserializers made of them, and what is wrong with
+        the next."""
+        for index, record in enumerate(records):
+            # Any: compiled code would hold what a deserializer gives to be bytes.
+            shown_key: Any = record.key
+            shown_value: Any = record.value
+            try:
+                if key is not None and shown_key is not None:
+                    shown_key = key(shown_key)
+                if value is not None and shown_value is not None:
+                    shown_value = value(shown_value)
+            except Exception as error:  # noqa: BLE001 - whatever a user's code raises
+                reason = f"cannot be deserialized: {error}"
+                bad = BadRecord(self.partition, record.offset, reason, ErrorCode.INVALID_RECORD)
+                bad.__cause__ = error
+                return index, bad
+            record.key, record.value = shown_key, shown_value
+        return len(records), None
 
     def columns(self, *, headers: bool = True, end_offset: int = LARGEST_OFFSET) -> ColumnBuffers:
         """All that is left, in columns, without the records from `end_offset` on.
@@ -175,10 +165,16 @@ class FetchedChunk:
         if not self._batches:
             return False
         header = self._batches[0]
-        records: list[Record] = []
+        records: list[ConsumerRecord] = []
         if not self._is_left_out(header):
             try:
-                records = read_batch(self._data, header, check_crc=self._check_crcs)
+                records = read_consumer_records(
+                    self.partition,
+                    self._data,
+                    header,
+                    self.position,
+                    check_crc=self._check_crcs,
+                )
             except BrokerError as error:
                 raise self._bad(max(self.position, header.base_offset), error) from error
         self._records, self._index, self._open = records, 0, header
