@@ -233,8 +233,6 @@ class Sender:
                 self._failed(batch, error)
         else:
             self._on_response(batches, response)
-        finally:
-            self.wake()
 
     async def _ask(self, node_id: int, batches: list[ProducerBatch]) -> ProduceResponse | None:
         connection = await self._cluster.connection(node_id)
@@ -288,6 +286,8 @@ class Sender:
         task: asyncio.Task[None],
     ) -> None:
         requests.discard(task)
+        # Not before: of requests that end together none would make room for the next.
+        self.wake()
         if not task.cancelled() and (fault := task.exception()) is not None:
             # A mistake of ours: the batches are owed an end all the same.
             _LOGGER.error("a produce request failed unexpectedly", exc_info=fault)
