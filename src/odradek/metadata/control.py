@@ -30,6 +30,11 @@ class PartitionState(NamedTuple):
     partition: PartitionImage
     is_new: bool = False
 
+    @property
+    def replica(self) -> TopicPartition:
+        """Which partition it is."""
+        return TopicPartition(self.topic, self.partition.partition)
+
 
 class Decree(NamedTuple):
     """Who commands, under which epoch, and the epoch of the broker that the command is for."""

@@ -7,7 +7,7 @@ was meant for an earlier life of this broker.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -15,6 +15,7 @@ from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.control import (
     Decree,
     LeaderAndIsr,
+    PartitionState,
     ReplicaErrors,
     StopReplica,
     UpdateMetadata,
@@ -67,36 +68,38 @@ class Commands:
         def place() -> None:
             if self._is_over(session, on_done):
                 return
+            refused = decrees.refusals(self._publisher.image, request, broker_id)
+            obeyed = [state for state in request.partitions if state.replica not in refused]
             # Of those that are not new the listeners are to find that they were there before.
-            old = [state for state in request.partitions if not state.is_new]
+            old = [state for state in obeyed if not state.is_new]
             self._publisher.publish(
-                lambda image: _if_changed(image, decrees.with_placeholders(image, old)), assign
+                lambda image: _if_changed(image, decrees.with_placeholders(image, old)),
+                lambda: assign(obeyed, refused),
             )
 
-        def assign() -> None:
-            late: list[TopicPartition] = []
+        def assign(
+            obeyed: Sequence[PartitionState], refused: dict[TopicPartition, ErrorCode]
+        ) -> None:
             self._tells_all |= request.is_full
 
             def change(image: MetadataImage) -> MetadataDelta | None:
                 after = decrees.with_brokers(
                     image, [*image.brokers.values(), *_unknown(image, request.leaders)], broker_id
                 )
-                after = decrees.with_placeholders(after, request.partitions)
-                after, refused = decrees.with_roles(after, request.partitions, broker_id)
-                late.extend(
-                    TopicPartition(each.topic, each.partition.partition) for each in refused
-                )
+                after = decrees.with_placeholders(after, obeyed)
+                after, late = decrees.with_roles(after, obeyed, broker_id)
+                refused.update((each.replica, ErrorCode.STALE_CONTROLLER_EPOCH) for each in late)
                 return _if_changed(image, _commanded_by(after, request.decree))
 
-            self._publisher.publish(change, lambda: self._end(lambda: on_done(outcome(late))))
+            self._publisher.publish(change, lambda: self._end(lambda: on_done(outcome(refused))))
 
-        def outcome(late: Collection[TopicPartition]) -> ReplicaErrors:
+        def outcome(refused: ReplicaErrors) -> ReplicaErrors:
             errors = {}
             for state in request.partitions:
-                where = TopicPartition(state.topic, state.partition.partition)
+                where = state.replica
                 partition = self._publisher.image.partition(where)
-                if where in late:
-                    errors[where] = ErrorCode.STALE_CONTROLLER_EPOCH
+                if where in refused:
+                    errors[where] = refused[where]
                 elif partition is None or broker_id in partition.offline:
                     errors[where] = ErrorCode.KAFKA_STORAGE_ERROR
                 else:

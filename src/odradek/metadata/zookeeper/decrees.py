@@ -10,7 +10,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from odradek.metadata.control import PartitionState, StoppedReplica, UpdateMetadata
+from odradek.errors import ErrorCode
+from odradek.metadata.control import LeaderAndIsr, PartitionState, StoppedReplica, UpdateMetadata
 from odradek.metadata.image import (
     ZERO_UUID,
     BrokerRegistration,
@@ -81,11 +82,27 @@ def with_placeholders(image: MetadataImage, states: Iterable[PartitionState]) ->
     return image.with_topics(removed=removed).with_topics(put.values())
 
 
+def refusals(
+    image: MetadataImage, request: LeaderAndIsr, broker_id: int
+) -> dict[TopicPartition, ErrorCode]:
+    """What of a command is not carried out, as a Kafka's broker would not. A full one may give
+    names to other topics than before: the broker was away when they were deleted."""
+    found = {}
+    for state in request.partitions:
+        topic = image.topic(state.topic)
+        is_another = topic is not None and state.topic_id not in (topic.topic_id, ZERO_UUID)
+        if is_another and not request.is_full:
+            found[state.replica] = ErrorCode.INCONSISTENT_TOPIC_ID
+        elif broker_id not in state.partition.replicas:
+            found[state.replica] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return found
+
+
 def with_roles(
     image: MetadataImage, states: Iterable[PartitionState], broker_id: int
 ) -> tuple[MetadataImage, list[PartitionState]]:
     """The image in which the broker has the roles that it was given, and the states that came too
-    late. The partitions are known (`with_placeholders`)."""
+    late, or once more. The partitions are known (`with_placeholders`)."""
     changed: dict[str, list[PartitionImage]] = {}
     late = []
     for state in states:
@@ -93,6 +110,8 @@ def with_roles(
         if _is_older(state.partition, known):
             late.append(state)
             continue
+        if broker_id in known.replicas and _is_of_same_epoch(state.partition, known):
+            late.append(state)
         offline = tuple(
             each for each in known.offline if each in state.partition.replicas and each != broker_id
         )
@@ -249,6 +268,11 @@ def _is_older(state: PartitionImage, known: PartitionImage) -> bool:
         known.partition_epoch,
         known.leader_epoch,
     )
+
+
+def _is_of_same_epoch(state: PartitionImage, known: PartitionImage) -> bool:
+    """Whether it is what the broker has been told before, and has not changed for itself alone."""
+    return (state.leader, state.leader_epoch) == (known.leader, known.leader_epoch)
 
 
 def _is_same(known: BrokerRegistration, told: BrokerRegistration) -> bool:

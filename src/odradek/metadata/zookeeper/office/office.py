@@ -182,12 +182,14 @@ class ControllerOffice:
         if broker is None or broker.epoch != request.broker_epoch:
             on_done(BrokerError(ErrorCode.STALE_BROKER_EPOCH))
             return
-        errors = [
-            self._objection(change, leader_epoch, request.broker_id)
+        answers = [
+            self._answer_at_once(change, leader_epoch, request.broker_id)
             for change, leader_epoch in zip(request.changes, request.leader_epochs, strict=True)
         ]
         accepted = [
-            change for change, error in zip(request.changes, errors, strict=True) if error is None
+            change
+            for change, answer in zip(request.changes, answers, strict=True)
+            if answer is None
         ]
 
         def on_changed(outcome: list[PartitionImage | BrokerError] | BrokerError) -> None:
@@ -195,18 +197,31 @@ class ControllerOffice:
                 on_done(outcome)
                 return
             rest = iter(outcome)
-            on_done([next(rest) if error is None else error for error in errors])
+            on_done([next(rest) if answer is None else answer for answer in answers])
 
         self.change_partitions(accepted, request.broker_id, on_changed)
 
-    def _objection(
+    def _answer_at_once(
         self, change: PartitionChange, leader_epoch: int, leader_id: int
-    ) -> BrokerError | None:
-        partition = self._publisher.image.partition(change.topic_partition)
+    ) -> PartitionImage | BrokerError | None:
+        """What is refused, and what is so already; None for what is to be written."""
+        image = self._publisher.image
+        partition = image.partition(change.topic_partition)
         if partition is None:
             return BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if leader_epoch != partition.leader_epoch:
+        if leader_epoch > partition.leader_epoch or change.partition_epoch > (
+            partition.partition_epoch
+        ):
+            # Somebody has written what this broker has not seen: a later controller.
+            return BrokerError(ErrorCode.NOT_CONTROLLER)
+        if leader_epoch < partition.leader_epoch:
             return BrokerError(ErrorCode.FENCED_LEADER_EPOCH)
+        if change.isr == partition.isr:
+            return partition
+        if change.partition_epoch < partition.partition_epoch:
+            return BrokerError(ErrorCode.INVALID_UPDATE_VERSION)
+        if not set(change.isr) <= image.brokers.keys():
+            return BrokerError(ErrorCode.INELIGIBLE_REPLICA)
         if partition.leader != leader_id or change.leader != partition.leader:
             return BrokerError(ErrorCode.INVALID_REQUEST)
         return None
@@ -216,8 +231,11 @@ class ControllerOffice:
     ) -> None:
         """See `ControlledBroker.on_controlled_shutdown`."""
         broker = self._publisher.image.brokers.get(broker_id)
-        if broker is None or (broker_epoch >= 0 and broker.epoch != broker_epoch):
+        if broker_epoch >= 0 and (broker is None or broker.epoch != broker_epoch):
             on_done(BrokerError(ErrorCode.STALE_BROKER_EPOCH))
+            return
+        if broker is None:
+            on_done(BrokerError(ErrorCode.BROKER_NOT_AVAILABLE))
             return
 
         def on_changed(outcome: list[PartitionImage | BrokerError] | BrokerError) -> None:
