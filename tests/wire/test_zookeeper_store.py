@@ -4,6 +4,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,15 +14,17 @@ pytest.importorskip("kazoo")
 
 from kazoo.client import KazooClient
 from tests.unit.metadata.zookeeper_cluster import Broker, Cluster
-from tools.zookeeper_node import ZooKeeperEnsemble, zookeeper_ensemble
+from tools.zookeeper_node import ZooKeeperEnsemble, ZooKeeperNode, zookeeper_ensemble
 
 from odradek.clock import ManualClock, SystemClock
+from odradek.errors import ErrorCode
 from odradek.metadata import ConfigResource, NewTopic, PartitionChange, ResourceType
-from odradek.metadata.image import BrokerRegistration, TopicImage
+from odradek.metadata.image import NO_CONTROLLER, BrokerRegistration, TopicImage
 from odradek.metadata.store import MetadataStoreError
 from odradek.metadata.zookeeper import ZooKeeperSettings, generate_broker_id
 from odradek.metadata.zookeeper.session import KazooSession
-from odradek.model import TopicPartition
+from odradek.model import NO_LEADER, TopicPartition
+from odradek.testing.processes import BrokerProcess, ProcessFailed
 from odradek.timer import SystemTimer
 
 pytestmark = pytest.mark.slow
@@ -77,7 +81,10 @@ class RealCluster(Cluster):
         return broker
 
     def ask(self, broker_id: int, operation: str, *arguments: Any) -> Any:
-        answers = self.brokers[broker_id].begin(operation, *arguments)
+        return self.ask_of(self.brokers[broker_id], operation, *arguments)
+
+    def ask_of(self, broker: Broker, operation: str, *arguments: Any) -> Any:
+        answers = broker.begin(operation, *arguments)
         self.until(lambda: answers)
         return answers[0]
 
@@ -101,6 +108,12 @@ class RealCluster(Cluster):
 @pytest.fixture(scope="module")
 def one() -> Iterator[ZooKeeperEnsemble]:
     with zookeeper_ensemble(1) as ensemble:
+        yield ensemble
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[ZooKeeperEnsemble]:
+    with zookeeper_ensemble(3) as ensemble:
         yield ensemble
 
 
@@ -148,6 +161,11 @@ def test_a_session_that_expires(cluster: RealCluster) -> None:
     first: Any = cluster.brokers[1]
     _expire(cluster.connect, first.zookeeper)
     cluster.until(lambda: first.losses)
+    # In the turn in which it hears of it, it leads nothing and commands nobody any more.
+    assert first.state("a", 0).leader == NO_LEADER
+    assert first.image.controller_id == NO_CONTROLLER
+    (refused,) = cluster.ask(1, "change_partitions", [PartitionChange(TP, 0, 1, (1,))])
+    assert refused.code is ErrorCode.NOT_CONTROLLER
     others = [cluster.brokers[2], cluster.brokers[3]]
     cluster.until(lambda: all(each.image.controller_id in (2, 3) for each in others))
     cluster.until(lambda: all(each.state().leader == 2 for each in others))
@@ -155,6 +173,27 @@ def test_a_session_that_expires(cluster: RealCluster) -> None:
     assert isinstance(registered, BrokerRegistration)
     cluster.agree(lambda broker: sorted(broker.image.brokers) == [1, 2, 3])
     cluster.agree(lambda broker: broker.state().leader == 2)
+
+
+def test_a_second_broker_of_the_same_number(cluster: RealCluster) -> None:
+    """It would take the place of the one that lives."""
+    first = cluster.brokers[1]
+    refused = cluster.ask_of(cluster.add(1), "register_broker", 1, (), None)
+    assert refused.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    cluster.brokers[1].store.close()
+    cluster.brokers[1] = first
+    cluster.create((1, 2))
+    assert first.losses == 0
+
+
+def test_a_directory_of_another_cluster(one: ZooKeeperEnsemble, tmp_path: Path) -> None:
+    """Its logs would be given up as nobody's, or served as another topic's."""
+    flags = ("--broker-id", "1")
+    with BrokerProcess(tmp_path / "data", "--zookeeper", f"{one.connect}/this", *flags):
+        pass
+    other = BrokerProcess(tmp_path / "data", "--zookeeper", f"{one.connect}/that", *flags)
+    with pytest.raises(ProcessFailed, match="belongs to broker 1 of cluster"):
+        other.start()
 
 
 def test_many_partitions_fail_over(cluster: RealCluster) -> None:
@@ -206,31 +245,72 @@ def test_a_process_that_stood_still(one: ZooKeeperEnsemble) -> None:
         session.close()
 
 
-def test_an_ensemble_that_is_away_for_a_while() -> None:
-    """Nobody loses anything, nothing is decided; what was asked for meanwhile is done then."""
-    with zookeeper_ensemble(3) as ensemble:
-        cluster = RealCluster(ensemble.connect)
-        try:
-            for broker_id in (1, 2, 3):
-                cluster.start(broker_id)
-            cluster.create((1, 2), (2, 3))
-            for node in ensemble.nodes:
-                node.kill()
-            answers = cluster.brokers[3].begin("create_topics", [NewTopic("b", ((2,),), {})])
-            until = time.monotonic() + 2 * SESSION_MS / 1000
-            cluster.until(lambda: time.monotonic() > until)
-            assert answers == []
-            assert [each.losses for each in cluster.brokers.values()] == [0, 0, 0]
-            assert cluster.brokers[3].state().leader == 1
-            # The brokers' loop goes on meanwhile.
-            back = threading.Thread(target=lambda: [node.start() for node in ensemble.nodes])
+def test_nodes_of_an_ensemble_that_come_and_go(
+    three: ZooKeeperEnsemble, request: pytest.FixtureRequest
+) -> None:
+    """A watch that was set with a node that died would not be heard of again: a setting, a topic
+    or a broker's end would be missed for ever."""
+    cluster = RealCluster(f"{three.connect}/{request.node.name}")
+    resource = ConfigResource(ResourceType.TOPIC, "a")
+    try:
+        for broker_id in (1, 2, 3):
+            cluster.start(broker_id)
+        cluster.create((1, 2), (2, 3))
+        for number, node in enumerate(three.nodes):
+            node.kill()
+            value = str(number)
+            assert cluster.ask(1 + number, "alter_configs", {resource: {"flush.ms": value}}) is None
+            cluster.agree(partial(_has_setting, value))
+            cluster.create((3, 1), name=f"b{number}")
+            back = threading.Thread(target=_restart, args=(node,))
             back.start()
-            cluster.until(lambda: answers)
-            back.join()
-            assert answers[0][0].name == "b"
-            assert [each.losses for each in cluster.brokers.values()] == [0, 0, 0]
-        finally:
-            cluster.close()
+            cluster.until(partial(_is_over, back))
+        assert [each.losses for each in cluster.brokers.values()] == [0, 0, 0]
+        cluster.brokers.pop(1).store.close()
+        cluster.agree(lambda broker: broker.state("a", 0).leader == 2)
+    finally:
+        cluster.close()
+
+
+def test_an_ensemble_that_is_away_for_a_while(
+    three: ZooKeeperEnsemble, request: pytest.FixtureRequest
+) -> None:
+    """Nobody loses anything, nothing is decided; what was asked for meanwhile is done then."""
+    cluster = RealCluster(f"{three.connect}/{request.node.name}")
+    try:
+        for broker_id in (1, 2, 3):
+            cluster.start(broker_id)
+        cluster.create((1, 2), (2, 3))
+        for node in three.nodes:
+            node.kill()
+        answers = cluster.brokers[3].begin("create_topics", [NewTopic("b", ((2,),), {})])
+        until = time.monotonic() + 2 * SESSION_MS / 1000
+        cluster.until(lambda: time.monotonic() > until)
+        assert answers == []
+        assert [each.losses for each in cluster.brokers.values()] == [0, 0, 0]
+        assert cluster.brokers[3].state().leader == 1
+        # The brokers' loop goes on meanwhile.
+        back = threading.Thread(target=lambda: [node.start() for node in three.nodes])
+        back.start()
+        cluster.until(lambda: answers)
+        back.join()
+        assert answers[0][0].name == "b"
+        assert [each.losses for each in cluster.brokers.values()] == [0, 0, 0]
+    finally:
+        cluster.close()
+
+
+def _has_setting(value: str, broker: Broker) -> bool:
+    return broker.image.topic_config("a").get("flush.ms") == value
+
+
+def _restart(node: ZooKeeperNode) -> None:
+    node.start()
+    node.await_serving()
+
+
+def _is_over(thread: threading.Thread) -> bool:
+    return not thread.is_alive()
 
 
 def _children(cluster: RealCluster, path: str) -> list[str]:
