@@ -7,7 +7,7 @@ One purgatory for each kind of waiting, all under partitions' keys:
   for the partition, and so does a change of its leadership or its end.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from odradek.purgatory import DelayedOperationPurgatory
@@ -54,6 +54,13 @@ class ReplicationPurgatories:
         self.fetch.check_and_complete(key, reason)
         self.produce.check_and_complete(key, reason)
         self.delete_records.check_and_complete(key, reason)
+
+    def wake_each(self, keys: Sequence[TopicPartitionOperationKey], reason: str) -> None:
+        """Tries everything that waits for any of these partitions again, once."""
+        if not keys:
+            return
+        for purgatory in self:
+            purgatory.check_all_and_complete(keys, reason)
 
     def shutdown(self) -> None:
         """Ends all waiting; nothing is answered any more."""

@@ -114,9 +114,10 @@ class ReplicaManager:
 
     def resign(self) -> None:
         """Leads nothing any more, until the metadata says so again; who waits hears of it."""
-        for partition in self.partitions:
+        partitions = tuple(self.partitions)
+        for partition in partitions:
             partition.resign()
-            self.purgatories.wake_all(partition.operation_key, ROLE)
+        self.purgatories.wake_each([each.operation_key for each in partitions], ROLE)
 
     def on_log_dir_failure(self, directory: str) -> None:
         """Takes the partitions of a failed log directory offline and says so to the cluster."""
@@ -124,8 +125,7 @@ class ReplicaManager:
         for partition in failed:
             partition.make_offline()
         self._store.report_offline([each.topic_partition for each in failed], self.broker_id)
-        for partition in failed:
-            self.purgatories.wake_all(partition.operation_key, ROLE)
+        self.purgatories.wake_each([each.operation_key for each in failed], ROLE)
 
     def reopen(self) -> None:
         """Tries the logs again that could not be made, where a disk still works: it was full."""
@@ -211,6 +211,7 @@ class ReplicaManager:
         self, params: FetchParams, infos: list[FetchInfo], results: list[FetchResult]
     ) -> None:
         """Notes how far a follower is, before it is answered or parked, and wakes produces."""
+        moved = []
         for info, result in zip(infos, results, strict=True):
             partition = self.partitions.find(info.topic_partition)
             if partition is None:
@@ -231,7 +232,8 @@ class ReplicaManager:
                     result.refuse(error.code)
                     continue
                 if changed:
-                    self.purgatories.wake_all(partition.operation_key, FOLLOWER_FETCH)
+                    moved.append(partition.operation_key)
+        self.purgatories.wake_each(moved, FOLLOWER_FETCH)
 
     # Deleting
 

@@ -22,6 +22,7 @@ from odradek.metadata.image import (
     TopicImage,
 )
 from odradek.model import TopicPartition
+from odradek.replication.keys import TopicPartitionOperationKey
 from odradek.replication.partition import Partition
 from odradek.replication.partition_table import PartitionTable
 from odradek.replication.purgatories import ROLE, ReplicationPurgatories
@@ -49,9 +50,11 @@ class RoleChanges:
         self._log_manager = log_manager
         self._make_partition = make_partition
         self.unopened: set[TopicPartition] = set()
+        self._changed: list[TopicPartitionOperationKey] = []
 
     def apply(self, delta: MetadataDelta) -> list[TopicPartition]:
-        """Makes the roles and logs here what `delta` says; answers whose logs did not open."""
+        """Makes the roles and logs here what `delta` says; answers whose logs did not open. Who
+        waits for any of them is woken once, when all have changed."""
         unserved = []
         for topic in delta.topics_removed:
             for gone in topic.partitions:
@@ -71,6 +74,8 @@ class RoleChanges:
         for resource in delta.configs_changed:
             if resource.type == ResourceType.TOPIC:
                 self._update_configs(delta.image, resource.name)
+        changed, self._changed = self._changed, []
+        self._purgatories.wake_each(changed, ROLE)
         return unserved
 
     def refresh_configs(self, image: MetadataImage) -> None:
@@ -92,7 +97,7 @@ class RoleChanges:
             partition.make_offline()
         else:
             is_served = self._open(partition, topic.topic_id, image, config, is_new=is_new)
-        self._purgatories.wake_all(partition.operation_key, ROLE)
+        self._changed.append(partition.operation_key)
         return is_served
 
     def _open(
@@ -131,7 +136,7 @@ class RoleChanges:
             self._log_manager.delete(topic_partition)
         except BrokerError as error:
             logger.error("the log of %s stays behind: %s", topic_partition, error)
-        self._purgatories.wake_all(partition.operation_key, ROLE)
+        self._changed.append(partition.operation_key)
 
     def _update_configs(self, image: MetadataImage, topic: str) -> None:
         topic_image = image.topic(topic)

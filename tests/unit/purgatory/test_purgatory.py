@@ -79,6 +79,23 @@ def test_a_check_completes_in_the_order_of_watching(hall: Hall) -> None:
     assert (hall.purgatory.watched, hall.purgatory.delayed, hall.timer.size) == (1, 1, 1)
 
 
+def test_a_check_of_several_keys_tries_everything_once(hall: Hall) -> None:
+    """A fetch of a thousand partitions would be tried a thousand times when all have changed."""
+    tries: list[str] = []
+    many, one, other = hall.watch("a", "b", "c"), hall.watch("b"), hall.watch("d")
+    for name, operation in (("many", many), ("one", one), ("other", other)):
+        operation.on_try = lambda name=name: tries.append(name)  # type: ignore[misc]
+    assert hall.purgatory.check_all_and_complete(["a", "b", "c", "nobody's"]) == 0
+    assert tries == ["many", "one"]
+    many.ready = one.ready = True
+    assert hall.purgatory.check_all_and_complete(["a", "b"], "role") == 2
+    assert (many.events, one.events, other.events) == (["complete"], ["complete"], [])
+    assert hall.purgatory.stats.completed_by_check == {"role": 2}
+    assert hall.purgatory.check_all_and_complete(["c"]) == 0
+    assert (hall.purgatory.watched, hall.purgatory.delayed) == (1, 1)
+    assert hall.purgatory.check_all_and_complete([]) == 0
+
+
 def test_a_check_of_an_unknown_key_completes_nothing(hall: Hall) -> None:
     """Most appends wake nobody; they must cost nothing and leave nothing."""
     assert hall.purgatory.check_and_complete("nobody") == 0
