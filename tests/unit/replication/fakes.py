@@ -207,10 +207,15 @@ class Cluster:
 
     def change(self, name: str, index: int = 0, **fields: object) -> None:
         """A new state of one partition, of the next partition epoch."""
+        self.change_each(name, [index], **fields)
+
+    def change_each(self, name: str, indexes: Sequence[int], **fields: object) -> None:
+        """The same change of several partitions, at once."""
         topic = self.image.topics[name]
-        before = topic.partitions[index]
-        after = before._replace(partition_epoch=before.partition_epoch + 1, **fields)
-        topic = topic.with_partitions([after])
+        befores = [topic.partitions[index] for index in indexes]
+        topic = topic.with_partitions(
+            [each._replace(partition_epoch=each.partition_epoch + 1, **fields) for each in befores]
+        )
         self._apply(self.image.with_topics([topic]), changed=[topic])
 
     def configure(self, name: str, **settings: str) -> None:

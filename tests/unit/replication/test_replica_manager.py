@@ -7,9 +7,11 @@ from tests.unit.replication.fakes import Cluster
 
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import GROUP_METADATA_TOPIC, AppendOrigin, TopicPartition
+from odradek.purgatory import DelayedOperation
 from odradek.replication.append import AppendRequest
 from odradek.replication.delayed_delete_records import DeleteRecordsResult
 from odradek.replication.fetch import FetchInfo, FetchParams
+from odradek.replication.keys import operation_key
 from odradek.replication.offset_lookup import (
     EARLIEST_TIMESTAMP,
     LATEST_TIERED_TIMESTAMP,
@@ -161,6 +163,38 @@ def test_the_follower_is_recorded_before_it_is_parked(cluster):
     parked = cluster.fetch(A, 1, replica_id=2, max_wait_ms=500)
     assert codes(answer) == [ErrorCode.NONE]
     assert parked == []
+
+
+class CountsTries(DelayedOperation):
+    """Waits, and counts how often somebody looked whether it still has to."""
+
+    def __init__(self):
+        super().__init__(500)
+        self.tries = 0
+
+    def try_complete(self):
+        self.tries += 1
+        return False
+
+    def on_complete(self):
+        """Nothing."""
+
+    def on_expiration(self):
+        """Nothing."""
+
+
+def test_a_change_of_many_partitions_wakes_who_waits_for_all_of_them_once(cluster):
+    """A failover would cost the square of the partitions: each look is one at all of them."""
+    indexes = range(20)
+    cluster.create("orders", (1, 2), partitions=len(indexes))
+    keys = [operation_key(TopicPartition("orders", index)) for index in indexes]
+    waiting = CountsTries()
+    cluster.replicas.purgatories.fetch.try_complete_else_watch(waiting, keys)
+    before = waiting.tries
+    cluster.change_each("orders", indexes, isr=(1,))
+    assert waiting.tries - before == 1
+    cluster.replicas.resign()
+    assert waiting.tries - before == 2
 
 
 def test_a_consumer_sees_a_record_when_it_is_committed_and_a_follower_before(cluster):
