@@ -87,13 +87,15 @@ def start(arguments: argparse.Namespace) -> int:
     with held(directory):
         check_ports(state.ports)
         own = None if state.zookeeper else find_zookeeper(fetch=arguments.fetch_zookeeper)
-        state.save(directory)
+        if known is None:
+            state.save(directory)
         asyncio.run(Supervisor(Plan(directory, state, settings, own)).run())
     return 0
 
 
 def planned_state(arguments: argparse.Namespace, known: ClusterState | None) -> ClusterState:
-    """The brokers by their ports and the ensemble: what is known, and what flags say of it.
+    """The brokers by their ports and the ensemble: what is known, and what flags say of it. That
+    an ensemble is not that of the brokers' records, the brokers find out.
 
     Raises:
         StartError: the flags do not go with what the directory has.
@@ -104,12 +106,6 @@ def planned_state(arguments: argparse.Namespace, known: ClusterState | None) -> 
         raise StartError(
             f"{arguments.data_dir} has a cluster of {len(ports)} brokers; to go on with {count}, "
             "move the partitions away from the others first (odradek reassign-partitions)"
-        )
-    if known is not None and arguments.zookeeper and arguments.zookeeper != known.zookeeper:
-        theirs = "one of its own" if known.zookeeper is None else known.zookeeper
-        raise StartError(
-            f"{arguments.data_dir} has a cluster on another ZooKeeper, {theirs}; leave --zookeeper "
-            "out, or give another --data-dir"
         )
     if arguments.port is not None:
         ports.clear()

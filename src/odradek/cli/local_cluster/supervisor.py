@@ -151,7 +151,8 @@ class Supervisor:
         kept = {"zookeeper": self._zookeeper, **{str(n): p for n, p in self._brokers.items()}}
         state = self._plan.state
         state.pids = {name: process.pid for name, process in kept.items() if process.pid}
-        state.save(self._plan.directory)
+        if self._cluster_id:  # a broker has found its cluster there: it is the right ensemble
+            state.save(self._plan.directory)
 
     def _tell_end(self, sentence: str) -> None:
         again = f"`odradek cluster restart --data-dir {self._plan.directory}` starts it again"
