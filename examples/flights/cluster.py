@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from examples.flights.dataset import FLIGHTS
 from examples.flights.replay import PARTITIONS
@@ -27,6 +27,7 @@ _SETTINGS: Final = ("zookeeper.session.timeout.ms=2000",)
 _LOOK_EVERY_S: Final = 0.05
 _ASK_S: Final = 2.0
 _GIVE_UP_S: Final = 120.0
+_NOBODY: Final = -1
 
 
 class Failover(NamedTuple):
@@ -100,7 +101,8 @@ class Kill:
     def strike(self, replay_began: float) -> None:
         """Kills the broker that leads the first partition of the flights."""
         self._began = replay_began
-        leaders = self._leaders()
+        while _NOBODY in (leaders := self._leaders()).values():
+            time.sleep(_LOOK_EVERY_S)
         self._broker = leaders[FLIGHTS, 0]
         self._led = list(leaders.values()).count(self._broker)
         self._cluster.kill_broker(self._broker)
@@ -125,7 +127,7 @@ class Kill:
 
     def _see_it_through(self) -> None:
         try:
-            while self._broker in self._leaders().values():
+            while not {self._broker, _NOBODY}.isdisjoint(self._leaders().values()):
                 if self._elapsed_s - self._killed_s > _GIVE_UP_S:
                     raise ProcessFailed(f"broker {self._broker} is dead, and nobody else leads")
                 time.sleep(_LOOK_EVERY_S)
@@ -136,17 +138,31 @@ class Kill:
             self._error = error
 
     def _leaders(self) -> dict[tuple[str, int], int]:
-        """Who leads the partitions of the job; -1 for nobody, which is as good as the dead."""
+        """Who leads the partitions of the job, -1 for nobody.
+
+        Raises:
+            KafkaException: no broker answers for a long time, or none that knows the topics.
+        """
         deadline = time.monotonic() + _GIVE_UP_S
         while True:
             try:
-                topics = self._admin.list_topics(timeout=_ASK_S).topics
-                return {
-                    (topic, index): self._broker if partition.leader < 0 else partition.leader
-                    for topic in PARTITIONS
-                    for index, partition in topics[topic].partitions.items()
-                }
+                leaders = self._told_leaders()
+                # A broker hears of new topics a moment after their maker.
+                if len(leaders) == sum(PARTITIONS.values()):
+                    return leaders
+                if time.monotonic() > deadline:
+                    raise KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC))
             except KafkaException:
                 # The one that was asked may be the one that is dead.
                 if time.monotonic() > deadline:
                     raise
+            time.sleep(_LOOK_EVERY_S)
+
+    def _told_leaders(self) -> dict[tuple[str, int], int]:
+        topics = self._admin.list_topics(timeout=_ASK_S).topics
+        return {
+            (topic, index): partition.leader
+            for topic in PARTITIONS
+            if topic in topics
+            for index, partition in topics[topic].partitions.items()
+        }
