@@ -1,5 +1,6 @@
 """Three broker processes on an ensemble of three ZooKeepers, with proxies between them all."""
 
+import asyncio
 import contextlib
 import json
 import re
@@ -190,7 +191,7 @@ class RunningCluster:
         with ThreadPoolExecutor(3) as threads:
             for each in [threads.submit(each.start) for each in away]:
                 each.result()
-        await_brokers(self.bootstrap_servers.split(","), BROKERS, PATIENCE_S)
+        asyncio.run(await_brokers(self.bootstrap_servers.split(","), BROKERS, PATIENCE_S))
 
     def await_same_logs(self, topic: str, partitions: int = PARTITIONS) -> None:
         """Returns when the files of all replicas are the same, byte by byte."""

@@ -6,18 +6,27 @@ compared with the log (`history`), the logs of the replicas with each other, and
 logs say what has happened. `ODRADEK_ROUNDS` has the last test go on for so many faults.
 """
 
+import asyncio
 import os
 import random
+import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("kazoo")
 
-from tests.system.cluster.polling import until
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+from tests.system.cluster.history import read_log
+from tests.system.cluster.polling import PATIENCE_S, until
 from tests.system.cluster.proxies import ZOOKEEPER, broker
-from tests.system.cluster.running_cluster import BROKERS, RunningCluster
+from tests.system.cluster.running_cluster import BROKERS, PARTITIONS, RunningCluster
 from tools import peers
+
+from odradek.client import Admin
+from odradek.testing.processes import BrokerProcess, ProcessFailed
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cluster faults")]
 
@@ -194,6 +203,164 @@ def test_nothing_is_guessed_while_there_is_no_zookeeper(cluster: RunningCluster)
         await_others_lead(cluster, victim, "silence")
         load.await_progress()
         cluster.restore()
+
+
+def test_a_longer_log_gives_way_after_an_unclean_election(cluster: RunningCluster) -> None:
+    """Two histories would live on in one partition."""
+    topic = "longer"
+    cluster.create(topic, 1, unclean_leader_election_enable="true", min_insync_replicas="1")
+    leader = cluster.leader(topic)
+    other, behind = (each for each in BROKERS if each != leader)
+    produce(cluster, topic, *(f"both {number}" for number in range(5)))
+    for each in cluster.brokers.values():
+        each.mark()
+    with cluster.board.cut(broker(behind), broker(leader), broker(other)):
+        produce(cluster, topic, *(f"lost {number}" for number in range(20)))
+        until(lambda: cluster.state(topic) == (leader, {leader, other}), "one has fallen behind")
+        for each in (leader, other):
+            cluster.brokers[each].kill()
+        until(lambda: cluster.state(topic) == (behind, {behind}), "the one behind leads")
+    cluster.brokers[behind].await_saying(
+        f"{topic}-0: broker {behind} leads, which was not in sync: what it has missed is lost"
+    )
+    produce(cluster, topic, "kept")
+    cluster.restore()
+    cluster.await_in_sync(topic, 1)
+    cluster.await_same_logs(topic, 1)
+    values = read_log(cluster.bootstrap_servers, topic, 1)[0].values()
+    assert list(values) == [*(f"both {number}" for number in range(5)), "kept"]
+    cluster.brokers[leader].await_saying(f"{topic}-0 (was cut to|is at) 5")
+
+
+def test_a_second_broker_with_the_same_number_does_not_start(
+    cluster: RunningCluster, tmp_path: Path
+) -> None:
+    """Two would answer for the same replicas."""
+    stranger = BrokerProcess(
+        tmp_path / "data", "--zookeeper", cluster.ensemble.connect, "--broker-id", "2"
+    )
+    said = r"Broker 2 is in this cluster already, at [\w.:]+; give this one a broker.id of its own"
+    with pytest.raises(ProcessFailed, match=said), stranger:
+        pytest.fail("it started")
+    assert cluster.registered() == set(BROKERS)
+
+
+def test_a_directory_of_another_cluster_is_left_alone(
+    cluster: RunningCluster, tmp_path: Path
+) -> None:
+    """Its records would be taken for those of topics that have the same names here."""
+    data = tmp_path / "data"
+    with BrokerProcess(data, "--broker-id", "7") as elsewhere:
+        produce_at(elsewhere.bootstrap_servers, "theirs", "one")
+    before = contents(data)
+    stranger = BrokerProcess(data, "--zookeeper", cluster.ensemble.connect, "--broker-id", "7")
+    with pytest.raises(ProcessFailed, match="belongs to broker 7 of cluster"), stranger:
+        pytest.fail("it started")
+    assert contents(data) == before
+    assert cluster.registered() == set(BROKERS)
+
+
+def test_garbage_in_zookeeper_is_passed_over(cluster: RunningCluster) -> None:
+    """One damaged node would stop a whole cluster, now or at the next election."""
+    garbage = {
+        "/brokers/ids/9": "a broker is passed over: ",
+        "/brokers/topics/junk": "a topic is passed over: ",
+        "/admin/reassign_partitions": "reassignments are not begun: ",
+        "/isr_change_notification/isr_change_0000000007": "is passed over: ",
+        "/config/changes/config_change_0000009999": "an announcement is passed over: ",
+    }
+    with cluster.load("garbage") as load:
+        for path in garbage:
+            cluster.zookeeper.create(path, b"\xff{")
+        try:
+            for line in garbage.values():
+                cluster.brokers[cluster.controller()].await_saying(line)
+            load.await_progress()
+            victim = cluster.controller()
+            cluster.brokers[victim].kill()
+            until(lambda: cluster.controller() != victim, "there is another controller")
+            for path in ("/brokers/ids/9", "/brokers/topics/junk"):
+                cluster.brokers[cluster.controller()].await_saying(garbage[path])
+            await_others_lead(cluster, victim, "garbage")
+            load.await_progress()
+        finally:
+            for path in garbage:
+                if cluster.zookeeper.exists(path):
+                    cluster.zookeeper.delete(path)
+        cluster.restore()
+
+
+def test_clocks_jump(cluster: RunningCluster) -> None:
+    """Who lives and who lags is a matter of how long, not of what time it is."""
+    with cluster.load("clocks") as load:
+        leaders = [cluster.leader("clocks", each) for each in range(PARTITIONS)]
+        for jump in (signal.SIGUSR1, signal.SIGUSR2):
+            for each in cluster.brokers.values():
+                os.kill(each.pid, jump)
+                load.await_progress()
+        assert [cluster.leader("clocks", each) for each in range(PARTITIONS)] == leaders
+        for each in cluster.brokers.values():
+            assert "session with ZooKeeper is over" not in each.said()
+            assert "out of sync" not in each.said()
+
+
+def test_clients_find_the_next_controller(cluster: RunningCluster) -> None:
+    """As with Apache Kafka on ZooKeeper, whoever is not the controller says NOT_CONTROLLER; who has
+    remembered the one before asks again, and is served."""
+    for name in ("first", "second"):
+        cluster.create(f"controller-{name}")
+    admin = AdminClient(
+        {"bootstrap.servers": cluster.bootstrap_servers, "topic.metadata.refresh.interval.ms": 500}
+    )
+    admin.list_topics(timeout=PATIENCE_S)
+    before = cluster.controller()
+    cluster.brokers[before].stop()
+    cluster.brokers[before].kill()
+    cluster.restore()
+    assert cluster.controller() != before
+    errors: list[int] = []
+
+    def is_deleted() -> bool:
+        try:
+            admin.delete_topics(["controller-first"])["controller-first"].result(PATIENCE_S)
+        except KafkaException as error:
+            errors.append(error.args[0].code())
+            return False
+        return True
+
+    until(is_deleted, "the topic is deleted", lambda: errors)
+    assert set(errors) <= {KafkaError.NOT_CONTROLLER}
+
+    async def delete() -> dict[str, object]:
+        async with Admin(f"127.0.0.1:{cluster.brokers[before].port}") as ours:
+            return dict(await ours.delete_topics(["controller-second"]))
+
+    assert asyncio.run(delete()) == {"controller-second": None}
+
+
+def produce(cluster: RunningCluster, topic: str, *values: str) -> None:
+    produce_at(cluster.bootstrap_servers, topic, *values)
+
+
+def produce_at(bootstrap_servers: str, topic: str, *values: str) -> None:
+    """Sends values to partition 0; returns when all replicas in sync have them."""
+    failed: list[object] = []
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "acks": "all"})
+    for value in values:
+        producer.produce(
+            topic, value, partition=0, on_delivery=lambda error, _: error and failed.append(error)
+        )
+    assert producer.flush(PATIENCE_S) == 0
+    assert not failed, failed
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """All files of a folder, but for locks and what says how it was left."""
+    return {
+        str(each.relative_to(folder)): each.read_bytes()
+        for each in folder.rglob("*")
+        if each.is_file() and each.suffix in (".log", ".properties")
+    }
 
 
 def killed(cluster: RunningCluster, broker_id: int) -> None:

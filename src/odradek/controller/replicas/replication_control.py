@@ -16,7 +16,7 @@ from odradek.controller.replicas.reassignments import plan_completions
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.image import MetadataDelta, MetadataImage, PartitionImage
 from odradek.metadata.store import ListenerStage, MetadataStore, PartitionChange
-from odradek.model import TopicPartition
+from odradek.model import NO_LEADER, TopicPartition
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -48,6 +48,7 @@ class ReplicationControl:
     ) -> list[PartitionChange]:
         """A partition that needs a leader gets that first; the rest follows from the next delta."""
         elections = plan_failover(image, concerned, self._may_elect_unclean)
+        _tell_of_losses(image, elections)
         elected = {change.topic_partition for change in elections}
         rest = [each for each in concerned if each not in elected]
         return elections + plan_completions(image, rest)
@@ -55,6 +56,14 @@ class ReplicationControl:
     def _on_changed(self, outcome: list[PartitionImage | BrokerError] | BrokerError) -> None:
         if isinstance(outcome, BrokerError) and outcome.code is not ErrorCode.BROKER_NOT_AVAILABLE:
             _LOG.error("leaders could not be elected: %s", outcome)
+
+
+def _tell_of_losses(image: MetadataImage, elections: Sequence[PartitionChange]) -> None:
+    for change in elections:
+        partition = image.partition(change.topic_partition)
+        if partition is not None and change.leader not in (NO_LEADER, *partition.isr):
+            text = "%s: broker %d leads, which was not in sync: what it has missed is lost"
+            _LOG.warning(text, change.topic_partition, change.leader)
 
 
 def _changed_partitions(delta: MetadataDelta) -> list[TopicPartition]:
