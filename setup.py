@@ -30,6 +30,7 @@ COMPILED = (
     "client/core/accumulator.py",
     "client/core/consumer_record.py",
     "client/core/fetched.py",
+    "client/core/intake.py",
     "client/core/partitioner.py",
     "client/core/record_reading.py",
     "clock.py",

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from fastcrc import crc32
+from librt.strings import BytesWriter
 
 from odradek.model import (
     NO_LEADER_EPOCH,
@@ -27,7 +28,7 @@ from odradek.records.batch import (
     Buffer,
 )
 from odradek.records.compression import compress
-from odradek.records.varint import append_varint
+from odradek.records.varint import varint_size, write_varint
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -68,7 +69,7 @@ class RecordBatchBuilder:
         self._is_transactional = is_transactional
         self._is_control = is_control
         self._partition_leader_epoch = partition_leader_epoch
-        self._records = bytearray()
+        self._records = BytesWriter()
         self._base_timestamp = NO_TIMESTAMP
         self._max_timestamp = NO_TIMESTAMP
         self._last_offset = base_offset - 1
@@ -108,17 +109,24 @@ class RecordBatchBuilder:
         assert offset > self._last_offset, f"{offset} is not above {self._last_offset}"
         if self._record_count == 0:
             self._base_timestamp = timestamp_ms
-        body = bytearray(1)
-        append_varint(body, timestamp_ms - self._base_timestamp)
-        append_varint(body, offset - self._base_offset)
-        _append_bytes(body, key)
-        _append_bytes(body, value)
-        append_varint(body, len(headers))
-        for header_key, header_value in headers:
-            _append_bytes(body, header_key.encode())
-            _append_bytes(body, header_value)
-        append_varint(self._records, len(body))
-        self._records += body
+        out = self._records
+        timestamp_delta = timestamp_ms - self._base_timestamp
+        offset_delta = offset - self._base_offset
+        names = [name.encode() for name, _ in headers]
+        size = 1 + varint_size(timestamp_delta) + varint_size(offset_delta)
+        size += _field_size(key) + _field_size(value) + varint_size(len(names))
+        for name, (_, content) in zip(names, headers, strict=True):
+            size += _field_size(name) + _field_size(content)
+        write_varint(out, size)
+        out.append(0)
+        write_varint(out, timestamp_delta)
+        write_varint(out, offset_delta)
+        _write_field(out, key)
+        _write_field(out, value)
+        write_varint(out, len(names))
+        for name, (_, content) in zip(names, headers, strict=True):
+            _write_field(out, name)
+            _write_field(out, content)
         self._last_offset = offset
         self._record_count += 1
         self._max_timestamp = max(self._max_timestamp, timestamp_ms)
@@ -149,7 +157,7 @@ class RecordBatchBuilder:
         if self._is_control:
             attributes |= CONTROL_BIT
         return assemble_batch(
-            compress(self._codec, self._records, self._level),
+            compress(self._codec, self._records.getvalue(), self._level),
             base_offset=self._base_offset,
             partition_leader_epoch=self._partition_leader_epoch,
             attributes=attributes,
@@ -221,9 +229,16 @@ def build_end_marker(
     return builder.build()
 
 
-def _append_bytes(out: bytearray, data: Buffer | None) -> None:
+def _field_size(data: Buffer | None) -> int:
     if data is None:
-        append_varint(out, -1)
+        return 1
+    size = len(data)
+    return varint_size(size) + size
+
+
+def _write_field(out: BytesWriter, data: Buffer | None) -> None:
+    if data is None:
+        write_varint(out, -1)
     else:
-        append_varint(out, len(data))
-        out += data
+        write_varint(out, len(data))
+        out.write(data if isinstance(data, bytes) else bytes(data))

@@ -10,7 +10,8 @@ integer: that travels in a register, a tuple does not (2 against 7 ns).
 
 from typing import Final
 
-from mypy_extensions import i64
+from librt.strings import BytesWriter
+from mypy_extensions import i64, u8
 
 from odradek.records.errors import InvalidRecords
 
@@ -20,6 +21,8 @@ SIZE_MASK: Final = 7
 NEGATIVE: Final = 8
 # What is left of -1 without its size: the length of a field that is null.
 _NULL: Final = 1
+# Makes a shift to the right by seven logical where a value uses its sign bit.
+_WITHOUT_TOP_SEVEN: Final = (1 << 57) - 1
 
 
 def read_packed(data: bytes, position: i64) -> i64:
@@ -113,3 +116,22 @@ def append_varint(out: bytearray, value: int) -> None:
         out.append(rest & 0x7F | 0x80)
         rest >>= 7
     out.append(rest)
+
+
+def write_varint(out: BytesWriter, value: i64) -> None:
+    """Writes a signed value at the end of `out`."""
+    rest = value << 1 ^ value >> 63
+    while rest & ~0x7F:
+        out.append(u8(rest & 0x7F | 0x80))
+        rest = rest >> 7 & _WITHOUT_TOP_SEVEN
+    out.append(u8(rest))
+
+
+def varint_size(value: i64) -> i64:
+    """How many bytes a signed value takes."""
+    rest = value << 1 ^ value >> 63
+    size: i64 = 1
+    while rest & ~0x7F:
+        rest = rest >> 7 & _WITHOUT_TOP_SEVEN
+        size += 1
+    return size

@@ -10,8 +10,9 @@ import pytest
 
 import odradek
 from odradek.client import Admin, Producer
-from odradek.client.aio.producer import ProducerRecord, RecordMetadata
+from odradek.client.aio.producer import ProducerRecord
 from odradek.client.blocking import Cluster, PartitionReader
+from odradek.client.core.accumulator import RecordMetadata
 from odradek.client.core.admin_types import CommittedOffset, NewTopic
 from odradek.client.core.group_metadata import GroupMetadata
 from odradek.client.core.partitioner import partition_for_key

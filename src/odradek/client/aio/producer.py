@@ -18,18 +18,20 @@ from odradek.client.aio.closing import AsyncClosing
 from odradek.client.aio.cluster import ClusterClient
 from odradek.client.aio.sender import Sender
 from odradek.client.aio.transactions import TransactionManager
-from odradek.client.core.accumulator import Accumulator, ProducerBatch, record_bytes
+from odradek.client.core.accumulator import (
+    Accumulator,
+    ProducerBatch,
+    RecordMetadata,
+)
 from odradek.client.core.admin_types import CommittedOffset
 from odradek.client.core.group_metadata import GroupMetadata
+from odradek.client.core.intake import Intake, Outcome
 from odradek.client.core.metadata import TopicMetadata
-from odradek.client.core.partitioner import StickyPartitioner, partition_for_key
 from odradek.client.core.transaction_state import TransactionState
 from odradek.client.errors import (
     BufferExhausted,
     ClientClosed,
     KafkaError,
-    RecordTooLarge,
-    RequestError,
     RequestTimedOut,
     UsageError,
     error_for,
@@ -45,15 +47,6 @@ from odradek.records.compression import Compression
 _LOGGER: Final = logging.getLogger(__name__)
 Serializer = Callable[[Any], bytes | None]
 _OPEN: Final = (TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE)
-
-
-class RecordMetadata(NamedTuple):
-    """Where a record is; the offset is -1 without acknowledgements."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
 
 
 class ProducerRecord(NamedTuple):
@@ -117,22 +110,29 @@ class Producer(AsyncClosing):
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer
         self._interceptors = tuple(interceptors)
-        self._batch_bytes = self._settings.number("batch.size")
+        batch_bytes = self._settings.number("batch.size")
         self._buffer_bytes = self._settings.number("buffer.memory")
-        self._record_max_bytes = min(self._settings.number("max.request.size"), self._buffer_bytes)
         self._max_block_ms = self._settings.number("max.block.ms")
         self._accumulator = Accumulator(
             codec=Compression.from_name(self._settings.text("compression.type")),
-            batch_bytes=self._batch_bytes,
+            batch_bytes=batch_bytes,
             linger_ms=self._settings.number("linger.ms"),
             max_in_flight=self._settings.number("max.in.flight.requests.per.connection"),
             numbers_sequences=self._transactions.numbers_batches,
         )
-        self._sticky: dict[str, StickyPartitioner] = {}
+        self._intake = Intake(
+            self._accumulator,
+            self._cluster.clock,
+            self._dice,
+            batch_bytes=batch_bytes,
+            buffer_bytes=self._buffer_bytes,
+            record_max_bytes=min(self._settings.number("max.request.size"), self._buffer_bytes),
+        )
         self._sender: Sender | None = None
         self._room: asyncio.Event = asyncio.Event()
         self._idle: asyncio.Event = asyncio.Event()
         self._hurried = 0
+        self._turns_given = 0
         self._is_closed = False
 
     async def close(self, timeout_ms: int | None = None) -> None:
@@ -180,32 +180,27 @@ class Producer(AsyncClosing):
         if self._interceptors:
             record = ProducerRecord(topic, value, key, partition, timestamp_ms, headers)
             topic, value, key, partition, timestamp_ms, headers = self._intercept(record)
-        key_bytes = _serialized(key, self._key_serializer, "key")
-        value_bytes = _serialized(value, self._value_serializer, "value")
-        size = record_bytes(key_bytes, value_bytes, headers)
-        if size > self._record_max_bytes:
-            raise RecordTooLarge(
-                f"a record of {size} bytes is larger than max.request.size or buffer.memory: "
-                f"{self._record_max_bytes}",
-                ErrorCode.MESSAGE_TOO_LARGE,
-            )
-        known = self._cluster.metadata.topics.get(topic)
-        if known is None or self._accumulator.used_bytes + size > self._buffer_bytes:
-            known = await self._wait_for_metadata_and_room(topic, size)
+        if self._key_serializer is not None:
+            key = self._key_serializer(key)
+        if self._value_serializer is not None:
+            value = self._value_serializer(value)
+        if self._accumulator.has_full or self._turns_given:
+            await self._let_sender_run()
             self._check_sending()
-        target = self._choose(known, partition, key_bytes, size)
         delivery: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
-        clock = self._cluster.clock
-        has_news = self._accumulator.append(
-            target,
-            clock.wall_ms() if timestamp_ms is None else timestamp_ms,
-            key_bytes,
-            value_bytes,
-            headers,
-            delivery,
-            clock.monotonic_ms(),
-        )
-        if has_news:
+        outcome = Outcome.NO_ROOM
+        while outcome is Outcome.NO_ROOM:
+            known = self._cluster.metadata.topics.get(topic)
+            if known is None:
+                known = await self._wait_for_metadata(topic)
+                self._check_sending()
+            outcome = self._intake.put(
+                known, partition, timestamp_ms, key, value, headers, delivery
+            )
+            if outcome is Outcome.NO_ROOM:
+                await self._wait_for_room()
+                self._check_sending()
+        if outcome is Outcome.NEWS:
             self._wake()
         return delivery
 
@@ -356,15 +351,23 @@ class Producer(AsyncClosing):
         self._hurried += change
         self._accumulator.hurries = self._hurried > 0
 
-    async def _wait_for_metadata_and_room(self, topic: str, size: int) -> TopicMetadata:
-        known = await self.partitions_for(topic)
-        if self._accumulator.used_bytes + size <= self._buffer_bytes:
-            return known
+    async def _let_sender_run(self) -> None:
+        """A batch is full: it leaves before the next is filled, and not when all memory is full.
+        Who comes meanwhile waits behind, so that records keep the order in which they came."""
+        self._accumulator.has_full = False
+        self._turns_given += 1
+        try:
+            await asyncio.sleep(0)
+        finally:
+            self._turns_given -= 1
+
+    async def _wait_for_room(self) -> None:
+        size = self._intake.refused_bytes
         self._hurry(1)
         self._wake()
         try:
             async with asyncio.timeout(self._max_block_ms / 1000):
-                while self._accumulator.used_bytes + size > self._buffer_bytes:
+                while not self._intake.has_room(size):
                     self._room.clear()
                     await self._room.wait()
         except TimeoutError:
@@ -373,7 +376,6 @@ class Producer(AsyncClosing):
             ) from None
         finally:
             self._hurry(-1)
-        return known
 
     async def _wait_for_metadata(self, topic: str) -> TopicMetadata:
         async def attempt() -> TopicMetadata:
@@ -396,53 +398,27 @@ class Producer(AsyncClosing):
                 f"topic {topic} is not in the metadata after {self._max_block_ms} ms: {error}"
             ) from error
 
-    def _choose(
-        self, topic: TopicMetadata, partition: int | None, key: bytes | None, size: int
-    ) -> TopicPartition:
-        count = len(topic.partition_metadata)
-        if partition is not None:
-            if partition not in topic.partition_metadata:
-                raise RequestError(
-                    f"{partition} is none of the {count} partitions of {topic.name}",
-                    ErrorCode.INVALID_PARTITIONS,
-                )
-            return topic.by_index[partition]
-        if key is not None:
-            chosen = partition_for_key(key, count)
-            return topic.by_index.get(chosen) or TopicPartition(topic.name, chosen)
-        sticky = self._sticky.get(topic.name)
-        if sticky is None:
-            sticky = StickyPartitioner(max(1, self._batch_bytes), self._dice)
-            self._sticky[topic.name] = sticky
-        chosen = sticky.choose(
-            topic.led_partitions or sorted(topic.partition_metadata),
-            lambda index: self._accumulator.queue_length(topic.by_index[index]),
-        )
-        sticky.produced(size)
-        return topic.by_index[chosen]
-
     def _delivered(
         self,
         batch: ProducerBatch,
         answer: ProducePartitionResponse | None,
         error: KafkaError | None,
     ) -> None:
-        base_offset = UNKNOWN_OFFSET if answer is None else answer.base_offset
-        append_time_ms = -1 if answer is None else answer.log_append_time_ms
-        topic, partition = batch.partition
-        for index, delivery in enumerate(batch.contexts):
-            assert isinstance(delivery, asyncio.Future), f"{delivery!r} is no future"
-            offset = base_offset + index if base_offset >= 0 and error is None else UNKNOWN_OFFSET
-            timestamp = append_time_ms if append_time_ms >= 0 else batch.timestamps[index]
-            metadata = RecordMetadata(topic, partition, offset, timestamp)
-            if not delivery.done():
-                if error is None:
-                    delivery.set_result(metadata)
-                else:
+        base_offset, append_time_ms = UNKNOWN_OFFSET, -1
+        if answer is not None and error is None:
+            base_offset, append_time_ms = answer.base_offset, answer.log_append_time_ms
+        if error is None:
+            batch.deliver(base_offset, append_time_ms)
+        else:
+            for delivery in batch.contexts:
+                assert isinstance(delivery, asyncio.Future), f"{delivery!r} is no future"
+                if not delivery.done():
                     delivery.set_exception(error)
                     delivery.exception()  # whoever does not ask does not want to know
-            for interceptor in self._interceptors:
-                self._tell(interceptor, metadata, error)
+        if self._interceptors:
+            for metadata in batch.metadata(base_offset, append_time_ms):
+                for interceptor in self._interceptors:
+                    self._tell(interceptor, metadata, error)
         self._room.set()
         self._idle.set()
 
@@ -464,16 +440,6 @@ class Producer(AsyncClosing):
             interceptor.on_acknowledgement(metadata, error)
         except Exception:
             _LOGGER.warning("an interceptor failed on an acknowledgement", exc_info=True)
-
-
-def _serialized(value: Any, serializer: Serializer | None, what: str) -> bytes | None:
-    if serializer is not None:
-        value = serializer(value)
-    if isinstance(value, bytes) or value is None:
-        return value
-    if isinstance(value, bytearray | memoryview):
-        return bytes(value)
-    raise TypeError(f"a record's {what} is bytes or None, not {type(value).__name__}")
 
 
 def _check_consistent(settings: ClientSettings) -> None:

@@ -12,7 +12,7 @@ The sender tells the time and who leads; nothing is sent from here.
 
 from collections import deque
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple, Protocol, cast
 
 from odradek.model import NO_SEQUENCE, TopicPartition
 from odradek.records.batch import split_batches
@@ -22,6 +22,27 @@ from odradek.records.reader import read_batch
 # What a record costs at most beyond its key, value and headers: six varints and the attributes.
 RECORD_OVERHEAD_BYTES: Final = 36
 _SEQUENCES: Final = 1 << 31
+
+
+class RecordMetadata(NamedTuple):
+    """Where a record is; the offset is -1 without acknowledgements."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+
+
+class Delivery(Protocol):
+    """Who waits for the end of a record: a future."""
+
+    def done(self) -> bool:
+        """Whether nobody waits any more."""
+        ...
+
+    def set_result(self, result: RecordMetadata, /) -> None:
+        """The record is in the log."""
+        ...
 
 
 class ProducerBatch:
@@ -50,6 +71,28 @@ class ProducerBatch:
     def record_count(self) -> int:
         """How many records are in it."""
         return len(self.contexts)
+
+    def metadata(self, base_offset: int, append_time_ms: int) -> list[RecordMetadata]:
+        """Where its records are, the first of them at `base_offset` unless that is -1; at the time
+        when they were appended, or their own where that is -1."""
+        topic, partition = self.partition
+        make = tuple.__new__  # of a named tuple, without its Python-made constructor
+        offset = base_offset
+        found: list[RecordMetadata] = []
+        for own_ms in self.timestamps:
+            time_ms = own_ms if append_time_ms < 0 else append_time_ms
+            found.append(make(RecordMetadata, (topic, partition, offset, time_ms)))
+            if offset >= 0:
+                offset += 1
+        return found
+
+    def deliver(self, base_offset: int, append_time_ms: int) -> None:
+        """Tells all who wait that their records are in the log."""
+        places = self.metadata(base_offset, append_time_ms)
+        for index, context in enumerate(self.contexts):
+            delivery: Delivery = cast(Delivery, context)
+            if not delivery.done():
+                delivery.set_result(places[index])
 
     def encoded(self, producer_id: int, producer_epoch: int, is_transactional: bool) -> bytes:
         """The batch as it goes over the wire; compressed once, as long as nothing changes."""
@@ -123,6 +166,8 @@ class Accumulator:
         self._queues: dict[TopicPartition, _Queue] = {}
         self._sent_count = 0
         self.used_bytes = 0
+        # Set when a batch is full, until whoever fills batches has let the sender run.
+        self.has_full = False
         # Set while somebody flushes, or waits for memory: nothing lingers then.
         self.hurries = False
 
@@ -146,8 +191,8 @@ class Accumulator:
         batch = queue.waiting[-1] if queue.waiting else None
         is_new = batch is None or batch.is_full or not self._fits(batch, size)
         if is_new:
-            if batch is not None:
-                batch.is_full = True
+            if batch is not None and not batch.is_full:
+                batch.is_full = self.has_full = True
             batch = ProducerBatch(
                 partition, RecordBatchBuilder(self._codec, level=self._level), now_ms
             )
@@ -159,7 +204,7 @@ class Accumulator:
         batch.size_bytes += size
         self.used_bytes += size
         if batch.builder.size_bytes >= self._batch_bytes:
-            batch.is_full = True
+            batch.is_full = self.has_full = True
         return is_new or batch.is_full
 
     def _fits(self, batch: ProducerBatch, size: int) -> bool:

@@ -54,10 +54,15 @@ class StickyPartitioner:
 
     def choose(self, available: Sequence[int], queue_length: Callable[[int], int]) -> int:
         """The partition for the next record, one of those that have a leader."""
-        if self._current not in available or self._produced_bytes >= self._batch_bytes:
+        if self._current not in available or self.is_due:
             self._current = self._next(available, queue_length)
             self._produced_bytes = 0
         return self._current
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the partition chosen last has got its share."""
+        return self._produced_bytes >= self._batch_bytes
 
     def produced(self, size_bytes: int) -> None:
         """Takes note of a record that went to the partition chosen last."""
