@@ -4,10 +4,13 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
 from typing import Any, Final, Protocol
+from uuid import UUID
 
 from odradek.client.aio.admin.base import by_topic
 from odradek.client.aio.cluster import GROUP, MAIN_CHANNEL, ClusterClient, Message
+from odradek.client.aio.offsets import refresh_unknown
 from odradek.client.apis import OFFSET_COMMIT, OFFSET_FETCH, ClientApi
 from odradek.client.core.admin_types import CommittedOffset
 from odradek.client.core.group_metadata import GroupMetadata
@@ -150,13 +153,18 @@ class Membership:
     ) -> None:
         clock = self._cluster.clock
         until_ms = clock.monotonic_ms() + self._commit_timeout_ms
+        topic_ids = {
+            each: state.topic_id for each, state in held.items() if state and state.topic_id
+        }
 
         async def attempt() -> None:
             while True:
                 self._check_may_commit(held, generation_id)
+                wanted = await self._of_their_topics(offsets, topic_ids)
                 identity = self.metadata
                 try:
-                    await self._commit_as(identity, offsets)
+                    if wanted:
+                        await self._commit_as(identity, wanted)
                     return
                 except CommitFailed as error:
                     left_ms = until_ms - clock.monotonic_ms()
@@ -168,6 +176,24 @@ class Membership:
         if before is not None:
             await asyncio.wait([before])
         await self._cluster.retrying(attempt)
+
+    async def _of_their_topics(
+        self,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        topic_ids: Mapping[TopicPartition, UUID],
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """Those whose topics have not been deleted and made anew since they were read: an offset
+        of the one before would have records of the other passed over."""
+        with suppress(KafkaError):
+            await refresh_unknown(self._cluster, dict.fromkeys(topic_ids, 0))
+        topics = self._cluster.metadata.topics
+        return {
+            each: offset
+            for each, offset in offsets.items()
+            if each not in topic_ids
+            or each.topic not in topics
+            or topics[each.topic].topic_id == topic_ids[each]
+        }
 
     def _check_may_commit(
         self, held: Mapping[TopicPartition, PartitionPosition | None], generation_id: int
