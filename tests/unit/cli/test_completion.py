@@ -1,14 +1,17 @@
 """Completion scripts, in the shells that they are for."""
 
+import os
 import shlex
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from tests.terminals import read_until
 
 from odradek.cli.main import COMMANDS, main
 
+PATIENCE_S = 60
 COMPLETED = [
     ("", {command.name for command in COMMANDS} | {"--help", "--version"}),
     ("topi", {"topics"}),
@@ -48,6 +51,27 @@ def test_bash(
         f'COMP_CWORD={len(words) - 1}; _odradek; printf "%s\\n" "${{COMPREPLY[@]}}"',
     )
     assert set(shown.split()) == offered
+
+
+def test_bash_completes_what_somebody_types(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The function would be right, and the tabulator key do nothing."""
+    path = script("bash", tmp_path, capsys)
+    terminal, inside = os.openpty()
+    shell = subprocess.Popen(
+        ["bash", "--norc", "--noprofile", "-i"], stdin=inside, stdout=inside, stderr=inside
+    )
+    os.close(inside)
+    try:
+        os.write(terminal, f"source {shlex.quote(str(path))}; echo rea''dy\n".encode())
+        read_until(terminal, "ready", PATIENCE_S)
+        os.write(terminal, b"odradek topi\t--form\tj\t")
+        read_until(terminal, "odradek topics --format json", PATIENCE_S)
+    finally:
+        shell.kill()
+        shell.wait()
+        os.close(terminal)
 
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
