@@ -38,22 +38,24 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
     Raises:
         PipelineError: no directory is given, or one that belongs to something else.
     """
-    target = settings.directory("archive")
-    directory = BatchDirectory(spark, target, settings.checkpoint)
-    manifest = Manifest(spark, target)
-    columns = _HOURS[settings.partition_by]
+    target, columns = settings.directory("archive"), _HOURS[settings.partition_by]
+    checkpoint = BatchDirectory(spark, target, settings.checkpoint).checkpoint
 
     def keep(batch: DataFrame, batch_id: int) -> None:
+        # Over Spark Connect this runs in the server, where only the batch has a session.
+        directory = BatchDirectory(batch.sparkSession, target, checkpoint)
+        manifest = Manifest(batch.sparkSession, target)
         if not manifest.has(batch_id):
             # As those of the batch before turned out: bytes are known when they are written.
             limit = records_per_file(manifest.batch_files(batch_id - 1), settings.file_bytes)
             directory.write(arranged(batch, columns, limit), batch_id, columns, limit)
             manifest.write(batch_id, directory.path_of(batch_id))
-            groups.keep(spark, target, groups.committed(settings.bootstrap_servers, settings.topic))
+            committed = groups.committed(settings.bootstrap_servers, settings.topic)
+            groups.keep(batch.sparkSession, target, committed)
 
     records = read_topic(spark, settings, includeHeaders="true")
     writer = write_stream(records, settings, "archive").foreachBatch(keep)
-    return StreamJob(writer.option("checkpointLocation", directory.checkpoint))
+    return StreamJob(writer.option("checkpointLocation", checkpoint))
 
 
 def arranged(records: DataFrame, columns: Sequence[str], limit: int) -> DataFrame:

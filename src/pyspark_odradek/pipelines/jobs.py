@@ -139,7 +139,8 @@ def _batch(progress: Any) -> Batch:
     sources = list(progress["sources"])
     return Batch(
         int(progress["batchId"]),
-        int(progress["numInputRows"]),
+        # Spark Connect does not add them up.
+        sum(int(source["numInputRows"]) for source in sources),
         int(progress["durationMs"]["triggerExecution"]) / 1000,
         sum(_behind(source) for source in sources) if sources else None,
         sum(int(each["numRowsDroppedByWatermark"]) for each in progress["stateOperators"]),
