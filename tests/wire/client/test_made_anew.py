@@ -91,7 +91,7 @@ def test_read_by_a_group(
                 await until(lambda: len(found) >= 10)
                 found.clear()
                 await make_anew(modern_servers, topic, [9, 9])
-                await until(lambda: len({each[1:3] for each in found}) >= 18)
+                await until(lambda: len({(each.partition, each.offset) for each in found}) >= 18)
             finally:
                 for reader in readers:
                     reader.cancel()

@@ -98,12 +98,14 @@ class Commands:
             for state in request.partitions:
                 where = state.replica
                 partition = self._publisher.image.partition(where)
-                if where in refused:
-                    errors[where] = refused[where]
-                elif partition is None or broker_id in partition.offline:
+                if partition is not None and broker_id in partition.offline:
                     errors[where] = ErrorCode.KAFKA_STORAGE_ERROR
+                elif where in refused:
+                    errors[where] = refused[where]
                 else:
-                    errors[where] = ErrorCode.NONE
+                    errors[where] = (
+                        ErrorCode.KAFKA_STORAGE_ERROR if partition is None else ErrorCode.NONE
+                    )
             return errors
 
         self._take(request.decree, begin, on_done)

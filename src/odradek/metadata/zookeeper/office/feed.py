@@ -36,6 +36,12 @@ logger = logging.getLogger(__name__)
 RETRY_MS: Final = 200
 _STOPPED: Final = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
+_SERVED_OR_NOT: Final = (
+    ErrorCode.NONE,
+    ErrorCode.STALE_CONTROLLER_EPOCH,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+)
+
 
 class BrokerFeed:
     """Tells `broker` what there is in `image()`, in the name of a controller and its epoch.
@@ -164,10 +170,11 @@ class BrokerFeed:
                 self._roles.update(roles)
                 self._new |= new
             else:
+                # A replica that is there already under this epoch is served, too.
                 served = {
-                    replica: code is ErrorCode.NONE
+                    replica: code is not ErrorCode.KAFKA_STORAGE_ERROR
                     for replica, code in outcome.items()
-                    if code in (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR)
+                    if code in _SERVED_OR_NOT
                 }
                 self._on_served(self.broker, served)
             self._finish(outcome)
