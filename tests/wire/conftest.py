@@ -2,7 +2,8 @@
 
 Every test here speaks to a real `odradek start` over a real socket. With
 `ODRADEK_WIRE_BOOTSTRAP=host:port` the same tests run against another broker, such as Apache
-Kafka: that is how an expectation is checked before it is held against ours.
+Kafka: that is how an expectation is checked before it is held against ours. With
+`ODRADEK_WIRE_REPLICAS=3` topics are made with so many replicas, where that names a cluster.
 """
 
 import contextlib

@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from tests.wire.replicas import REPLICAS
 
 TIMEOUT_S = 60
 
@@ -17,12 +18,12 @@ def run(story: Callable[[], Coroutine[None, None, None]]) -> None:
 async def create(bootstrap: str, topic: str) -> None:
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     await admin.start()
-    await admin.create_topics([NewTopic(topic, num_partitions=2, replication_factor=1)])
+    await admin.create_topics([NewTopic(topic, num_partitions=2, replication_factor=REPLICAS)])
     await admin.close()
 
 
 async def produce(bootstrap: str, topic: str, samples: list, **settings: object) -> list[int]:
-    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, **settings)
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, **{"acks": "all", **settings})
     await producer.start()
     futures = [
         await producer.send(

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.wire.replicas import REPLICAS
 
 from odradek.client.addresses import Address
 from odradek.client.blocking import BlockingConnection, Cluster, PartitionReader
@@ -31,7 +32,7 @@ def cluster(bootstrap: str) -> Iterator[Cluster]:
 def partition(bootstrap: str, topic: str) -> TopicPartition:
     """A partition with records whose values are their offsets, one a second, in small batches."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    new = NewTopic(topic, 2, 1, config={"retention.ms": "-1"})
+    new = NewTopic(topic, 2, REPLICAS, config={"retention.ms": "-1"})
     admin.create_topics([new])[topic].result(60)
     producer = Producer({"bootstrap.servers": bootstrap, "batch.num.messages": 7, "linger.ms": 50})
     for number in range(RECORDS):

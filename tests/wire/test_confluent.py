@@ -14,6 +14,7 @@ from confluent_kafka.admin import (
     OffsetSpec,
     ResourceType,
 )
+from tests.wire.replicas import REPLICAS
 
 TIMEOUT_S = 60
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
@@ -34,7 +35,7 @@ def consumer(bootstrap: str) -> Iterator[Consumer]:
 
 def create(admin: AdminClient, topic: str, partitions: int = 2, **config: str) -> None:
     dotted = {name.replace("_", "."): value for name, value in config.items()}
-    new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dotted)
+    new = NewTopic(topic, num_partitions=partitions, replication_factor=REPLICAS, config=dotted)
     admin.create_topics([new])[topic].result(TIMEOUT_S)
 
 

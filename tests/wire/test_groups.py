@@ -36,6 +36,7 @@ from tests.wire.readers import (
     OurReader,
     Reader,
 )
+from tests.wire.replicas import REPLICAS
 
 PARTITIONS = 6
 RECORDS = 300
@@ -54,7 +55,7 @@ def filled(bootstrap: str, topic: str) -> str:
 
 def create(bootstrap: str, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    for future in admin.create_topics([NewTopic(topic, PARTITIONS, 1)]).values():
+    for future in admin.create_topics([NewTopic(topic, PARTITIONS, REPLICAS)]).values():
         future.result()
 
 

@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Consumer, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.wire.readers import DEADLINE_S
+from tests.wire.replicas import REPLICAS
 
 import odradek
 
@@ -26,7 +27,7 @@ Tool = Callable[..., str]
 def filled(bootstrap: str, topic: str) -> str:
     """A topic with twenty records in each of two partitions, a second apart."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, 2, 1)])[topic].result()
+    admin.create_topics([NewTopic(topic, 2, REPLICAS)])[topic].result()
     producer = Producer({"bootstrap.servers": bootstrap})
     for number in range(RECORDS):
         timestamp_ms = 1_700_000_000_000 + 1000 * (number // 2)

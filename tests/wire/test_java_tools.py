@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from tests.wire.replicas import REPLICAS
 
 from odradek import Broker
 
@@ -32,7 +33,15 @@ Tool = Callable[..., str]
 
 def test_a_topics_life(tool: Tool, topic: str) -> None:
     """TopicCommand cannot create, list, describe, alter or delete."""
-    create = ["--create", "--topic", topic, "--partitions", "3", "--replication-factor", "1"]
+    create = [
+        "--create",
+        "--topic",
+        topic,
+        "--partitions",
+        "3",
+        "--replication-factor",
+        str(REPLICAS),
+    ]
     assert f"Created topic {topic}." in tool(TOPICS, *create, "--config", "retention.ms=60000")
     assert topic in tool(TOPICS, "--list").split()
     described = tool(TOPICS, "--describe", "--topic", topic)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
+from tests.wire.replicas import REPLICAS
 
 TIMEOUT_S = 60
 
@@ -24,7 +25,7 @@ def collected() -> Iterator[None]:
 def created(bootstrap: str, topic: str) -> str:
     """A topic of two partitions, made by kafka-python's own admin client."""
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
-    admin.create_topics([NewTopic(topic, num_partitions=2, replication_factor=1)])
+    admin.create_topics([NewTopic(topic, num_partitions=2, replication_factor=REPLICAS)])
     admin.close()
     return topic
 
@@ -42,7 +43,9 @@ def consumer(bootstrap: str) -> Iterator[KafkaConsumer]:
 
 
 def produce(bootstrap: str, topic: str, samples: list, **settings: object) -> list[int]:
-    producer = KafkaProducer(bootstrap_servers=bootstrap, linger_ms=5, **settings)
+    producer = KafkaProducer(
+        bootstrap_servers=bootstrap, **{"linger_ms": 5, "acks": "all", **settings}
+    )
     futures = [
         producer.send(
             topic,

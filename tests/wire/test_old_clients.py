@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.wire.record_lines import Pairs, decode, encode
+from tests.wire.replicas import REPLICAS
 
 from odradek.background import InlineBackground
 from odradek.clock import ManualClock
@@ -105,7 +106,9 @@ def codecs_and_topics(bootstrap: str, topic: str) -> list[tuple[str, str]]:
         for codec in CODECS:
             name = f"{topic}-{codec}-{version}"
             config = {"message.format.version": version}
-            admin.create_topics([NewTopic(name, 1, 1, config=config)])[name].result(TIMEOUT_S)
+            admin.create_topics([NewTopic(name, 1, REPLICAS, config=config)])[name].result(
+                TIMEOUT_S
+            )
             made.append((codec, name))
     return made
 

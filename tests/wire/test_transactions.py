@@ -19,6 +19,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaTopicPartition
 from kafka.structs import OffsetAndMetadata
 from tests.wire.differential import Peer
+from tests.wire.replicas import REPLICAS
 from tools import peers
 
 from odradek import Broker, Cluster
@@ -36,7 +37,10 @@ ROUNDS = 6
 def create(bootstrap: str, *topics: str, partitions: int = 2) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     made = admin.create_topics(
-        [NewTopic(topic, num_partitions=partitions, replication_factor=1) for topic in topics]
+        [
+            NewTopic(topic, num_partitions=partitions, replication_factor=REPLICAS)
+            for topic in topics
+        ]
     )
     for future in made.values():
         future.result(TIMEOUT_S)

@@ -10,6 +10,8 @@ import asyncio
 import os
 import random
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,6 +34,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cluster faults")]
 
 ROUNDS = int(os.environ.get("ODRADEK_ROUNDS", "2"))
 STOOD_STILL = r"The session with ZooKeeper is over: this process stood still for \d+ ms"
+# Those that are quick, and need no peer; all of `tests/wire` can be run so.
+WIRE_SUITES = [f"tests/wire/test_{name}.py" for name in ("kafka_python", "aiokafka", "confluent")]
+SUITE_TIMEOUT_S = 240
 EXPIRED = "The session with ZooKeeper is over: it has expired"
 
 
@@ -336,6 +341,22 @@ def test_clients_find_the_next_controller(cluster: RunningCluster) -> None:
             return dict(await ours.delete_topics(["controller-second"]))
 
     assert asyncio.run(delete()) == {"controller-second": None}
+
+
+def test_other_suites_on_three_replicas(cluster: RunningCluster) -> None:
+    """What holds with one broker holds with three: `tests/wire` can be told to ask for replicas."""
+    where = {"ODRADEK_WIRE_BOOTSTRAP": cluster.bootstrap_servers, "ODRADEK_WIRE_REPLICAS": "3"}
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", *WIRE_SUITES]
+    done = subprocess.run(
+        [*command, "-p", "no:cacheprovider"],
+        env={**os.environ, **where},
+        capture_output=True,
+        text=True,
+        timeout=SUITE_TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-12_000:]
+    assert " passed" in done.stdout
 
 
 def produce(cluster: RunningCluster, topic: str, *values: str) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.wire.replicas import REPLICAS
 
 from odradek.client import Admin
 from odradek.client.core.admin_types import (
@@ -39,7 +40,7 @@ Run = Callable[[Any], Any]
 def test_topics_are_made_shown_grown_and_deleted(servers: str, topic: str, run: Run) -> None:
     async def scenario() -> None:
         async with Admin(servers) as admin:
-            new = NewTopic(topic, 2, 1, {"retention.ms": "60000"})
+            new = NewTopic(topic, 2, REPLICAS, {"retention.ms": "60000"})
             dry = await admin.create_topics([new], validate_only=True)
             assert isinstance(dry[topic], CreatedTopic)
             assert topic not in await admin.list_topics()
@@ -47,7 +48,7 @@ def test_topics_are_made_shown_grown_and_deleted(servers: str, topic: str, run: 
             made = await admin.create_topics([new, bad])
             created = made[topic]
             assert isinstance(created, CreatedTopic)
-            assert (created.partitions, created.replication_factor) == (2, 1)
+            assert (created.partitions, created.replication_factor) == (2, REPLICAS)
             assert created.config["retention.ms"].value == "60000"
             assert isinstance(made[bad.name], RequestError)
             again = (await admin.create_topics([new]))[topic]
@@ -80,7 +81,7 @@ def test_topics_are_made_shown_grown_and_deleted(servers: str, topic: str, run: 
 def test_settings_are_changed_one_by_one(servers: str, topic: str, run: Run) -> None:
     async def scenario() -> None:
         async with Admin(servers) as admin:
-            await admin.create_topics([NewTopic(topic, 1, 1, {"cleanup.policy": "delete"})])
+            await admin.create_topics([NewTopic(topic, 1, REPLICAS, {"cleanup.policy": "delete"})])
             resource = ConfigResource.topic(topic)
             changes = [
                 ConfigChange("retention.ms", "5000"),
@@ -113,7 +114,7 @@ def test_offsets_and_records(servers: str, topic: str, run: Run) -> None:
 
     async def scenario() -> None:
         async with Admin(servers, default_api_timeout_ms=20_000) as admin:
-            await admin.create_topics([NewTopic(topic, 1, 1)])
+            await admin.create_topics([NewTopic(topic, 1, REPLICAS)])
             found = await admin.list_offsets({empty: LATEST, unknown: EARLIEST})
             assert found[empty].offset == 0
             assert isinstance(found[unknown], UnknownTopicOrPartition)
@@ -133,7 +134,7 @@ def test_offsets_of_groups(servers: str, topic: str, names: Callable[[str], str]
 
     async def scenario() -> None:
         async with Admin(servers) as admin:
-            await admin.create_topics([NewTopic(topic, 1, 1)])
+            await admin.create_topics([NewTopic(topic, 1, REPLICAS)])
             committed = CommittedOffset(3, "here")
             altered = await admin.alter_group_offsets(group, {one: committed, unknown: committed})
             assert altered[one] is None
@@ -160,7 +161,7 @@ def test_offsets_of_groups(servers: str, topic: str, names: Callable[[str], str]
 def test_the_cluster_is_described(servers: str, topic: str, run: Run) -> None:
     async def scenario() -> None:
         async with Admin(servers) as admin:
-            await admin.create_topics([NewTopic(topic, 1, 1)])
+            await admin.create_topics([NewTopic(topic, 1, REPLICAS)])
             cluster = await admin.describe_cluster()
             [node] = cluster.nodes
             assert (node.id, f"{node.host}:{node.port}") == (1, servers)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
+from tests.wire.replicas import REPLICAS
 
 import odradek
 from odradek.client import Admin, Consumer, Producer
@@ -31,7 +32,7 @@ async def fill(servers: str, topic: str, counts: Iterable[int], **settings: obje
     """Makes a topic with so many records in each partition; values are their numbers."""
     sizes = list(counts)
     async with Admin(servers) as admin:
-        await admin.create_topics([NewTopic(topic, len(sizes), 1)])
+        await admin.create_topics([NewTopic(topic, len(sizes), REPLICAS)])
     async with Producer(servers, **settings) as producer:
         for partition, size in enumerate(sizes):
             for number in range(size):

@@ -34,6 +34,7 @@ from tests.wire.client.tool_lines import (
     TRANSACTIONS,
 )
 from tests.wire.java_tools import Done, JavaTools
+from tests.wire.replicas import REPLICAS
 
 from odradek.cli.main import main
 from odradek.client import Admin, Producer
@@ -94,13 +95,13 @@ def ours(capsys: pytest.CaptureFixture[str]) -> Ours:
 async def prepare_empty(servers: str, topic: str) -> None:
     """A topic with two empty partitions."""
     async with Admin(servers) as admin:
-        await admin.create_topics([NewTopic(topic, 2, 1)])
+        await admin.create_topics([NewTopic(topic, 2, REPLICAS)])
 
 
 async def prepare(servers: str, topic: str, group: str) -> None:
     """A topic with ten records in two partitions, and a group that stands in it."""
     async with Producer(servers) as producer, Admin(servers) as admin:
-        await admin.create_topics([NewTopic(topic, 2, 1)])
+        await admin.create_topics([NewTopic(topic, 2, REPLICAS)])
         for number in range(10):
             await producer.send(topic, b"v", partition=number % 2, timestamp_ms=NOW_MS + number)
         await producer.flush()
@@ -113,7 +114,7 @@ async def prepare_consoles(servers: str, topic: str, _group: str) -> None:
     """Topics with all that a record may have, with numbers, and to write to."""
     async with Producer(servers) as producer, Admin(servers) as admin:
         names = [topic, f"{topic}-number", f"{topic}-written", f"{topic}-perf"]
-        await admin.create_topics([NewTopic(name, 1, 1) for name in names])
+        await admin.create_topics([NewTopic(name, 1, REPLICAS) for name in names])
         numbers = b"\0\0\0\x05", b"\0\0\0\0\0\0\0\x07"
         records: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]] = [
             (b"k0", b"v0", [("h", b"x"), ("n", None)]),

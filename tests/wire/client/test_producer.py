@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from tests.wire.replicas import REPLICAS
 
 import odradek
 from odradek.client import Admin, Producer
@@ -50,7 +51,7 @@ def stored(servers: str, topic: str, partition: int = 0) -> list[Record]:
 
 async def make(servers: str, topic: str, partitions: int = 1) -> None:
     async with Admin(servers) as admin:
-        await admin.create_topics([NewTopic(topic, partitions, 1)])
+        await admin.create_topics([NewTopic(topic, partitions, REPLICAS)])
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
@@ -142,7 +143,7 @@ def test_batches_that_the_broker_finds_too_large_are_split(
 
     async def scenario() -> None:
         async with Admin(servers) as admin:
-            await admin.create_topics([NewTopic(topic, 1, 1, {"max.message.bytes": "1500"})])
+            await admin.create_topics([NewTopic(topic, 1, REPLICAS, {"max.message.bytes": "1500"})])
         settings = {"linger_ms": 20, "enable_idempotence": is_idempotent}
         async with Producer(servers, **settings) as producer:
             deliveries = [

@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import Producer as TransactionalProducer
 from confluent_kafka import TopicPartition as Place
 from tests.wire.differential import Peer
+from tests.wire.replicas import REPLICAS
 
 from odradek import Broker
 from odradek.cli.main import main
@@ -36,7 +37,7 @@ KAFKAS_TOOL = "org.apache.kafka.tools.TransactionsCommand"
 
 async def create(bootstrap: str, topic: str) -> None:
     async with Admin(bootstrap) as admin:
-        await admin.create_topics([NewTopic(topic, 1, 1)])
+        await admin.create_topics([NewTopic(topic, 1, REPLICAS)])
 
 
 @pytest.fixture
