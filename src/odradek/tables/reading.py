@@ -181,6 +181,14 @@ class _SegmentRecords:
     def read(self, piece: OffsetRange) -> Iterator[Chunk]:
         files = self._directory.partition(piece.topic_partition)
         _check_topic_id(self._identity, piece, topic_id_of(files.directory))
+        first = self._directory.log_start_offset(piece.topic_partition)
+        if piece.start < first:
+            # A segment stays for a while after its records were deleted.
+            raise MissingData(
+                f"{piece.topic_partition}: offsets {piece.start} to {min(first, piece.end)} were "
+                "deleted",
+                first,
+            )
         return files.read(piece.start, piece.end)
 
     def where(self, topic_partition: TopicPartition) -> str:
