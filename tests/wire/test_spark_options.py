@@ -395,6 +395,8 @@ def test_an_option_of_a_stream_means_what_it_means_to_the_connector(
 
 def test_a_stream_goes_on_from_the_others_checkpoint(spark, connector, place, tmp_path) -> None:
     """A job is changed to `odradek`, and back: each record is read once over all of its runs."""
+    # Each run writes to files of its own, and would look for those of earlier batches in them.
+    spark.conf.set("spark.sql.streaming.fileSink.log.compactInterval", "100")
     topic = "handed-over"
     admin = AdminClient({"bootstrap.servers": place.servers})
     admin.create_topics([NewTopic(topic, 2)])[topic].result(60)
@@ -428,7 +430,10 @@ def lines(path: Path) -> set[str]:
 
 # --- writing ------------------------------------------------------------------------------------
 
-HEADERS = "array(struct('h' AS key, CAST('x' AS BINARY) AS value), struct('n', NULL))"
+HEADERS = (
+    "array(struct('h' AS key, CAST('x' AS BINARY) AS value), "
+    "struct('n' AS key, CAST(NULL AS BINARY) AS value))"
+)
 WRITTEN = {
     "values": ["value"],
     "keys and values, as binary": ["CAST(value AS BINARY) AS value", "key"],
@@ -437,7 +442,12 @@ WRITTEN = {
     "partitions": ["value", "CAST(id % 2 AS INT) AS partition"],
     "partitions for some": ["value", "key", "IF(id % 2 = 0, 1, NULL) AS partition"],
     "topics by row, and the option": ["value", "key", "'elsewhere' AS topic"],
-    "columns that are no record's": ["value", "key", "id", "CAST('x' AS DATE) AS timestamp"],
+    "columns that are no record's": [
+        "value",
+        "key",
+        "id",
+        "CAST('2024-05-06' AS DATE) AS timestamp",
+    ],
 }
 NOT_WRITTEN = {
     "no value": ["key"],
@@ -445,7 +455,6 @@ NOT_WRITTEN = {
     "a key of another type": ["value", "id AS key"],
     "headers of another type": ["value", "map('h', 'x') AS headers"],
     "a partition of another type": ["value", "id AS partition"],
-    "a topic of another type": ["value", "id AS topic"],
     "a partition that is not there": ["value", "7 AS partition"],
 }
 
