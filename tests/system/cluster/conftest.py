@@ -1,7 +1,7 @@
 """Faults of a cluster of processes run only where they are asked for.
 
-With anything else on two cores some of them fail now and then: six processes share what is left, and
-a session time-out of a second or two passes without a fault. `ODRADEK_ROUNDS=2` runs them.
+With anything else on two cores some of them fail now and then: six processes share what is left,
+and a session time-out of a second or two passes without a fault. `ODRADEK_ROUNDS=2` runs them.
 """
 
 import os
