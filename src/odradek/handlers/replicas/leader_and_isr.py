@@ -52,9 +52,7 @@ def handle(context: HandlerContext, request: Request) -> None:
 def fail(request: Request, code: ErrorCode) -> None:
     """Answers with an error for the whole and for every partition."""
     states = partition_states(request.body())
-    errors = same_for_all(
-        (TopicPartition(state.topic, state.partition.partition) for state in states), code
-    )
+    errors = same_for_all((state.replica for state in states), code)
     _answer(request, code, states, errors)
 
 

@@ -35,7 +35,6 @@ logger = logging.getLogger(__name__)
 
 RETRY_MS: Final = 200
 _STOPPED: Final = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-
 _SERVED_OR_NOT: Final = (
     ErrorCode.NONE,
     ErrorCode.STALE_CONTROLLER_EPOCH,
