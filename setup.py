@@ -29,6 +29,7 @@ ROOT = Path("src/odradek")
 COMPILED = (
     "client/core/accumulator.py",
     "client/core/consumer_record.py",
+    "client/core/deliveries.py",
     "client/core/fetched.py",
     "client/core/intake.py",
     "client/core/partitioner.py",

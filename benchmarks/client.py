@@ -37,6 +37,7 @@ LINGER_MS = 5
 BATCH_BYTES = 65_536
 POLL_MS = 1000
 QUEUED_MAX = 100_000
+MANY_RECORDS = 1000
 IDLE_S = 10
 MANY_CONSUMERS = 100
 Work = Callable[[str, str, int, bytes], None]
@@ -53,6 +54,20 @@ def produce_ours(bootstrap: str, topic: str, count: int, value: bytes) -> None:
         async with Producer(bootstrap, settings) as producer:
             for _ in range(count):
                 await producer.send(topic, value)
+            await producer.flush()
+
+    run(work())
+
+
+def produce_many(bootstrap: str, topic: str, count: int, value: bytes) -> None:
+    """`send_many` of a thousand at a time, then `flush`."""
+
+    async def work() -> None:
+        settings = {"acks": "all", "linger.ms": LINGER_MS, "batch.size": BATCH_BYTES}
+        async with Producer(bootstrap, settings) as producer:
+            values = [value] * MANY_RECORDS
+            for start in range(0, count, MANY_RECORDS):
+                await producer.send_many(topic, values[: count - start])
             await producer.flush()
 
     run(work())
@@ -212,6 +227,7 @@ def consume_confluent(bootstrap: str, topic: str, count: int, _: bytes) -> None:
 
 PRODUCERS: dict[str, Work] = {
     "odradek": produce_ours,
+    "odradek send_many": produce_many,
     "aiokafka": produce_aiokafka,
     "kafka-python": produce_kafka_python,
     "confluent-kafka": produce_confluent,

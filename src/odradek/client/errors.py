@@ -12,6 +12,7 @@
     ├─ FencedError              another producer has taken this one's place
     ├─ TransactionError
     ├─ RecordError              one record or batch is at fault: RecordTooLarge...
+    ├─ NotDelivered             of records that were sent together some are not in the log
     ├─ RequestError             what was asked for is not legal: names, settings, counts
     ├─ UnsupportedVersion
     └─ UsageError               the client was not used as it may be
@@ -20,8 +21,10 @@ Every error has `code` (an `ErrorCode`), `message` and `retriable`. An answer's 
 type in one place, `error_for`. Errors of one item among many are values in the result, not raised.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Final
 
+from odradek.client.record_metadata import RecordMetadata
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TopicPartition
 
@@ -123,6 +126,26 @@ class BadRecord(RecordError):
 
 class RecordTooLarge(RecordError):
     """A record is larger than the client or the broker takes."""
+
+
+class NotDelivered(KafkaError):
+    """Of records that were sent together some are not in the log.
+
+    `errors` says why, by their index, and `metadata` where the others are, None among them for
+    each that failed. The code is the first error's.
+    """
+
+    def __init__(
+        self, errors: Mapping[int, KafkaError], metadata: Sequence[RecordMetadata | None]
+    ) -> None:
+        first = min(errors)
+        super().__init__(
+            f"{len(errors)} of {len(metadata)} records were not delivered; number {first}: "
+            f"{errors[first].message}",
+            errors[first].code,
+        )
+        self.errors: Final = errors
+        self.metadata: Final = metadata
 
 
 class RequestError(KafkaError):

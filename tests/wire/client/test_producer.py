@@ -13,7 +13,6 @@ import odradek
 from odradek.client import Admin, Producer
 from odradek.client.aio.producer import ProducerRecord
 from odradek.client.blocking import Cluster, PartitionReader
-from odradek.client.core.accumulator import RecordMetadata
 from odradek.client.core.admin_types import CommittedOffset, NewTopic
 from odradek.client.core.group_metadata import GroupMetadata
 from odradek.client.core.partitioner import partition_for_key
@@ -28,6 +27,7 @@ from odradek.client.errors import (
     TransactionAborted,
     UsageError,
 )
+from odradek.client.record_metadata import RecordMetadata
 from odradek.model import TopicPartition
 from odradek.records.reader import iter_records
 from odradek.records.record import Record

@@ -22,7 +22,7 @@ from odradek.cli.people.words import number_words
 from odradek.cli.standard_input import read_lines
 from odradek.cli.tools.connection import print_json, run_async, text_of
 from odradek.client import Producer
-from odradek.client.core.accumulator import RecordMetadata
+from odradek.client.record_metadata import RecordMetadata
 from odradek.client.settings import PRODUCER_SETTINGS
 
 _STDIN: Final = "-"

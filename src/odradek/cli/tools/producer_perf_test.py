@@ -20,7 +20,7 @@ from odradek.cli.tools.connection import (
     text_of,
 )
 from odradek.client import Producer
-from odradek.client.core.accumulator import RecordMetadata
+from odradek.client.record_metadata import RecordMetadata
 from odradek.client.settings import PRODUCER_SETTINGS
 
 _TRANSACTION_MS: Final = 3000

@@ -12,30 +12,31 @@ import random
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final, NamedTuple, Protocol
+from functools import partial
+from itertools import groupby
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 from odradek.client.aio.closing import AsyncClosing
 from odradek.client.aio.cluster import ClusterClient
 from odradek.client.aio.sender import Sender
 from odradek.client.aio.transactions import TransactionManager
-from odradek.client.core.accumulator import (
-    Accumulator,
-    ProducerBatch,
-    RecordMetadata,
-)
+from odradek.client.core.accumulator import Accumulator, ProducerBatch
 from odradek.client.core.admin_types import CommittedOffset
+from odradek.client.core.deliveries import Consignment
 from odradek.client.core.group_metadata import GroupMetadata
-from odradek.client.core.intake import Intake, Outcome
+from odradek.client.core.intake import Intake, Lot, Outcome
 from odradek.client.core.metadata import TopicMetadata
 from odradek.client.core.transaction_state import TransactionState
 from odradek.client.errors import (
     BufferExhausted,
     ClientClosed,
     KafkaError,
+    NotDelivered,
     RequestTimedOut,
     UsageError,
     error_for,
 )
+from odradek.client.record_metadata import RecordMetadata
 from odradek.client.settings import PRODUCER_SETTINGS, ClientSettings
 from odradek.clock import Clock
 from odradek.errors import ErrorCode
@@ -229,6 +230,49 @@ class Producer(AsyncClosing):
         )
         return await delivery
 
+    async def send_many(
+        self,
+        topic: str,
+        values: Sequence[Any],
+        *,
+        keys: Sequence[Any] | None = None,
+        headers: Sequence[Headers] | None = None,
+        timestamps_ms: Sequence[int | None] | None = None,
+        partition: int | None = None,
+    ) -> asyncio.Future[list[RecordMetadata]]:
+        """Puts many records into batches, for a fraction of what as many `send` cost; the other
+        columns are as long as `values`.
+
+        The future is of the delivery of all, in their order. If some are not delivered it has the
+        error `NotDelivered`, which says of each what became of it. A record that is too large fails
+        alone. When the rest cannot be put into batches any more (no room for `max.block.ms`, the
+        producer closed, the transaction lost) that is their error. Who is cancelled here has sent a
+        part of them.
+
+        Raises:
+            KafkaError: nothing was sent: no such partition, no metadata for `max.block.ms`, not in
+                a transaction.
+            TypeError: nothing was sent: a key or a value is not of bytes.
+            ValueError: nothing was sent: the columns are not of one length.
+        """
+        self._check_sending()
+        delivery: asyncio.Future[list[RecordMetadata]] = asyncio.get_running_loop().create_future()
+        if not values:
+            delivery.set_result([])
+            return delivery
+        consignment = Consignment(len(values), partial(_tell_together, delivery))
+        unsent = deque(self._lots(topic, values, keys, headers, timestamps_ms, partition))
+        try:
+            while unsent:
+                await self._put_many(unsent[0], consignment)
+                unsent.popleft()
+        except KafkaError as error:
+            if not unsent[0].first_index + unsent[0].next:
+                raise
+            for index in range(unsent[0].first_index + unsent[0].next, len(values)):
+                consignment.failed(index, error)
+        return delivery
+
     async def flush(self) -> None:
         """Waits until every record sent so far is delivered or has failed; none lingers."""
         await self._settled()
@@ -325,6 +369,67 @@ class Producer(AsyncClosing):
         if self._transactions.is_transactional:
             self._transactions.life.check_sending()
 
+    def _lots(
+        self,
+        topic: str,
+        values: Sequence[Any],
+        keys: Sequence[Any] | None,
+        headers: Sequence[Headers] | None,
+        timestamps_ms: Sequence[int | None] | None,
+        partition: int | None,
+    ) -> list[Lot]:
+        """What `send_many` was given as it goes out; interceptors may send it to more than one."""
+        make_key, make_value = self._key_serializer, self._value_serializer
+        absent = (None,) * len(values)
+        if not self._interceptors:
+            if make_key is not None:
+                keys = [make_key(each) for each in (absent if keys is None else keys)]
+            if make_value is not None:
+                values = [make_value(each) for each in values]
+            return [Lot(topic, partition, values, keys, headers, timestamps_ms)]
+        records = [
+            self._intercept(ProducerRecord(topic, value, key, partition, timestamp_ms, given))
+            for value, key, timestamp_ms, given in zip(
+                values,
+                absent if keys is None else keys,
+                absent if timestamps_ms is None else timestamps_ms,
+                ((),) * len(values) if headers is None else headers,
+                strict=True,
+            )
+        ]
+        lots: list[Lot] = []
+        index = 0
+        for (name, number), group in groupby(records, lambda each: (each.topic, each.partition)):
+            some = list(group)
+            lots.append(
+                Lot(
+                    name,
+                    number,
+                    [each.value if make_value is None else make_value(each.value) for each in some],
+                    [each.key if make_key is None else make_key(each.key) for each in some],
+                    [each.headers for each in some],
+                    [each.timestamp_ms for each in some],
+                    first_index=index,
+                )
+            )
+            index += len(some)
+        return lots
+
+    async def _put_many(self, lot: Lot, consignment: Consignment) -> None:
+        while not lot.is_empty:
+            if self._accumulator.has_full or self._turns_given:
+                await self._let_sender_run()
+            self._check_sending()
+            known = self._cluster.metadata.topics.get(lot.topic)
+            if known is None:
+                known = await self._wait_for_metadata(lot.topic)
+                self._check_sending()
+            outcome = self._intake.put_many(known, lot, consignment)
+            if outcome is Outcome.NO_ROOM:
+                await self._wait_for_room()
+            elif outcome is Outcome.NEWS:
+                self._wake()
+
     def _wake(self) -> None:
         if self._sender is None:
             self._sender = Sender(
@@ -410,11 +515,12 @@ class Producer(AsyncClosing):
         if error is None:
             batch.deliver(base_offset, append_time_ms)
         else:
-            for delivery in batch.contexts:
-                assert isinstance(delivery, asyncio.Future), f"{delivery!r} is no future"
-                if not delivery.done():
-                    delivery.set_exception(error)
-                    delivery.exception()  # whoever does not ask does not want to know
+            for index, context in zip(batch.indexes, batch.contexts, strict=True):
+                if isinstance(context, Consignment):
+                    context.failed(index, error)
+                else:
+                    assert isinstance(context, asyncio.Future), f"{context!r} is no future"
+                    _fail(context, error)
         if self._interceptors:
             for metadata in batch.metadata(base_offset, append_time_ms):
                 for interceptor in self._interceptors:
@@ -440,6 +546,21 @@ class Producer(AsyncClosing):
             interceptor.on_acknowledgement(metadata, error)
         except Exception:
             _LOGGER.warning("an interceptor failed on an acknowledgement", exc_info=True)
+
+
+def _tell_together(
+    delivery: asyncio.Future[list[RecordMetadata]], consignment: Consignment
+) -> None:
+    if consignment.errors:
+        _fail(delivery, NotDelivered(consignment.errors, consignment.places))
+    elif not delivery.done():
+        delivery.set_result(cast(list[RecordMetadata], consignment.places))
+
+
+def _fail(delivery: asyncio.Future[Any], error: KafkaError) -> None:
+    if not delivery.done():
+        delivery.set_exception(error)
+        delivery.exception()  # whoever does not ask does not want to know
 
 
 def _check_consistent(settings: ClientSettings) -> None:

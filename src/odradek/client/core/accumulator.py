@@ -12,8 +12,10 @@ The sender tells the time and who leads; nothing is sent from here.
 
 from collections import deque
 from collections.abc import Iterator
-from typing import Final, NamedTuple, Protocol, cast
+from typing import Final, cast
 
+from odradek.client.core.deliveries import Consignment, Delivery
+from odradek.client.record_metadata import RecordMetadata
 from odradek.model import NO_SEQUENCE, TopicPartition
 from odradek.records.batch import split_batches
 from odradek.records.builder import Headers, RecordBatchBuilder
@@ -24,29 +26,9 @@ RECORD_OVERHEAD_BYTES: Final = 36
 _SEQUENCES: Final = 1 << 31
 
 
-class RecordMetadata(NamedTuple):
-    """Where a record is; the offset is -1 without acknowledgements."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-
-
-class Delivery(Protocol):
-    """Who waits for the end of a record: a future."""
-
-    def done(self) -> bool:
-        """Whether nobody waits any more."""
-        ...
-
-    def set_result(self, result: RecordMetadata, /) -> None:
-        """The record is in the log."""
-        ...
-
-
 class ProducerBatch:
-    """Records of one partition that travel together. `contexts` are whom to tell, in order."""
+    """Records of one partition that travel together. `contexts` are whom to tell, in order; a
+    consignment knows a record by the number in `indexes`."""
 
     def __init__(
         self, partition: TopicPartition, builder: RecordBatchBuilder, created_ms: int
@@ -55,6 +37,7 @@ class ProducerBatch:
         self.builder = builder
         self.created_ms = created_ms
         self.contexts: list[object] = []
+        self.indexes: list[int] = []
         self.timestamps: list[int] = []
         self.size_bytes = 0
         self.attempts = 0
@@ -89,10 +72,13 @@ class ProducerBatch:
     def deliver(self, base_offset: int, append_time_ms: int) -> None:
         """Tells all who wait that their records are in the log."""
         places = self.metadata(base_offset, append_time_ms)
-        for index, context in enumerate(self.contexts):
+        for number, context in enumerate(self.contexts):
+            if isinstance(context, Consignment):
+                context.delivered(self.indexes[number], places[number])
+                continue
             delivery: Delivery = cast(Delivery, context)
             if not delivery.done():
-                delivery.set_result(places[index])
+                delivery.set_result(places[number])
 
     def encoded(self, producer_id: int, producer_epoch: int, is_transactional: bool) -> bytes:
         """The batch as it goes over the wire; compressed once, as long as nothing changes."""
@@ -114,6 +100,7 @@ class ProducerBatch:
                 half.builder.append(record.timestamp, record.key, record.value, record.headers)
                 half.size_bytes += record_bytes(record.key, record.value, record.headers)
             half.contexts = self.contexts[start:end]
+            half.indexes = self.indexes[start:end]
             half.timestamps = self.timestamps[start:end]
             half.created_ms, half.attempts, half.serial = self.created_ms, 1, self.serial
             half.first_index = self.first_index + start
@@ -182,6 +169,7 @@ class Accumulator:
         headers: Headers,
         context: object,
         now_ms: int,
+        index: int = 0,
     ) -> bool:
         """Adds a record; whether there is now something that the sender did not know of."""
         size = record_bytes(key, value, headers)
@@ -200,6 +188,7 @@ class Accumulator:
         assert batch is not None, "made above"
         batch.builder.append(timestamp_ms, key, value, headers)
         batch.contexts.append(context)
+        batch.indexes.append(index)
         batch.timestamps.append(timestamp_ms)
         batch.size_bytes += size
         self.used_bytes += size

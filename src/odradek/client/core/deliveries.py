@@ -1,0 +1,50 @@
+"""Whom to tell what became of records: a future each, or one for all that were sent together.
+
+Compiled: it is told of every record.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from odradek.client.errors import KafkaError
+from odradek.client.record_metadata import RecordMetadata
+
+
+class Delivery(Protocol):
+    """Who waits for the end of a record: a future."""
+
+    def done(self) -> bool:
+        """Whether nobody waits any more."""
+        ...
+
+    def set_result(self, result: RecordMetadata, /) -> None:
+        """The record is in the log."""
+        ...
+
+
+class Consignment:
+    """Records that were sent together, told together: `on_end` is called once, when the last of
+    them is in the log or has failed."""
+
+    def __init__(self, record_count: int, on_end: "Callable[[Consignment], None]") -> None:
+        self.places: list[RecordMetadata | None] = [None] * record_count
+        """Where each record is; None where it is not (yet)."""
+        self.errors: dict[int, KafkaError] = {}
+        """What kept records out of the log, by their index."""
+        self._left = record_count
+        self._on_end = on_end
+
+    def delivered(self, index: int, place: RecordMetadata) -> None:
+        """A record is in the log."""
+        self.places[index] = place
+        self._one_less()
+
+    def failed(self, index: int, error: KafkaError) -> None:
+        """A record will not be in the log."""
+        self.errors[index] = error
+        self._one_less()
+
+    def _one_less(self) -> None:
+        self._left -= 1
+        if not self._left:
+            self._on_end(self)

@@ -1,0 +1,12 @@
+"""Where a record is, as its producer is told."""
+
+from typing import NamedTuple
+
+
+class RecordMetadata(NamedTuple):
+    """Where a record is; the offset is -1 without acknowledgements."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
