@@ -224,7 +224,14 @@ def _write_all(
 
 
 def _counts(name: str, options: SinkOptions) -> bool:
-    return name != "timestamp" or options.keep_timestamps
+    """Whether a column is looked at at all."""
+    match name:
+        case "timestamp":
+            return options.keep_timestamps
+        case "topic":
+            return options.topic is None
+        case _:
+            return True
 
 
 def _rows(options: SinkOptions, batch: "pa.RecordBatch") -> Iterator[tuple[Any, ...]]:

@@ -191,16 +191,14 @@ class SegmentBounds(Bounds):
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> PartitionOffsets:
         """Log start offsets."""
-        return {part: self._directory.log_start_offset(part) for part in partitions}
+        return self._directory.log_start_offsets(partitions)
 
     def latest(self, partitions: Iterable[TopicPartition]) -> PartitionOffsets:
         """High watermarks from the checkpoint."""
         written = self._directory.high_watermarks()
         # A partition too young to be in the checkpoint has nothing that is known to stay.
-        return {
-            part: max(written.get(part, 0), self._directory.log_start_offset(part))
-            for part in partitions
-        }
+        starts = self._directory.log_start_offsets(partitions)
+        return {part: max(written.get(part, 0), start) for part, start in starts.items()}
 
     def at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """Looked up in time indexes and batches."""

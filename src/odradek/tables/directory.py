@@ -6,6 +6,7 @@ can be asked for the newest one instead (`kafka.bootstrap.servers` beside `path`
 """
 
 import os
+from collections.abc import Iterable
 
 from odradek.model import TopicPartition
 from odradek.storage.names import (
@@ -61,11 +62,21 @@ class DataDirectory:
         """Up to where records were committed when the broker last wrote it down."""
         return self._checkpoint(HIGH_WATERMARK_CHECKPOINT)
 
-    def log_start_offset(self, topic_partition: TopicPartition) -> int:
-        """The first offset that may be read."""
-        bases = self.partition(topic_partition).base_offsets()
-        written = self._checkpoint(LOG_START_OFFSET_CHECKPOINT).get(topic_partition, 0)
-        return max(written, bases[0]) if bases else written
+    def deleted_up_to(self) -> dict[TopicPartition, int]:
+        """What was deleted by offset, though its segment may still be there."""
+        return self._checkpoint(LOG_START_OFFSET_CHECKPOINT)
+
+    def log_start_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The first offset of each that may be read.
+
+        Raises:
+            MissingData: there is no such partition.
+        """
+        deleted = self.deleted_up_to()
+        return {
+            part: max(deleted.get(part, 0), *self.partition(part).base_offsets()[:1], 0)
+            for part in partitions
+        }
 
     def _checkpoint(self, name: str) -> dict[TopicPartition, int]:
         """What each directory says of its own: one may also speak of a copy that is not whole yet,

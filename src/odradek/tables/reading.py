@@ -177,11 +177,13 @@ class _SegmentRecords:
         check_same_log_dirs(identity.log_dirs)
         self._directory = DataDirectory(options.log_dirs)
         self._identity = identity
+        # Once for all ranges: what is deleted from now on was there when they were planned.
+        self._deleted_up_to = self._directory.deleted_up_to()
 
     def read(self, piece: OffsetRange) -> Iterator[Chunk]:
         files = self._directory.partition(piece.topic_partition)
         _check_topic_id(self._identity, piece, topic_id_of(files.directory))
-        first = self._directory.log_start_offset(piece.topic_partition)
+        first = self._deleted_up_to.get(piece.topic_partition, 0)
         if piece.start < first:
             # A segment stays for a while after its records were deleted.
             raise MissingData(

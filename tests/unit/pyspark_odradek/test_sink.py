@@ -98,7 +98,7 @@ def test_what_was_read_can_be_written() -> None:
         ({"value": BinaryType()}, {"topic": ""}, "the option topic, or a column topic"),
         ({"value": BinaryType()}, {"keepTimestamps": "true"}, "there is no column timestamp"),
         ({"value": BinaryType(), "headers": StringType()}, {}, "column headers is of type string"),
-        ({"value": BinaryType(), "topic": IntegerType()}, {}, "column topic is of type int"),
+        ({"value": BinaryType(), "topic": IntegerType()}, {"topic": ""}, "topic is of type int"),
         (
             {"value": BinaryType(), "timestamp": LongType()},
             {"keepTimestamps": "true"},

@@ -72,16 +72,16 @@ MUTATIONS = {
     "a batch that was written is written again": (
         Mutation(
             "tables/transaction.py",
-            "if await self._written_batches() > batch_id:",
-            "if await self._written_batches() > batch_id + 1:",
+            "if self._written is not None and self._written.offset > batch_id:",
+            "if self._written is not None and self._written.offset > batch_id + 1:",
         ),
         f"{TABLES}/test_transaction.py",
     ),
     "a batch is marked as written that was not": (
         Mutation(
             "tables/transaction.py",
-            "CommittedOffset(batch_id + 1)",
-            "CommittedOffset(batch_id + 2)",
+            "CommittedOffset(batch_id + 1, str(records))",
+            "CommittedOffset(batch_id + 2, str(records))",
         ),
         f"{TABLES}/test_transaction.py",
     ),

@@ -9,7 +9,7 @@ import pytest
 from odradek.model import TopicPartition
 from odradek.records.builder import RecordBatchBuilder
 from odradek.storage.checkpoints import encode_partition_metadata
-from odradek.tables import reading
+from odradek.tables import directory, reading
 from odradek.tables.arrow import arrow_schema
 from odradek.tables.chunks import Chunk
 from odradek.tables.columns import COLUMNS, HEADERS
@@ -17,6 +17,7 @@ from odradek.tables.errors import DamagedRecords, DataLoss, MissingData
 from odradek.tables.identity import Identity
 from odradek.tables.options import ClientOptions, ReadOptions, TopicSelection
 from odradek.tables.ranges import OffsetRange
+from odradek.tables.segments import read_checkpoint
 
 PARTITION = TopicPartition("orders", 3)
 ALL_COLUMNS = COLUMNS
@@ -186,6 +187,29 @@ def test_a_topic_that_was_made_anew_is_not_read_for_the_old_one(log_dir, batch_o
     assert read_as(UUID(int=1)) == 5
     with pytest.raises(DataLoss, match="made anew"):
         read_as(UUID(int=2))
+
+
+def test_what_was_deleted_is_looked_up_once_for_all_ranges(
+    monkeypatch: pytest.MonkeyPatch, log_dir, batch_of
+) -> None:
+    """A task of hundreds of small partitions would parse the list of all of them for each."""
+    log_dir.segment([batch_of(0, 9)], 0)
+    log_dir.checkpoint("log-start-offset-checkpoint", 3)
+    asked: list[str] = []
+
+    def counted(log_dir: str, name: str) -> dict[TopicPartition, int]:
+        asked.append(name)
+        return read_checkpoint(log_dir, name)
+
+    monkeypatch.setattr(directory, "read_checkpoint", counted)
+    options = ReadOptions(OPTIONS.selection, OPTIONS.client, log_dirs=(str(log_dir.root),))
+    part, schema = TopicPartition("orders", 0), arrow_schema(("offset",))
+    pieces = [OffsetRange(part, start, start + 2) for start in (3, 5, 7)]
+    batches = list(reading.read_ranges(options, Identity(), schema, pieces))
+    assert sum(batch.num_rows for batch in batches) == 6
+    assert asked == ["log-start-offset-checkpoint"]
+    with pytest.raises(DataLoss, match="offsets 0 to 3 were deleted"):
+        list(reading.read_ranges(options, Identity(), schema, [OffsetRange(part, 0, 5)]))
 
 
 def test_a_flipped_bit_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

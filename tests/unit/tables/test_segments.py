@@ -135,11 +135,11 @@ def test_a_closed_segment_is_skipped_by_its_time_index(log_dir, batch_of) -> Non
 def test_the_bounds_are_those_that_the_broker_wrote_down(log_dir, batch_of) -> None:
     log_dir.segment([batch_of(0, 9)], 0)
     assert log_dir.directory.high_watermarks() == {}
-    assert log_dir.directory.log_start_offset(ORDERS) == 0
+    assert log_dir.directory.log_start_offsets([ORDERS]) == {ORDERS: 0}
     log_dir.checkpoint("replication-offset-checkpoint", 8)
     log_dir.checkpoint("log-start-offset-checkpoint", 3)
     assert log_dir.directory.high_watermarks() == {ORDERS: 8}
-    assert log_dir.directory.log_start_offset(ORDERS) == 3
+    assert log_dir.directory.log_start_offsets([ORDERS]) == {ORDERS: 3}
 
 
 def test_a_kafka_that_ended_early_has_written_no_bounds_down(log_dir, batch_of) -> None:
@@ -147,7 +147,7 @@ def test_a_kafka_that_ended_early_has_written_no_bounds_down(log_dir, batch_of) 
     for name in ("replication-offset-checkpoint", "log-start-offset-checkpoint"):
         (log_dir.root / name).touch()
     assert log_dir.directory.high_watermarks() == {}
-    assert log_dir.directory.log_start_offset(ORDERS) == 0
+    assert log_dir.directory.log_start_offsets([ORDERS]) == {ORDERS: 0}
 
 
 def test_only_directories_of_partitions_are_partitions(log_dir, tmp_path: Path) -> None:
