@@ -34,6 +34,8 @@ JAVA_TIMEOUT_S = 240
 KAFKAJS_TIMEOUT_S = 120
 # What only costs time where every member comes at once.
 NO_INITIAL_DELAY = "group.initial.rebalance.delay.ms=0"
+# Some records are of 1970: who looks for old ones every five minutes may not delete them in a test.
+NO_RETENTION = {"log.retention.ms": "-1"}
 # The two brokers of the differential tests are told the same, so that no default hides a fault.
 DIFFERENTIAL_SETTINGS = {
     "broker.id": "1",
@@ -55,7 +57,7 @@ UNKNOWN_SETTINGS = {"no.such.setting": "secret"}
 # What nobody has with ours: Kafka's quorum would set `min.insync.replicas` for all brokers.
 DIFFERENTIAL_FEATURES = {"eligible.leader.replicas.version": 0}
 BROKER_LOG = pytest.StashKey[Path]()
-SHOWN_LOG_LINES = 120
+SHOWN_LOG_LINES = 40
 
 
 @pytest.hookimpl(wrapper=True)
@@ -92,7 +94,9 @@ def bootstrap(
         return
     data = tmp_path_factory.mktemp("broker")
     log = request.session.stash[BROKER_LOG] = data / "stderr.log"
-    with BrokerProcess(data / "data", "--set", NO_INITIAL_DELAY, log=log) as broker:
+    settings = [NO_INITIAL_DELAY, *(f"{name}={value}" for name, value in NO_RETENTION.items())]
+    flags = [flag for each in settings for flag in ("--set", each)]
+    with BrokerProcess(data / "data", *flags, log=log) as broker:
         yield broker.bootstrap_servers
     assert "Traceback" not in log.read_text()
 
@@ -101,7 +105,7 @@ def bootstrap(
 def apache_kafka() -> Iterator[str]:
     """Where an Apache Kafka 4.3 of this session listens."""
     try:
-        with kafka_node("512m") as node:
+        with kafka_node("512m", settings=NO_RETENTION) as node:
             yield node.bootstrap_servers
     except peers.PeerUnavailable as reason:
         pytest.skip(f"PEER MISSING, NOT TESTED: {reason}")
@@ -110,8 +114,9 @@ def apache_kafka() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def apache_kafka_3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where an Apache Kafka 3.9 of this session listens."""
+    home = tmp_path_factory.mktemp("kafka3")
     try:
-        with zookeeper_kafka_node(tmp_path_factory.mktemp("kafka3")) as node:
+        with zookeeper_kafka_node(home, settings=NO_RETENTION) as node:
             yield node.bootstrap_servers
     except peers.PeerUnavailable as reason:
         pytest.skip(f"PEER MISSING, NOT TESTED: {reason}")
