@@ -307,7 +307,8 @@ def run_workload(
     for number in range(rounds):
         print(f"{label}: round {number + 1} of {rounds}", file=sys.stderr)
         for client, work in PRODUCERS.items():
-            topic = new_topic(bootstrap, f"{client}-{record_bytes}-{number}-{os.getpid()}")
+            name = f"{client.replace(' ', '-')}-{record_bytes}-{number}-{os.getpid()}"
+            topic = new_topic(bootstrap, name)
             job = (bootstrap, topic, count, value)
             measured(producing, client, count, lambda work=work, job=job: work(*job))
             delete_topic(bootstrap, topic)

@@ -1,9 +1,10 @@
 """The wire as a client sees it: any Kafka broker, ours or another.
 
-`Producer`, `Consumer` and `Admin` are for asyncio; `blocking` is for code that has no event loop
-and wants none: Spark's workers, tools, scripts. Both are shells around one `core`, which decides
-what is sent, when to try again and what an answer means, and has no socket, thread, clock or
-dice of its own. Nothing here knows how a broker works inside.
+`Producer`, `Consumer` and `Admin` are for asyncio; those of `sync` for code that blocks, on a
+thread of their own; `blocking` reads partitions where not even a thread is wanted: Spark's workers.
+`aio` and `blocking` are shells around one `core`, which decides what is sent, when to try again and
+what an answer means, and has no socket, thread, clock or dice of its own. Nothing here knows how a
+broker works inside.
 """
 
 from typing import TYPE_CHECKING

@@ -1,0 +1,279 @@
+"""`Consumer`, blocking: listeners and callbacks are called by the thread that reads.
+
+What the loop has for that thread to do waits in a queue; every call works through it while it waits
+for its own outcome.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, Final, Literal, TypeVar, cast, overload
+
+from odradek.client.aio import consumer as aio
+from odradek.client.aio.commits import CommitCallback, Offsets
+from odradek.client.aio.group import RebalanceListener
+from odradek.client.aio.group.membership import Partitions
+from odradek.client.aio.handout import Columns, ConsumerInterceptor, Records
+from odradek.client.core.consumer_record import ConsumerRecord, Deserializer
+from odradek.client.errors import ClientClosed
+from odradek.client.sync.shell import Shell, asks, waits_for
+from odradek.model import TopicPartition
+
+_LOGGER: Final = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class Consumer(Shell[aio.Consumer]):
+    """Reads records, for one thread.
+
+        with Consumer("localhost:9092", group_id="readers") as consumer:
+            consumer.subscribe(["orders"])
+            for record in consumer:
+                ...
+
+    A record of the iteration is a call to the loop's thread; `poll` brings many by one. Listeners
+    and the callbacks of `commit_async` are called inside of this consumer's calls; deserializers
+    and interceptors by the loop's thread.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str = "",
+        config: Mapping[str, object] = {},
+        *,
+        key_deserializer: Deserializer | None = None,
+        value_deserializer: Deserializer | None = None,
+        interceptors: Sequence[ConsumerInterceptor] = (),
+        **settings: Any,
+    ) -> None:
+        """Connects to nobody yet.
+
+        Raises:
+            ValueError: a setting is illegal.
+        """
+        self._todo: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._depth = 0
+        self._is_ending = False
+        super().__init__(
+            lambda: aio.Consumer(
+                bootstrap_servers,
+                config,
+                key_deserializer=key_deserializer,
+                value_deserializer=value_deserializer,
+                interceptors=interceptors,
+                **settings,
+            )
+        )
+
+    def close(self, timeout_ms: int = 30_000) -> None:
+        """Commits what auto-commit owes, leaves the group, disconnects.
+
+        When nobody answers for `timeout_ms` the group is left to find out.
+        """
+        self._is_ending = True
+        self._close(lambda: self._client.close(timeout_ms))
+
+    # --- what is read -----------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topics: Iterable[str] = (),
+        *,
+        pattern: str | None = None,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Reads topics, or those whose whole names match a pattern, as a member of the group.
+
+        Raises:
+            UsageError: there is no group, or partitions are assigned by hand.
+        """
+        told = None if listener is None else _OnCallersSide(listener, self._todo)
+
+        async def subscribed() -> None:
+            self._client.subscribe(
+                topics, pattern=pattern, listener=cast(RebalanceListener | None, told)
+            )
+
+        self._wait(subscribed())
+
+    assign = asks(aio.Consumer.assign)
+    unsubscribe = waits_for(aio.Consumer.unsubscribe)
+    subscription = asks(aio.Consumer.subscription)
+    assignment = asks(aio.Consumer.assignment)
+
+    # --- reading ----------------------------------------------------------------------------
+
+    def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> Records:
+        """What is there, by partition; waits for it up to a time.
+
+        Raises:
+            BadRecord: a record cannot be read; `seek` behind it to go on.
+            KafkaError: reading cannot go on as it is.
+        """
+        return self.getmany(timeout_ms=timeout_ms, max_records=max_records)
+
+    @overload
+    def getmany(
+        self,
+        *partitions: TopicPartition,
+        timeout_ms: int = 0,
+        max_records: int | None = None,
+        columns: Literal[False] = False,
+    ) -> Records: ...
+
+    @overload
+    def getmany(
+        self,
+        *partitions: TopicPartition,
+        timeout_ms: int = 0,
+        columns: Literal[True],
+        headers: bool = True,
+    ) -> Columns: ...
+
+    def getmany(
+        self,
+        *partitions: TopicPartition,
+        timeout_ms: int = 0,
+        max_records: int | None = None,
+        columns: bool = False,
+        headers: bool = True,
+    ) -> Records | Columns:
+        """As `poll`, of some partitions or all; with `columns` as the asyncio consumer's.
+
+        Raises:
+            BadRecord: a record cannot be read; `seek` behind it to go on.
+            KafkaError: reading cannot go on as it is.
+        """
+        if columns:
+            return self._wait(
+                self._client.getmany(
+                    *partitions, timeout_ms=timeout_ms, columns=True, headers=headers
+                )
+            )
+        return self._wait(
+            self._client.getmany(*partitions, timeout_ms=timeout_ms, max_records=max_records)
+        )
+
+    getone = waits_for(aio.Consumer.getone)
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        return self
+
+    def __next__(self) -> ConsumerRecord:
+        """The next record; the iteration ends when the consumer is closed."""
+        try:
+            return self.getone()
+        except ClientClosed:
+            raise StopIteration from None
+
+    # --- where it stands --------------------------------------------------------------------
+
+    seek = asks(aio.Consumer.seek)
+    seek_to_beginning = waits_for(aio.Consumer.seek_to_beginning)
+    seek_to_end = waits_for(aio.Consumer.seek_to_end)
+    position = waits_for(aio.Consumer.position)
+    pause = asks(aio.Consumer.pause)
+    resume = asks(aio.Consumer.resume)
+    paused = asks(aio.Consumer.paused)
+    lag = asks(aio.Consumer.lag)
+    beginning_offsets = waits_for(aio.Consumer.beginning_offsets)
+    end_offsets = waits_for(aio.Consumer.end_offsets)
+    offsets_for_times = waits_for(aio.Consumer.offsets_for_times)
+    partitions_for = waits_for(aio.Consumer.partitions_for)
+
+    # --- committing -------------------------------------------------------------------------
+
+    commit = waits_for(aio.Consumer.commit)
+    committed = waits_for(aio.Consumer.committed)
+    group_metadata = asks(aio.Consumer.group_metadata)
+
+    def commit_async(
+        self, offsets: Offsets | None = None, callback: CommitCallback | None = None
+    ) -> None:
+        """Commits without waiting; the callback is called by a later read, commit or close."""
+        told: CommitCallback | None = None
+        if callback is not None:
+            told = partial(self._call_later, callback)
+
+        async def committing() -> None:
+            self._client.commit_async(offsets, told)
+
+        self._wait(committing())
+
+    def _call_later(self, callback: Callable[..., None], *args: object) -> None:
+        self._todo.put(partial(callback, *args))
+
+    # --- inside -----------------------------------------------------------------------------
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._is_closed:
+            work.close()
+            raise ClientClosed("the client was closed")
+        future = self._thread.submit(work)
+        future.add_done_callback(lambda _: self._todo.put(None))
+        self._depth += 1
+        try:
+            while True:
+                task = self._todo.get()
+                if task is not None:
+                    self._do(task)
+                elif future.done():
+                    break
+        except BaseException:
+            future.cancel()
+            raise
+        finally:
+            self._depth -= 1
+            if self._depth:
+                # A listener's call, which may have taken what was to wake the one around it.
+                self._todo.put(None)
+        return future.result()
+
+    def _do(self, task: Callable[[], None]) -> None:
+        try:
+            task()
+        except Exception:
+            if not self._is_ending:
+                raise
+            _LOGGER.warning("the callback of a commit failed", exc_info=True)
+
+
+class _OnCallersSide:
+    """A listener as the asyncio consumer sees it: each call goes to the reader's thread, and is
+    waited for."""
+
+    def __init__(
+        self, listener: RebalanceListener, todo: "SimpleQueue[Callable[[], None] | None]"
+    ) -> None:
+        self._listener = listener
+        self._todo = todo
+
+    def __getattr__(self, name: str) -> Callable[[Partitions], Awaitable[None]]:
+        return partial(self._ask, getattr(self._listener, name))
+
+    async def _ask(self, callback: Callable[[Partitions], object], partitions: Partitions) -> None:
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[None] = loop.create_future()
+
+        def answer(error: Exception | None) -> None:
+            if answered.done():
+                return
+            if error is None:
+                answered.set_result(None)
+            else:
+                answered.set_exception(error)
+
+        def on_callers_side() -> None:
+            failure: Exception | None = RuntimeError("the listener was interrupted")
+            try:
+                callback(partitions)
+                failure = None
+            except Exception as error:  # noqa: BLE001 - whatever a user's code raises
+                failure = error
+            finally:
+                loop.call_soon_threadsafe(answer, failure)
+
+        self._todo.put(on_callers_side)
+        await answered

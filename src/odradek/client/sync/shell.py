@@ -1,0 +1,109 @@
+"""A blocking client: an asyncio client on the loop's thread, and calls that wait for it.
+
+`waits_for` and `asks` make a blocking method of an asyncio client's method, with the same arguments
+and documentation.
+"""
+
+import functools
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
+
+from odradek.client.errors import ClientClosed
+from odradek.client.sync.loop_thread import LoopThread
+
+
+class _Closing(Protocol):
+    async def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=_Closing)
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Shell(Generic[C]):
+    """Closed by the end of a `with` block, or by `close`."""
+
+    def __init__(self, make: Callable[[], C]) -> None:
+        """Makes the client on the loop, since that is where it will be used.
+
+        Raises:
+            ValueError: a setting is illegal.
+        """
+
+        async def made() -> C:
+            return make()
+
+        self._is_closed = False
+        self._thread = LoopThread.move_in()
+        try:
+            self._client = self._wait(made())
+        except BaseException:
+            self._thread.move_out()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Gives back what the client has."""
+        self._close(self._client.close)
+
+    def _close(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        if self._is_closed:
+            return
+        try:
+            self._wait(work())
+        finally:
+            self._is_closed = True
+            self._thread.move_out()
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs a coroutine on the loop and waits for it; who is interrupted cancels it.
+
+        Raises:
+            ClientClosed: the client has been closed.
+        """
+        if self._is_closed:
+            work.close()
+            raise ClientClosed("the client was closed")
+        future = self._thread.submit(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+
+def waits_for(
+    method: Callable[Concatenate[C, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Shell[C], P], T]:
+    """The blocking method of one that is awaited."""
+
+    @functools.wraps(method)
+    def waiting(shell: Shell[C], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return shell._wait(method(shell._client, *args, **kwargs))
+
+    return waiting
+
+
+def asks(method: Callable[Concatenate[C, P], T]) -> Callable[Concatenate[Shell[C], P], T]:
+    """The blocking method of one that is not awaited, but is the loop's to call all the same."""
+
+    @functools.wraps(method)
+    def asking(shell: Shell[C], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        async def asked() -> T:
+            return method(shell._client, *args, **kwargs)
+
+        return shell._wait(asked())
+
+    return asking

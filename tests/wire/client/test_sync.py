@@ -1,0 +1,168 @@
+"""The blocking clients. If these fail, they hang, answer otherwise than the asyncio ones, or call
+users' code from a thread that users do not know of."""
+
+import inspect
+import threading
+from collections.abc import Callable, Collection
+
+import pytest
+
+from odradek.client.aio.admin import Admin as AsyncAdmin
+from odradek.client.aio.consumer import Consumer as AsyncConsumer
+from odradek.client.aio.producer import Producer as AsyncProducer
+from odradek.client.core.admin_types import NewTopic
+from odradek.client.errors import ClientClosed, NotDelivered, RecordTooLarge, UsageError
+from odradek.client.sync import Admin, Consumer, Producer
+from odradek.model import TopicPartition
+
+
+def threads() -> int:
+    return sum(each.name == "odradek-client" for each in threading.enumerate())
+
+
+@pytest.mark.parametrize(
+    ("blocking", "awaited"),
+    [(Producer, AsyncProducer), (Consumer, AsyncConsumer), (Admin, AsyncAdmin)],
+)
+def test_names_arguments_and_defaults_are_those_of_asyncio(blocking: type, awaited: type) -> None:
+    names = [name for name, _ in inspect.getmembers(awaited, callable) if not name.startswith("_")]
+    assert names
+    for name in names:
+        theirs = inspect.signature(getattr(awaited, name)).parameters
+        ours = inspect.signature(getattr(blocking, name)).parameters
+        shape = {each: (what.kind, what.default) for each, what in ours.items()}
+        assert shape == {each: (what.kind, what.default) for each, what in theirs.items()}, name
+
+
+def test_records_go_and_come(servers: str, topic: str) -> None:
+    with Admin(servers) as admin:
+        assert list(admin.create_topics([NewTopic(topic, 1, 1)])) == [topic]
+        with Producer(servers) as producer:
+            deliveries = [producer.send(topic, b"%d" % number) for number in range(3)]
+            assert [each.result(30).offset for each in deliveries] == [0, 1, 2]
+            assert producer.send_and_wait(topic, b"3").offset == 3
+            many = producer.send_many(topic, [b"4", b"5"])
+            producer.flush()
+            assert [each.offset for each in many.result(0)] == [4, 5]
+        with Consumer(servers, auto_offset_reset="earliest") as consumer:
+            where = TopicPartition(topic, 0)
+            consumer.assign([where])
+            assert next(consumer).value == b"0"
+            assert consumer.position(where) == 1
+            found: list[bytes | None] = []
+            while len(found) < 5:
+                found += [each.value for each in consumer.poll(1000, 2).get(where, [])]
+            assert found == [b"1", b"2", b"3", b"4", b"5"]
+            consumer.seek(where, 4)
+            columns = consumer.getmany(timeout_ms=20_000, columns=True)[where]
+            assert columns.row_count == 2
+            assert consumer.end_offsets([where]) == {where: 6}
+            assert threads() == 1, "all share one"
+
+
+def test_listeners_and_callbacks_are_called_by_the_thread_that_reads(
+    bootstrap: str, topic: str, names: Callable[[str], str]
+) -> None:
+    """The listener may use the consumer meanwhile."""
+    seen: list[tuple[str, threading.Thread]] = []
+    where = TopicPartition(topic, 0)
+
+    class Listener:
+        def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+            consumer.seek(where, 1)
+            seen.append((f"assigned {len(partitions)}", threading.current_thread()))
+
+        def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+            consumer.commit({where: 2})
+            seen.append((f"revoked {len(partitions)}", threading.current_thread()))
+
+    def committed(_: object, error: Exception | None) -> None:
+        seen.append((f"committed, {error}", threading.current_thread()))
+
+    with Producer(bootstrap) as producer:
+        producer.send_many(topic, [b"0", b"1", b"2"]).result(30)
+    settings = {"group_id": names("group"), "auto_offset_reset": "earliest"}
+    with Consumer(bootstrap, enable_auto_commit=False, **settings) as consumer:
+        consumer.subscribe([topic], listener=Listener())
+        assert consumer.getone().value == b"1"
+        consumer.commit_async(callback=committed)
+        while len(seen) < 2:
+            consumer.poll(20)
+    assert seen == [
+        (what, threading.current_thread())
+        for what in ("assigned 1", "committed, None", "revoked 1")
+    ]
+    with Consumer(bootstrap, **settings) as consumer:
+        found = consumer.committed([where])[where]
+        assert found is not None
+        assert found.offset == 2
+
+
+def test_what_a_listener_raises_is_raised_by_the_read(
+    bootstrap: str, topic: str, names: Callable[[str], str]
+) -> None:
+    class Listener:
+        def on_partitions_assigned(self, partitions: object) -> None:
+            raise ZeroDivisionError
+
+    with Producer(bootstrap) as producer:
+        producer.send_and_wait(topic, b"x")
+    with Consumer(bootstrap, group_id=names("group"), auto_offset_reset="earliest") as consumer:
+        consumer.subscribe([topic], listener=Listener())
+        with pytest.raises(Exception, match="ZeroDivisionError"):
+            consumer.getone()
+        assert consumer.getone().value == b"x"
+
+
+def test_transactions(bootstrap: str, topic: str, names: Callable[[str], str]) -> None:
+    with Producer(bootstrap, transactional_id=names("id")) as producer:
+        producer.init_transactions()
+        with producer.transaction():
+            producer.send(topic, b"kept")
+        with pytest.raises(ZeroDivisionError):  # noqa: PT012, SIM117 - the block is what is tested
+            with producer.transaction():
+                producer.send_and_wait(topic, b"aborted")
+                raise ZeroDivisionError
+    settings = {"auto_offset_reset": "earliest", "isolation_level": "read_committed"}
+    with Consumer(bootstrap, **settings) as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        assert consumer.getone().value == b"kept"
+        assert consumer.poll(200) == {}
+
+
+def test_errors_and_the_end(bootstrap: str, topic: str) -> None:
+    before = threads()
+    with pytest.raises(ValueError, match="acks"):
+        Producer(bootstrap, acks="some")
+    producer = Producer(bootstrap, max_request_size=1000)
+    with pytest.raises(RecordTooLarge):
+        producer.send(topic, b"x" * 1000)
+    with pytest.raises(NotDelivered):
+        producer.send_many(topic, [b"x" * 1000]).result(30)
+    own_thread: list[BaseException | None] = []
+
+    def calls_again(_: object) -> None:
+        try:
+            producer.flush()
+        except UsageError as error:
+            own_thread.append(error)
+
+    producer.send(topic, b"x").add_done_callback(calls_again)
+    producer.flush()
+    assert len(own_thread) == 1
+    senders = [
+        threading.Thread(target=lambda: producer.send_many(topic, [b"y"] * 50).result(30))
+        for _ in range(4)
+    ]
+    for sender in senders:
+        sender.start()
+    for sender in senders:
+        sender.join()
+    assert producer.send_and_wait(topic, b"z").offset == 201
+    consumer = Consumer(bootstrap)
+    for client in (consumer, producer, producer):
+        client.close()
+    assert threads() == before, "the last one takes the thread with it"
+    with pytest.raises(ClientClosed):
+        producer.send(topic, b"x")
+    assert list(consumer) == []
