@@ -11,10 +11,15 @@ from odradek.metadata.image import MetadataDelta, MetadataImage
 
 
 class MetadataCache:
-    """Holds the published image. Written by the store only."""
+    """Holds the published image. Written by the store only.
+
+    `is_told` is False while a broker that has just come to a cluster has heard nothing from its
+    controller: its image says who lives, and of topics not even that they exist.
+    """
 
     def __init__(self, image: MetadataImage | None = None) -> None:
         self.image = MetadataImage("") if image is None else image
+        self.is_told = True
         self._listeners: list[Callable[[MetadataDelta], None]] = []
 
     def publish(self, delta: MetadataDelta) -> None:

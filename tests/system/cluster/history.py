@@ -177,7 +177,9 @@ class Load:
     def _join(self, threads: list[threading.Thread]) -> None:
         for thread in threads:
             thread.join(PATIENCE_S + MESSAGE_TIMEOUT_MS / 1000)
-            assert not thread.is_alive(), "a client does not come to an end"
+            assert not thread.is_alive(), (
+                f"{thread.name} does not come to an end: {self.history.read[-1:]}, of {self._ends}"
+            )
 
     def _values(self, writer: str) -> Iterator[tuple[int, str]]:
         for number in itertools.count():

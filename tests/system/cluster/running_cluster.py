@@ -44,6 +44,8 @@ SETTINGS: Final = {
     "inter.broker.listener.name": "INTERNAL",
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT",
 }
+STOOD_STILL: Final = r"The session with ZooKeeper is over: this process stood still for \d+ ms"
+EXPIRED: Final = "The session with ZooKeeper is over: it has expired"
 
 
 class LoggedBroker(BrokerProcess):
@@ -138,8 +140,14 @@ class RunningCluster:
 
     def controller(self) -> int:
         """The id of the controller; waits for there to be one."""
-        until(lambda: self._node("/controller"), "there is a controller")
-        return int(str(self._node("/controller")["brokerid"]))
+        found: list[dict[str, object]] = []
+
+        def is_there() -> bool:
+            found.append(self._node("/controller"))
+            return bool(found[-1])
+
+        until(is_there, "there is a controller")
+        return int(str(found[-1]["brokerid"]))
 
     def state(self, topic: str, partition: int = 0) -> tuple[int, set[int]]:
         """The leader of a partition (-1: none) and its ISR."""
@@ -155,6 +163,18 @@ class RunningCluster:
     def led_by(self, broker_id: int, topic: str) -> list[int]:
         """The partitions that a broker leads."""
         return [each for each in range(PARTITIONS) if self.leader(topic, each) == broker_id]
+
+    def another_leader(self) -> int:
+        """A broker that leads and is not the controller; with one partition each, all lead."""
+        controller = self.controller()
+        return next(each for each in BROKERS if each != controller)
+
+    def await_others_lead(self, broker_id: int, topic: str) -> None:
+        """Returns when every partition of a topic is led, and none by that broker."""
+        until(
+            lambda: not self.led_by(broker_id, topic) and not self.led_by(-1, topic),
+            f"broker {broker_id} leads nothing of {topic}",
+        )
 
     def registered(self) -> set[int]:
         """The ids of the brokers that live."""

@@ -52,6 +52,16 @@ def test_no_topics(cluster, version):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+def test_a_broker_that_was_told_nothing_yet_is_passed_over(cluster, version):
+    """Clients would take topics for gone, or make them anew, since a broker has just started."""
+    cluster.cache.is_told = False
+    answer = cluster.ask(METADATA, version, topics=[{"name": "orders"}])
+    assert errors(answer) == [ErrorCode.leader_not_available]
+    assert answer.brokers == ()
+    assert "orders" not in cluster.cache.image.topics
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 def test_a_missing_topic_is_created_and_answered(cluster, version):
     """A producer's first record would wait for a second round of metadata."""
     answer = cluster.ask(METADATA, version, topics=[{"name": "orders"}])

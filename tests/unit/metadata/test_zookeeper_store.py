@@ -49,6 +49,20 @@ def test_a_topic_is_made_by_any_broker_and_led_by_its_first_replica() -> None:
     assert refused.code is ErrorCode.TOPIC_ALREADY_EXISTS
 
 
+def test_a_broker_that_comes_is_told_before_clients_may_ask_it() -> None:
+    """They would be answered that there are no topics, and take them for deleted."""
+    cluster = Cluster(1)
+    create(cluster, 1, (1,))
+    assert cluster.brokers[1].cache.is_told
+    late = cluster.add(2)
+    late.is_deaf = True
+    late.register()
+    assert (late.cache.is_told, set(late.image.topics)) == (False, set())
+    late.is_deaf = False
+    cluster.settle()
+    assert (late.cache.is_told, set(late.image.topics)) == (True, {"a"})
+
+
 def test_a_topic_that_somebody_else_wrote_is_taken_in() -> None:
     """Kafka's own tools of old write it themselves."""
     cluster = Cluster(2)

@@ -5,7 +5,8 @@ when it can be appended to. Which topics: all when the list is null (in version 
 none when it is empty. A topic that is missing is created if the broker
 (`auto.create.topics.enable`) and the client (from version 4) allow it; where Kafka answers
 with an error and lets the client ask again, the answer here waits for the creation. Brokers
-are shown by the end point of the listener that the request came in by.
+are shown by the end point of the listener that the request came in by. A broker that has just
+come to a cluster and was told of no topics yet names neither brokers nor topics, and creates none.
 
 Version notes: 1 adds the controller, racks and the internal flag, 2 the cluster id, 5 offline
 replicas, 7 leader epochs, 9 is flexible, 10 adds topic ids, and topics may be asked for by
@@ -41,6 +42,10 @@ def handle(context: HandlerContext, request: Request) -> None:
     if request.api_version < NULL_NAME_VERSION and _names_ids(body):
         fail(request, ErrorCode.INVALID_REQUEST)
         return
+    if not context.metadata.is_told:
+        # Without brokers: clients pass such an answer over and ask again, here or elsewhere.
+        request.answer(topics=_refused(request, ErrorCode.LEADER_NOT_AVAILABLE))
+        return
     if body.topics is None or (request.api_version == 0 and not body.topics):
         _answer(context, request, body, [_known(image, topic, request) for topic in _all(image)])
         return
@@ -60,8 +65,12 @@ def handle(context: HandlerContext, request: Request) -> None:
 
 def fail(request: Request, code: ErrorCode) -> None:
     """Answers with an error in place of every topic that was asked for."""
+    request.answer(error_code=code, topics=_refused(request, code))
+
+
+def _refused(request: Request, code: ErrorCode) -> list[_Fields]:
     asked = request.body().topics or ()
-    topics = [
+    return [
         {
             "error_code": code,
             "name": getattr(topic, "name", None) or _no_name(request),
@@ -69,7 +78,6 @@ def fail(request: Request, code: ErrorCode) -> None:
         }
         for topic in asked
     ]
-    request.answer(error_code=code, topics=topics)
 
 
 def _names_ids(body: Any) -> bool:

@@ -190,6 +190,7 @@ class Candidacy:
 
         def on_open() -> None:
             if self.office is office:
+                self._publisher.complete()
                 self._is_controller_known = True
                 self._settle()
 

@@ -136,7 +136,11 @@ class Commands:
                     after = decrees.without_unnamed(after, request, broker_id)
                 return _if_changed(image, _commanded_by(after, request.decree))
 
-            self._publisher.publish(change, lambda: self._end(lambda: on_done(None)))
+            def then() -> None:
+                self._publisher.complete()
+                self._end(lambda: on_done(None))
+
+            self._publisher.publish(change, then)
 
         self._take(request.decree, begin, on_done)
 

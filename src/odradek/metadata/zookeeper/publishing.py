@@ -49,9 +49,14 @@ class ImagePublisher:
         self._followers.append(follower)
 
     def begin(self, delta: MetadataDelta) -> None:
-        """Shows the first image; nobody has to act on it."""
+        """Shows the first image, which has no topics yet; nobody has to act on it."""
         self.image = delta.image
+        self._cache.is_told = False
         self._cache.publish(delta)
+
+    def complete(self) -> None:
+        """Says that the image has come from a controller."""
+        self._cache.is_told = True
 
     def publish(
         self,
