@@ -112,20 +112,22 @@ class RecordBatchBuilder:
         out = self._records
         timestamp_delta = timestamp_ms - self._base_timestamp
         offset_delta = offset - self._base_offset
-        names = [name.encode() for name, _ in headers]
         size = 1 + varint_size(timestamp_delta) + varint_size(offset_delta)
-        size += _field_size(key) + _field_size(value) + varint_size(len(names))
-        for name, (_, content) in zip(names, headers, strict=True):
-            size += _field_size(name) + _field_size(content)
+        size += _field_size(key) + _field_size(value) + varint_size(len(headers))
+        encoded: list[tuple[bytes, Buffer | None]] = []
+        if headers:  # few records have any: to go over none costs as much as the rest
+            encoded = [(name.encode(), content) for name, content in headers]
+            for header_name, content in encoded:
+                size += _field_size(header_name) + _field_size(content)
         write_varint(out, size)
         out.append(0)
         write_varint(out, timestamp_delta)
         write_varint(out, offset_delta)
         _write_field(out, key)
         _write_field(out, value)
-        write_varint(out, len(names))
-        for name, (_, content) in zip(names, headers, strict=True):
-            _write_field(out, name)
+        write_varint(out, len(encoded))
+        for header_name, content in encoded:
+            _write_field(out, header_name)
             _write_field(out, content)
         self._last_offset = offset
         self._record_count += 1

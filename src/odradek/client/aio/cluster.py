@@ -288,6 +288,14 @@ class ClusterClient:
             raise NetworkError(f"broker {node_id} is not known now")
         return await self._connection_to(node.address, channel)
 
+    def connection_at_hand(self, node_id: int) -> AsyncConnection | None:
+        """The connection to a broker, if it can be used at once."""
+        node = self.metadata.nodes.get(node_id)
+        if node is None or self._is_closed:
+            return None
+        known = self._connections.get((node.address, MAIN_CHANNEL))
+        return None if known is None or known.is_closed or self._is_idle(known) else known
+
     async def _least_loaded(self) -> AsyncConnection:
         """The open connection with the least to do; else any broker that can be reached."""
         connections = [

@@ -73,14 +73,22 @@ class AsyncConnection(asyncio.BufferedProtocol):
             NetworkError: the connection broke.
             RequestTimedOut: no answer in time; the connection is closed.
         """
+        return await self.ask(api, version, body, timeout_ms)
+
+    def ask(
+        self, api: ClientApi, version: int, body: Sequence[Buffer], timeout_ms: int
+    ) -> asyncio.Future[Answer]:
+        """`request` for who does not wait: the future has the answer, or the `KafkaError`."""
         answered = self.send(api, version, body)
-        try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                return await answered
-        except TimeoutError:
-            error = RequestTimedOut(f"{self.address} did not answer {api.name} in {timeout_ms} ms")
-            self.close(error)
-            raise error from None
+        if not answered.done():
+            timer = asyncio.get_running_loop().call_later(
+                timeout_ms / 1000, self._overdue, api, timeout_ms
+            )
+            answered.add_done_callback(lambda _: timer.cancel())
+        return answered
+
+    def _overdue(self, api: ClientApi, timeout_ms: int) -> None:
+        self.close(RequestTimedOut(f"{self.address} did not answer {api.name} in {timeout_ms} ms"))
 
     def send(self, api: ClientApi, version: int, body: Sequence[Buffer]) -> asyncio.Future[Answer]:
         """Sends a request; the future has its answer, or the `KafkaError` that kept it away."""

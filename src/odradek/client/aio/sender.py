@@ -1,4 +1,4 @@
-"""Sends what the accumulator has: one task decides what goes now, one a request awaits its answer.
+"""Sends what the accumulator has: one task decides what goes now; answers come by callbacks.
 
 The task sleeps until a batch is due, an answer came or somebody knocks (`wake`). It also sees to
 what must come first: metadata of topics, the producer's id, and of a transaction the partitions.
@@ -8,12 +8,14 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from odradek.client.aio.cluster import ClusterClient
+from odradek.client.aio.connection import AsyncConnection
 from odradek.client.aio.transactions import TransactionManager
 from odradek.client.apis import PRODUCE, ClientApi
 from odradek.client.core.accumulator import Accumulator, ProducerBatch
+from odradek.client.core.connection import Answer
 from odradek.client.core.metadata import Node
 from odradek.client.core.retries import ExponentialBackoff
 from odradek.client.core.transaction_state import TransactionState
@@ -27,7 +29,7 @@ from odradek.client.errors import (
 )
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
-from odradek.protocol.primitives import ProtocolError
+from odradek.protocol.primitives import Buffer, ProtocolError
 from odradek.protocol.produce import (
     TOPIC_ID_VERSION,
     ProducePartition,
@@ -80,7 +82,7 @@ class Sender:
             settings.number("retry.backoff.max.ms"),
             cluster.dice,
         )
-        self._requests: dict[int, set[asyncio.Task[None]]] = {}
+        self._requests: dict[int, set[asyncio.Future[Any]]] = {}
         self._woken = asyncio.Event()
         self._stale_topics: set[str] = set()
         self._task = self._begin()
@@ -110,8 +112,7 @@ class Sender:
         while True:
             self._woken.clear()
             try:
-                async with asyncio.timeout(self._patience_s()):
-                    due_ms = await self._send_ready()
+                due_ms = await self._send_ready()
                 failures = 0
             except TimeoutError:
                 due_ms = self._now_ms()
@@ -156,8 +157,10 @@ class Sender:
             self._drop_pending()
         ready, due_ms = self._accumulator.ready(now_ms)
         if ready:
-            if not await self._prepare(ready):
-                return due_ms
+            if not self._is_prepared(ready):
+                async with asyncio.timeout(self._patience_s()):
+                    if not await self._prepare(ready):
+                        return due_ms
             by_node = self._by_leader(ready)
             if self._stale_topics:
                 again_ms = now_ms + self._backoff.wait_ms(0)
@@ -167,6 +170,17 @@ class Sender:
         expiry_ms = self._next_expiry_ms()
         dues = [each for each in (due_ms, expiry_ms) if each is not None]
         return min(dues, default=None)
+
+    def _is_prepared(self, ready: list[TopicPartition]) -> bool:
+        """Whether nothing comes before sending, as almost always: nobody has to be asked."""
+        metadata, transactions = self._cluster.metadata, self._transactions
+        if self._stale_topics or self._cluster.is_metadata_old or transactions.is_transactional:
+            return False
+        if transactions.numbers_batches and (
+            transactions.needs_new_epoch or not transactions.has_id
+        ):
+            return False
+        return all(metadata.leader_of(each) is not None for each in ready)
 
     async def _prepare(self, ready: list[TopicPartition]) -> bool:
         """Sees to all that comes before sending; whether the batches may leave now."""
@@ -221,29 +235,74 @@ class Sender:
                 batch = self._accumulator.drain(waiting.pop(0))
                 size_bytes += batch.size_bytes
                 batches.append(batch)
-            task = asyncio.create_task(self._produce(node_id, batches))
-            requests.add(task)
-            task.add_done_callback(partial(self._request_ended, requests, batches))
+            connection = self._cluster.connection_at_hand(node_id)
+            # What waits for a connection yet goes before what comes after it.
+            is_awaited = any(isinstance(each, asyncio.Task) for each in requests)
+            if connection is None or is_awaited or self._acks == 0:
+                task = asyncio.create_task(self._produce(node_id, batches))
+                requests.add(task)
+                task.add_done_callback(partial(self._request_ended, requests, batches))
+            else:
+                self._produce_at_once(connection, requests, batches)
+
+    def _produce_at_once(
+        self,
+        connection: AsyncConnection,
+        requests: set[asyncio.Future[Any]],
+        batches: list[ProducerBatch],
+    ) -> None:
+        """As `_produce`, on a connection that is there: without a task."""
+        try:
+            version, answered = self._sent(connection, batches)
+        except Exception as fault:  # noqa: BLE001 - a mistake of ours, the sender is not to die of
+            self._request_failed(batches, fault)
+            return
+        requests.add(answered)
+
+        def on_answer(answered: asyncio.Future[Answer]) -> None:
+            requests.discard(answered)
+            if answered.cancelled():
+                return
+            try:
+                self._on_response(batches, self._read(connection, version, answered.result()))
+            except Exception as fault:  # noqa: BLE001 - a mistake of ours, batches are not to hang
+                self._request_failed(batches, fault)
+            self.wake()
+
+        answered.add_done_callback(on_answer)
 
     async def _produce(self, node_id: int, batches: list[ProducerBatch]) -> None:
         try:
             response = await self._ask(node_id, batches)
         except KafkaError as error:
-            for batch in batches:
-                self._failed(batch, error)
+            self._all_failed(batches, error)
         else:
             self._on_response(batches, response)
 
     async def _ask(self, node_id: int, batches: list[ProducerBatch]) -> ProduceResponse | None:
         connection = await self._cluster.connection(node_id)
-        is_transactional = self._transactions.is_transactional
-        api = _TRANSACTIONAL_PRODUCE if is_transactional else PRODUCE
-        version = connection.agree(api)
-        body = encode_produce_request(self._request(batches, version), version)
         if self._acks == 0:
+            api, version, body = self._encoded(connection, batches)
             connection.send_unanswered(api, version, body)
             return None
-        answer = await connection.request(api, version, body, self._cluster.request_timeout_ms)
+        version, answered = self._sent(connection, batches)
+        return self._read(connection, version, await answered)
+
+    def _sent(
+        self, connection: AsyncConnection, batches: list[ProducerBatch]
+    ) -> tuple[int, asyncio.Future[Answer]]:
+        """Sends batches; in which version, and what will be answered."""
+        api, version, body = self._encoded(connection, batches)
+        return version, connection.ask(api, version, body, self._cluster.request_timeout_ms)
+
+    def _encoded(
+        self, connection: AsyncConnection, batches: list[ProducerBatch]
+    ) -> tuple[ClientApi, int, list[Buffer]]:
+        api = _TRANSACTIONAL_PRODUCE if self._transactions.is_transactional else PRODUCE
+        version = connection.agree(api)
+        return api, version, encode_produce_request(self._request(batches, version), version)
+
+    def _read(self, connection: AsyncConnection, version: int, answer: Answer) -> ProduceResponse:
         try:
             return decode_produce_response(answer.frame, version, answer.position)
         except ProtocolError as error:
@@ -281,7 +340,7 @@ class Sender:
 
     def _request_ended(
         self,
-        requests: set[asyncio.Task[None]],
+        requests: set[asyncio.Future[Any]],
         batches: list[ProducerBatch],
         task: asyncio.Task[None],
     ) -> None:
@@ -289,10 +348,21 @@ class Sender:
         # Not before: of requests that end together none would make room for the next.
         self.wake()
         if not task.cancelled() and (fault := task.exception()) is not None:
-            # A mistake of ours: the batches are owed an end all the same.
-            _LOGGER.error("a produce request failed unexpectedly", exc_info=fault)
-            left = [batch for batch in batches if batch in self._accumulator.unfinished()]
-            self._give_up(left, KafkaError(f"the producer failed: {fault!r}"))
+            self._broke(batches, fault)
+
+    def _request_failed(self, batches: list[ProducerBatch], fault: Exception) -> None:
+        """A request failed, by an error of Kafka's or a mistake of ours."""
+        if isinstance(fault, KafkaError):
+            self._all_failed(batches, fault)
+        else:
+            self._broke(batches, fault)
+        self.wake()
+
+    def _broke(self, batches: list[ProducerBatch], fault: BaseException) -> None:
+        """A mistake of ours: the batches are owed an end all the same."""
+        _LOGGER.error("a produce request failed unexpectedly", exc_info=fault)
+        left = [batch for batch in batches if batch in self._accumulator.unfinished()]
+        self._give_up(left, KafkaError(f"the producer failed: {fault!r}"))
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (fault := task.exception()) is not None:
@@ -348,6 +418,10 @@ class Sender:
     def _succeeded(self, batch: ProducerBatch, answer: ProducePartitionResponse | None) -> None:
         self._accumulator.done(batch)
         self._delivered(batch, answer, None)
+
+    def _all_failed(self, batches: list[ProducerBatch], error: KafkaError) -> None:
+        for batch in batches:
+            self._failed(batch, error)
 
     def _failed(
         self,

@@ -335,7 +335,12 @@ def _place(batch: ProducerBatch) -> tuple[int, int]:
 
 def record_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
     """What a record takes at most, uncompressed."""
-    size = RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
-    for name, content in headers:
-        size += len(name.encode()) + len(content or b"") + 10
+    size = RECORD_OVERHEAD_BYTES
+    if key is not None:
+        size += len(key)
+    if value is not None:
+        size += len(value)
+    if headers:
+        for name, content in headers:
+            size += len(name.encode()) + len(content or b"") + 10
     return size
