@@ -49,6 +49,8 @@ RACK_VERSION: Final = 11
 CURRENT_LEADER_VERSION: Final = 12
 TOPIC_ID_VERSION: Final = 13
 
+_Answer = tuple[SessionPartition, FetchPartitionResponse]
+
 _EPOCH_ERRORS: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -137,8 +139,13 @@ class _FetchReply:
         self._fetch_context = fetch_context
         self._known: list[bool] = []
         image = context.metadata.image
+        name: str | None = None
+        last_id: UUID | None = None
         for partition in fetch_context.partitions:
-            name = topic_name(image, partition.name, partition.topic_id)
+            # A follower asks for hundreds of one topic, under one id.
+            if last_id is None or partition.topic_id is not last_id:
+                name = topic_name(image, partition.name, partition.topic_id)
+                last_id = partition.topic_id
             self._known.append(name is not None)
             if name is not None:
                 self.infos.append(partition.resolve(name))
@@ -149,36 +156,39 @@ class _FetchReply:
             self._context.parked_fetches.answered(self._request.exchange.connection_id)
         leaders = CurrentLeaders(self._context.metadata.image, self._request.exchange.listener_name)
         version = self._request.api_version
-        answers: list[FetchPartitionResponse] = []
+        is_incremental = self._fetch_context.session is not None
+        answers: list[_Answer] = []
         position = 0
         for partition, known in zip(self._fetch_context.partitions, self._known, strict=True):
             if known:
-                info = self.infos[position]
-                answers.append(_answer(results[position], info, version, leaders))
+                info, result = self.infos[position], results[position]
                 position += 1
+                if is_incremental and info.tells_again(result):
+                    continue
+                answers.append((partition, _answer(result, info, version, leaders)))
             else:
                 answer = FetchPartitionResponse(partition.index, ErrorCode.UNKNOWN_TOPIC_ID)
                 answer.aborted = []
-                answers.append(answer)
+                answers.append((partition, answer))
         response = self._respond(answers)
         response.node_endpoints = leaders.endpoints
         _send(self._request, response)
 
-    def _respond(self, answers: list[FetchPartitionResponse]) -> FetchResponse:
+    def _respond(self, answers: list[_Answer]) -> FetchResponse:
         fetch_context = self._fetch_context
         session = fetch_context.session
         topics = _Topics()
         if session is None:
             session_id = self._context.fetch_sessions.answered(
                 fetch_context,
-                answers,
+                [answer for _, answer in answers],
                 by_id=self._request.api_version >= TOPIC_ID_VERSION,
                 privileged=self._from_follower,
             )
-            for partition, answer in zip(fetch_context.partitions, answers, strict=True):
+            for partition, answer in answers:
                 topics.add(partition, answer)
             return FetchResponse(topics.topics, session_id=session_id)
-        for partition, answer in zip(fetch_context.partitions, answers, strict=True):
+        for partition, answer in answers:
             if partition.note_answer(answer):
                 topics.add(partition, answer)
                 if answer.records:

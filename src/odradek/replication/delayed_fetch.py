@@ -70,6 +70,9 @@ class DelayedFetch(DelayedOperation):
     def _available(self, awaited: AwaitedFetch) -> int:
         """Bytes to be had from one partition, or `_ANSWER_NOW`."""
         info = awaited.info
+        kept = info.kept
+        if kept is not None and kept.holds(self.params):
+            return 0
         readable = self._replicas.readable_end(info, self.params)
         start = awaited.start
         if start is None or start.message_offset_only:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import Final
 from uuid import UUID
 
+from mypy_extensions import mypyc_attr
+
 from odradek.errors import ErrorCode
 from odradek.model import NO_LEADER, NO_LEADER_EPOCH, UNKNOWN_OFFSET, TopicPartition
 from odradek.protocol.primitives import Buffer
@@ -64,28 +66,6 @@ class FetchParams:
             self.isolation = ISOLATION_HIGH_WATERMARK
 
 
-class FetchInfo:
-    """From where, and how much of one partition. Never changed: a session hands it out again."""
-
-    def __init__(
-        self,
-        topic_partition: TopicPartition,
-        fetch_offset: int,
-        max_bytes: int,
-        log_start_offset: int = UNKNOWN_OFFSET,
-        current_leader_epoch: int = NO_LEADER_EPOCH,
-        last_fetched_epoch: int = NO_LEADER_EPOCH,
-        topic_id: UUID | None = None,
-    ) -> None:
-        self.topic_partition = topic_partition
-        self.topic_id = topic_id  # None when the request named the topic
-        self.fetch_offset = fetch_offset
-        self.max_bytes = max_bytes
-        self.log_start_offset = log_start_offset
-        self.current_leader_epoch = current_leader_epoch
-        self.last_fetched_epoch = last_fetched_epoch
-
-
 class FetchResult:
     """What one partition had to give; without records when `error_code` is not NONE.
 
@@ -119,6 +99,56 @@ class FetchResult:
         self.records = []
         self.size_bytes = 0
         self.aborted = None
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class KeptRead:
+    """A result without records that may be given again; `was_told`: its reader knows it."""
+
+    def __init__(self, result: FetchResult) -> None:
+        self.result = result
+        self.was_told = False
+
+    def holds(self, params: FetchParams) -> bool:
+        """Whether reading would give the same."""
+        raise NotImplementedError
+
+    def record(self, now_ms: int) -> None:
+        """Notes that its reader, a follower, has asked again and has everything."""
+        raise NotImplementedError
+
+
+class FetchInfo:
+    """From where, and how much of one partition. A session hands it out again and again: `kept` is
+    what was read for it, where that may be answered once more."""
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        fetch_offset: int,
+        max_bytes: int,
+        log_start_offset: int = UNKNOWN_OFFSET,
+        current_leader_epoch: int = NO_LEADER_EPOCH,
+        last_fetched_epoch: int = NO_LEADER_EPOCH,
+        topic_id: UUID | None = None,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id  # None when the request named the topic
+        self.fetch_offset = fetch_offset
+        self.max_bytes = max_bytes
+        self.log_start_offset = log_start_offset
+        self.current_leader_epoch = current_leader_epoch
+        self.last_fetched_epoch = last_fetched_epoch
+        self.kept: KeptRead | None = None
+
+    def tells_again(self, result: FetchResult) -> bool:
+        """Whether this is what the reader was told last, in the session that goes on; it counts as
+        told from here on."""
+        kept = self.kept
+        if kept is None or kept.result is not result or result.error_code is not ErrorCode.NONE:
+            return False
+        was_told, kept.was_told = kept.was_told, True
+        return was_told
 
 
 OnFetched = Callable[[list[FetchResult]], None]

@@ -114,6 +114,12 @@ class PartitionTable(ReplicaStates):
         budget_bytes = params.max_bytes
         min_one_message = not params.hard_max_bytes
         for info in infos:
+            kept = info.kept
+            if kept is not None:
+                if kept.holds(params):
+                    results.append(kept.result)
+                    continue
+                info.kept = None
             result = self._read_one(
                 params, info, min(info.max_bytes, budget_bytes), min_one_message
             )

@@ -41,6 +41,7 @@ from odradek.replication.purgatories import (
 from odradek.replication.quota import ReplicationQuota
 from odradek.replication.replica_selector import replica_selector
 from odradek.replication.role_changes import RoleChanges
+from odradek.replication.unchanged_read import kept_read
 from odradek.storage.manager.log_manager import LogManager
 from odradek.timer import PeriodicTask, Timer
 
@@ -212,7 +213,12 @@ class ReplicaManager:
     ) -> None:
         """Notes how far a follower is, before it is answered or parked, and wakes produces."""
         moved = []
+        now_ms = self._clock.monotonic_ms()
         for info, result in zip(infos, results, strict=True):
+            kept = info.kept
+            if kept is not None:
+                kept.record(now_ms)
+                continue
             partition = self.partitions.find(info.topic_partition)
             if partition is None:
                 logger.warning(
@@ -233,6 +239,7 @@ class ReplicaManager:
                     continue
                 if changed:
                     moved.append(partition.operation_key)
+                info.kept = kept_read(partition, params, info, result)
         self.purgatories.wake_each(moved, FOLLOWER_FETCH)
 
     # Deleting
