@@ -120,3 +120,21 @@ def test_a_topic_that_is_not_understood_keeps_its_replicas() -> None:
     assert cluster.brokers[2].removed == []
     assert cluster.brokers[2].image.topics["a"].topic_id == before.topic_id
     assert [each.leader for each in cluster.brokers[2].image.topics["a"].partitions] == [2, 2]
+
+
+def test_an_election_is_held_when_the_epoch_is_mended(caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody would lead until somebody thought of touching `/controller`; a guessed epoch would let
+    an earlier controller be obeyed."""
+    cluster = a_cluster()
+    cluster.tree.put("/controller_epoch", "many")
+    cluster.stop(1)
+    (left,) = cluster.brokers.values()
+    assert left.image.controller_id != left.id
+    assert caplog.text.count("there is no election until that is mended: /controller_epoch") == 1
+    cluster.tree.put("/controller_epoch", "more")
+    cluster.settle()
+    assert left.image.controller_id != left.id
+    cluster.tree.put("/controller_epoch", "41")
+    cluster.settle()
+    assert (left.image.controller_id, left.image.controller_epoch) == (left.id, 42)
+    assert left.state("a", 1).leader == left.id

@@ -30,6 +30,7 @@ from odradek.metadata.zookeeper.decrees import difference
 from odradek.metadata.zookeeper.membership import Membership
 from odradek.metadata.zookeeper.office.office import ControllerOffice
 from odradek.metadata.zookeeper.publishing import ImagePublisher
+from odradek.metadata.zookeeper.watches import Watches
 from odradek.metadata.zookeeper.znodes import ZnodeError
 
 logger = logging.getLogger(__name__)
@@ -55,6 +56,7 @@ class Candidacy:
         self._make_office: Final = make_office
         self._is_controller_known = False
         self._is_watching = False
+        self._watches: Final = Watches(zookeeper)
         self._settling: list[OnDone[None]] = []
         publisher.follow(self._on_published)
 
@@ -98,6 +100,7 @@ class Candidacy:
         self.resign()
         self._is_controller_known = False
         self._is_watching = False
+        self._watches.forget()
 
     def close(self) -> None:
         """Ends the office, if there is one; publishes nothing."""
@@ -158,7 +161,8 @@ class Candidacy:
             try:
                 epoch = znodes.read_controller_epoch(node.data) + 1
             except ZnodeError as error:
-                logger.error("there is no election: %s", error)
+                logger.error("there is no election until that is mended: %s", error)
+                self._await_other_epoch(node.version)
                 return
             data = znodes.controller_json(self._membership.broker_id, self._clock.wall_ms())
             operations: list[Operation] = [
@@ -182,6 +186,15 @@ class Candidacy:
             self._take_office(epoch, version)
 
         self._zookeeper.get(znodes.CONTROLLER_EPOCH, on_epoch)
+
+    def _await_other_epoch(self, version: int) -> None:
+        """Stands again when the epoch's node is another than that of `version`."""
+
+        def on_epoch(node: Node | Failure | None) -> None:
+            if node is None or (isinstance(node, Node) and node.version != version):
+                self.look()
+
+        self._watches.get(znodes.CONTROLLER_EPOCH, on_epoch, self.look)
 
     def _take_office(self, epoch: int, version: int) -> None:
         logger.info("This broker is the controller, of epoch %d", epoch)
