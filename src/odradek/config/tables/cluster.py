@@ -298,8 +298,9 @@ CLUSTER_SETTINGS: Final = [
     Setting(
         "zookeeper.max.in.flight.requests",
         INT,
-        10,
-        "How many requests may be on their way to ZooKeeper.",
+        100,
+        "How many requests may be on their way to ZooKeeper. Kafka's default was 10; a controller "
+        "that takes over reads every partition, and is done in half the time with 100.",
         at_least=1,
         is_hidden=True,
     ),

@@ -24,7 +24,7 @@ class ZooKeeperSettings(NamedTuple):
     connect: str
     session_timeout_ms: int
     connection_timeout_ms: int
-    max_in_flight: int = 10
+    max_in_flight: int = 100
 
 
 class Failure(Enum):
