@@ -170,6 +170,9 @@ def _command(java: str, conf: Mapping[str, str], memory: str, logging: Path) -> 
         "-cp",
         str(Path(_spark_home(), "jars", "*")),
         f"-Xmx{memory}",
+        # Spark goes through the code that it makes with patterns that recurse: with Delta's
+        # tables the usual megabyte was not enough.
+        "-Xss4m",
         f"-Dlog4j2.configurationFile={logging.as_uri()}",
         # Older and slimmer Javas do not know every option below, and do not need it then.
         "-XX:+IgnoreUnrecognizedVMOptions",

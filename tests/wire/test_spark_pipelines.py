@@ -226,6 +226,21 @@ def test_any_flipped_byte_is_found(spark, archived) -> None:
     assert audit.build(spark, archived).run().findings == []
 
 
+def test_an_archive_in_a_format_that_spark_has_not_is_refused(spark, archived, tmp_path) -> None:
+    """Half of an archive would be there when Spark says so itself, with a page of Java."""
+    target = tmp_path / "archive"
+    for name, why in (("delta", "has no Delta: say"), ("orc", "parquet or delta, not orc")):
+        with pytest.raises(PipelineError, match=why):
+            archive.build(spark, replace(archived, to=str(target), format=name))
+        assert not target.exists()
+    Path(target, "_delta_log").mkdir(parents=True)
+    with pytest.raises(PipelineError, match="is a Delta table: its files are Delta's"):
+        compact.build(spark, replace(archived, source=str(target)))
+    Path(target, "batch=0").mkdir()
+    with pytest.raises(PipelineError, match="was begun in another format than parquet"):
+        archive.build(spark, replace(archived, to=str(target)))
+
+
 def test_a_topic_with_other_records_is_found(spark, broker, archived) -> None:
     broker.create_topic("other", partitions=3, config={})
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})

@@ -71,9 +71,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--format",
-        choices=("json", "avro", "protobuf"),
-        default="json",
-        help="what values are, of decode (default: %(default)s)",
+        choices=("json", "avro", "protobuf", "parquet", "delta"),
+        help="what values are (decode; default: json), what an archive is (archive; parquet)",
     )
     parser.add_argument(
         "--schema",

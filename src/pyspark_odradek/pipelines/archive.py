@@ -8,6 +8,8 @@ Columns are those of the source: key, value, topic, partition, offset, timestamp
 timestampType and headers; `date` and `hour`, in UTC, come from the directories. A batch has one
 file an hour, or several when that is larger than a file should be; `compact` makes one of small
 ones. Within a file records are in the order of their partitions and offsets.
+
+With `format` it is a Delta table as well (`delta`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,13 +18,14 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from pyspark_odradek.pipelines import groups
+from pyspark_odradek.pipelines import delta, groups
 from pyspark_odradek.pipelines.batches import BatchDirectory
 from pyspark_odradek.pipelines.jobs import StreamJob
 from pyspark_odradek.pipelines.manifest import ArchivedFile, Manifest
-from pyspark_odradek.pipelines.settings import PipelineSettings
+from pyspark_odradek.pipelines.settings import PipelineError, PipelineSettings
 from pyspark_odradek.pipelines.streams import read_topic, write_stream
 
+FORMATS: Final = ("parquet", "delta")
 _ORDER: Final = ("topic", "partition", "offset")
 _USUAL_RECORD_BYTES: Final = 128
 _HOURS: Final[dict[str, tuple[str, ...]]] = {
@@ -36,9 +39,14 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
     """The archive as a job; it goes on where an earlier one to the same directory ended.
 
     Raises:
-        PipelineError: no directory is given, or one that belongs to something else.
+        PipelineError: no directory is given, or one that belongs to something else; or Spark
+            has no Delta.
     """
     target, columns = settings.directory("archive"), _HOURS[settings.partition_by]
+    form = settings.format or "parquet"
+    if form not in FORMATS:
+        raise PipelineError(f"an archive is {' or '.join(FORMATS)}, not {form}")
+    delta.check_format(spark, target, form)
     checkpoint = BatchDirectory(spark, target, settings.checkpoint).checkpoint
 
     def keep(batch: DataFrame, batch_id: int) -> None:
@@ -48,8 +56,13 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
         if not manifest.has(batch_id):
             # As those of the batch before turned out: bytes are known when they are written.
             limit = records_per_file(manifest.batch_files(batch_id - 1), settings.file_bytes)
-            directory.write(arranged(batch, columns, limit), batch_id, columns, limit)
-            manifest.write(batch_id, directory.path_of(batch_id))
+            rows, names = arranged(batch, columns, limit), None
+            if form == "delta":
+                delta.append(rows, target, batch_id, columns, limit)
+                names = delta.table_files(batch.sparkSession, target, batch_id)
+            else:
+                directory.write(rows, batch_id, columns, limit)
+            manifest.write(batch_id, directory.path_of(batch_id), names)
             committed = groups.committed(settings.bootstrap_servers, settings.topic)
             groups.keep(batch.sparkSession, target, committed)
 

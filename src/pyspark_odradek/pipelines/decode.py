@@ -125,7 +125,7 @@ def decoding(
 def _decoder(settings: PipelineSettings) -> Decoder:
     try:
         return decoder_for(
-            settings.format,
+            settings.format or "json",
             schema=_columns(settings.schema) or settings.schema,
             registry=settings.registry,
             subject=f"{settings.topic}-value",

@@ -11,6 +11,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from pyspark_odradek.errors import SourceError, sentence_in
+from pyspark_odradek.pipelines import delta
 from pyspark_odradek.pipelines.jobs import Job, Outcome, Tell, silent
 from pyspark_odradek.pipelines.settings import PIPELINES, PipelineError, PipelineSettings
 from pyspark_odradek.progress import ProgressGroups
@@ -41,7 +42,8 @@ def run_pipeline(
     pipeline = next((row for row in PIPELINES if row.name == name), None)
     if pipeline is None:
         raise PipelineError(f"there is no pipeline {name!r}")
-    with session(f"odradek-{name}", master=master, memory=memory, conf=conf) as spark:
+    settled = {**(delta.SESSION if settings.format == "delta" else {}), **(conf or {})}
+    with session(f"odradek-{name}", master=master, memory=memory, conf=settled) as spark:
         spark.streams.addListener(ProgressGroups(settings.bootstrap_servers))
         try:
             job: Job = import_module(pipeline.module).build(spark, settings)
