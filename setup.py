@@ -27,13 +27,13 @@ ROOT = Path("src/odradek")
 # The walk of a request, floor by floor, and of a record through a client: what runs once a frame, a
 # batch, a record or a timer.
 COMPILED = (
-    "client/core/accumulator.py",
-    "client/core/consumer_record.py",
-    "client/core/deliveries.py",
-    "client/core/fetched.py",
-    "client/core/intake.py",
-    "client/core/partitioner.py",
-    "client/core/record_reading.py",
+    "client/core/producing/accumulator.py",
+    "client/core/consuming/consumer_record.py",
+    "client/core/producing/deliveries.py",
+    "client/core/consuming/fetched.py",
+    "client/core/producing/intake.py",
+    "client/core/producing/partitioner.py",
+    "client/core/consuming/record_reading.py",
     "clock.py",
     "coordinator/**/*.py",
     "handlers/before_append.py",

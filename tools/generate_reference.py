@@ -16,11 +16,9 @@ from kio.schema.index import api_key_map, schema_name_map
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
-from odradek.client.core import (  # noqa: E402 - the sources are found by the line above
-    connection,
-    member_state,
-    transaction_state,
-)
+from odradek.client.core import connection  # noqa: E402
+from odradek.client.core.groups import member_state  # noqa: E402
+from odradek.client.core.producing import transaction_state  # noqa: E402
 from odradek.config import (  # noqa: E402
     BROKER_SETTINGS,
     GROUP_SETTINGS,

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from odradek.client import Admin
 from odradek.client.core.admin_types import CommittedOffset, OffsetAndTimestamp
-from odradek.client.core.list_offsets import LATEST
+from odradek.client.core.consuming.list_offsets import LATEST
 from odradek.client.errors import KafkaError
 from odradek.model import TopicPartition
 from pyspark_odradek.pipelines import PipelineSettings, archive, audit, restore

@@ -24,7 +24,7 @@ from odradek.version import VERSION
 install_if_asked(__name__)
 
 if TYPE_CHECKING:
-    from odradek.client.core.consumer_record import ConsumerRecord
+    from odradek.client.core.consuming.consumer_record import ConsumerRecord
     from odradek.client.errors import KafkaError
     from odradek.clock import ManualClock
     from odradek.errors import BrokerError, ErrorCode
@@ -58,7 +58,7 @@ __getattr__ = exports(
         "Broker": "odradek.server.in_process.broker",
         "BrokerError": "odradek.errors",
         "Cluster": "odradek.server.in_process.cluster",
-        "ConsumerRecord": "odradek.client.core.consumer_record",
+        "ConsumerRecord": "odradek.client.core.consuming.consumer_record",
         "ErrorCode": "odradek.errors",
         "Fault": "odradek.server.faults.fault",
         "GroupState": "odradek.server.in_process.calls.group_helpers",

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from odradek.tables.wanted import Numbers, WantedRows
+from odradek.tables.plan.wanted import Numbers, WantedRows
 
 # The columns that conditions are about, and what these are called.
 _FIELDS: Final = {"partition": "partition", "offset": "offset", "timestamp": "timestamp_ms"}

@@ -16,7 +16,7 @@ from typing import Final
 
 from odradek.storage.names import LONGEST_LEASE_MS
 from odradek.tables.columns import COLUMNS, HEADERS, PLAIN_COLUMNS
-from odradek.tables.offsets import (
+from odradek.tables.plan.offsets import (
     EARLIEST,
     LATEST,
     AtTime,
@@ -27,7 +27,7 @@ from odradek.tables.offsets import (
     parse_offset_bound,
     parse_times,
 )
-from odradek.tables.options import (
+from odradek.tables.plan.options import (
     END_OF_LOG,
     START_OF_LOG,
     ClientOptions,

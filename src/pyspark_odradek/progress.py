@@ -25,7 +25,7 @@ from odradek.client import Admin
 from odradek.client.core.admin_types import CommittedOffset
 from odradek.errors import BrokerError
 from odradek.model import TopicPartition
-from odradek.tables.offsets import PartitionOffsets, offsets_from_json
+from odradek.tables.plan.offsets import PartitionOffsets, offsets_from_json
 
 _log = logging.getLogger(__name__)
 

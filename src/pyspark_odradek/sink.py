@@ -7,7 +7,7 @@ well, which is what a restored topic needs.
 At least once: a task that is repeated writes its records again; a writer is idempotent for as
 long as it lives, not beyond. Exactly once (`exactlyOnce`, streams only): task and batch number
 name what a task writes, the same rows whenever Spark repeats it, and the log knows which of
-them it has (`odradek.tables.transaction`). So `commit` and `abort` have nothing to do here.
+them it has (`odradek.tables.write.transaction`). So `commit` and `abort` have nothing to do here.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from odradek.client.blocking import Cluster
-    from odradek.tables.transaction import WriterName
-    from odradek.tables.writing import TopicWriter
+    from odradek.tables.write.transaction import WriterName
+    from odradek.tables.write.writing import TopicWriter
 
 # What Spark tells the tasks of a micro-batch.
 _BATCH_ID: Final = "streaming.sql.batchId"
@@ -138,7 +138,7 @@ def write_batches(options: SinkOptions, batches: "Iterator[pa.RecordBatch]") -> 
         KafkaError: the broker refused records, or did not answer in time.
     """
     from odradek.clock import SystemClock
-    from odradek.tables.writing import TopicWriter
+    from odradek.tables.write.writing import TopicWriter
 
     with closing(_cluster(options)) as cluster:
         writer = TopicWriter(cluster, options.write, SystemClock())
@@ -154,8 +154,8 @@ def write_once(options: SinkOptions, batches: "Iterator[pa.RecordBatch]") -> Wri
     """
     from odradek.clock import SystemClock
     from odradek.model import TopicPartition
-    from odradek.tables.transaction import BatchTransaction
-    from odradek.tables.writing import TopicWriter
+    from odradek.tables.write.transaction import BatchTransaction
+    from odradek.tables.write.writing import TopicWriter
 
     name, batch_id = _writer_name(options)
     first = next(batches, None)
@@ -183,7 +183,7 @@ def _writer_name(options: SinkOptions) -> "tuple[WriterName, int]":
     """Who writes, and which batch: from what Spark tells its tasks."""
     from pyspark import TaskContext
 
-    from odradek.tables.transaction import WriterName
+    from odradek.tables.write.transaction import WriterName
 
     context = TaskContext.get()
     told = (

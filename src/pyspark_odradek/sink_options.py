@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from odradek.records.compression import Compression
-from odradek.tables.writing import WriteOptions
+from odradek.tables.write.writing import WriteOptions
 
 _log = logging.getLogger(__name__)
 

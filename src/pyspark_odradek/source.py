@@ -31,15 +31,15 @@ from pyspark.sql.types import StructType
 from odradek.clock import Clock, SystemClock
 from odradek.model import TopicPartition
 from odradek.tables.errors import DataLoss
-from odradek.tables.identity import Identity
-from odradek.tables.offsets import (
+from odradek.tables.plan.identity import Identity
+from odradek.tables.plan.offsets import (
     OffsetJson,
     PartitionOffsets,
     offsets_from_json,
     offsets_to_json,
 )
-from odradek.tables.options import ReadOptions
-from odradek.tables.ranges import ranges_between, share_budget
+from odradek.tables.plan.options import ReadOptions
+from odradek.tables.plan.ranges import ranges_between, share_budget
 from pyspark_odradek.errors import in_one_sentence, telling_in_one_sentence
 from pyspark_odradek.options import parse_columns, parse_options
 from pyspark_odradek.schema import check_schema, spark_schema
@@ -48,8 +48,8 @@ from pyspark_odradek.tasks import ReadTask, tasks_for
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from odradek.tables.bounds import Bounds
-    from odradek.tables.leases import ReadLease
+    from odradek.tables.plan.bounds import Bounds
+    from odradek.tables.scan.leases import ReadLease
 
 _log = logging.getLogger(__name__)
 
@@ -138,9 +138,9 @@ class BatchReader(DataSourceReader):
     @in_one_sentence
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks of the read."""
-        from odradek.tables.bounds import open_bounds
-        from odradek.tables.leases import new_lease_id, take_lease
-        from odradek.tables.planning import plan_batch
+        from odradek.tables.plan.bounds import open_bounds
+        from odradek.tables.plan.planning import plan_batch
+        from odradek.tables.scan.leases import new_lease_id, take_lease
 
         bounds = open_bounds(self._options)
         try:
@@ -197,7 +197,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @in_one_sentence
     def initialOffset(self) -> OffsetJson:  # noqa: N802
         """Where a query without a checkpoint begins."""
-        from odradek.tables.planning import starting_offsets
+        from odradek.tables.plan.planning import starting_offsets
 
         partitions = self._bounds.partitions(self._options.selection)
         return offsets_to_json(starting_offsets(self._bounds, self._options, partitions))
@@ -255,8 +255,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @in_one_sentence
     def partitions(self, start: OffsetJson, end: OffsetJson) -> Sequence[InputPartition]:
         """The tasks of a micro-batch: the same again whenever Spark repeats it."""
-        from odradek.tables.leases import new_lease_id, take_lease
-        from odradek.tables.planning import cut
+        from odradek.tables.plan.planning import cut
+        from odradek.tables.scan.leases import new_lease_id, take_lease
 
         begin, until = offsets_from_json(start), offsets_from_json(end)
         begin.update(self._first_offsets(until.keys() - begin.keys()))
@@ -277,7 +277,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Gives back what is held, and closes the connections of planning."""
         if self._opened is not None:
             if self._lease is not None:
-                from odradek.tables.leases import release_lease
+                from odradek.tables.scan.leases import release_lease
 
                 release_lease(self._opened, self._lease)
             self._opened.close()
@@ -285,7 +285,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def _bounds(self) -> "Bounds":
-        from odradek.tables.bounds import open_bounds
+        from odradek.tables.plan.bounds import open_bounds
 
         if self._opened is None:
             self._opened = open_bounds(self._options, patiently=True)
@@ -331,7 +331,7 @@ def _read(
 ) -> "Iterator[pa.RecordBatch]":
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    from odradek.tables.reading import read_ranges
+    from odradek.tables.scan.reading import read_ranges
 
     # Spark makes up a partition of its own when there is nothing to read.
     if isinstance(partition, ReadTask):

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import InputPartition
 
-from odradek.tables.identity import Identity
-from odradek.tables.ranges import OffsetRange
+from odradek.tables.plan.identity import Identity
+from odradek.tables.plan.ranges import OffsetRange
 
 if TYPE_CHECKING:
-    from odradek.tables.leases import ReadLease
+    from odradek.tables.scan.leases import ReadLease
 
 # Up to here every range may have a task of its own.
 FEW_TASKS: Final = 16

@@ -10,9 +10,9 @@ from collections import deque
 
 import pytest
 
-from odradek.client.core.accumulator import Accumulator, ProducerBatch
-from odradek.client.core.fetched import FetchedChunk
-from odradek.client.core.positions import PartitionPosition
+from odradek.client.core.consuming.fetched import FetchedChunk
+from odradek.client.core.consuming.positions import PartitionPosition
+from odradek.client.core.producing.accumulator import Accumulator, ProducerBatch
 from odradek.model import TopicPartition
 from odradek.records.batch import parse_header
 from odradek.records.builder import RecordBatchBuilder

@@ -15,7 +15,7 @@ from tests.system.processes import BrokerProcess
 from odradek import Broker, ManualClock
 from odradek.model import TopicPartition
 from odradek.records.reader import iter_records
-from odradek.tables.directory import DataDirectory
+from odradek.tables.scan.directory import DataDirectory
 
 PARTITION = TopicPartition("t", 0)
 INTERVAL_MS = 5_000

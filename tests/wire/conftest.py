@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
-from tests.wire.differential import Peer, Scenario, differences
+from tests.wire.differential.harness import Peer, Scenario, differences
 from tools import peers
 from tools.kafka_node import kafka_node, zookeeper_kafka_node
 

@@ -19,7 +19,7 @@ from odradek.cli.people.places import Base, parse_place
 from odradek.errors import BrokerError
 from odradek.tables.columns import COLUMNS
 from odradek.tables.errors import DamagedRecords, DataLoss, MissingData, WrongPath
-from odradek.tables.moments import Moment
+from odradek.tables.plan.moments import Moment
 
 FORMATS: Final = ("parquet", "csv", "jsonl", "arrow")
 

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
-from odradek.tables.bounds import open_bounds
 from odradek.tables.columns import check_columns
-from odradek.tables.moments import Moment, Stretch, plan_stretch
-from odradek.tables.options import ClientOptions, ReadOptions, TopicSelection
+from odradek.tables.plan.bounds import open_bounds
+from odradek.tables.plan.moments import Moment, Stretch, plan_stretch
+from odradek.tables.plan.options import ClientOptions, ReadOptions, TopicSelection
 
 if TYPE_CHECKING:
     from odradek.tables.arrow import RecordBatch, Table
@@ -87,7 +87,7 @@ class Topic:
             DataLoss, DamagedRecords, WrongPath: records cannot be read.
         """
         from odradek.tables.arrow import arrow_schema
-        from odradek.tables.reading import read_ranges
+        from odradek.tables.scan.reading import read_ranges
 
         schema = arrow_schema(check_columns(columns))
         with closing(open_bounds(self._options)) as bounds:

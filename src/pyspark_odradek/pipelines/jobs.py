@@ -12,7 +12,7 @@ from typing import Any, Final
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from odradek.tables.offsets import PartitionOffsets
+from odradek.tables.plan.offsets import PartitionOffsets
 from pyspark_odradek.progress import read_offsets
 
 _STEP_S: Final = 1

@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TopicPartition
-from odradek.tables.bounds import Bounds, open_bounds
-from odradek.tables.offsets import offsets_to_json
-from odradek.tables.options import TopicSelection
+from odradek.tables.plan.bounds import Bounds, open_bounds
+from odradek.tables.plan.offsets import offsets_to_json
+from odradek.tables.plan.options import TopicSelection
 from pyspark_odradek.errors import telling_in_one_sentence
 from pyspark_odradek.options import parse_options
 from pyspark_odradek.pipelines.settings import PipelineSettings

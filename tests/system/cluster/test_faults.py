@@ -23,7 +23,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cluster faults")]
 
 ROUNDS = int(os.environ.get("ODRADEK_ROUNDS", "1"))
 # Those that are quick, and need no peer; all of `tests/wire` can be run so.
-WIRE_SUITES = [f"tests/wire/test_{name}.py" for name in ("kafka_python", "aiokafka", "confluent")]
+WIRE_SUITES = [
+    f"tests/wire/libraries/test_{name}.py" for name in ("kafka_python", "aiokafka", "confluent")
+]
 SUITE_TIMEOUT_S = 240
 
 

@@ -48,8 +48,8 @@ class KilledWriter(StreamWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:  # type: ignore[override]
         """The steps of a task."""
-        from odradek.tables.transaction import BatchTransaction
-        from odradek.tables.writing import TopicWriter
+        from odradek.tables.write.transaction import BatchTransaction
+        from odradek.tables.write.writing import TopicWriter
 
         with (
             _before(BatchTransaction, "begin", BEFORE_WRITE),

@@ -1,6 +1,6 @@
 """`odradek dump-log`: the lines of each kind of file, and one line for each kind of damage.
 
-That the lines are Kafka's own is held by tests/wire/test_interchange.py, with Kafka's tool.
+That the lines are Kafka's own is held by tests/wire/interchange/test_directories.py, with its tool.
 """
 
 import json

@@ -23,7 +23,7 @@ from odradek.cli.people.top import TopScreen, frame_lines
 from odradek.cli.people.words import duration_words, number_words, size_words
 from odradek.cli.standard_input import read_lines
 from odradek.client.core.admin_types import GroupDescription, TransactionDescription
-from odradek.client.core.consumer_record import ConsumerRecord
+from odradek.client.core.consuming.consumer_record import ConsumerRecord
 from odradek.client.core.metadata import Node, PartitionMetadata, TopicMetadata
 from odradek.model import TopicPartition
 

@@ -2,7 +2,7 @@
 
 import random
 
-from odradek.client.core.accumulator import Accumulator, ProducerBatch, record_bytes
+from odradek.client.core.producing.accumulator import Accumulator, ProducerBatch, record_bytes
 from odradek.model import TopicPartition
 from odradek.records.batch import parse_header
 from odradek.records.reader import iter_records

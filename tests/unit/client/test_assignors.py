@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from odradek.client.core.assignors import ASSIGNORS, Assignments
+from odradek.client.core.groups.assignors import ASSIGNORS, Assignments
 from odradek.model import TopicPartition
 from odradek.protocol.consumer_protocol import (
     Subscription,

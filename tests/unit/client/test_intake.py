@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from odradek.client.core.accumulator import Accumulator, record_bytes
-from odradek.client.core.intake import Intake, Outcome
 from odradek.client.core.metadata import PartitionMetadata, TopicMetadata
-from odradek.client.core.partitioner import partition_for_key
+from odradek.client.core.producing.accumulator import Accumulator, record_bytes
+from odradek.client.core.producing.intake import Intake, Outcome
+from odradek.client.core.producing.partitioner import partition_for_key
 from odradek.client.errors import RecordTooLarge, RequestError
 from odradek.clock import ManualClock
 from odradek.model import TopicPartition

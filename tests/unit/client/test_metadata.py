@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from odradek.client.core.list_offsets import by_leader, list_offsets_request
+from odradek.client.core.consuming.list_offsets import by_leader, list_offsets_request
 from odradek.client.core.metadata import (
     ClusterMetadata,
     Node,

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from odradek.client.core.partitioner import StickyPartitioner, murmur2, partition_for_key
+from odradek.client.core.producing.partitioner import StickyPartitioner, murmur2, partition_for_key
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ import pickle
 
 import pytest
 
-from odradek.client.core.consumer_record import ConsumerRecord
-from odradek.client.core.fetched import FetchedChunk
-from odradek.client.core.record_reading import read_consumer_records
+from odradek.client.core.consuming.consumer_record import ConsumerRecord
+from odradek.client.core.consuming.fetched import FetchedChunk
+from odradek.client.core.consuming.record_reading import read_consumer_records
 from odradek.client.errors import BadRecord
 from odradek.model import TopicPartition
 from odradek.records.batch import HEADER_BYTES, split_batches

@@ -1,7 +1,7 @@
 """What a controller of Kafka 3 says in all versions, and the bytes that Kafka 3.9.2 makes of it.
 
 The bytes lie in `controller_frames.json`, in the order of `every_message`. They come from Kafka's
-own classes: `tests/wire/test_controller_messages.py` asks them again.
+own classes: `tests/wire/interchange/test_controller_messages.py` asks them again.
 """
 
 import json

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import (
     Not,
 )
 
-from odradek.tables.wanted import ALL_ROWS, Numbers
+from odradek.tables.plan.wanted import ALL_ROWS, Numbers
 from pyspark_odradek.filters import wanted_rows
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)

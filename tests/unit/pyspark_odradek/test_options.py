@@ -6,8 +6,8 @@ import pytest
 
 from odradek.model import TopicPartition
 from odradek.tables.columns import HEADERS, PLAIN_COLUMNS
-from odradek.tables.offsets import EARLIEST, LATEST, AtTime, EndOfLog, ExactOffsets
-from odradek.tables.options import ReadOptions, TopicSelection
+from odradek.tables.plan.offsets import EARLIEST, LATEST, AtTime, EndOfLog, ExactOffsets
+from odradek.tables.plan.options import ReadOptions, TopicSelection
 from pyspark_odradek.options import parse_columns, parse_options
 
 BASE = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}

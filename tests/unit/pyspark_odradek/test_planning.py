@@ -9,14 +9,14 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from odradek.clock import Clock, ManualClock
 from odradek.model import TopicPartition
-from odradek.tables.bounds import Bounds
 from odradek.tables.errors import DataLoss
-from odradek.tables.identity import Identity
-from odradek.tables.offsets import PartitionOffsets
-from odradek.tables.options import TopicSelection
-from odradek.tables.planning import plan_batch
-from odradek.tables.ranges import OffsetRange
-from odradek.tables.wanted import ANYTHING, WantedRows
+from odradek.tables.plan.bounds import Bounds
+from odradek.tables.plan.identity import Identity
+from odradek.tables.plan.offsets import PartitionOffsets
+from odradek.tables.plan.options import TopicSelection
+from odradek.tables.plan.planning import plan_batch
+from odradek.tables.plan.ranges import OffsetRange
+from odradek.tables.plan.wanted import ANYTHING, WantedRows
 from pyspark_odradek.errors import SourceError, sentence_in
 from pyspark_odradek.options import parse_options
 from pyspark_odradek.schema import spark_schema
@@ -150,7 +150,7 @@ def test_a_read_does_not_end_before_it_begins(options: dict[str, str]) -> None:
 def stream(
     monkeypatch: pytest.MonkeyPatch, topic: Topic, clock: Clock | None = None, **options: str
 ) -> StreamReader:
-    monkeypatch.setattr("odradek.tables.bounds.open_bounds", lambda *_, **__: topic)
+    monkeypatch.setattr("odradek.tables.plan.bounds.open_bounds", lambda *_, **__: topic)
     return StreamReader(parse_options({**BASE, **options}, streaming=True), SCHEMA, clock)
 
 
@@ -284,7 +284,7 @@ def test_a_stream_holds_what_its_micro_batch_reads_until_it_stops(
 ) -> None:
     """Retention took records between planning and reading, or was held up by a stopped query."""
     topic = Topic(p0=(0, 10), p1=(3, 7))
-    monkeypatch.setattr("odradek.tables.bounds.open_bounds", lambda *_, **__: topic)
+    monkeypatch.setattr("odradek.tables.plan.bounds.open_bounds", lambda *_, **__: topic)
     reader = StreamReader(parse_options(BASE, streaming=True), SCHEMA)
     reader.partitions({"t": {"0": 4, "1": 3}}, {"t": {"0": 9, "1": 7}})
     assert topic.held == {TopicPartition("t", 0): 4, TopicPartition("t", 1): 3}

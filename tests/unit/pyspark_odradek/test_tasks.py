@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.model import TopicPartition
-from odradek.tables.identity import Identity
-from odradek.tables.ranges import OffsetRange
+from odradek.tables.plan.identity import Identity
+from odradek.tables.plan.ranges import OffsetRange
 from pyspark_odradek.tasks import FEW_TASKS, PACKED_OFFSETS, tasks_for
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from odradek.model import TopicPartition
 from odradek.records.builder import RecordBatchBuilder
-from odradek.tables.directory import DataDirectory
-from odradek.tables.segments import PartitionFiles
+from odradek.tables.scan.directory import DataDirectory
+from odradek.tables.scan.segments import PartitionFiles
 
 PARTITION = TopicPartition("orders", 0)
 FIRST_TIME_MS = 1_700_000_000_000

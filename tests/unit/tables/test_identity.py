@@ -8,15 +8,15 @@ import pytest
 from odradek.model import TopicPartition
 from odradek.storage.checkpoints import encode_meta_properties, encode_partition_metadata
 from odradek.tables.errors import MissingData, WrongPath
-from odradek.tables.identity import (
+from odradek.tables.plan.identity import (
     Identity,
     check_cluster,
     check_same_log_dirs,
     describe_log_dirs,
 )
-from odradek.tables.options import ClientOptions, ReadOptions, TopicSelection
-from odradek.tables.ranges import OffsetRange
-from odradek.tables.reading import open_records
+from odradek.tables.plan.options import ClientOptions, ReadOptions, TopicSelection
+from odradek.tables.plan.ranges import OffsetRange
+from odradek.tables.scan.reading import open_records
 
 ORDERS = TopicPartition("orders", 0)
 

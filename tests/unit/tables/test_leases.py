@@ -8,7 +8,7 @@ from tests.unit.tables.conftest import build_batch
 
 import odradek
 from odradek.client.blocking import Cluster
-from odradek.client.core.list_offsets import lease_request
+from odradek.client.core.consuming.list_offsets import lease_request
 from odradek.clock import ManualClock
 from odradek.model import TopicPartition
 from odradek.protocol.list_offsets import (
@@ -18,11 +18,11 @@ from odradek.protocol.list_offsets import (
 )
 from odradek.storage import OsFileSystem
 from odradek.storage.leases import Lease, read_leases
-from odradek.tables import leases
-from odradek.tables.bounds import open_bounds
-from odradek.tables.leases import LeaseKeeper, release_lease, take_lease
-from odradek.tables.options import ClientOptions, ReadOptions, TopicSelection
-from odradek.tables.ranges import OffsetRange
+from odradek.tables.plan.bounds import open_bounds
+from odradek.tables.plan.options import ClientOptions, ReadOptions, TopicSelection
+from odradek.tables.plan.ranges import OffsetRange
+from odradek.tables.scan import leases
+from odradek.tables.scan.leases import LeaseKeeper, release_lease, take_lease
 
 FIRST = TopicPartition("t", 0)
 MINUTE_MS = 60_000

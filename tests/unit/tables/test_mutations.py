@@ -10,12 +10,12 @@ SPARK = "tests/unit/pyspark_odradek"
 
 MUTATIONS = {
     "a read that ends before it begins is no mistake": (
-        Mutation("tables/planning.py", "if start[partition] > end[partition]:", "if False:"),
+        Mutation("tables/plan/planning.py", "if start[partition] > end[partition]:", "if False:"),
         f"{SPARK}/test_planning.py",
     ),
     "a small partition starves beside a large one": (
         Mutation(
-            "tables/ranges.py",
+            "tables/plan/ranges.py",
             "share = max(1, budget * count // total) if count > 0 else 0",
             "share = budget * count // total if count > 0 else 0",
         ),
@@ -23,7 +23,7 @@ MUTATIONS = {
     ),
     "a hole between segments is taken for compaction": (
         Mutation(
-            "tables/segments.py",
+            "tables/scan/segments.py",
             "if reached < following and not self._was_compacted(segment):",
             "if False:",
         ),
@@ -31,7 +31,7 @@ MUTATIONS = {
     ),
     "an index is believed whatever it points at": (
         Mutation(
-            "tables/segments.py",
+            "tables/scan/segments.py",
             "if index < 0 or not self._is_batch_before(entries[index][1], offset):",
             "if index < 0:",
         ),
@@ -39,31 +39,31 @@ MUTATIONS = {
     ),
     "a directory of another cluster is read": (
         Mutation(
-            "tables/identity.py",
+            "tables/plan/identity.py",
             "if found is not None and cluster_id is not None and found != cluster_id:",
             "if False:",
         ),
         f"{TABLES}/test_identity.py",
     ),
     "another directory of the same name is read": (
-        Mutation("tables/identity.py", "if _describe(log_dir) != properties:", "if False:"),
+        Mutation("tables/plan/identity.py", "if _describe(log_dir) != properties:", "if False:"),
         f"{TABLES}/test_identity.py",
     ),
     "a topic that was made anew passes for the old one": (
         Mutation(
-            "tables/reading.py",
+            "tables/scan/reading.py",
             "if planned is not None and found is not None and found != planned:",
             "if False:",
         ),
         f"{TABLES}/test_reading.py",
     ),
     "checksums are not looked at": (
-        Mutation("tables/reading.py", "check_crc=True,", "check_crc=False,"),
+        Mutation("tables/scan/reading.py", "check_crc=True,", "check_crc=False,"),
         f"{TABLES}/test_reading.py",
     ),
     "an abort marker does not end the abort": (
         Mutation(
-            "tables/reading.py",
+            "tables/scan/reading.py",
             "            aborting.discard(header.producer_id)\n",
             "            pass\n",
         ),
@@ -71,7 +71,7 @@ MUTATIONS = {
     ),
     "a batch that was written is written again": (
         Mutation(
-            "tables/transaction.py",
+            "tables/write/transaction.py",
             "if self._written is not None and self._written.offset > batch_id:",
             "if self._written is not None and self._written.offset > batch_id + 1:",
         ),
@@ -79,7 +79,7 @@ MUTATIONS = {
     ),
     "a batch is marked as written that was not": (
         Mutation(
-            "tables/transaction.py",
+            "tables/write/transaction.py",
             "CommittedOffset(batch_id + 1, str(records))",
             "CommittedOffset(batch_id + 2, str(records))",
         ),

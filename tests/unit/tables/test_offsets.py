@@ -3,7 +3,7 @@
 import pytest
 
 from odradek.model import TopicPartition
-from odradek.tables.offsets import (
+from odradek.tables.plan.offsets import (
     EARLIEST,
     LATEST,
     AtTimes,

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.model import TopicPartition
-from odradek.tables.ranges import (
+from odradek.tables.plan.ranges import (
     OffsetRange,
     cut_at,
     cut_by_size,

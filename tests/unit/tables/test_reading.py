@@ -9,15 +9,15 @@ import pytest
 from odradek.model import TopicPartition
 from odradek.records.builder import RecordBatchBuilder
 from odradek.storage.checkpoints import encode_partition_metadata
-from odradek.tables import directory, reading
 from odradek.tables.arrow import arrow_schema
-from odradek.tables.chunks import Chunk
 from odradek.tables.columns import COLUMNS, HEADERS
 from odradek.tables.errors import DamagedRecords, DataLoss, MissingData
-from odradek.tables.identity import Identity
-from odradek.tables.options import ClientOptions, ReadOptions, TopicSelection
-from odradek.tables.ranges import OffsetRange
-from odradek.tables.segments import read_checkpoint
+from odradek.tables.plan.identity import Identity
+from odradek.tables.plan.options import ClientOptions, ReadOptions, TopicSelection
+from odradek.tables.plan.ranges import OffsetRange
+from odradek.tables.scan import directory, reading
+from odradek.tables.scan.chunks import Chunk
+from odradek.tables.scan.segments import read_checkpoint
 
 PARTITION = TopicPartition("orders", 3)
 ALL_COLUMNS = COLUMNS

@@ -7,9 +7,9 @@ import pytest
 from odradek.model import TopicPartition
 from odradek.records.builder import RecordBatchBuilder
 from odradek.records.reader import iter_records
-from odradek.tables.directory import DataDirectory
 from odradek.tables.errors import MissingData
-from odradek.tables.segments import PartitionFiles
+from odradek.tables.scan.directory import DataDirectory
+from odradek.tables.scan.segments import PartitionFiles
 
 ORDERS = TopicPartition("orders", 0)
 FIRST_TIME_MS = 1_700_000_000_000
@@ -102,7 +102,7 @@ def test_a_deleted_partition_is_missing(log_dir) -> None:
 
 
 def test_a_batch_larger_than_a_read_is_read_whole(log_dir, monkeypatch, batch_of) -> None:
-    monkeypatch.setattr("odradek.tables.segments.READ_BYTES", 64)
+    monkeypatch.setattr("odradek.tables.scan.segments.READ_BYTES", 64)
     log_dir.segment([batch_of(0, 4), batch_of(5, 9)], 0)
     assert offsets_read(log_dir.files, 0, 10) == list(range(10))
 

@@ -15,7 +15,7 @@ from odradek.records.builder import RecordBatchBuilder
 from odradek.records.reader import iter_records
 from odradek.storage import Log
 from odradek.tables.errors import MissingData
-from odradek.tables.segments import PartitionFiles
+from odradek.tables.scan.segments import PartitionFiles
 from odradek.testing.faulty_files import FaultyFileSystem
 
 COMPACT = {
@@ -90,7 +90,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 @pytest.fixture(autouse=True)
 def small_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("odradek.tables.segments.READ_BYTES", 160)
+    monkeypatch.setattr("odradek.tables.scan.segments.READ_BYTES", 160)
 
 
 def flat(chunks: Iterator[list[int]]) -> list[int]:

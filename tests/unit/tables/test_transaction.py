@@ -10,7 +10,7 @@ from odradek.client import Admin
 from odradek.client.errors import KafkaError
 from odradek.model import TopicPartition
 from odradek.tables.errors import OutdatedQuery
-from odradek.tables.transaction import BatchTransaction, WriterName
+from odradek.tables.write.transaction import BatchTransaction, WriterName
 
 MARKER = TopicPartition("out", 0)
 

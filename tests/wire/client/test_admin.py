@@ -21,7 +21,7 @@ from odradek.client.core.admin_types import (
     NewPartitions,
     NewTopic,
 )
-from odradek.client.core.list_offsets import EARLIEST, LATEST, MAX_TIMESTAMP
+from odradek.client.core.consuming.list_offsets import EARLIEST, LATEST, MAX_TIMESTAMP
 from odradek.client.errors import (
     ClientClosed,
     GroupError,

@@ -21,7 +21,7 @@ from odradek.client.core.admin_types import (
     NewPartitions,
     NewTopic,
 )
-from odradek.client.core.group_metadata import GroupMetadata
+from odradek.client.core.groups.group_metadata import GroupMetadata
 from odradek.model import TopicPartition
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,7 @@ import odradek
 from odradek.client import Admin, Consumer, Producer
 from odradek.client.aio.handout import Records
 from odradek.client.core.admin_types import CommittedOffset, NewTopic
-from odradek.client.core.consumer_record import ConsumerRecord
+from odradek.client.core.consuming.consumer_record import ConsumerRecord
 from odradek.client.errors import (
     BadRecord,
     CommitFailed,

@@ -27,7 +27,7 @@ from odradek.client.apis import (
     OFFSET_COMMIT,
 )
 from odradek.client.core.admin_types import CommittedOffset
-from odradek.client.core.consumer_record import ConsumerRecord
+from odradek.client.core.consuming.consumer_record import ConsumerRecord
 from odradek.client.errors import (
     ClientClosed,
     FencedInstance,

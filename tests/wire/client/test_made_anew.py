@@ -13,7 +13,7 @@ from tests.wire.client.test_consumer import fill, keep_reading, read, until
 
 from odradek.client import Admin, Consumer, Producer
 from odradek.client.core.admin_types import NewTopic
-from odradek.client.core.consumer_record import ConsumerRecord
+from odradek.client.core.consuming.consumer_record import ConsumerRecord
 from odradek.client.errors import KafkaError, OffsetOutOfRange
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition

@@ -14,8 +14,8 @@ from odradek.client import Admin, Producer
 from odradek.client.aio.producer import ProducerRecord
 from odradek.client.blocking import Cluster, PartitionReader
 from odradek.client.core.admin_types import CommittedOffset, NewTopic
-from odradek.client.core.group_metadata import GroupMetadata
-from odradek.client.core.partitioner import partition_for_key
+from odradek.client.core.groups.group_metadata import GroupMetadata
+from odradek.client.core.producing.partitioner import partition_for_key
 from odradek.client.errors import (
     BufferExhausted,
     ClientClosed,

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import Producer as TransactionalProducer
 from confluent_kafka import TopicPartition as Place
-from tests.wire.differential import Peer
+from tests.wire.differential.harness import Peer
 from tests.wire.replicas import REPLICAS
 
 from odradek import Broker

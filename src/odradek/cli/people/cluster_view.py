@@ -11,7 +11,7 @@ from odradek.cli.people.group_lags import GroupLag, group_lags
 from odradek.cli.people.words import duration_words
 from odradek.client import Admin
 from odradek.client.core.admin_types import TransactionDescription
-from odradek.client.core.list_offsets import LATEST
+from odradek.client.core.consuming.list_offsets import LATEST
 from odradek.client.core.metadata import Node, TopicMetadata
 from odradek.client.errors import KafkaError
 from odradek.model import NO_LEADER, TopicPartition

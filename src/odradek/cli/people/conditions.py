@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from odradek.cli.people.json_paths import parse_path, values_at
-from odradek.client.core.consumer_record import ConsumerRecord
+from odradek.client.core.consuming.consumer_record import ConsumerRecord
 
 Condition = Callable[[ConsumerRecord], bool]
 _FORM: Final = re.compile(

@@ -21,7 +21,7 @@ from odradek.cli.people.words import number_words, size_words
 from odradek.cli.terminal import takes_colours
 from odradek.cli.tools.connection import reach_brokers, run_async, text_of
 from odradek.client import Consumer
-from odradek.client.core.consumer_record import ConsumerRecord
+from odradek.client.core.consuming.consumer_record import ConsumerRecord
 from odradek.client.errors import BadRecord, StaleMetadata
 from odradek.client.settings import CONSUMER_SETTINGS
 from odradek.model import TopicPartition

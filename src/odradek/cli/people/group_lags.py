@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from odradek.client import Admin, Consumer
 from odradek.client.core.admin_types import CommittedOffset, GroupDescription
-from odradek.client.core.list_offsets import LATEST
+from odradek.client.core.consuming.list_offsets import LATEST
 from odradek.client.errors import KafkaError
 from odradek.model import TopicPartition
 

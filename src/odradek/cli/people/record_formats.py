@@ -20,7 +20,7 @@ from datetime import datetime
 from typing import Final
 
 from odradek.cli.terminal import CYAN, DIM, painted
-from odradek.client.core.consumer_record import ConsumerRecord
+from odradek.client.core.consuming.consumer_record import ConsumerRecord
 from odradek.tables.named_text import named_text
 
 RecordFormat = Callable[[ConsumerRecord], bytes]

@@ -11,7 +11,7 @@ from odradek.cli.people.words import number_words, size_words, table_lines
 from odradek.cli.terminal import takes_colours
 from odradek.cli.tools.connection import print_json, run_async, text_of
 from odradek.client import Admin
-from odradek.client.core.list_offsets import EARLIEST, LATEST
+from odradek.client.core.consuming.list_offsets import EARLIEST, LATEST
 from odradek.client.core.metadata import TopicMetadata
 from odradek.client.errors import KafkaError
 from odradek.client.settings import ADMIN_SETTINGS

@@ -16,7 +16,7 @@ from odradek.cli.tools.connection import (
     run_async,
     text_of,
 )
-from odradek.cli.tools.java_names import java_text
+from odradek.cli.tools.wording.java_names import java_text
 from odradek.client import Admin
 from odradek.client.core.admin_types import ClusterDescription
 from odradek.client.errors import UnsupportedVersion

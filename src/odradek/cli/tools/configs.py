@@ -19,8 +19,8 @@ from odradek.cli.tools.connection import (
     run_async,
     the_action,
 )
-from odradek.cli.tools.java_names import java_text
-from odradek.cli.tools.reassignment_plan import joined, repeated
+from odradek.cli.tools.replicas.reassignment_plan import joined, repeated
+from odradek.cli.tools.wording.java_names import java_text
 from odradek.client import Admin
 from odradek.client.core.admin_types import (
     ConfigChange,

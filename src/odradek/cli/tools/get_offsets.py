@@ -14,9 +14,9 @@ from odradek.cli.tools.connection import (
     run_async,
     text_of,
 )
-from odradek.cli.tools.java_names import java_text
+from odradek.cli.tools.wording.java_names import java_text
 from odradek.client import Admin
-from odradek.client.core.list_offsets import (
+from odradek.client.core.consuming.list_offsets import (
     EARLIEST,
     EARLIEST_LOCAL,
     EARLIEST_PENDING_UPLOAD,

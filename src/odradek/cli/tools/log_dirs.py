@@ -10,9 +10,9 @@ from odradek.cli.tools.connection import (
     run_async,
     text_of,
 )
-from odradek.cli.tools.java_names import java_name
-from odradek.cli.tools.java_values import java_int
-from odradek.cli.tools.reassignment_plan import joined
+from odradek.cli.tools.replicas.reassignment_plan import joined
+from odradek.cli.tools.wording.java_names import java_name
+from odradek.cli.tools.wording.java_values import java_int
 from odradek.client import Admin
 from odradek.client.core.admin_types import LogDirDescription
 from odradek.client.errors import KafkaError, error_for

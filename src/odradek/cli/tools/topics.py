@@ -24,9 +24,9 @@ from odradek.cli.tools.connection import (
     text_of,
     the_action,
 )
-from odradek.cli.tools.java_names import in_java_order, java_sentence
-from odradek.cli.tools.java_values import java_int
-from odradek.cli.tools.reassignment_plan import joined, repeated
+from odradek.cli.tools.replicas.reassignment_plan import joined, repeated
+from odradek.cli.tools.wording.java_names import in_java_order, java_sentence
+from odradek.cli.tools.wording.java_values import java_int
 from odradek.client import Admin
 from odradek.client.core.admin_types import (
     ConfigEntry,

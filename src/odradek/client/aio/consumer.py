@@ -27,17 +27,17 @@ from odradek.client.aio.handout import Columns, ConsumerInterceptor, Handout, Re
 from odradek.client.aio.offsets import list_all_offsets
 from odradek.client.aio.subscription import Subscription
 from odradek.client.core.admin_types import CommittedOffset, OffsetAndTimestamp
-from odradek.client.core.consumer_record import ConsumerRecord, Deserializer
-from odradek.client.core.group_metadata import GroupMetadata
-from odradek.client.core.list_offsets import (
+from odradek.client.core.consuming.consumer_record import ConsumerRecord, Deserializer
+from odradek.client.core.consuming.list_offsets import (
     EARLIEST,
     LATEST,
     READ_COMMITTED,
     READ_UNCOMMITTED,
 )
+from odradek.client.core.consuming.positions import PartitionPosition, Positions
+from odradek.client.core.consuming.reset_policy import ResetPolicy
+from odradek.client.core.groups.group_metadata import GroupMetadata
 from odradek.client.core.metadata import TopicMetadata
-from odradek.client.core.positions import PartitionPosition, Positions
-from odradek.client.core.reset_policy import ResetPolicy
 from odradek.client.core.retries import Dice
 from odradek.client.errors import ClientClosed, RequestTimedOut, UsageError, error_for
 from odradek.client.settings import CONSUMER_SETTINGS, ClientSettings

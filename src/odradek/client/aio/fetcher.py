@@ -20,12 +20,16 @@ from odradek.client.aio.cluster import FETCH_CHANNEL, ClusterClient
 from odradek.client.aio.offsets import list_offsets
 from odradek.client.apis import FETCH
 from odradek.client.core.admin_types import CommittedOffset
-from odradek.client.core.fetch_session import FetchSession, SessionRequest, Wanted
-from odradek.client.core.fetched import FetchedChunk
-from odradek.client.core.list_offsets import CONSUMER, READ_COMMITTED, READ_UNCOMMITTED
+from odradek.client.core.consuming.fetch_session import FetchSession, SessionRequest, Wanted
+from odradek.client.core.consuming.fetched import FetchedChunk
+from odradek.client.core.consuming.list_offsets import CONSUMER, READ_COMMITTED, READ_UNCOMMITTED
+from odradek.client.core.consuming.positions import (
+    PREFERRED_REPLICA_AGE_MS,
+    PartitionPosition,
+    Positions,
+)
+from odradek.client.core.consuming.reset_policy import ResetPolicy
 from odradek.client.core.metadata import Node
-from odradek.client.core.positions import PREFERRED_REPLICA_AGE_MS, PartitionPosition, Positions
-from odradek.client.core.reset_policy import ResetPolicy
 from odradek.client.core.retries import ExponentialBackoff
 from odradek.client.errors import (
     KafkaError,

@@ -11,8 +11,8 @@ from typing import Final, Protocol
 
 from odradek.client.aio.fetcher import Fetcher
 from odradek.client.core.admin_types import CommittedOffset
-from odradek.client.core.consumer_record import ConsumerRecord, Deserializer
-from odradek.client.core.positions import PartitionPosition, Positions
+from odradek.client.core.consuming.consumer_record import ConsumerRecord, Deserializer
+from odradek.client.core.consuming.positions import PartitionPosition, Positions
 from odradek.client.errors import BadRecord
 from odradek.model import TopicPartition
 from odradek.records.columnar import ColumnBuffers

@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from odradek.client.aio.cluster import ClusterClient
 from odradek.client.apis import LIST_OFFSETS
 from odradek.client.core.admin_types import OffsetAndTimestamp
-from odradek.client.core.list_offsets import SPEC_VERSIONS, by_leader, list_offsets_request
+from odradek.client.core.consuming.list_offsets import (
+    SPEC_VERSIONS,
+    by_leader,
+    list_offsets_request,
+)
 from odradek.client.errors import (
     KafkaError,
     StaleMetadata,

@@ -20,13 +20,13 @@ from odradek.client.aio.closing import AsyncClosing
 from odradek.client.aio.cluster import ClusterClient
 from odradek.client.aio.sender import Sender
 from odradek.client.aio.transactions import TransactionManager
-from odradek.client.core.accumulator import Accumulator, ProducerBatch
 from odradek.client.core.admin_types import CommittedOffset
-from odradek.client.core.deliveries import Consignment
-from odradek.client.core.group_metadata import GroupMetadata
-from odradek.client.core.intake import Intake, Lot, Outcome
+from odradek.client.core.groups.group_metadata import GroupMetadata
 from odradek.client.core.metadata import TopicMetadata
-from odradek.client.core.transaction_state import TransactionState
+from odradek.client.core.producing.accumulator import Accumulator, ProducerBatch
+from odradek.client.core.producing.deliveries import Consignment
+from odradek.client.core.producing.intake import Intake, Lot, Outcome
+from odradek.client.core.producing.transaction_state import TransactionState
 from odradek.client.errors import (
     BufferExhausted,
     ClientClosed,

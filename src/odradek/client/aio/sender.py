@@ -14,11 +14,11 @@ from odradek.client.aio.cluster import ClusterClient
 from odradek.client.aio.connection import AsyncConnection
 from odradek.client.aio.transactions import TransactionManager
 from odradek.client.apis import PRODUCE, ClientApi
-from odradek.client.core.accumulator import Accumulator, ProducerBatch
 from odradek.client.core.connection import Answer
 from odradek.client.core.metadata import Node
+from odradek.client.core.producing.accumulator import Accumulator, ProducerBatch
+from odradek.client.core.producing.transaction_state import TransactionState
 from odradek.client.core.retries import ExponentialBackoff
-from odradek.client.core.transaction_state import TransactionState
 from odradek.client.errors import (
     KafkaError,
     NetworkError,

@@ -20,8 +20,8 @@ from odradek.client.apis import (
     ClientApi,
 )
 from odradek.client.core.admin_types import CommittedOffset
-from odradek.client.core.group_metadata import GroupMetadata
-from odradek.client.core.transaction_state import TransactionLife, TransactionState
+from odradek.client.core.groups.group_metadata import GroupMetadata
+from odradek.client.core.producing.transaction_state import TransactionLife, TransactionState
 from odradek.client.errors import CoordinatorError, KafkaError, NetworkError, raise_for
 from odradek.errors import ErrorCode
 from odradek.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from odradek.client.addresses import Address, parse_bootstrap_servers
 from odradek.client.apis import LIST_OFFSETS, METADATA
 from odradek.client.blocking.connection import BlockingConnection
-from odradek.client.core.list_offsets import (
+from odradek.client.core.consuming.list_offsets import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
     lease_request,

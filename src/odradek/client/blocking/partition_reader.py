@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from odradek.client.apis import FETCH
 from odradek.client.blocking.cluster import Cluster
 from odradek.client.blocking.connection import BlockingConnection
-from odradek.client.core.list_offsets import CONSUMER, READ_COMMITTED, READ_UNCOMMITTED
+from odradek.client.core.consuming.list_offsets import CONSUMER, READ_COMMITTED, READ_UNCOMMITTED
 from odradek.client.errors import KafkaError, NetworkError, RequestTimedOut, raise_for
 from odradek.model import TopicPartition
 from odradek.protocol.fetch import (

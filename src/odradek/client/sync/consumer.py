@@ -16,7 +16,7 @@ from odradek.client.aio.commits import CommitCallback, Offsets
 from odradek.client.aio.group import RebalanceListener
 from odradek.client.aio.group.membership import Partitions
 from odradek.client.aio.handout import Columns, ConsumerInterceptor, Records
-from odradek.client.core.consumer_record import ConsumerRecord, Deserializer
+from odradek.client.core.consuming.consumer_record import ConsumerRecord, Deserializer
 from odradek.client.errors import ClientClosed
 from odradek.client.sync.shell import Shell, asks, waits_for
 from odradek.model import TopicPartition

@@ -8,7 +8,7 @@ from odradek.client.aio.cluster import GROUP, Message
 from odradek.client.aio.offsets import list_offsets
 from odradek.client.apis import OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH
 from odradek.client.core.admin_types import CommittedOffset, OffsetAndTimestamp
-from odradek.client.core.list_offsets import READ_COMMITTED, READ_UNCOMMITTED
+from odradek.client.core.consuming.list_offsets import READ_COMMITTED, READ_UNCOMMITTED
 from odradek.client.errors import KafkaError, raise_for
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition

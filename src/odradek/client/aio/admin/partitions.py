@@ -21,7 +21,7 @@ from odradek.client.core.admin_types import (
     ProducerState,
     ReplicaInfo,
 )
-from odradek.client.core.list_offsets import by_leader
+from odradek.client.core.consuming.list_offsets import by_leader
 from odradek.client.errors import KafkaError, error_for, raise_for
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition

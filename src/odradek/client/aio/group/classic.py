@@ -15,10 +15,10 @@ from typing import Final
 from odradek.client.aio.cluster import GROUP_CHANNEL, Message
 from odradek.client.aio.group.membership import Membership, is_lost
 from odradek.client.apis import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
-from odradek.client.core.assignors import ASSIGNORS, Assignor
-from odradek.client.core.consumer_protocol import read_assignment, read_subscription
-from odradek.client.core.group_metadata import GroupMetadata
-from odradek.client.core.member_state import MemberEvent, MemberState, moved
+from odradek.client.core.groups.assignors import ASSIGNORS, Assignor
+from odradek.client.core.groups.consumer_protocol import read_assignment, read_subscription
+from odradek.client.core.groups.group_metadata import GroupMetadata
+from odradek.client.core.groups.member_state import MemberEvent, MemberState, moved
 from odradek.client.errors import KafkaError, raise_for
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition

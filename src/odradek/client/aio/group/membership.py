@@ -13,8 +13,8 @@ from odradek.client.aio.cluster import GROUP, MAIN_CHANNEL, ClusterClient, Messa
 from odradek.client.aio.offsets import refresh_unknown
 from odradek.client.apis import OFFSET_COMMIT, OFFSET_FETCH, ClientApi
 from odradek.client.core.admin_types import CommittedOffset
-from odradek.client.core.group_metadata import GroupMetadata
-from odradek.client.core.positions import PartitionPosition, Positions
+from odradek.client.core.consuming.positions import PartitionPosition, Positions
+from odradek.client.core.groups.group_metadata import GroupMetadata
 from odradek.client.core.retries import ExponentialBackoff
 from odradek.client.errors import (
     CommitFailed,

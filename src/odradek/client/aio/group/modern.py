@@ -15,7 +15,7 @@ from uuid import UUID
 from odradek.client.aio.cluster import GROUP_CHANNEL, Message
 from odradek.client.aio.group.membership import Membership
 from odradek.client.apis import CONSUMER_GROUP_HEARTBEAT
-from odradek.client.core.group_metadata import GroupMetadata
+from odradek.client.core.groups.group_metadata import GroupMetadata
 from odradek.client.errors import KafkaError, raise_for
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition

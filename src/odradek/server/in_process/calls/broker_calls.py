@@ -7,7 +7,7 @@ the brokers' own and those of other threads. `broker_helpers` and `group_helpers
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from odradek.client.core.consumer_record import ConsumerRecord
+from odradek.client.core.consuming.consumer_record import ConsumerRecord
 from odradek.model import TopicPartition
 from odradek.server.in_process.calls.broker_helpers import Data, Headers
 from odradek.server.in_process.calls.group_helpers import STABLE, GroupState, Target
@@ -16,7 +16,7 @@ from odradek.server.in_process.settings import setting_text
 
 if TYPE_CHECKING:
     from odradek.tables.arrow import Table
-    from odradek.tables.moments import Moment
+    from odradek.tables.plan.moments import Moment
 
 WAIT_S: Final = 10.0
 
@@ -165,7 +165,7 @@ class BrokerCalls(LoopCalls):
         columns: Sequence[str] | None = None,
     ) -> "Table":
         """`to_arrow` to await."""
-        from odradek.tables.moments import Stretch
+        from odradek.tables.plan.moments import Stretch
 
         return await self._there(
             self._asked().to_arrow(

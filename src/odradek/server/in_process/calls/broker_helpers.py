@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from odradek.client.core.consumer_record import ConsumerRecord
-from odradek.client.core.partitioner import partition_for_key
+from odradek.client.core.consuming.consumer_record import ConsumerRecord
+from odradek.client.core.producing.partitioner import partition_for_key
 from odradek.clock import Clock
 from odradek.controller import (
     AlterOperation,
@@ -35,7 +35,7 @@ from odradek.server.in_process.calls.topic_reader import NEVER_MS, TopicReader
 
 if TYPE_CHECKING:
     from odradek.tables.arrow import Table
-    from odradek.tables.moments import Stretch
+    from odradek.tables.plan.moments import Stretch
 
 Data = bytes | str | None
 Headers = Mapping[str, Data] | Sequence[tuple[str, Data]]
@@ -157,8 +157,8 @@ class BrokerHelpers:
         """See `BrokerCalls.to_arrow`."""
         from odradek.server.in_process.calls.running_bounds import RunningBounds
         from odradek.tables.columns import check_columns
-        from odradek.tables.moments import plan_stretch
-        from odradek.tables.options import ClientOptions, ReadOptions, TopicSelection
+        from odradek.tables.plan.moments import plan_stretch
+        from odradek.tables.plan.options import ClientOptions, ReadOptions, TopicSelection
 
         self.brokers.topic(topic)
         assigned = () if partition is None else (TopicPartition(topic, partition),)

@@ -10,10 +10,10 @@ from odradek.replication.offset_lookup import (
     find_offset,
 )
 from odradek.server.in_process.calls.running_brokers import RunningBrokers
-from odradek.tables.bounds import Bounds
-from odradek.tables.identity import Identity
-from odradek.tables.offsets import PartitionOffsets
-from odradek.tables.options import TopicSelection
+from odradek.tables.plan.bounds import Bounds
+from odradek.tables.plan.identity import Identity
+from odradek.tables.plan.offsets import PartitionOffsets
+from odradek.tables.plan.options import TopicSelection
 
 
 class RunningBounds(Bounds):

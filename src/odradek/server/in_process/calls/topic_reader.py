@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from odradek.client.core.consumer_record import ConsumerRecord
-from odradek.client.core.fetched import FetchedChunk
+from odradek.client.core.consuming.consumer_record import ConsumerRecord
+from odradek.client.core.consuming.fetched import FetchedChunk
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.replication.delayed_fetch import DelayedFetch
@@ -14,7 +14,7 @@ from odradek.server.in_process.calls.running_brokers import RunningBrokers
 
 if TYPE_CHECKING:
     from odradek.tables.arrow import Table
-    from odradek.tables.ranges import OffsetRange
+    from odradek.tables.plan.ranges import OffsetRange
 
 READ_BYTES: Final = 1 << 20
 NEVER_MS: Final = 2**31 - 1

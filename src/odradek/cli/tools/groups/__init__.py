@@ -1,0 +1,1 @@
+"""`odradek consumer-groups`: what `kafka-consumer-groups.sh` does."""

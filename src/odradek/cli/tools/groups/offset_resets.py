@@ -1,0 +1,220 @@
+"""Where `consumer-groups --reset-offsets` takes a group: one flag says how, topics say what."""
+
+import argparse
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+from odradek.client import Admin
+from odradek.client.core.admin_types import CommittedOffset
+from odradek.client.core.consuming.list_offsets import EARLIEST, LATEST
+from odradek.client.core.consuming.reset_policy import duration_ms
+from odradek.client.errors import KafkaError
+from odradek.model import TopicPartition
+
+# In the order in which Kafka's tool looks for two of them.
+RESETS: Final = (
+    "to-offset",
+    "to-datetime",
+    "by-duration",
+    "to-earliest",
+    "to-latest",
+    "to-current",
+    "shift-by",
+    "from-file",
+)
+_CLOCK: Final = re.compile(r"\d\d:\d\d:\d\d\.\d{3}(Z|[+-]\d\d:?\d\d)")
+Offsets = dict[TopicPartition, int]
+
+
+class WrongUsage(ValueError):
+    """What was asked for cannot be meant; said on standard error."""
+
+
+def add_reset_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of a reset."""
+    for name in ("to-earliest", "to-latest", "to-current"):
+        parser.add_argument(f"--{name}", action="store_const", const=True)
+    parser.add_argument("--to-offset", type=int, metavar="N")
+    parser.add_argument("--to-datetime", metavar="YYYY-MM-DDTHH:mm:SS.sss")
+    parser.add_argument("--by-duration", metavar="PnDTnHnMnS")
+    parser.add_argument("--shift-by", type=int, metavar="N")
+    parser.add_argument("--from-file", metavar="FILE")
+    parser.add_argument("--dry-run", action="store_true")
+    parser.add_argument("--execute", action="store_true")
+    parser.add_argument("--export", action="store_true")
+
+
+async def planned_offsets(admin: Admin, group_id: str, arguments: argparse.Namespace) -> Offsets:
+    """Where the group goes, by partition.
+
+    Raises:
+        WrongUsage: what was asked for makes no sense.
+        ValueError: a time or a file cannot be read.
+        KafkaError: a partition cannot be asked.
+    """
+    committed = (await admin.list_group_offsets([group_id]))[group_id]
+    if isinstance(committed, KafkaError):
+        raise committed
+    if arguments.from_file is not None:
+        wanted = _read_file(arguments.from_file, group_id)
+        return await _within(admin, wanted)
+    partitions = await _partitions(admin, arguments, committed)
+    if arguments.to_earliest:
+        return await _ask(admin, partitions, EARLIEST)
+    if arguments.to_latest:
+        return await _ask(admin, partitions, LATEST)
+    if arguments.to_offset is not None:
+        return await _within(admin, dict.fromkeys(partitions, arguments.to_offset))
+    if arguments.shift_by is not None:
+        return await _within(admin, _shifted(partitions, committed, arguments.shift_by))
+    if arguments.to_datetime is not None:
+        time_ms = _milliseconds(arguments.to_datetime)
+        return await _at_time(admin, partitions, time_ms, says=arguments.output == "text")
+    if arguments.by_duration is not None:
+        try:
+            ago_ms = duration_ms(arguments.by_duration)
+        except ValueError:
+            raise ValueError("Text cannot be parsed to a Duration") from None
+        now_ms = int(datetime.now(UTC).timestamp() * 1000)
+        time_ms = now_ms - ago_ms
+        return await _at_time(admin, partitions, time_ms, says=arguments.output == "text")
+    return await _current(admin, partitions, committed)
+
+
+async def _partitions(
+    admin: Admin,
+    arguments: argparse.Namespace,
+    committed: Mapping[TopicPartition, CommittedOffset],
+) -> list[TopicPartition]:
+    if arguments.all_topics:
+        return sorted(committed)
+    known = await admin.list_topics()
+    found: list[TopicPartition] = []
+    for text in arguments.topic:
+        name, indexes = topic_argument(text)
+        if name not in known:
+            raise ValueError("This server does not host this topic-partition.")
+        if indexes is None:
+            found += known[name].partitions
+        else:
+            found += [TopicPartition(name, each) for each in indexes]
+    missing = [each for each in found if each not in known[each.topic].partitions]
+    if missing:
+        raise ValueError(f'The partitions "{",".join(map(str, missing))}" do not exist')
+    return found
+
+
+def topic_argument(text: str) -> tuple[str, list[int] | None]:
+    """The name in `topic` or `topic:0,1`, and the partitions where some are named.
+
+    Raises:
+        WrongUsage: a partition is no number.
+    """
+    name, colon, indexes = text.partition(":")
+    if not colon:
+        return name, None
+    for each in indexes.split(","):
+        if not each.isdecimal():
+            raise WrongUsage(f"Invalid partition '{each}' specified in topic arg '{text}''")
+    return name, [int(each) for each in indexes.split(",")]
+
+
+async def _ask(admin: Admin, partitions: Iterable[TopicPartition], position: int) -> Offsets:
+    answers = await admin.list_offsets(dict.fromkeys(partitions, position))
+    offsets = {}
+    for partition, answer in answers.items():
+        if isinstance(answer, KafkaError):
+            raise answer
+        offsets[partition] = answer.offset
+    return offsets
+
+
+async def _at_time(
+    admin: Admin, partitions: list[TopicPartition], time_ms: int, *, says: bool
+) -> Offsets:
+    """The first record at or after a time; the end where there is none, in Kafka's words."""
+    found = await _ask(admin, partitions, time_ms)
+    empty = [each for each, offset in found.items() if offset < 0]
+    if says:
+        for topic, index in empty:
+            print(
+                f"\nWarn: Partition {index} from topic {topic} is empty. "
+                "Falling back to latest known offset."
+            )
+    return found | await _ask(admin, empty, LATEST)
+
+
+async def _within(admin: Admin, wanted: Offsets) -> Offsets:
+    """Offsets outside of a partition become its nearest end, with a warning, as in Kafka."""
+    first = await _ask(admin, wanted, EARLIEST)
+    last = await _ask(admin, wanted, LATEST)
+    return {
+        partition: min(max(offset, first[partition]), last[partition])
+        for partition, offset in wanted.items()
+    }
+
+
+def _shifted(
+    partitions: list[TopicPartition],
+    committed: Mapping[TopicPartition, CommittedOffset],
+    shift: int,
+) -> Offsets:
+    for partition in partitions:
+        if partition not in committed:
+            raise WrongUsage(
+                f"Cannot shift offset for partition {partition} since there is no current "
+                "committed offset"
+            )
+    return {partition: committed[partition].offset + shift for partition in partitions}
+
+
+async def _current(
+    admin: Admin,
+    partitions: list[TopicPartition],
+    committed: Mapping[TopicPartition, CommittedOffset],
+) -> Offsets:
+    """What is committed; the end where nothing is."""
+    known = {each: committed[each].offset for each in partitions if each in committed}
+    return known | await _ask(admin, [each for each in partitions if each not in known], LATEST)
+
+
+def _milliseconds(text: str) -> int:
+    """A moment in milliseconds, of UTC unless it says otherwise, told to the millisecond."""
+    date, letter, clock = text.partition("T")
+    if not letter:
+        raise ValueError(
+            "java.text.ParseException: Error parsing timestamp. It does not contain a 'T' "
+            "according to ISO8601 format"
+        )
+    zoned = text if re.search("[Z+-]", clock) else f"{text}Z"
+    try:
+        if not _CLOCK.fullmatch(zoned[len(date) + 1 :]):
+            raise ValueError(text)
+        return int(datetime.fromisoformat(zoned).timestamp() * 1000)
+    except ValueError:
+        raise ValueError(f'java.text.ParseException: Unparseable date: "{zoned}"') from None
+
+
+def _read_file(path: str, group_id: str) -> Offsets:
+    """Lines of `topic,partition,offset`, or with the group in front; nothing, and why on standard
+    error, when a line is none."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = list(filter(None, map(str.strip, file)))
+    except OSError:
+        raise ValueError(f"java.io.IOException: Unable to read file {path}") from None
+    offsets: Offsets = {}
+    for line in lines:
+        cells = [cell.strip().strip('"') for cell in line.split(",")]
+        if len(cells) == 4 and cells.pop(0) != group_id:
+            continue
+        try:
+            topic, index, offset = cells
+            offsets[TopicPartition(topic, int(index))] = int(offset)
+        except ValueError:
+            print(f"{path}: {line!r} is no [group,]topic,partition,offset", file=sys.stderr)
+            return {}
+    return offsets

@@ -1,0 +1,149 @@
+"""`odradek consumer-perf-test`: how fast records come out, as `kafka-consumer-perf-test.sh`."""
+
+import argparse
+import random
+import sys
+import time
+from datetime import datetime
+from typing import Final
+
+from odradek.cli.arguments import positive_number
+from odradek.cli.tools.connection import (
+    SOON,
+    add_connection,
+    add_old_flag,
+    client_config,
+    reach_brokers,
+    require_one,
+    run_async,
+    text_of,
+)
+from odradek.cli.tools.wording.java_values import java_date
+from odradek.client import Consumer
+from odradek.client.settings import CONSUMER_SETTINGS
+
+_MIB: Final = 1024 * 1024
+_COLUMNS: Final = (
+    "data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec, rebalance.time.ms, "
+    "fetch.time.ms, fetch.MB.sec, fetch.nMsg.sec"
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
+    add_connection(parser, old_config_flag="--consumer.config", deprecation=SOON)
+    parser.add_argument("--topic", metavar="NAME")
+    parser.add_argument("--include", metavar="PATTERN")
+    parser.add_argument("--num-records", type=positive_number, metavar="N")
+    add_old_flag(parser, "--messages", "--num-records", text=SOON, kind=positive_number)
+    parser.add_argument("--group", metavar="NAME")
+    parser.add_argument("--fetch-size", type=positive_number, default=_MIB, metavar="BYTES")
+    parser.add_argument("--from-latest", action="store_true")
+    parser.add_argument("--timeout", type=positive_number, default=10_000, metavar="MS")
+    parser.add_argument("--hide-header", action="store_true")
+    parser.add_argument("--show-detailed-stats", action="store_true", help="a row an interval")
+    parser.add_argument("--reporting-interval", type=positive_number, default=5000, metavar="MS")
+    parser.add_argument(
+        "--date-format", default="yyyy-MM-dd HH:mm:ss:SSS", help="in the letters of Java"
+    )
+    parser.add_argument("--socket-buffer-size", help=argparse.SUPPRESS)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Reads, and prints one row, or one from time to time."""
+    if arguments.num_records is None:
+        arguments.parser.error(
+            "Exactly one of the following arguments is required: [messages], [num-records]"
+        )
+    require_one(arguments, ("topic", "include"))
+
+    async def work() -> int:
+        config = client_config(arguments, CONSUMER_SETTINGS) | {
+            "group.id": arguments.group or f"perf-consumer-{random.randrange(100_000)}",
+            "max.partition.fetch.bytes": arguments.fetch_size,
+            "auto.offset.reset": "latest" if arguments.from_latest else "earliest",
+            "check.crcs": False,
+        }
+        config.setdefault("client.id", "perf-consumer-client")
+        await reach_brokers(config)
+        async with Consumer(config=config) as consumer:
+            if arguments.topic is not None:
+                consumer.subscribe([arguments.topic])
+            else:
+                consumer.subscribe(pattern=arguments.include)
+            await _read(consumer, arguments)
+        return 0
+
+    return run_async(work, lambda error: print(text_of(error), file=sys.stderr))
+
+
+async def _read(consumer: Consumer, arguments: argparse.Namespace) -> None:
+    details = arguments.show_detailed_stats
+    if not arguments.hide_header:
+        print(f"{'time, threadId' if details else 'start.time, end.time'}, {_COLUMNS}")
+    moment = java_date(arguments.date_format)
+    interval_s = arguments.reporting_interval / 1000
+    started = datetime.now()
+    started_s = reported_s = time.perf_counter()
+    joined_s: float | None = None
+    records = size = reported_records = reported_size = 0
+    while records < arguments.num_records:
+        # Found in time, or there is nothing: but what is told between does not wait for records.
+        found = await consumer.getmany(timeout_ms=arguments.timeout)
+        if joined_s is None and consumer.assignment():
+            joined_s = time.perf_counter()
+        if not found:
+            print(
+                f"WARNING: Exiting before consuming the expected number of records: timeout "
+                f"({arguments.timeout} ms) exceeded. You can use the --timeout option to increase "
+                "the timeout."
+            )
+            break
+        for each in (record for several in found.values() for record in several):
+            records += 1
+            size += len(each.key or b"") + len(each.value or b"")
+        now_s = time.perf_counter()
+        if details and now_s - reported_s >= interval_s:
+            joining_s = max(0.0, (joined_s or now_s) - reported_s)
+            print(
+                f"{moment(datetime.now())}, 0, "
+                + _measures(
+                    size / _MIB,
+                    (size - reported_size) / _MIB,
+                    records,
+                    records - reported_records,
+                    now_s - reported_s,
+                    joining_s,
+                )
+            )
+            reported_s, reported_records, reported_size = now_s, records, size
+    ended_s = time.perf_counter()
+    if not details:
+        elapsed_s, joining_s = ended_s - started_s, (joined_s or ended_s) - started_s
+        megabytes = size / _MIB
+        measures = _measures(megabytes, megabytes, records, records, elapsed_s, joining_s)
+        print(f"{moment(started)}, {moment(datetime.now())}, {measures}")
+
+
+def _measures(
+    megabytes: float,
+    megabytes_here: float,
+    records: int,
+    records_here: int,
+    elapsed_s: float,
+    joining_s: float,
+) -> str:
+    """The columns behind the times: what was read in all, and how fast in this span."""
+    fetching_s = max(elapsed_s - joining_s, 0.001)
+    return ", ".join(
+        (
+            f"{megabytes:.4f}",
+            f"{megabytes_here / elapsed_s:.4f}",
+            str(records),
+            f"{records_here / elapsed_s:.4f}",
+            str(round(joining_s * 1000)),
+            str(round(fetching_s * 1000)),
+            f"{megabytes_here / fetching_s:.4f}",
+            f"{records_here / fetching_s:.4f}",
+        )
+    )

@@ -1,0 +1,110 @@
+"""`odradek leader-election`: elects leaders, as `kafka-leader-election.sh` does."""
+
+import argparse
+import sys
+from typing import Final
+
+from odradek.cli.tools.connection import (
+    HAS_BEEN_DEPRECATED,
+    add_connection,
+    client_config,
+    is_given,
+    print_json,
+    run_async,
+    text_of,
+)
+from odradek.cli.tools.replicas.reassignment_plan import joined, repeated
+from odradek.cli.tools.wording.java_names import java_text
+from odradek.cli.tools.wording.json_files import NoJson, field, read_json
+from odradek.client import Admin
+from odradek.client.core.admin_types import ElectionType
+from odradek.client.errors import KafkaError
+from odradek.errors import ErrorCode
+from odradek.model import TopicPartition
+
+# What may say which partitions.
+_WHERE: Final = ("topic", "all-topic-partitions", "path-to-json-file")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
+    add_connection(parser, old_config_flag="--admin.config", deprecation=HAS_BEEN_DEPRECATED)
+    parser.add_argument("--election-type", type=str.lower, metavar="{preferred,unclean}")
+    parser.add_argument("--topic", metavar="NAME")
+    parser.add_argument("--all-topic-partitions", action="store_true")
+    parser.add_argument("--path-to-json-file", metavar="FILE")
+    parser.add_argument("--partition", type=int, metavar="N")
+    parser.add_argument("--format", dest="output", choices=("text", "json"), default="text")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Elects, and says for which partitions."""
+    kind = _checked_type(arguments)
+
+    async def work() -> int:
+        partitions = _partitions(arguments)
+        async with Admin(config=client_config(arguments)) as admin:
+            return _show(await admin.elect_leaders(kind, partitions), arguments)
+
+    return run_async(work, lambda error: print(text_of(error), file=sys.stderr))
+
+
+def _checked_type(arguments: argparse.Namespace) -> ElectionType:
+    """What is to be done; ends with wrong usage where Kafka's tool does, in its words."""
+    wrong = arguments.parser.error
+    if arguments.election_type is None:
+        wrong("Missing required option(s): election-type")
+    if sum(is_given(arguments, each) for each in _WHERE) != 1:
+        wrong(f"One and only one of the following options is required: {', '.join(_WHERE)}")
+    if arguments.topic is not None and arguments.partition is None:
+        wrong("Missing required option(s): partition")
+    try:
+        return ElectionType[arguments.election_type.upper()]
+    except KeyError:
+        wrong(f"Cannot parse argument '{arguments.election_type}' of option election-type")
+        raise AssertionError("the parser ends the command") from None
+
+
+def _partitions(arguments: argparse.Namespace) -> list[TopicPartition] | None:
+    if arguments.topic is not None:
+        return [TopicPartition(arguments.topic, arguments.partition)]
+    if arguments.path_to_json_file is None:
+        return None
+    try:
+        data = read_json(arguments.path_to_json_file)
+    except NoJson:
+        raise ValueError("Replica election data is empty") from None
+    found = [
+        TopicPartition(field(row, "topic", str), field(row, "partition", int))
+        for row in field(data, "partitions", list)
+    ]
+    if twice := repeated(found):
+        raise ValueError(f"Replica election data contains duplicate partitions: [{joined(twice)}]")
+    return found
+
+
+def _show(results: dict[TopicPartition, KafkaError | None], arguments: argparse.Namespace) -> int:
+    done = [each for each, error in results.items() if error is None]
+    failed = {each: error for each, error in results.items() if error is not None}
+    needless = [
+        each for each, error in failed.items() if error.code == ErrorCode.ELECTION_NOT_NEEDED
+    ]
+    errors = {each: error for each, error in failed.items() if each not in needless}
+    if arguments.output == "json":
+        print_json({str(each): None if e is None else e.code.name for each, e in results.items()})
+        return 1 if errors else 0
+    if done:
+        shown = ", ".join(map(str, done))
+        kind = arguments.election_type.upper()
+        print(f"Successfully completed leader election ({kind}) for partitions {shown}")
+    if needless:
+        print(f"Valid replica already elected for partitions {', '.join(map(str, needless))}")
+    for partition, error in errors.items():
+        kind = arguments.election_type.upper()
+        print(
+            f"Error completing leader election ({kind}) for partition: {partition}: "
+            f"{java_text(error)}"
+        )
+    if errors:
+        print(f"{len(errors)} replica(s) could not be elected", file=sys.stderr)
+    return 1 if errors else 0

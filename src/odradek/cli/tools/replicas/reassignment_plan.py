@@ -1,0 +1,133 @@
+"""Plans of a reassignment: Kafka's JSON, read with care and written as its tool writes it."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+
+from odradek.cli.tools.wording.json_files import field, rows
+from odradek.model import TopicPartition
+
+ANY_DIRECTORY: Final = "any"
+
+T = TypeVar("T")
+Plan = dict[TopicPartition, tuple[int, ...]]
+
+
+class Replica(NamedTuple):
+    """What a broker has of a partition; shown as Kafka shows it."""
+
+    broker_id: int
+    partition: TopicPartition
+
+    def __str__(self) -> str:
+        return f"{self.partition}-{self.broker_id}"
+
+
+# Log directories, by the replicas that go there.
+Moves = dict[Replica, str]
+
+
+class Placed(NamedTuple):
+    """The replicas of a partition now, and the log directories they lie in."""
+
+    replicas: tuple[int, ...]
+    log_dirs: tuple[str, ...]
+
+
+def read_plan(data: Any) -> tuple[Plan, Moves]:
+    """The plan of a file: who is to have the partitions, and in which log directories where that
+    is not `any`.
+
+    Raises:
+        ValueError: it is none, or it repeats itself.
+    """
+    found = []
+    directories = []
+    for row in rows(data, "partitions"):
+        partition = TopicPartition(field(row, "topic", str), field(row, "partition", int))
+        replicas = tuple(map(int, field(row, "replicas", list)))
+        found.append((partition, replicas))
+        anywhere_else = [ANY_DIRECTORY] * len(replicas)
+        directories.append(field({"log_dirs": anywhere_else} | row, "log_dirs", list))
+    refuse_repeated(
+        [str(partition) for partition, _ in found],
+        "Partition reassignment contains duplicate topic partitions: {}",
+        brackets=False,
+    )
+    moves: Moves = {}
+    for (partition, replicas), paths in zip(found, directories, strict=True):
+        if len(replicas) != len(paths):
+            raise ValueError(
+                f"Size of replicas list [{', '.join(map(str, replicas))}] is different from size "
+                f"of log dirs list [{', '.join(paths)}] for partition {partition}"
+            )
+        moves |= {
+            Replica(broker_id, partition): path
+            for broker_id, path in zip(replicas, paths, strict=True)
+            if path != ANY_DIRECTORY
+        }
+    return dict(found), moves
+
+
+def check_plan(plan: Plan) -> None:
+    """Refuses what cannot be begun.
+
+    Raises:
+        ValueError: the plan is empty, or a partition has no replicas, or one twice.
+    """
+    if not plan:
+        raise ValueError("Partition reassignment list cannot be empty")
+    for partition, replicas in plan.items():
+        if not replicas:
+            raise ValueError("Partition replica list cannot be empty")
+        if twice := repeated(replicas):
+            raise ValueError(
+                "Partition replica lists may not contain duplicate entries: "
+                f"{partition} contains multiple entries for {joined(twice)}"
+            )
+
+
+def read_topics(data: Any) -> list[str]:
+    """The topics to move, as `--generate` is given them.
+
+    Raises:
+        ValueError: they are not named as they should.
+    """
+    return [field(row, "topic", str) for row in rows(data, "topics")]
+
+
+def refuse_repeated(items: Sequence[object], text: str, *, brackets: bool = True) -> None:
+    """Raises a ValueError of `text`, which names them, when items stand there twice."""
+    if twice := repeated(items):
+        shown = ", ".join(map(str, twice))
+        raise ValueError(text.format(f"[{shown}]" if brackets else shown))
+
+
+def as_json(placed: Mapping[TopicPartition, Placed]) -> str:
+    """A plan in one line, in the order of the partitions."""
+    rows = [
+        {
+            "topic": each.topic,
+            "partition": each.partition,
+            "replicas": where.replicas,
+            "log_dirs": where.log_dirs,
+        }
+        for each, where in sorted(placed.items())
+    ]
+    return json.dumps({"version": 1, "partitions": rows}, separators=(",", ":"))
+
+
+def anywhere(replicas: tuple[int, ...]) -> Placed:
+    """Replicas in whatever log directory."""
+    return Placed(replicas, (ANY_DIRECTORY,) * len(replicas))
+
+
+def repeated(items: Iterable[T]) -> list[T]:
+    """Each of the items that are there more than once."""
+    return [each for each, count in Counter(items).items() if count > 1]
+
+
+def joined(items: Iterable[object]) -> str:
+    """Items as lists are shown."""
+    return ",".join(map(str, items))

@@ -1,0 +1,346 @@
+"""Records on their way out: gathered into batches by partition, sent, sent again, given up.
+
+Each partition has a queue. Its last batch takes records until it is full; its first is sent once it
+is full, or `linger.ms` old, or another follows it. Up to five batches of a partition may be under
+way at once. After a failure nothing more of that partition leaves until everything under way has
+come back; then what failed goes again, one after the other, in its order and with its sequence
+numbers. So records keep their order, and with idempotence each is in the log once. A batch that is
+too large for its broker goes again in two halves.
+
+The sender tells the time and who leads; nothing is sent from here.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Final, cast
+
+from odradek.client.core.producing.deliveries import Consignment, Delivery
+from odradek.client.record_metadata import RecordMetadata
+from odradek.model import NO_SEQUENCE, TopicPartition
+from odradek.records.batch import split_batches
+from odradek.records.builder import Headers, RecordBatchBuilder
+from odradek.records.reader import read_batch
+
+# What a record costs at most beyond its key, value and headers: six varints and the attributes.
+RECORD_OVERHEAD_BYTES: Final = 36
+_SEQUENCES: Final = 1 << 31
+
+
+class ProducerBatch:
+    """Records of one partition that travel together. `contexts` are whom to tell, in order; a
+    consignment knows a record by the number in `indexes`."""
+
+    def __init__(
+        self, partition: TopicPartition, builder: RecordBatchBuilder, created_ms: int
+    ) -> None:
+        self.partition = partition
+        self.builder = builder
+        self.created_ms = created_ms
+        self.contexts: list[object] = []
+        self.indexes: list[int] = []
+        self.timestamps: list[int] = []
+        self.size_bytes = 0
+        self.attempts = 0
+        self.base_sequence = NO_SEQUENCE
+        self.serial = 0  # its place among those of its partition that have been sent
+        self.first_index = 0  # of a half: how many records of the whole are before it
+        self.halves: list[ProducerBatch] = []  # what it was split into
+        self.is_full = False
+        self.is_done = False  # in the log, given up, or split
+        self._encoded: bytes | None = None
+        self._encoded_as: tuple[int, int, int] | None = None
+
+    @property
+    def record_count(self) -> int:
+        """How many records are in it."""
+        return len(self.contexts)
+
+    def metadata(self, base_offset: int, append_time_ms: int) -> list[RecordMetadata]:
+        """Where its records are, the first of them at `base_offset` unless that is -1; at the time
+        when they were appended, or their own where that is -1."""
+        topic, partition = self.partition
+        make = tuple.__new__  # of a named tuple, without its Python-made constructor
+        offset = base_offset
+        found: list[RecordMetadata] = []
+        for own_ms in self.timestamps:
+            time_ms = own_ms if append_time_ms < 0 else append_time_ms
+            found.append(make(RecordMetadata, (topic, partition, offset, time_ms)))
+            if offset >= 0:
+                offset += 1
+        return found
+
+    def deliver(self, base_offset: int, append_time_ms: int) -> None:
+        """Tells all who wait that their records are in the log."""
+        places = self.metadata(base_offset, append_time_ms)
+        for number, context in enumerate(self.contexts):
+            if isinstance(context, Consignment):
+                context.delivered(self.indexes[number], places[number])
+                continue
+            delivery: Delivery = cast(Delivery, context)
+            if not delivery.done():
+                delivery.set_result(places[number])
+
+    def encoded(self, producer_id: int, producer_epoch: int, is_transactional: bool) -> bytes:
+        """The batch as it goes over the wire; compressed once, as long as nothing changes."""
+        state = (producer_id, producer_epoch, self.base_sequence)
+        if self._encoded is None or self._encoded_as != state:
+            self.builder.set_producer(*state, is_transactional=is_transactional)
+            self._encoded, self._encoded_as = self.builder.build(), state
+        return self._encoded
+
+    def split(self, codec: int, level: int | None) -> "list[ProducerBatch]":
+        """Its records in two batches of half as many, with the sequence numbers that they have."""
+        data = self.builder.build()
+        [header] = split_batches(data)
+        records = read_batch(data, header)
+        middle = len(records) // 2
+        for start, end in ((0, middle), (middle, len(records))):
+            half = ProducerBatch(self.partition, RecordBatchBuilder(codec, level=level), 0)
+            for record in records[start:end]:
+                half.builder.append(record.timestamp, record.key, record.value, record.headers)
+                half.size_bytes += record_bytes(record.key, record.value, record.headers)
+            half.contexts = self.contexts[start:end]
+            half.indexes = self.indexes[start:end]
+            half.timestamps = self.timestamps[start:end]
+            half.created_ms, half.attempts, half.serial = self.created_ms, 1, self.serial
+            half.first_index = self.first_index + start
+            half.is_full = True
+            if self.base_sequence != NO_SEQUENCE:
+                half.base_sequence = (self.base_sequence + start) % _SEQUENCES
+            self.halves.append(half)
+        return self.halves
+
+
+class _Queue:
+    """The batches of one partition: waiting, under way, and to be sent again."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[ProducerBatch] = deque()
+        self.in_flight: list[ProducerBatch] = []
+        self.failed: list[ProducerBatch] = []
+        self.next_sequence = 0
+        self.not_before_ms = 0
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.waiting or self.in_flight or self.failed)
+
+    def batches(self) -> Iterator[ProducerBatch]:
+        yield from self.failed
+        yield from self.in_flight
+        yield from self.waiting
+
+
+class Accumulator:
+    """The queues of all partitions, and how many bytes are in them."""
+
+    def __init__(
+        self,
+        *,
+        codec: int = 0,
+        level: int | None = None,
+        batch_bytes: int = 16_384,
+        linger_ms: int = 5,
+        max_in_flight: int = 5,
+        numbers_sequences: bool = True,
+    ) -> None:
+        self._codec = codec
+        self._level = level
+        self._batch_bytes = batch_bytes
+        self._linger_ms = linger_ms
+        self._max_in_flight = max_in_flight
+        self._numbers_sequences = numbers_sequences
+        self._queues: dict[TopicPartition, _Queue] = {}
+        self._sent_count = 0
+        self.used_bytes = 0
+        # Set when a batch is full, until whoever fills batches has let the sender run.
+        self.has_full = False
+        # Set while somebody flushes, or waits for memory: nothing lingers then.
+        self.hurries = False
+
+    # --- in ---------------------------------------------------------------------------------
+
+    def append(
+        self,
+        partition: TopicPartition,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        context: object,
+        now_ms: int,
+        index: int = 0,
+    ) -> bool:
+        """Adds a record; whether there is now something that the sender did not know of."""
+        size = record_bytes(key, value, headers)
+        queue = self._queues.get(partition)
+        if queue is None:
+            queue = self._queues[partition] = _Queue()
+        batch = queue.waiting[-1] if queue.waiting else None
+        is_new = batch is None or batch.is_full or not self._fits(batch, size)
+        if is_new:
+            if batch is not None and not batch.is_full:
+                batch.is_full = self.has_full = True
+            batch = ProducerBatch(
+                partition, RecordBatchBuilder(self._codec, level=self._level), now_ms
+            )
+            queue.waiting.append(batch)
+        assert batch is not None, "made above"
+        batch.builder.append(timestamp_ms, key, value, headers)
+        batch.contexts.append(context)
+        batch.indexes.append(index)
+        batch.timestamps.append(timestamp_ms)
+        batch.size_bytes += size
+        self.used_bytes += size
+        if batch.builder.size_bytes >= self._batch_bytes:
+            batch.is_full = self.has_full = True
+        return is_new or batch.is_full
+
+    def _fits(self, batch: ProducerBatch, size: int) -> bool:
+        return batch.builder.size_bytes + size <= self._batch_bytes
+
+    # --- out --------------------------------------------------------------------------------
+
+    def ready(self, now_ms: int) -> tuple[list[TopicPartition], int | None]:
+        """The partitions that have something to send, and when the next one will, in ms."""
+        ready: list[TopicPartition] = []
+        next_due_ms: int | None = None
+        for partition, queue in self._queues.items():
+            due_ms = self._due_ms(queue)
+            if due_ms is None:
+                continue
+            if due_ms <= now_ms:
+                ready.append(partition)
+            elif next_due_ms is None or due_ms < next_due_ms:
+                next_due_ms = due_ms
+        return ready, next_due_ms
+
+    def _due_ms(self, queue: _Queue) -> int | None:
+        """When a queue's next batch may leave; None while something else has to happen first."""
+        if queue.failed:
+            return None if queue.in_flight else queue.not_before_ms
+        if not queue.waiting or len(queue.in_flight) >= self._max_in_flight:
+            return None
+        first = queue.waiting[0]
+        if first.is_full or len(queue.waiting) > 1 or self.hurries:
+            return 0
+        return first.created_ms + self._linger_ms
+
+    def drain(self, partition: TopicPartition) -> ProducerBatch:
+        """Takes the next batch of a ready partition: it is under way from now on."""
+        queue = self._queues[partition]
+        batch = queue.failed.pop(0) if queue.failed else queue.waiting.popleft()
+        batch.is_full = True
+        batch.attempts += 1
+        if batch.attempts == 1:
+            self._sent_count += 1
+            batch.serial = self._sent_count
+        if self._numbers_sequences and batch.base_sequence == NO_SEQUENCE:
+            batch.base_sequence = queue.next_sequence
+            queue.next_sequence = (queue.next_sequence + batch.record_count) % _SEQUENCES
+        queue.in_flight.append(batch)
+        return batch
+
+    # --- back -------------------------------------------------------------------------------
+
+    def done(self, batch: ProducerBatch) -> None:
+        """A batch is in the log, or given up."""
+        queue = self._queues[batch.partition]
+        for batches in (queue.in_flight, queue.failed):
+            if batch in batches:
+                batches.remove(batch)
+        if batch in queue.waiting:
+            queue.waiting.remove(batch)
+        batch.is_done = True
+        self.used_bytes -= batch.size_bytes
+
+    def retry(self, batch: ProducerBatch, not_before_ms: int) -> None:
+        """A batch that was under way is to be sent again, in its place."""
+        queue = self._queues[batch.partition]
+        queue.in_flight.remove(batch)
+        queue.failed.append(batch)
+        queue.failed.sort(key=_place)
+        queue.not_before_ms = max(queue.not_before_ms, not_before_ms)
+
+    def split(self, batch: ProducerBatch) -> None:
+        """A batch that was under way is to be sent again in halves, in its place."""
+        assert batch.record_count > 1, f"{batch.record_count} records cannot be split"
+        queue = self._queues[batch.partition]
+        queue.in_flight.remove(batch)
+        queue.failed += batch.split(self._codec, self._level)
+        queue.failed.sort(key=_place)
+        batch.is_done = True
+
+    def has_earlier_failure(self, batch: ProducerBatch) -> bool:
+        """Whether a batch before this one failed: then this one had to."""
+        queue = self._queues[batch.partition]
+        return any(_place(each) < _place(batch) for each in queue.failed)
+
+    def renumber(self) -> None:
+        """The producer has a new epoch: sequences begin at 0. Nothing may be under way."""
+        assert not self.in_flight_count, f"{self.in_flight_count} batches are under way"
+        for queue in self._queues.values():
+            queue.next_sequence = 0
+            for batch in queue.failed:
+                batch.base_sequence = NO_SEQUENCE
+
+    # --- looking ----------------------------------------------------------------------------
+
+    @property
+    def in_flight_count(self) -> int:
+        """How many batches are under way."""
+        return sum(len(queue.in_flight) for queue in self._queues.values())
+
+    def queue_length(self, partition: TopicPartition) -> int:
+        """How many batches of a partition wait to be sent."""
+        queue = self._queues.get(partition)
+        return 0 if queue is None else len(queue.waiting) + len(queue.failed)
+
+    def unfinished(self) -> list[ProducerBatch]:
+        """Every batch that is neither in the log nor given up."""
+        return [batch for queue in self._queues.values() for batch in queue.batches()]
+
+    def pending(self) -> list[ProducerBatch]:
+        """Those of them that are not under way."""
+        return [
+            batch for queue in self._queues.values() for batch in (*queue.failed, *queue.waiting)
+        ]
+
+    def expired(self, before_ms: int) -> list[ProducerBatch]:
+        """Those that are not under way and were made before a moment."""
+        oldest_ms = self.oldest_pending_ms
+        if oldest_ms is None or oldest_ms > before_ms:
+            return []
+        return [batch for batch in self.pending() if batch.created_ms <= before_ms]
+
+    @property
+    def oldest_pending_ms(self) -> int | None:
+        """When the oldest batch that is not under way was made."""
+        firsts = [
+            batches[0].created_ms
+            for queue in self._queues.values()
+            for batches in (queue.failed, queue.waiting)
+            if batches
+        ]
+        return min(firsts, default=None)
+
+    def topics(self) -> set[str]:
+        """The topics that have something to send."""
+        return {partition.topic for partition, queue in self._queues.items() if not queue.is_empty}
+
+
+def _place(batch: ProducerBatch) -> tuple[int, int]:
+    return batch.serial, batch.first_index
+
+
+def record_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
+    """What a record takes at most, uncompressed."""
+    size = RECORD_OVERHEAD_BYTES
+    if key is not None:
+        size += len(key)
+    if value is not None:
+        size += len(value)
+    if headers:
+        for name, content in headers:
+            size += len(name.encode()) + len(content or b"") + 10
+    return size

@@ -1,0 +1,244 @@
+"""A record's way from `send` into a batch: checked, given a partition, and put there. Compiled.
+
+What `send` and `send_many` do for every record is here; what they have to wait for is not.
+"""
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any, Final
+
+from odradek.client.core.metadata import TopicMetadata
+from odradek.client.core.producing.accumulator import Accumulator, record_bytes
+from odradek.client.core.producing.deliveries import Consignment
+from odradek.client.core.producing.partitioner import (
+    PartitionDice,
+    StickyPartitioner,
+    partition_for_key,
+)
+from odradek.client.errors import RecordTooLarge, RequestError
+from odradek.clock import Clock
+from odradek.errors import ErrorCode
+from odradek.model import TopicPartition
+from odradek.records.builder import Headers
+
+
+class Outcome(IntEnum):
+    """What came of a record: it is in a batch that the sender knows of, or that it is to hear of,
+    or there was no room for it."""
+
+    PUT = 0
+    NEWS = 1
+    NO_ROOM = 2
+
+
+class Lot:
+    """Records for one topic, in columns. `next` is the index of the first that is in no batch."""
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int | None,
+        values: Sequence[object],
+        keys: Sequence[object] | None = None,
+        headers: Sequence[Headers] | None = None,
+        timestamps_ms: Sequence[int | None] | None = None,
+        *,
+        first_index: int = 0,
+    ) -> None:
+        """`first_index` is the number of the first record in its consignment.
+
+        Raises:
+            TypeError: a key or a value is not of bytes.
+            ValueError: the columns are not of one length.
+        """
+        for name, column in (
+            ("keys", keys),
+            ("headers", headers),
+            ("timestamps_ms", timestamps_ms),
+        ):
+            if column is not None and len(column) != len(values):
+                raise ValueError(f"there are {len(column)} {name} for {len(values)} values")
+        self.topic = topic
+        self.partition = partition
+        self.values = _all_bytes(values, "value")
+        self.keys = None if keys is None else _all_bytes(keys, "key")
+        self.headers = headers
+        self.timestamps_ms = timestamps_ms
+        self.first_index = first_index
+        self.next = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether all its records are in batches, or cannot be."""
+        return self.next >= len(self.values)
+
+
+class _Topic:
+    """A topic as records meet it, as long as its metadata are the same."""
+
+    def __init__(self, metadata: TopicMetadata, sticky: StickyPartitioner) -> None:
+        self.metadata = metadata
+        self.by_index: Final = dict(metadata.by_index)
+        self.available: Final = metadata.led_partitions or sorted(metadata.partition_metadata)
+        self.sticky = sticky
+        self.stuck_to: TopicPartition | None = None
+
+
+class Intake:
+    """Puts records into an accumulator."""
+
+    def __init__(
+        self,
+        accumulator: Accumulator,
+        clock: Clock,
+        dice: PartitionDice,
+        *,
+        batch_bytes: int,
+        buffer_bytes: int,
+        record_max_bytes: int,
+    ) -> None:
+        self._accumulator = accumulator
+        self._clock = clock
+        self._dice = dice
+        self._batch_bytes = max(1, batch_bytes)
+        self._buffer_bytes = buffer_bytes
+        self._record_max_bytes = record_max_bytes
+        self._topics: dict[str, _Topic] = {}
+        self.refused_bytes = 0
+        """The size of the record for which there was no room last."""
+
+    def put(
+        self,
+        metadata: TopicMetadata,
+        partition: int | None,
+        timestamp_ms: int | None,
+        key: object,
+        value: object,
+        headers: Headers,
+        context: object,
+    ) -> Outcome:
+        """Puts a record into a batch; `context` is whom to tell of its end.
+
+        Raises:
+            TypeError: the key or the value is not of bytes.
+            RecordTooLarge: it fits into no request, or not into the buffer.
+            RequestError: there is no such partition.
+        """
+        key_bytes = key if isinstance(key, bytes) else _as_bytes(key, "key")
+        value_bytes = value if isinstance(value, bytes) else _as_bytes(value, "value")
+        size = record_bytes(key_bytes, value_bytes, headers)
+        if size > self._record_max_bytes:
+            raise self._too_large(size)
+        if not self.has_room(size):
+            self.refused_bytes = size
+            return Outcome.NO_ROOM
+        topic = self._met(metadata)
+        has_news = self._accumulator.append(
+            self._choose(topic, partition, key_bytes, size),
+            self._clock.wall_ms() if timestamp_ms is None else timestamp_ms,
+            key_bytes,
+            value_bytes,
+            headers,
+            context,
+            self._clock.monotonic_ms(),
+        )
+        return Outcome.NEWS if has_news else Outcome.PUT
+
+    def put_many(self, metadata: TopicMetadata, lot: Lot, consignment: Consignment) -> Outcome:
+        """Puts records of a lot into batches, until one of them is full.
+
+        A record that is too large fails alone. What came of the last one that was looked at is
+        returned, news if any was.
+
+        Raises:
+            RequestError: there is no such partition.
+        """
+        accumulator = self._accumulator
+        topic = self._met(metadata)
+        values, keys, all_headers, times_ms = lot.values, lot.keys, lot.headers, lot.timestamps_ms
+        partition, first_index = lot.partition, lot.first_index
+        wall_ms, now_ms = self._clock.wall_ms(), self._clock.monotonic_ms()
+        outcome = Outcome.PUT
+        while lot.next < len(values) and not accumulator.has_full:
+            index = lot.next
+            key = None if keys is None else keys[index]
+            value = values[index]
+            headers: Headers = () if all_headers is None else all_headers[index]
+            time_ms = None if times_ms is None else times_ms[index]
+            size = record_bytes(key, value, headers)
+            if size > self._record_max_bytes:
+                lot.next += 1
+                consignment.failed(first_index + index, self._too_large(size))
+                continue
+            if not self.has_room(size):
+                self.refused_bytes = size
+                return Outcome.NO_ROOM
+            target = self._choose(topic, partition, key, size)
+            lot.next += 1
+            if accumulator.append(
+                target,
+                wall_ms if time_ms is None else time_ms,
+                key,
+                value,
+                headers,
+                consignment,
+                now_ms,
+                first_index + index,
+            ):
+                outcome = Outcome.NEWS
+        return outcome
+
+    def has_room(self, size_bytes: int) -> bool:
+        """Whether so much fits into `buffer.memory` now."""
+        return self._accumulator.used_bytes + size_bytes <= self._buffer_bytes
+
+    def _met(self, metadata: TopicMetadata) -> _Topic:
+        known = self._topics.get(metadata.name)
+        if known is not None and known.metadata is metadata:
+            return known
+        sticky = StickyPartitioner(self._batch_bytes, self._dice) if known is None else known.sticky
+        topic = self._topics[metadata.name] = _Topic(metadata, sticky)
+        return topic
+
+    def _too_large(self, size: int) -> RecordTooLarge:
+        return RecordTooLarge(
+            f"a record of {size} bytes is larger than max.request.size or buffer.memory: "
+            f"{self._record_max_bytes}",
+            ErrorCode.MESSAGE_TOO_LARGE,
+        )
+
+    def _choose(
+        self, topic: _Topic, partition: int | None, key: bytes | None, size: int
+    ) -> TopicPartition:
+        if partition is not None:
+            asked = topic.by_index.get(partition)
+            if asked is None:
+                raise RequestError(
+                    f"{partition} is none of the {len(topic.by_index)} partitions of "
+                    f"{topic.metadata.name}",
+                    ErrorCode.INVALID_PARTITIONS,
+                )
+            return asked
+        if key is not None:
+            chosen = partition_for_key(key, len(topic.by_index))
+            return topic.by_index.get(chosen) or TopicPartition(topic.metadata.name, chosen)
+        stuck_to = topic.stuck_to
+        if stuck_to is None or topic.sticky.is_due:
+            index = topic.sticky.choose(
+                topic.available, lambda each: self._accumulator.queue_length(topic.by_index[each])
+            )
+            stuck_to = topic.stuck_to = topic.by_index[index]
+        topic.sticky.produced(size)
+        return stuck_to
+
+
+def _all_bytes(given: Sequence[object], what: str) -> list[bytes | None]:
+    return [each if isinstance(each, bytes) else _as_bytes(each, what) for each in given]
+
+
+def _as_bytes(given: Any, what: str) -> bytes | None:
+    if given is None:
+        return None
+    if isinstance(given, bytearray | memoryview):
+        return bytes(given)
+    raise TypeError(f"a record's {what} is bytes or None, not {type(given).__name__}")

@@ -1,0 +1,1 @@
+"""What is to be read: options and bounds become ranges of offsets. Nothing is read here."""

@@ -1,0 +1,69 @@
+"""What a read is asked for, checked and typed; who asks (Spark's options, flags) parses it.
+
+Immutable and picklable: a plan travels with its options from Spark's driver to its workers.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from odradek.model import TopicPartition
+from odradek.tables.plan.offsets import EARLIEST, LATEST, EndOfLog, OffsetBound
+from odradek.tables.plan.wanted import ALL_ROWS, WantedRows
+
+START_OF_LOG: Final = EndOfLog(EARLIEST)
+END_OF_LOG: Final = EndOfLog(LATEST)
+
+
+@dataclass(frozen=True)
+class ClientOptions:
+    """How brokers are asked; times in milliseconds, sizes in bytes."""
+
+    bootstrap_servers: str | None = None
+    client_id: str = "odradek-spark"
+    fetch_max_bytes: int = 52_428_800
+    partition_fetch_max_bytes: int = 8_388_608
+    fetch_max_wait_ms: int = 500
+    request_timeout_ms: int = 30_000
+    # How long whoever reads records, or plans a stream, waits for brokers that are away.
+    patience_ms: int = 120_000
+
+
+@dataclass(frozen=True)
+class TopicSelection:
+    """Which partitions are read: exactly one of the three is given."""
+
+    names: tuple[str, ...] = ()
+    pattern: str | None = None
+    assignment: tuple[TopicPartition, ...] = ()
+
+    def takes(self, topic: str) -> bool:
+        """Whether partitions of this topic may be read."""
+        if self.pattern is not None:
+            return re.fullmatch(self.pattern, topic) is not None
+        return topic in self.names or any(topic == wanted.topic for wanted in self.assignment)
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """Every option of a read with its value."""
+
+    selection: TopicSelection
+    client: ClientOptions
+    log_dirs: tuple[str, ...] = ()
+    starting: OffsetBound = START_OF_LOG
+    ending: OffsetBound = END_OF_LOG
+    fail_without_match: bool = True
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+    max_offsets_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_ms: int = 900_000
+    fail_on_data_loss: bool = True
+    # For how long what is planned is kept from retention and compaction, if not renewed; 0: not.
+    lease_ms: int = 0
+    read_committed: bool = False
+    # Batches only: whether `wanted` may be set to what a query asks for; rows outside of it may
+    # be left out.
+    filter_pushdown: bool = False
+    wanted: WantedRows = ALL_ROWS

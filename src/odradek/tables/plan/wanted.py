@@ -1,0 +1,73 @@
+"""Which rows of a read anybody will look at: what need not be read is left out where it is cheap.
+
+A promise in one direction only. Every row that is wanted is read; rows that are not may be read
+all the same, and whoever set the conditions still has to apply them. So a condition that cannot
+be put in these terms is just not here.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from odradek.tables.plan.ranges import OffsetRange
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Whole numbers: from `lowest` to `highest`, both included, of `among` if that is given."""
+
+    lowest: int | None = None
+    highest: int | None = None
+    among: frozenset[int] | None = None
+
+    def __contains__(self, number: int) -> bool:
+        return (
+            (self.lowest is None or number >= self.lowest)
+            and (self.highest is None or number <= self.highest)
+            and (self.among is None or number in self.among)
+        )
+
+    def from_on(self, number: int) -> "Numbers":
+        """Those that are not below it."""
+        return replace(self, lowest=number if self.lowest is None else max(self.lowest, number))
+
+    def up_to(self, number: int) -> "Numbers":
+        """Those that are not above it."""
+        return replace(self, highest=number if self.highest is None else min(self.highest, number))
+
+    def one_of(self, numbers: Iterable[int]) -> "Numbers":
+        """Those that are in both; the bounds close up to them."""
+        among = frozenset(number for number in numbers if number in self)
+        if not among:
+            return NOTHING
+        return Numbers(min(among), max(among), among)
+
+
+ANYTHING: Final = Numbers()
+NOTHING: Final = Numbers(0, -1, frozenset())
+
+
+@dataclass(frozen=True)
+class WantedRows:
+    """Conditions on partition number, offset and time (milliseconds); a row has to meet all."""
+
+    partition: Numbers = ANYTHING
+    offset: Numbers = ANYTHING
+    timestamp_ms: Numbers = ANYTHING
+
+    def narrow(self, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
+        """What is left of ranges by partition and offset."""
+        lowest, highest = self.offset.lowest, self.offset.highest
+        narrowed = (
+            OffsetRange(
+                piece.topic_partition,
+                piece.start if lowest is None else max(piece.start, lowest),
+                piece.end if highest is None else min(piece.end, highest + 1),
+            )
+            for piece in ranges
+            if piece.topic_partition.partition in self.partition
+        )
+        return [piece for piece in narrowed if piece.size > 0]
+
+
+ALL_ROWS: Final = WantedRows()

@@ -1,0 +1,101 @@
+"""A broker's data directory, read-only: its partitions and what it wrote down about them.
+
+The directory may belong to a running broker. What counts is the high watermark: records above
+it may still be taken back. A broker writes it down every few seconds and when it stops; it
+can be asked for the newest one instead (`kafka.bootstrap.servers` beside `path`).
+"""
+
+import os
+from collections.abc import Iterable
+
+from odradek.model import TopicPartition
+from odradek.storage.names import (
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    METADATA_DATABASE,
+    parse_partition_directory,
+    partition_directory,
+)
+from odradek.tables.errors import MissingData, WrongPath
+from odradek.tables.scan.segments import PartitionFiles, read_checkpoint
+
+
+class DataDirectory:
+    """The partitions in one or more log directories of a broker, and their bounds."""
+
+    def __init__(self, log_dirs: tuple[str, ...]) -> None:
+        self.log_dirs = log_dirs
+
+    @property
+    def heeds_leases(self) -> bool:
+        """Whether its broker looks for leases: whether it keeps its metadata as ours do."""
+        return any(os.path.exists(os.path.join(each, METADATA_DATABASE)) for each in self.log_dirs)
+
+    def partitions(self) -> dict[TopicPartition, PartitionFiles]:
+        """Every partition there is, those on their way out excepted.
+
+        Raises:
+            WrongPath: a directory does not exist, or cannot be read.
+        """
+        found: dict[TopicPartition, PartitionFiles] = {}
+        for log_dir in self.log_dirs:
+            for name in _names(log_dir):
+                topic_partition = parse_partition_directory(name)
+                path = os.path.join(log_dir, name)
+                if topic_partition is not None and os.path.isdir(path):
+                    found[topic_partition] = PartitionFiles(topic_partition, path)
+        return found
+
+    def partition(self, topic_partition: TopicPartition) -> PartitionFiles:
+        """One partition.
+
+        Raises:
+            MissingData: there is no such partition.
+        """
+        for log_dir in self.log_dirs:
+            path = os.path.join(log_dir, partition_directory(topic_partition))
+            if os.path.isdir(path):
+                return PartitionFiles(topic_partition, path)
+        raise MissingData(f"{topic_partition} is not in {', '.join(self.log_dirs)}")
+
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        """Up to where records were committed when the broker last wrote it down."""
+        return self._checkpoint(HIGH_WATERMARK_CHECKPOINT)
+
+    def deleted_up_to(self) -> dict[TopicPartition, int]:
+        """What was deleted by offset, though its segment may still be there."""
+        return self._checkpoint(LOG_START_OFFSET_CHECKPOINT)
+
+    def log_start_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The first offset of each that may be read.
+
+        Raises:
+            MissingData: there is no such partition.
+        """
+        deleted = self.deleted_up_to()
+        return {
+            part: max(deleted.get(part, 0), *self.partition(part).base_offsets()[:1], 0)
+            for part in partitions
+        }
+
+    def _checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        """What each directory says of its own: one may also speak of a copy that is not whole yet,
+        or of a partition that lies elsewhere by now."""
+        offsets: dict[TopicPartition, int] = {}
+        for log_dir in self.log_dirs:
+            written = read_checkpoint(log_dir, name)
+            if len(self.log_dirs) > 1:
+                written = {tp: written[tp] for tp in written if _lies_in(log_dir, tp)}
+            offsets.update(written)
+        return offsets
+
+
+def _lies_in(log_dir: str, topic_partition: TopicPartition) -> bool:
+    return os.path.isdir(os.path.join(log_dir, partition_directory(topic_partition)))
+
+
+def _names(log_dir: str) -> list[str]:
+    try:
+        return os.listdir(log_dir)
+    except OSError as error:
+        raise WrongPath(f"path: {log_dir} cannot be read: {error.strerror}") from error

@@ -1,0 +1,101 @@
+"""Leases of a query: what it has still to read is kept from retention and compaction.
+
+Taken where a read is planned, for all of its ranges, and renewed by whoever reads some of them, so
+that it lasts as long as anybody reads and ends by itself when nobody does. A lease is a courtesy:
+a broker that knows none (Apache Kafka) passes over the question, and a read goes on without one.
+What is to be held is said by `storage/leases.py`.
+"""
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Final
+from uuid import uuid4
+
+from odradek.clock import SystemClock
+from odradek.errors import BrokerError
+from odradek.model import TopicPartition
+from odradek.tables.errors import MissingData
+from odradek.tables.plan.bounds import Bounds, open_bounds
+from odradek.tables.plan.options import ReadOptions
+from odradek.tables.plan.ranges import OffsetRange
+
+_log = logging.getLogger(__name__)
+
+_clock: Final = SystemClock()
+# So often in its time a lease is renewed: queries wait for their turn, and workers die.
+_RENEWALS: Final = 10
+
+
+@dataclass(frozen=True)
+class ReadLease:
+    """A lease on ranges that were planned; travels with them to whoever reads them.
+
+    `taken_ms` is when, in milliseconds since the epoch.
+    """
+
+    lease_id: str
+    owner: str
+    taken_ms: int
+    duration_ms: int
+    offsets: Mapping[TopicPartition, int]
+
+
+def new_lease_id() -> str:
+    """An id that no other query has."""
+    return uuid4().hex
+
+
+def take_lease(
+    bounds: Bounds, options: ReadOptions, ranges: Sequence[OffsetRange], lease_id: str
+) -> ReadLease | None:
+    """Holds all of the ranges; None where the options want no lease, or nobody gives one."""
+    if options.lease_ms == 0 or not ranges:
+        return None
+    offsets: dict[TopicPartition, int] = {}
+    for piece in ranges:
+        known = offsets.get(piece.topic_partition, piece.start)
+        offsets[piece.topic_partition] = min(known, piece.start)
+    owner = f"{options.client.client_id}@{os.uname().nodename}"
+    lease = ReadLease(lease_id, owner, _clock.wall_ms(), options.lease_ms, offsets)
+    return lease if _hold(bounds, lease, lease.duration_ms) else None
+
+
+def release_lease(bounds: Bounds, lease: ReadLease) -> None:
+    """Gives a lease back before its time."""
+    _hold(bounds, lease, 0)
+
+
+class LeaseKeeper:
+    """Renews a lease while its ranges are read."""
+
+    # When the lease that was seen last was renewed, here: most tasks of a process are of one query.
+    _last: tuple[str, int] = ("", 0)
+
+    def __init__(self, options: ReadOptions, lease: ReadLease | None) -> None:
+        self._options = options
+        self._lease = lease
+        if lease is not None and LeaseKeeper._last[0] != lease.lease_id:
+            LeaseKeeper._last = (lease.lease_id, lease.taken_ms)
+
+    def maybe_renew(self) -> None:
+        """Renews the lease if it is time to; on connections of its own."""
+        lease, now_ms = self._lease, _clock.wall_ms()
+        if lease is None or now_ms - LeaseKeeper._last[1] < lease.duration_ms // _RENEWALS:
+            return
+        LeaseKeeper._last = (lease.lease_id, now_ms)
+        try:
+            with closing(open_bounds(self._options)) as bounds:
+                _hold(bounds, lease, lease.duration_ms)
+        except BrokerError as error:
+            _log.info("the lease on what is read cannot be renewed: %s", error)
+
+
+def _hold(bounds: Bounds, lease: ReadLease, duration_ms: int) -> bool:
+    try:
+        return bounds.hold(lease.lease_id, lease.owner, duration_ms, lease.offsets)
+    except (BrokerError, MissingData, OSError) as error:
+        _log.info("what is read is not kept from retention: %s", error)
+        return False
