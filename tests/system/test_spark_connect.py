@@ -19,7 +19,7 @@ TIMEOUT_S = 300
 PROGRAM = """
 import sys
 from pyspark.sql import SparkSession
-from pyspark_odradek.pipelines import archive, audit
+from pyspark_odradek.pipelines import archive, audit, dedup, window
 from pyspark_odradek.pipelines.settings import PipelineSettings
 
 servers, target = sys.argv[1:]
@@ -34,6 +34,10 @@ settings = PipelineSettings(servers, "t", to=target, source=target)
 print("archived", archive.build(spark, settings).run().records)
 outcome = audit.build(spark, settings).run()
 print("audited", outcome.facts["records"], outcome.findings)
+for pipeline in (dedup, window):
+    place = target + "-" + pipeline.__name__
+    more = PipelineSettings(servers, "t", to=place, by="value")
+    print("taken", pipeline.build(spark, more).run().records)
 writer = frame.write.format("odradek").mode("append").option("kafka.bootstrap.servers", servers)
 writer.option("topic", "t").save()
 print("written", frame.sparkSession.read.format("odradek")
@@ -59,4 +63,6 @@ def test_a_client_without_a_jvm_reads_archives_audits_and_writes(tmp_path: Path)
         )
     assert done.returncode == 0, done.stderr
     printed = [line for line in done.stdout.splitlines() if line.split(" ")[0].isalpha()]
-    assert printed == ["rows 100", "archived 100", "audited 100 []", "written 200"], done.stderr
+    assert printed == [
+        "rows 100", "archived 100", "audited 100 []", "taken 100", "taken 100", "written 200",
+    ], done.stderr  # fmt: skip

@@ -100,7 +100,7 @@ class _Windows:
     """The three directories, and the horizon after every batch."""
 
     def __init__(self, spark: SparkSession, settings: PipelineSettings) -> None:
-        self._spark: Final = spark
+        # No session: over Spark Connect this travels to the server, where the batch has one.
         self._settings: Final = settings
         self._root: Final = settings.directory(_NAME)
         self.checkpoint: Final = settings.checkpoint or f"{self._root}/{CHECKPOINT}"
@@ -112,7 +112,7 @@ class _Windows:
 
     def count(self, records: DataFrame, batch_id: int) -> None:
         """Counts a batch; what `foreachBatch` is given."""
-        before, horizon = self._left_by(batch_id - 1)
+        before, horizon = self._left_by(records.sparkSession, batch_id - 1)
         records = records.persist()
         try:
             found, horizon = counted(records, before, horizon, self._settings)
@@ -128,11 +128,11 @@ class _Windows:
                 self._files.remove(self._horizon(old))
                 self._files.remove(self._open.path_of(old))
 
-    def _left_by(self, batch_id: int) -> tuple[DataFrame | None, str | None]:
+    def _left_by(self, spark: SparkSession, batch_id: int) -> tuple[DataFrame | None, str | None]:
         if batch_id < 0:
             return None, None
         horizon = json.loads(self._files.read(self._horizon(batch_id)))
-        return self._spark.read.parquet(self._open.path_of(batch_id)), horizon
+        return spark.read.parquet(self._open.path_of(batch_id)), horizon
 
     def _horizon(self, batch_id: int) -> str:
         return f"{self._root}/_open/horizon-{batch_id}.json"
