@@ -6,6 +6,7 @@ import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from tests.streams import serving
 from tools.free_port import free_port
 
 import odradek
@@ -65,27 +66,9 @@ class LyingProxy:
         self._lie = lie
         self.left = lies
         self.target = 0
-        self._serving: set[asyncio.Task[None]] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection."""
-        task = asyncio.current_task()
-        assert task is not None, "a server serves in tasks"
-        self._serving.add(task)
-        try:
-            await self._serve(reader, writer)
-        except asyncio.CancelledError:
-            return  # a server's task that is cancelled would be told of as an error
-        finally:
-            self._serving.discard(task)
-
-    async def end(self) -> None:
-        """Ends the connections that nobody has ended."""
-        for task in self._serving:
-            task.cancel()
-        await asyncio.gather(*self._serving, return_exceptions=True)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         theirs_in, theirs_out = await asyncio.open_connection("127.0.0.1", self.target)
         asked: list[int] = []
         questions = asyncio.create_task(self._pass_questions(reader, theirs_out, asked))
@@ -100,11 +83,8 @@ class LyingProxy:
                     frame = lie
                 writer.write(frame)
                 await writer.drain()
-        except (OSError, asyncio.IncompleteReadError):
-            return
         finally:
             questions.cancel()
-            writer.close()
             theirs_out.close()
 
     async def _pass_questions(
@@ -128,22 +108,17 @@ async def _frame(reader: asyncio.StreamReader) -> bytes:
 @asynccontextmanager
 async def behind(proxy: LyingProxy) -> AsyncIterator[str]:
     """A broker whose clients only ever speak to the proxy; where that listens."""
-    server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    proxy.target = free_port()
-    listeners = (f"PLAINTEXT://127.0.0.1:{proxy.target}",)
-    settings = {
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
-        "group.min.session.timeout.ms": "100",
-        "group.consumer.min.session.timeout.ms": "1000",
-        "group.consumer.session.timeout.ms": "1000",
-        "group.consumer.min.heartbeat.interval.ms": "100",
-        "group.consumer.heartbeat.interval.ms": "100",
-    }
-    async with server:
+    async with serving(proxy.serve) as port:
+        proxy.target = free_port()
+        settings = {
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "group.min.session.timeout.ms": "100",
+            "group.consumer.min.session.timeout.ms": "1000",
+            "group.consumer.session.timeout.ms": "1000",
+            "group.consumer.min.heartbeat.interval.ms": "100",
+            "group.consumer.heartbeat.interval.ms": "100",
+        }
+        listeners = (f"PLAINTEXT://127.0.0.1:{proxy.target}",)
         with odradek.Broker(listeners=listeners, config=settings) as broker:
             broker.create_topic("t")
-            try:
-                yield f"127.0.0.1:{port}"
-            finally:
-                await proxy.end()
+            yield f"127.0.0.1:{port}"

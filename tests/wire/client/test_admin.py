@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.streams import serving
 from tests.wire.replicas import REPLICAS
 
 from odradek.client import Admin
@@ -216,12 +217,10 @@ def test_a_broker_that_lies_is_a_network_error(answer: bytes, run: Run) -> None:
     async def lie(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(4)
         writer.write(answer)
-        writer.close()
 
     async def scenario() -> None:
-        server = await asyncio.start_server(lie, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        async with server, Admin(f"127.0.0.1:{port}", default_api_timeout_ms=100) as admin:
+        settings = {"default_api_timeout_ms": 100}
+        async with serving(lie) as port, Admin(f"127.0.0.1:{port}", **settings) as admin:
             with pytest.raises(NetworkError):
                 await admin.list_topics()
 

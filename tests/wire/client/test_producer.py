@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from tests.streams import serving
 from tests.wire.replicas import REPLICAS
 
 import odradek
@@ -251,15 +252,13 @@ async def leaky_proxy(port: int, target: Callable[[], tuple[str, int]]) -> Async
         writer.close()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection(*target())
         try:
-            far_reader, far_writer = await asyncio.open_connection(*target())
-        except OSError:
-            writer.close()
-            return
-        await asyncio.gather(pipe(reader, far_writer, False), pipe(far_reader, writer, True))
+            await asyncio.gather(pipe(reader, far_writer, False), pipe(far_reader, writer, True))
+        finally:
+            far_writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", port)
-    async with server:
+    async with serving(serve, port):
         yield plan
 
 
