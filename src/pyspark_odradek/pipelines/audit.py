@@ -2,7 +2,8 @@
 
 Three questions, each a list of findings; none is the answer that all is well:
 
-- the files: each is there, with the size and the SHA-256 that the manifest has, and no other;
+- the files: each is there, with the size and the SHA-256 that the manifest has, and no other; the
+  manifest itself, and what is written of groups, are as they were written;
 - the offsets: every partition's files follow on each other, none is there twice;
 - the topic: where both have records, they have the same ones, by partition and hour.
 
@@ -17,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from odradek.model import TopicPartition
+from pyspark_odradek.pipelines.groups import kept_in
 from pyspark_odradek.pipelines.jobs import OnceJob, Outcome
 from pyspark_odradek.pipelines.manifest import ArchivedFile, FileRange, Manifest
 from pyspark_odradek.pipelines.settings import PipelineError, PipelineSettings
@@ -41,12 +43,13 @@ def audit(spark: SparkSession, settings: PipelineSettings, archive: str) -> Outc
     """Every finding, a line each.
 
     Raises:
-        PipelineError: there is no archive.
+        PipelineError: there is no archive, or what it says of itself is damaged.
     """
     manifest = Manifest(spark, archive)
     files = manifest.files()
     if not files:
         raise PipelineError(f"{archive} is no archive: it has no manifest")
+    kept_in(spark, archive)
     facts: dict[str, object] = {"files": len(files), "records": sum(_records_of(files))}
     damaged = list(compare_files(files, manifest.checksums(archive)))
     if damaged:

@@ -3,11 +3,10 @@
 An archive has them as they were when its newest batch was written, because a broker whose topic
 has to be restored may not be there to be asked:
 
-    orders/_groups.json   {"billing": {"0": 120, "1": 98}}
+    orders/_groups.json   {"groups": {"billing": {"0": 120, "1": 98}}, "sha256": "..."}
 """
 
 import asyncio
-import json
 from collections.abc import Mapping
 from typing import Final
 
@@ -18,6 +17,7 @@ from odradek.client.core.admin_types import CommittedOffset
 from odradek.client.errors import KafkaError
 from odradek.model import TopicPartition
 from pyspark_odradek.pipelines.files import FileSystem
+from pyspark_odradek.pipelines.sealed import read_sealed, seal
 from pyspark_odradek.pipelines.settings import PipelineError
 
 # Offsets by group and partition.
@@ -47,19 +47,29 @@ def commit(bootstrap_servers: str, topic: str, groups: Groups) -> None:
 def keep(spark: SparkSession, archive: str, groups: Groups) -> None:
     """Writes groups down in an archive; not those that are queries'."""
     kept = {name: found for name, found in groups.items() if not name.startswith(_OF_QUERIES)}
-    FileSystem(spark).replace(f"{archive}/_groups.json", json.dumps(kept))
+    document = {"groups": {name: _named(found) for name, found in kept.items()}}
+    FileSystem(spark).replace(f"{archive}/_groups.json", seal(document))
 
 
 def kept_in(spark: SparkSession, archive: str) -> Groups:
-    """The groups of an archive; none of one that was written before they were."""
+    """The groups of an archive; none of one that was written before they were.
+
+    Raises:
+        PipelineError: what is written of them is damaged.
+    """
     files, path = FileSystem(spark), f"{archive}/_groups.json"
     if not files.exists(path):
         return {}
-    document: Mapping[str, Mapping[str, int]] = json.loads(files.read(path))
+    document: Mapping[str, Mapping[str, int]] = read_sealed(files, path)["groups"]
     return {
         name: {int(partition): offset for partition, offset in offsets.items()}
         for name, offsets in document.items()
     }
+
+
+def _named(offsets: Mapping[int, int]) -> dict[str, int]:
+    """Offsets as JSON has them, whose names are text."""
+    return {str(partition): offset for partition, offset in offsets.items()}
 
 
 async def _committed(servers: str, topic: str) -> Groups:

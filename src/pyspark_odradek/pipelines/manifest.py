@@ -4,7 +4,8 @@
         {"batch": 0, "files": [{"path": "batch=0/date=2026-11-22/hour=03/part-....parquet",
                                 "bytes": 8121, "sha256": "...",
                                 "ranges": [{"topic": "orders", "partition": 0, "start": 0,
-                                            "end": 120, "records": 120}]}]}
+                                            "end": 120, "records": 120}]}],
+         "sha256": "..."}      of the document itself
 
 Written when the files of the batch are complete, and by renaming, so a batch that is in the
 manifest is whole; it is what readers that must be sure go by. The folder begins with an
@@ -20,7 +21,6 @@ With this document the compaction has happened. Moving the new files, and removi
 with their documents, is left to `settle`, which goes on where a killed one ended.
 """
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Collection
@@ -31,6 +31,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from pyspark_odradek.pipelines.files import FileSystem
+from pyspark_odradek.pipelines.sealed import read_sealed, seal
 
 MANIFEST: Final = "_manifest"
 _BATCH: Final = re.compile(r"batch-(\d+)\.json")
@@ -89,7 +90,7 @@ class Manifest:
         """Looks at the files of a batch, those with these names or all, and writes them down."""
         found = self.look(batch_directory, names)
         document = {"batch": batch_id, "files": [asdict(file) for file in found]}
-        self._files.replace(self._path(batch_id), json.dumps(document, indent=1))
+        self._files.replace(self._path(batch_id), seal(document))
 
     def files(self) -> list[ArchivedFile]:
         """Every file of every complete batch, in order; settles what a compaction has left."""
@@ -123,7 +124,7 @@ class Manifest:
     def commit(self, compaction: "Compaction", files: list[ArchivedFile]) -> None:
         """Says what all batches up to the compaction's are from now on."""
         document = {"batch": compaction.last_batch, "files": [asdict(file) for file in files]}
-        self._files.replace(self._document(compaction), json.dumps(document, indent=1))
+        self._files.replace(self._document(compaction), seal(document))
         self.settle()
 
     def settle(self) -> None:
@@ -166,7 +167,7 @@ class Manifest:
 
     def _entries(self, document: str) -> list[ArchivedFile]:
         found = []
-        for entry in json.loads(self._files.read(document))["files"]:
+        for entry in read_sealed(self._files, document)["files"]:
             ranges = [FileRange(**piece) for piece in entry.pop("ranges")]
             found.append(ArchivedFile(**entry, ranges=ranges))
         return found

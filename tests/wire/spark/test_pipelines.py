@@ -223,6 +223,16 @@ def test_any_flipped_byte_is_found(spark, archived) -> None:
             restore.build(spark, replace(archived, topic="never")).run()
     first.write_bytes(content)
     checksum.write_bytes(hadoops)
+    for name in ("_manifest/batch-0.json", "_groups.json"):
+        document = Path(str(archived.to), name)
+        content, place = document.read_bytes(), document.with_name(f".{document.name}.crc")
+        hadoops = place.read_bytes()
+        place.unlink()
+        document.write_bytes(content.replace(b'"0"', b'"1"').replace(b'"end": 2', b'"end": 3'))
+        with pytest.raises(PipelineError, match=f"{document.name} is damaged"):
+            audit.build(spark, archived).run()
+        document.write_bytes(content)
+        place.write_bytes(hadoops)
     assert audit.build(spark, archived).run().findings == []
 
 
