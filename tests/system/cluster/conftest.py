@@ -1,4 +1,4 @@
-"""One cluster of processes for all faults, and which of them run everywhere.
+"""One cluster of processes for the faults of a module, and which of them run everywhere.
 
 The rarer ones take as long again and run only where they are asked for: `ODRADEK_ROUNDS=2`.
 """
@@ -16,9 +16,10 @@ from tools import peers
 collect_ignore = [] if "ODRADEK_ROUNDS" in os.environ else ["test_rarer_faults.py"]
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
-    """The cluster, as the test before has left it."""
+    """The cluster, as the test before has left it. It ends with the module: its six processes would
+    run beside all later tests, and its ZooKeeper client rolls the dice that Hypothesis watches."""
     try:
         with RunningCluster(tmp_path_factory.mktemp("cluster")) as made:
             yield made

@@ -22,6 +22,7 @@ from confluent_kafka.admin import (
     NewTopic,
 )
 from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 from tools.kafka_node import zookeeper_kafka_node
 from tools.peers import PeerUnavailable
 from tools.zookeeper_node import zookeeper_ensemble
@@ -70,13 +71,17 @@ class Site:
             client.close()
 
     def _walk(self, client: KazooClient, path: str, found: Tree) -> None:
-        data, _ = client.get(path)
+        try:
+            data, _ = client.get(path)
+            names = client.get_children(path)
+        except NoNodeError:
+            return  # a topic's deletion is under way
         if data:
             try:
                 found[path] = json.loads(data)
             except ValueError:
                 found[path] = data
-        for name in client.get_children(path):
+        for name in names:
             self._walk(client, f"{path.rstrip('/')}/{name}", found)
 
 
