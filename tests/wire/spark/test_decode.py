@@ -81,6 +81,7 @@ def rows(spark, settings: PipelineSettings) -> list[tuple[object, ...]]:
 
 
 def test_what_cannot_be_decoded_at_all_is_refused(spark, broker, tmp_path: Path) -> None:
+    broker.create_topic("never")
     settings = PipelineSettings(broker.bootstrap_servers, "never", to=str(tmp_path / "table"))
     with pytest.raises(PipelineError, match="say what is in a value"):
         decode.build(spark, settings)
