@@ -64,21 +64,11 @@ class AsyncConnection(asyncio.BufferedProtocol):
         """
         return self._core.agree(api)
 
-    async def request(
-        self, api: ClientApi, version: int, body: Sequence[Buffer], timeout_ms: int
-    ) -> Answer:
-        """Sends a request and waits for its answer.
-
-        Raises:
-            NetworkError: the connection broke.
-            RequestTimedOut: no answer in time; the connection is closed.
-        """
-        return await self.ask(api, version, body, timeout_ms)
-
-    def ask(
+    def request(
         self, api: ClientApi, version: int, body: Sequence[Buffer], timeout_ms: int
     ) -> asyncio.Future[Answer]:
-        """`request` for who does not wait: the future has the answer, or the `KafkaError`."""
+        """Sends a request; the future has its answer, or what kept it away: `NetworkError` if the
+        connection broke, `RequestTimedOut` if none came in time, which closes the connection."""
         answered = self.send(api, version, body)
         if not answered.done():
             timer = asyncio.get_running_loop().call_later(

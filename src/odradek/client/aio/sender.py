@@ -256,6 +256,7 @@ class Sender:
             version, answered = self._sent(connection, batches)
         except Exception as fault:  # noqa: BLE001 - a mistake of ours, the sender is not to die of
             self._request_failed(batches, fault)
+            self.wake()
             return
         requests.add(answered)
 
@@ -293,7 +294,7 @@ class Sender:
     ) -> tuple[int, asyncio.Future[Answer]]:
         """Sends batches; in which version, and what will be answered."""
         api, version, body = self._encoded(connection, batches)
-        return version, connection.ask(api, version, body, self._cluster.request_timeout_ms)
+        return version, connection.request(api, version, body, self._cluster.request_timeout_ms)
 
     def _encoded(
         self, connection: AsyncConnection, batches: list[ProducerBatch]
@@ -356,7 +357,6 @@ class Sender:
             self._all_failed(batches, fault)
         else:
             self._broke(batches, fault)
-        self.wake()
 
     def _broke(self, batches: list[ProducerBatch], fault: BaseException) -> None:
         """A mistake of ours: the batches are owed an end all the same."""

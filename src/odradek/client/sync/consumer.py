@@ -208,10 +208,7 @@ class Consumer(Shell[aio.Consumer]):
     # --- inside -----------------------------------------------------------------------------
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        if self._is_closed:
-            work.close()
-            raise ClientClosed("the client was closed")
-        future = self._thread.submit(work)
+        future = self._submit(work)
         future.add_done_callback(lambda _: self._todo.put(None))
         self._depth += 1
         try:

@@ -1,18 +1,47 @@
 """`Producer`, blocking: its futures are those of `concurrent.futures`."""
 
 import asyncio
+import functools
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from odradek.client.aio import producer as aio
-from odradek.client.record_metadata import RecordMetadata
 from odradek.client.sync.shell import Shell, asks, waits_for
-from odradek.records.builder import Headers
 
+P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def _delivers(
+    method: Callable[Concatenate[aio.Producer, P], Coroutine[Any, Any, asyncio.Future[T]]],
+) -> Callable[Concatenate[Shell[aio.Producer], P], "Future[T]"]:
+    """The blocking method of one whose outcome is a future: that becomes one of threads."""
+
+    @functools.wraps(method)
+    def delivering(shell: Shell[aio.Producer], /, *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
+        async def sent() -> Future[T]:
+            told: Future[T] = Future()
+            delivery = await method(shell._client, *args, **kwargs)
+            delivery.add_done_callback(partial(_tell, told))
+            return told
+
+        return shell._wait(sent())
+
+    return delivering
+
+
+def _tell(told: "Future[T]", delivery: asyncio.Future[T]) -> None:
+    if delivery.cancelled():
+        told.cancel()
+    elif told.set_running_or_notify_cancel():
+        error = delivery.exception()
+        if error is None:
+            told.set_result(delivery.result())
+        else:
+            told.set_exception(error)
 
 
 class Producer(Shell[aio.Producer]):
@@ -59,58 +88,6 @@ class Producer(Shell[aio.Producer]):
         """
         self._close(lambda: self._client.close(timeout_ms))
 
-    def send(
-        self,
-        topic: str,
-        value: Any = None,
-        *,
-        key: Any = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-        headers: Headers = (),
-    ) -> "Future[RecordMetadata]":
-        """Puts a record into a batch; the future is of its delivery.
-
-        Raises:
-            KafkaError: it cannot be put into a batch: too large, no such partition, no room or
-                no metadata for `max.block.ms`, not in a transaction.
-        """
-        sending = partial(
-            self._client.send,
-            topic,
-            value,
-            key=key,
-            partition=partition,
-            timestamp_ms=timestamp_ms,
-            headers=headers,
-        )
-        return self._wait(_delivery(sending))
-
-    def send_many(
-        self,
-        topic: str,
-        values: Sequence[Any],
-        *,
-        keys: Sequence[Any] | None = None,
-        headers: Sequence[Headers] | None = None,
-        timestamps_ms: Sequence[int | None] | None = None,
-        partition: int | None = None,
-    ) -> "Future[list[RecordMetadata]]":
-        """Puts many records into batches; the future is of the delivery of all.
-
-        Errors are those of the asyncio producer's `send_many`.
-        """
-        sending = partial(
-            self._client.send_many,
-            topic,
-            values,
-            keys=keys,
-            headers=headers,
-            timestamps_ms=timestamps_ms,
-            partition=partition,
-        )
-        return self._wait(_delivery(sending))
-
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """A transaction for the length of a `with` block: aborted if the block raises."""
@@ -123,7 +100,9 @@ class Producer(Shell[aio.Producer]):
             raise
         self._wait(scope.__aexit__(None, None, None))
 
+    send = _delivers(aio.Producer.send)
     send_and_wait = waits_for(aio.Producer.send_and_wait)
+    send_many = _delivers(aio.Producer.send_many)
     flush = waits_for(aio.Producer.flush)
     partitions_for = waits_for(aio.Producer.partitions_for)
     init_transactions = waits_for(aio.Producer.init_transactions)
@@ -131,23 +110,3 @@ class Producer(Shell[aio.Producer]):
     send_offsets_to_transaction = waits_for(aio.Producer.send_offsets_to_transaction)
     commit_transaction = waits_for(aio.Producer.commit_transaction)
     abort_transaction = waits_for(aio.Producer.abort_transaction)
-
-
-async def _delivery(
-    sending: Callable[[], Coroutine[Any, Any, asyncio.Future[T]]],
-) -> "Future[T]":
-    delivery = await sending()
-    told: Future[T] = Future()
-    delivery.add_done_callback(partial(_tell, told))
-    return told
-
-
-def _tell(told: "Future[T]", delivery: asyncio.Future[T]) -> None:
-    if delivery.cancelled():
-        told.cancel()
-    elif told.set_running_or_notify_cancel():
-        error = delivery.exception()
-        if error is None:
-            told.set_result(delivery.result())
-        else:
-            told.set_exception(error)

@@ -6,6 +6,7 @@ and documentation.
 
 import functools
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
@@ -73,15 +74,18 @@ class Shell(Generic[C]):
         Raises:
             ClientClosed: the client has been closed.
         """
-        if self._is_closed:
-            work.close()
-            raise ClientClosed("the client was closed")
-        future = self._thread.submit(work)
+        future = self._submit(work)
         try:
             return future.result()
         except BaseException:
             future.cancel()
             raise
+
+    def _submit(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
+        if self._is_closed:
+            work.close()
+            raise ClientClosed("the client was closed")
+        return self._thread.submit(work)
 
 
 def waits_for(
