@@ -102,10 +102,10 @@ class Commands:
                     errors[where] = ErrorCode.KAFKA_STORAGE_ERROR
                 elif where in refused:
                     errors[where] = refused[where]
+                elif partition is None:
+                    errors[where] = ErrorCode.KAFKA_STORAGE_ERROR
                 else:
-                    errors[where] = (
-                        ErrorCode.KAFKA_STORAGE_ERROR if partition is None else ErrorCode.NONE
-                    )
+                    errors[where] = ErrorCode.NONE
             return errors
 
         self._take(request.decree, begin, on_done)

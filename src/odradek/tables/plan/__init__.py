@@ -1,1 +1,1 @@
-"""What is to be read: options and bounds become ranges of offsets. Nothing is read here."""
+"""What is to be read: options and bounds become ranges of offsets. No record is read here."""
