@@ -98,7 +98,12 @@ def kafka_cluster(
         with ThreadPoolExecutor(count) as pool:
             for server in pool.map(resources.enter_context, map(running, nodes)):
                 assert server.pid, "it was started"
-        yield nodes
+        try:
+            yield nodes
+        finally:
+            # In order they would end one by one, and the last wait in vain for a quorum.
+            for node in nodes:
+                node.kill()
 
 
 @contextlib.contextmanager

@@ -25,6 +25,7 @@ partitions     ten thousand partitions: idle CPU, and a controller that dies (ou
 import argparse
 import contextlib
 import json
+import os
 import sys
 import time
 from typing import Any
@@ -79,6 +80,7 @@ def measure(name: str, targets: list[ClusterTarget], options: argparse.Namespace
     for number in range(options.rounds if name in REPEATED else 1):
         for target in chosen:
             print(f"{name}: {target.name}, round {number + 1}", file=sys.stderr, flush=True)
+            os.sync()  # else a round pays for what the one before has written
             PARTS[name](target, options)
     over = ratios(chosen[0], chosen[1]) if len(chosen) == 2 else {}
     print(table(list(chosen), over), flush=True)

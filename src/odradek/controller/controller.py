@@ -32,8 +32,10 @@ from odradek.controller.configs.changes import ConfigPlanner, check_steps
 from odradek.controller.configs.dynamic import DynamicBrokerConfig
 from odradek.controller.configs.entries import ConfigDescriber, check_broker
 from odradek.controller.delayed_operations import (
+    BrokerKey,
     DelayedCreateTopics,
     DelayedElectLeader,
+    DelayedMetadata,
     TopicKey,
 )
 from odradek.controller.feature_plans import plan_features
@@ -120,6 +122,7 @@ class Controller:
         store.subscribe(ListenerStage.SETTINGS, DynamicBrokerConfig(config, broker_id).apply_delta)
         ReplicationControl(store, broker_id, self._may_elect_unclean)
         cache.on_published(self._on_published)
+        cache.on_told(self._on_told)
         self._note_topics(cache.image.topics.values())
 
     def create_topics(
@@ -164,6 +167,11 @@ class Controller:
                 release()
 
         self._store.create_topics(accepted, on_created)
+
+    def await_metadata(self, timeout_ms: int, on_done: Callable[[], None]) -> None:
+        """Calls `on_done` once this broker was told what there is, or when the time is over."""
+        operation = DelayedMetadata(timeout_ms, self._cache, on_done)
+        self._purgatory.try_complete_else_watch(operation, [BrokerKey(self._broker_id)])
 
     def auto_create_topics(
         self,
@@ -557,6 +565,9 @@ class Controller:
         operation = DelayedElectLeader(max(timeout_ms, 0), expected, self._cache, on_ready)
         keys = [TopicKey(name) for name in dict.fromkeys(tp.topic for tp in expected)]
         self._purgatory.try_complete_else_watch(operation, keys)
+
+    def _on_told(self) -> None:
+        self._purgatory.check_and_complete(BrokerKey(self._broker_id))
 
     def _on_published(self, delta: MetadataDelta) -> None:
         """Wakes who waits for the topics that changed, and keeps the names in mind."""

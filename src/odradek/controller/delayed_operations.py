@@ -1,6 +1,7 @@
-"""What the controller waits for: new topics until they can be used, leaders until they lead.
+"""What the controller waits for: new topics until they can be used, leaders until they lead, and a
+broker that has just come to a cluster until it has heard what there is.
 
-Both are woken by the publication of an image that touches their topics, and give up after
+The first two are woken by the publication of an image that touches their topics. All give up after
 the request's time-out. On one node the first look finds everything done.
 """
 
@@ -16,6 +17,12 @@ class TopicKey(NamedTuple):
     """Waiting for something about a topic."""
 
     name: str
+
+
+class BrokerKey(NamedTuple):
+    """Waiting for something about this broker."""
+
+    broker_id: int
 
 
 class DelayedCreateTopics(DelayedOperation):
@@ -103,3 +110,27 @@ class DelayedElectLeader(DelayedOperation):
     def _leads(self, topic_partition: TopicPartition, leader: int) -> bool:
         partition = self._cache.image.partition(topic_partition)
         return partition is not None and partition.leader == leader
+
+
+class DelayedMetadata(DelayedOperation):
+    """Waits until this broker has been told of the cluster's metadata, or the time is over."""
+
+    def __init__(self, timeout_ms: int, cache: MetadataCache, on_done: Callable[[], None]) -> None:
+        super().__init__(timeout_ms)
+        self._cache = cache
+        self._on_done = on_done
+
+    def try_complete(self) -> bool:
+        """Completes when the image has come from a controller."""
+        return self._cache.is_told and self.force_complete()
+
+    def on_complete(self) -> None:
+        """Goes on, with whatever is known by now."""
+        self._on_done()
+
+    def on_expiration(self) -> None:
+        """Nothing besides: who waited looks at what is known."""
+
+    def missing(self) -> str:
+        """The controller's word."""
+        return "the controller's metadata"

@@ -212,6 +212,8 @@ _CONTROL_ROWS: Final = (
 
 _CONTROLLERS_ALONE: Final = frozenset({19, 20, 37, 43, 45, 46, 57})
 _RAFT_ALONE: Final = frozenset({55})
+_TOLD_BY_CONTROLLER: Final = frozenset({3, 60, 75})
+UNTOLD_TIMEOUT_MS: Final = 5_000
 
 
 def _by_controller(row: Api) -> Api:
@@ -228,9 +230,26 @@ def _by_controller(row: Api) -> Api:
     return replace(row, handle=handle)
 
 
+def _once_told(row: Api) -> Api:
+    """A row that is not served before a broker that has just come was told what there is: clients
+    would take topics for gone, or know of no broker to ask again."""
+
+    def handle(context: HandlerContext, request: Request) -> None:
+        if context.metadata.is_told:
+            row.handle(context, request)
+        else:
+            request.body()  # while its frame is there
+            context.controller.await_metadata(
+                UNTOLD_TIMEOUT_MS, request.guard(lambda: row.handle(context, request))
+            )
+
+    return replace(row, handle=handle)
+
+
 ZOOKEEPER_API_TABLE: Final[Mapping[int, Api]] = MappingProxyType(
     {row.key: row for row in (*_ROWS, *_CONTROL_ROWS) if row.key not in _RAFT_ALONE}
     | {key: _by_controller(API_TABLE[key]) for key in _CONTROLLERS_ALONE}
+    | {key: _once_told(API_TABLE[key]) for key in _TOLD_BY_CONTROLLER}
 )
 """What a broker serves whose metadata lies in ZooKeeper: what a controller commands, too, and what
 a controller alone decides there. Nobody asks it for a quorum."""

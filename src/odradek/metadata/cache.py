@@ -21,6 +21,7 @@ class MetadataCache:
         self.image = MetadataImage("") if image is None else image
         self.is_told = True
         self._listeners: list[Callable[[MetadataDelta], None]] = []
+        self._told_listeners: list[Callable[[], None]] = []
 
     def publish(self, delta: MetadataDelta) -> None:
         """Shows the delta's image to clients, then tells who waited for it."""
@@ -31,3 +32,15 @@ class MetadataCache:
     def on_published(self, listener: Callable[[MetadataDelta], None]) -> None:
         """Calls `listener` after every publication, in the order of subscription."""
         self._listeners.append(listener)
+
+    def tell(self) -> None:
+        """Notes that the published image has come from a controller."""
+        if self.is_told:
+            return
+        self.is_told = True
+        for listener in tuple(self._told_listeners):
+            listener()
+
+    def on_told(self, listener: Callable[[], None]) -> None:
+        """Calls `listener` whenever a broker that had heard nothing has been told."""
+        self._told_listeners.append(listener)

@@ -179,6 +179,15 @@ class BrokerServer:
         await self.registration.begin()
         self._resources.push_async_callback(self.sockets.stop)
         await self.sockets.start()
+        await self._await_metadata()
+
+    async def _await_metadata(self) -> None:
+        """Returns when the controller has told what there is, or has been silent for too long."""
+        told = asyncio.Event()
+        self.controller.await_metadata(self.config["controller.socket.timeout.ms"], told.set)
+        await told.wait()
+        if not self.metadata.is_told:
+            logger.warning("No controller has told this broker of the cluster's metadata yet")
 
     async def _close(self) -> None:
         resources, self._resources = self._resources, AsyncExitStack()

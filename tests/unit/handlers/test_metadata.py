@@ -5,6 +5,9 @@ from uuid import UUID
 import pytest
 from kio.schema.errors import ErrorCode
 
+from odradek.handlers.table import UNTOLD_TIMEOUT_MS, ZOOKEEPER_API_TABLE
+from odradek.protocol import messages
+
 METADATA, DESCRIBE_CLUSTER, DESCRIBE_TOPIC_PARTITIONS = 3, 60, 75
 VERSIONS = range(14)
 
@@ -51,14 +54,47 @@ def test_no_topics(cluster, version):
     assert len(answer.brokers) == 1
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_a_broker_that_was_told_nothing_yet_is_passed_over(cluster, version):
-    """Clients would take topics for gone, or make them anew, since a broker has just started."""
+def ask_untold(cluster, api_key, version, **fields):
+    """Asks a broker that has just come to a ZooKeeper cluster and was told nothing yet."""
     cluster.cache.is_told = False
-    answer = cluster.ask(METADATA, version, topics=[{"name": "orders"}])
+    cluster.replace(apis=ZOOKEEPER_API_TABLE)
+    exchange = cluster.exchange(api_key, version, messages.encode_request(api_key, version, fields))
+    cluster.dispatcher().handle_frame(exchange)
+    assert exchange.sent is None
+    return exchange
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_broker_that_was_told_nothing_yet_waits_for_its_controller(cluster, version):
+    """Clients would take topics for gone, or make them anew, since a broker has just started."""
+    exchange = ask_untold(cluster, METADATA, version, topics=[{"name": "orders"}])
+    cluster.create("orders", 3)
+    assert exchange.sent is None
+    cluster.cache.tell()
+    answer = cluster.answer(exchange, METADATA, version)
+    assert [len(topic.partitions) for topic in answer.topics] == [3]
+    assert len(answer.brokers) == 1
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_broker_that_waits_in_vain_is_passed_over(cluster, version):
+    """A client would hang on a broker that no controller speaks to, or create topics that exist."""
+    exchange = ask_untold(cluster, METADATA, version, topics=[{"name": "orders"}])
+    cluster.timer.advance_clock(UNTOLD_TIMEOUT_MS - 1)
+    assert exchange.sent is None
+    cluster.timer.advance_clock(1)
+    answer = cluster.answer(exchange, METADATA, version)
     assert errors(answer) == [ErrorCode.leader_not_available]
     assert answer.brokers == ()
     assert "orders" not in cluster.cache.image.topics
+
+
+@pytest.mark.parametrize("api_key", [DESCRIBE_CLUSTER, DESCRIBE_TOPIC_PARTITIONS])
+def test_descriptions_wait_for_the_controller_too(cluster, api_key):
+    """A tool would print that there are no topics, or no controller."""
+    exchange = ask_untold(cluster, api_key, 0)
+    cluster.cache.tell()
+    assert cluster.answer(exchange, api_key, 0)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

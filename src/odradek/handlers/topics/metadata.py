@@ -5,8 +5,9 @@ when it can be appended to. Which topics: all when the list is null (in version 
 none when it is empty. A topic that is missing is created if the broker
 (`auto.create.topics.enable`) and the client (from version 4) allow it; where Kafka answers
 with an error and lets the client ask again, the answer here waits for the creation. Brokers
-are shown by the end point of the listener that the request came in by. A broker that has just
-come to a cluster and was told of no topics yet names neither brokers nor topics, and creates none.
+are shown by the end point of the listener that the request came in by. A broker that has come to a
+cluster and has waited for its controller's word in vain names neither brokers nor topics, and
+creates none.
 
 Version notes: 1 adds the controller, racks and the internal flag, 2 the cluster id, 5 offline
 replicas, 7 leader epochs, 9 is flexible, 10 adds topic ids, and topics may be asked for by

@@ -56,7 +56,7 @@ class ImagePublisher:
 
     def complete(self) -> None:
         """Says that the image has come from a controller."""
-        self._cache.is_told = True
+        self._cache.tell()
 
     def publish(
         self,
