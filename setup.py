@@ -64,6 +64,7 @@ COMPILED = (
     "storage/log/*.py",
     "storage/producers/*.py",
     "timer/*.py",
+    "windowed_rate.py",
 )
 # What lies among them and stays interpreted, and why.
 INTERPRETED = (
@@ -71,6 +72,7 @@ INTERPRETED = (
     "**/errors.py",
     # The rims: they derive from classes of asyncio, or touch threads and sockets.
     "network/addresses.py",
+    "network/connection_pace.py",
     "network/connection_quotas.py",
     "network/listener.py",
     "network/log_limit.py",

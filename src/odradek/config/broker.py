@@ -127,6 +127,11 @@ class BrokerConfig:
         name: str | None = self._values["control.plane.listener.name"]
         return name or self.inter_broker_listener_name
 
+    def for_listener(self, listener_name: str, name: str) -> Any:
+        """What `listener.name.<listener>.<name>` says; None where a listener has no value of its
+        own."""
+        return self._values.get(f"listener.name.{listener_name.lower()}.{name}")
+
     def topic_defaults(self) -> Mapping[str, Value]:
         """The value of every topic setting for a topic that sets nothing itself; another
         mapping after every change at run time."""
@@ -174,7 +179,9 @@ class BrokerConfig:
             ConfigError: the values do not go together; nothing has changed then.
         """
         values = _parse(self._merged(cluster=cluster, broker=broker))
-        changed = frozenset(name for name in values if values[name] != self._values[name])
+        before = self._values
+        names = before.keys() | values.keys()
+        changed = frozenset(name for name in names if values.get(name) != before.get(name))
         self._cluster, self._broker = dict(cluster), dict(broker)
         self._adopt(values)
         if changed:
@@ -245,8 +252,9 @@ def _with_both_ids(properties: Mapping[str, str]) -> dict[str, str]:
 def _parse(texts: Mapping[str, str]) -> dict[str, Any]:
     values: dict[str, Any] = {name: row.default for name, row in BROKER_SETTINGS.items()}
     for name, text in texts.items():
-        if name in BROKER_SETTINGS:
-            values[name] = BROKER_SETTINGS[name].parse(text)
+        row = BROKER_SETTINGS.get(base_name(name) or name)
+        if row is not None:
+            values[name] = row.parse(text)
     _check_together(values)
     check_topic_settings(_topic_defaults(values, texts))
     _parse_overrides(values)

@@ -29,9 +29,8 @@ _TABLE: Final = (
     (_NOT_SERVED, "streams groups", "streams.* group.streams.*"),
     (
         _NOT_SERVED,
-        "quotas",
-        "quota.window.* controller.quota.window.* "
-        "client.quota.callback.class max.connection.creation.rate",
+        "quotas of clients",
+        "controller.quota.window.* client.quota.callback.class",
     ),
     (
         _NOT_SERVED,

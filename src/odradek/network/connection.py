@@ -53,6 +53,7 @@ CLOSED: Final = 8
 THROTTLED: Final = 16
 PAUSED: Final = 32
 DEFERRED: Final = 64
+HELD: Final = 128
 
 
 class Transport(Protocol):
@@ -322,6 +323,15 @@ class Connection:
         if self._stalls & PAUSED:
             self._stalls &= ~PAUSED
             self.on_finished()
+
+    def hold(self) -> None:
+        """Handles no frame until `let_in`: it is not this connection's turn to come in."""
+        self._stalls |= HELD
+
+    def let_in(self) -> None:
+        """Undoes `hold`."""
+        self._stalls &= ~HELD
+        self._resume_soon()
 
     def on_finished(self) -> None:
         """An exchange was answered: at once (the frame loop sees it) or later (now)."""

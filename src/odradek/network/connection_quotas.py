@@ -8,6 +8,9 @@ listeners that are theirs. The limits may change at run time; who is in stays in
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import Final
+
+UNLIMITED: Final = 2**31 - 1
 
 
 class ConnectionQuotas:
@@ -15,8 +18,8 @@ class ConnectionQuotas:
 
     def __init__(
         self,
-        max_connections: int,
-        max_connections_per_ip: int,
+        max_connections: int = UNLIMITED,
+        max_connections_per_ip: int = UNLIMITED,
         overrides: Mapping[str, int] | None = None,
     ) -> None:
         self._by_address: Counter[str] = Counter()

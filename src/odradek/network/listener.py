@@ -7,13 +7,14 @@ connection to: the loop that accepts is the loop that serves.
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, cast
 
 from odradek.log_limit import LimitedLog
 from odradek.model import EndPoint
 from odradek.network.addresses import format_host_port, plain_address
 from odradek.network.connection import Connection, ConnectionContext, Transport
+from odradek.network.connection_pace import ConnectionPace, CreationRate
 from odradek.network.connection_quotas import ConnectionQuotas
 from odradek.network.readiness import READ, WRITE
 from odradek.network.socket_protocol import SocketProtocol
@@ -51,6 +52,7 @@ class Listener:
         endpoint: EndPoint,
         context: ConnectionContext,
         quotas: ConnectionQuotas,
+        rates: Sequence[CreationRate],
         timer: Timer,
         options: SocketOptions,
         idle_max_ms: int,
@@ -62,6 +64,7 @@ class Listener:
         self.endpoint = endpoint
         self._context = context
         self._quotas = quotas
+        self._pace = ConnectionPace(timer, rates)
         self._timer = timer
         self._options = options
         self._idle_max_ms = idle_max_ms
@@ -197,6 +200,7 @@ class Listener:
         )
         if self._is_paused:
             connection.pause()
+        self._pace.enter(connection)
         self._connections[connection] = accepted = _Accepted(transport)
         if self._idle_max_ms > 0:
             self._watch_idle(connection, accepted)
@@ -206,6 +210,7 @@ class Listener:
         accepted = self._connections.pop(connection)
         if accepted.idle_task is not None:
             accepted.idle_task.cancel()
+        self._pace.leave(connection)
         self._quotas.leave(connection.client_host)
         if not self._connections:
             self._on_empty()

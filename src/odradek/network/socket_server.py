@@ -13,7 +13,8 @@ from odradek.clock import Clock
 from odradek.log_limit import LimitedLog
 from odradek.model import EndPoint
 from odradek.network.connection import ConnectionContext
-from odradek.network.connection_quotas import ConnectionQuotas
+from odradek.network.connection_pace import CreationRates
+from odradek.network.connection_quotas import UNLIMITED, ConnectionQuotas
 from odradek.network.listener import Listener, ListenerError, SocketOptions
 from odradek.network.readiness import any_ready
 from odradek.network.receive_buffers import BufferPool
@@ -29,7 +30,7 @@ LAST_ANSWERS_SECONDS: Final = 1.0  # what clients get to take their last answers
 
 
 class NetworkLimits:
-    """The settings of this floor, as values."""
+    """The settings of this floor, as values; `creation_rates` are those of single listeners."""
 
     def __init__(
         self,
@@ -37,9 +38,13 @@ class NetworkLimits:
         frame_max_bytes: int = 104_857_600,
         request_memory_bytes: int = -1,
         idle_max_ms: int = 600_000,
-        max_connections: int = 2**31 - 1,
-        max_connections_per_ip: int = 2**31 - 1,
+        max_connections: int = UNLIMITED,
+        max_connections_per_ip: int = UNLIMITED,
         per_ip_overrides: Mapping[str, int] | None = None,
+        creation_rate: int = UNLIMITED,
+        creation_rates: Mapping[str, int] | None = None,
+        rate_windows: int = 11,
+        rate_window_ms: int = 1000,
         socket_options: SocketOptions | None = None,
         control_plane_listener: str | None = None,
         inter_broker_listener: str | None = None,
@@ -50,6 +55,10 @@ class NetworkLimits:
         self.max_connections = max_connections
         self.max_connections_per_ip = max_connections_per_ip
         self.per_ip_overrides = per_ip_overrides or {}
+        self.creation_rate = creation_rate
+        self.creation_rates = creation_rates or {}
+        self.rate_windows = rate_windows
+        self.rate_window_ms = rate_window_ms
         self.socket_options = socket_options or SocketOptions()
         self.control_plane_listener = control_plane_listener
         self.inter_broker_listener = inter_broker_listener
@@ -68,9 +77,10 @@ class SocketServer:
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.request_memory = RequestMemory(limits.request_memory_bytes)
-        self.quotas = ConnectionQuotas(
-            limits.max_connections, limits.max_connections_per_ip, limits.per_ip_overrides
-        )
+        self.quotas = ConnectionQuotas()
+        names = {endpoint.listener_name for endpoint in endpoints}
+        self._rates = CreationRates(clock, limits.rate_windows, limits.rate_window_ms, names)
+        self.limit(limits)
         buffers = BufferPool()
         log = LimitedLog(logger, clock)
         dropped = LimitedLog(logger, clock)
@@ -78,7 +88,6 @@ class SocketServer:
             clock,
             lambda size: dropped.warning(f"Dropped a client that left {size} bytes unread"),
         )
-        names = {endpoint.listener_name for endpoint in endpoints}
         control_plane = limits.control_plane_listener
         turns = Turns(clock, loop.call_soon) if control_plane in names else None
         protected = {control_plane, limits.inter_broker_listener} if len(names) > 1 else set()
@@ -99,6 +108,9 @@ class SocketServer:
                     None if endpoint.listener_name == control_plane else turns,
                 ),
                 self.quotas,
+                self._rates.that_hold(
+                    endpoint.listener_name, is_protected=endpoint.listener_name in protected
+                ),
                 timer,
                 limits.socket_options,
                 limits.idle_max_ms,
@@ -113,6 +125,13 @@ class SocketServer:
     def endpoints(self) -> list[EndPoint]:
         """Where the broker listens; after `bind` with the real ports."""
         return [listener.endpoint for listener in self._listeners]
+
+    def limit(self, limits: NetworkLimits) -> None:
+        """Sets what may change at run time: how many connections may be open, and come in."""
+        self.quotas.limit(
+            limits.max_connections, limits.max_connections_per_ip, limits.per_ip_overrides
+        )
+        self._rates.limit(limits.creation_rate, limits.creation_rates)
 
     def bind(self) -> None:
         """Takes every address, or none.

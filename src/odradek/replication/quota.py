@@ -5,11 +5,9 @@ settings of a topic name (`leader.replication.throttled.replicas` and its twin),
 broker's (`leader.replication.throttled.rate`). Only followers outside the ISR are ever held back,
 so that a throttle cannot shrink the ISR; what those inside fetch counts all the same.
 
-The rate is measured over whole windows (`replication.quota.window.*`), of which all but the last
-count even when nothing moved in them: a burst at the beginning may be that long's worth.
+The rate is measured over `replication.quota.window.*`.
 """
 
-from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
@@ -19,37 +17,11 @@ from odradek.clock import Clock
 from odradek.config.broker import BrokerConfig
 from odradek.metadata.image import ConfigResource, MetadataDelta, ResourceType
 from odradek.model import TopicPartition
+from odradek.windowed_rate import WindowedRate
 
 _ALL: Final = "*"
 _LEADER_REPLICAS: Final = "leader.replication.throttled.replicas"
 _FOLLOWER_REPLICAS: Final = "follower.replication.throttled.replicas"
-
-
-class WindowedRate:
-    """Bytes a second over the last `windows` windows, the one that goes on included."""
-
-    def __init__(self, windows: int, window_ms: int) -> None:
-        self._windows: Final = windows
-        self._window_ms: Final = window_ms
-        # The beginning and the bytes of the windows in which something moved, oldest first.
-        self._moved: Final[deque[list[int]]] = deque()
-        self._sum_bytes = 0
-
-    def record(self, now_ms: int, size_bytes: int) -> None:
-        """Counts what has moved."""
-        start_ms = now_ms - now_ms % self._window_ms
-        if not self._moved or self._moved[-1][0] != start_ms:
-            self._moved.append([start_ms, 0])
-        self._moved[-1][1] += size_bytes
-        self._sum_bytes += size_bytes
-
-    def per_second(self, now_ms: int) -> float:
-        """The rate now."""
-        oldest_ms = now_ms - now_ms % self._window_ms - (self._windows - 1) * self._window_ms
-        while self._moved and self._moved[0][0] < oldest_ms:
-            self._sum_bytes -= self._moved.popleft()[1]
-        span_ms = max(now_ms - oldest_ms, 1)
-        return self._sum_bytes * 1000 / span_ms
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

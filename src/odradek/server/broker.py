@@ -427,11 +427,7 @@ class BrokerServer:
             self.halt(f"every log directory has failed: {failed}")
 
     def _on_config(self, _names: frozenset[str]) -> None:
-        self.sockets.quotas.limit(
-            self.config.max_connections,
-            self.config.max_connections_per_ip,
-            self.config.connections_per_ip_overrides,
-        )
+        self.sockets.limit(network_limits(self.config, self.clock))
 
     # --- for those who hold the broker ----------------------------------------------
 

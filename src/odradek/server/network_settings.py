@@ -17,12 +17,17 @@ from odradek.network import NetworkLimits, SocketOptions
 from odradek.network.listener import OS_DEFAULT
 
 NEVER_IDLE: Final = -1
+CREATION_RATE: Final = "max.connection.creation.rate"
 ANY_ADDRESS: Final = frozenset({"", "0.0.0.0", "::"})
 
 
 def network_limits(config: BrokerConfig, clock: Clock) -> NetworkLimits:
     """The limits that connections live under. Idle ones end only on a clock that goes as their
     clients' does: on one that a test moves, all would be idle at once."""
+    own_rates = {
+        endpoint.listener_name: config.for_listener(endpoint.listener_name, CREATION_RATE)
+        for endpoint in config.listeners
+    }
     return NetworkLimits(
         frame_max_bytes=config.socket_request_max_bytes,
         request_memory_bytes=config.queued_max_request_bytes,
@@ -30,6 +35,10 @@ def network_limits(config: BrokerConfig, clock: Clock) -> NetworkLimits:
         max_connections=config.max_connections,
         max_connections_per_ip=config.max_connections_per_ip,
         per_ip_overrides=config.connections_per_ip_overrides,
+        creation_rate=config[CREATION_RATE],
+        creation_rates={name: rate for name, rate in own_rates.items() if rate is not None},
+        rate_windows=config["quota.window.num"],
+        rate_window_ms=config["quota.window.size.seconds"] * 1000,
         control_plane_listener=config["control.plane.listener.name"],
         inter_broker_listener=config.inter_broker_listener_name,
         socket_options=SocketOptions(

@@ -110,6 +110,23 @@ def test_dynamic_layers_win_over_static_ones_and_are_announced() -> None:
     assert heard == [frozenset({"max.connections"})] * 3
 
 
+def test_a_listener_may_have_a_value_of_its_own() -> None:
+    """Set for one listener only, it would be taken and do nothing; misspelt, nobody would know."""
+    config = BrokerConfig({"listener.name.internal.max.connection.creation.rate": "5"})
+    heard: list[frozenset[str]] = []
+    config.subscribe(heard.append)
+    rate = "max.connection.creation.rate"
+    assert config.for_listener("INTERNAL", rate) == 5
+    assert config.for_listener("PLAINTEXT", rate) is None
+    config.update_dynamic(cluster={f"listener.name.plaintext.{rate}": "7"}, broker={})
+    assert config.for_listener("PLAINTEXT", rate) == 7
+    config.update_dynamic(cluster={}, broker={})
+    assert config.for_listener("PLAINTEXT", rate) is None
+    assert heard == [frozenset({f"listener.name.plaintext.{rate}"})] * 2
+    with pytest.raises(ConfigError, match=rate):
+        BrokerConfig({f"listener.name.internal.{rate}": "many"})
+
+
 def test_a_change_of_the_brokers_default_reaches_topics() -> None:
     """Topics without a setting of their own follow the broker at once."""
     config = BrokerConfig()

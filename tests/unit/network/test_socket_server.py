@@ -130,6 +130,29 @@ def test_connections_over_the_limit_are_closed() -> None:
     run_site(test, NetworkLimits(max_connections_per_ip=2))
 
 
+def test_connections_come_in_no_faster_than_they_may() -> None:
+    """`max.connection.creation.rate`: a flood of reconnects would take the broker from those who
+    are there, and clients that are turned away would only come again."""
+
+    async def test(site: Site) -> None:
+        clients = [await site.connect() for _ in range(4)]
+        for number, (_, writer) in reversed(list(enumerate(clients))):
+            writer.write(framed(b"%d" % number))
+        assert [await answer(reader) for reader, _ in clients[:2]] == [b"0", b"1"]
+        for number, (reader, _) in enumerate(clients[2:], 2):
+            assert len(site.handler.handled) == number
+            site.clock.advance(499)
+            site.timer.advance_clock(0)
+            assert len(site.handler.handled) == number
+            site.clock.advance(1)
+            site.timer.advance_clock(0)
+            assert await answer(reader) == b"%d" % number
+        for _, writer in clients:
+            await close(writer)
+
+    run_site(test, NetworkLimits(creation_rate=2, rate_windows=2))
+
+
 def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
     """Goal: connections.max.idle.ms on the broker's own clock; a parked request is no idling."""
 

@@ -4,7 +4,8 @@ from odradek.clock import ManualClock
 from odradek.config.broker import BrokerConfig
 from odradek.metadata import ConfigResource, MetadataDelta, MetadataImage, ResourceType
 from odradek.model import TopicPartition
-from odradek.replication.quota import ReplicationQuotas, WindowedRate
+from odradek.replication.quota import ReplicationQuotas
+from odradek.windowed_rate import WindowedRate
 
 
 def test_a_rate_is_measured_over_its_windows() -> None:

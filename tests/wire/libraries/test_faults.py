@@ -1,12 +1,20 @@
 """What real clients make of faults on command: confluent-kafka, kafka-python, aiokafka."""
 
 import asyncio
+import socket
 from collections.abc import Iterator
 
 import aiokafka
 import kafka
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 
 import odradek
 
@@ -223,3 +231,27 @@ def test_a_lost_leadership_is_waited_out(broker: odradek.Broker) -> None:
         assert sent(confluent_producer(broker, "other"), "returns") is None
     assert producer.flush(PATIENCE_S) == 0
     assert values(broker) == [b"spool"]
+
+
+def test_a_client_that_connects_too_soon_has_to_wait() -> None:
+    """`max.connection.creation.rate`, set for a listener while the broker runs."""
+    clock = odradek.ManualClock()
+    with odradek.Broker(clock=clock) as broker:
+        broker.create_topic("orders")
+        host, _, port = broker.bootstrap_servers.rpartition(":")
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        listener = ConfigEntry(
+            "listener.name.plaintext.max.connection.creation.rate",
+            "1",
+            incremental_operation=AlterConfigOpType.SET,
+        )
+        change = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[listener])
+        (done,) = admin.incremental_alter_configs([change]).values()
+        done.result(PATIENCE_S)
+        for _ in range(20):
+            socket.create_connection((host, int(port))).close()
+        late = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        with pytest.raises(KafkaException):
+            late.list_topics(timeout=1)
+        clock.advance(60_000)
+        assert "orders" in late.list_topics(timeout=PATIENCE_S).topics

@@ -188,7 +188,7 @@ NETWORK_SETTINGS: Final = [
         "max.connection.creation.rate",
         INT,
         _INT_MAX,
-        "How many connections a second are accepted.",
+        "How many connections a second are let in; who comes faster waits for its turn.",
         at_least=0,
         dynamic=CLUSTER_WIDE,
     ),
@@ -238,7 +238,11 @@ NETWORK_SETTINGS: Final = [
         "How many finished DeleteRecords requests may stay watched before the purgatory is swept.",
     ),
     Setting(
-        "quota.window.num", INT, 11, "How many windows client quotas are measured over.", at_least=1
+        "quota.window.num",
+        INT,
+        11,
+        "How many windows the rate of new connections is measured over.",
+        at_least=1,
     ),
     Setting(
         "quota.window.size.seconds",

@@ -1,0 +1,92 @@
+"""How fast connections come in: `max.connection.creation.rate`, of the broker and of a listener.
+
+Kafka's rules: a connection counts when its turn comes; when that is over a rate it waits, and all
+that come after it over the same listener wait behind it. A listener that is kept for brokers has no
+rate but its own. Kafka leaves those that wait in the backlog of the socket; here they are accepted,
+and nothing that they send is handled. Their clients see no difference.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from odradek.clock import Clock
+from odradek.network.connection import Connection
+from odradek.network.connection_quotas import UNLIMITED
+from odradek.timer import Timer, TimerTask
+from odradek.windowed_rate import WindowedRate
+
+
+class CreationRate:
+    """How many connections a second have come in, against how many may."""
+
+    def __init__(self, clock: Clock, measured: WindowedRate) -> None:
+        self.limit = UNLIMITED
+        self._clock: Final = clock
+        self._measured: Final = measured
+
+    def count(self) -> int:
+        """Counts a connection; for how many milliseconds it has to wait."""
+        now_ms = self._clock.monotonic_ms()
+        self._measured.record(now_ms, 1)
+        return self._measured.wait_ms(now_ms, self.limit)
+
+
+class CreationRates:
+    """The rate of a broker and those of its listeners, which may change at run time."""
+
+    def __init__(
+        self, clock: Clock, windows: int, window_ms: int, listener_names: Iterable[str]
+    ) -> None:
+        def rate() -> CreationRate:
+            return CreationRate(clock, WindowedRate(windows, window_ms))
+
+        self._of_broker: Final = rate()
+        self._of_listeners: Final = {name: rate() for name in listener_names}
+
+    def limit(self, of_broker: int, of_listeners: Mapping[str, int]) -> None:
+        """Sets the limits for the connections to come; a listener without one has none."""
+        self._of_broker.limit = of_broker
+        for name, rate in self._of_listeners.items():
+            rate.limit = of_listeners.get(name, UNLIMITED)
+
+    def that_hold(self, listener_name: str, *, is_protected: bool) -> list[CreationRate]:
+        """The rates that bound a listener."""
+        own = self._of_listeners[listener_name]
+        return [own] if is_protected else [self._of_broker, own]
+
+
+class ConnectionPace:
+    """Lets the connections of one listener in, in order, no faster than any of its rates."""
+
+    def __init__(self, timer: Timer, rates: Sequence[CreationRate]) -> None:
+        self._timer: Final = timer
+        self._rates: Final = rates
+        self._is_waiting = False
+        self._held: Final[dict[Connection, None]] = {}
+
+    def enter(self, connection: Connection) -> None:
+        """Lets a new connection in, or has it wait."""
+        if self._is_waiting or self._must_wait():
+            connection.hold()
+            self._held[connection] = None
+
+    def leave(self, connection: Connection) -> None:
+        """A connection has ended; if it has waited, the next one has its turn."""
+        self._held.pop(connection, None)
+
+    def _must_wait(self) -> bool:
+        wait_ms = max(rate.count() for rate in self._rates)
+        if wait_ms:
+            self._is_waiting = True
+            self._timer.add(TimerTask(wait_ms, self._let_in))
+        return bool(wait_ms)
+
+    def _let_in(self) -> None:
+        """Whom the wait was for, and whoever comes after it and need not wait."""
+        self._is_waiting = False
+        while self._held:
+            connection = next(iter(self._held))
+            del self._held[connection]
+            connection.let_in()
+            if self._held and self._must_wait():
+                return

@@ -1,0 +1,50 @@
+"""How much happens a second, measured over windows of time: what Kafka's quotas compare.
+
+Whole windows, of which all but the last count even when nothing happened in them: a burst at the
+beginning may be that long's worth.
+"""
+
+from collections import deque
+from math import ceil
+from typing import Final
+
+
+class WindowedRate:
+    """How much a second over the last `windows` windows, the one that goes on included."""
+
+    def __init__(self, windows: int, window_ms: int) -> None:
+        self._windows: Final = windows
+        self._window_ms: Final = window_ms
+        # The beginning and the amount of the windows in which something happened, oldest first.
+        self._counted: Final[deque[list[int]]] = deque()
+        self._sum = 0
+
+    def record(self, now_ms: int, amount: int) -> None:
+        """Counts what has happened."""
+        start_ms = now_ms - now_ms % self._window_ms
+        if not self._counted or self._counted[-1][0] != start_ms:
+            self._counted.append([start_ms, 0])
+        self._counted[-1][1] += amount
+        self._sum += amount
+
+    def per_second(self, now_ms: int) -> float:
+        """The rate now."""
+        oldest_ms = self._oldest_ms(now_ms)
+        while self._counted and self._counted[0][0] < oldest_ms:
+            self._sum -= self._counted.popleft()[1]
+        return self._sum * 1000 / self._span_ms(now_ms)
+
+    def wait_ms(self, now_ms: int, limit: int) -> int:
+        """How long nothing may happen for the rate to be down to `limit` a second: one window at
+        most, since what ends with it counts no more."""
+        if self.per_second(now_ms) <= limit:
+            return 0
+        if limit == 0:
+            return self._window_ms
+        return min(ceil(self._sum * 1000 / limit) - self._span_ms(now_ms), self._window_ms)
+
+    def _oldest_ms(self, now_ms: int) -> int:
+        return now_ms - now_ms % self._window_ms - (self._windows - 1) * self._window_ms
+
+    def _span_ms(self, now_ms: int) -> int:
+        return max(now_ms - self._oldest_ms(now_ms), 1)
