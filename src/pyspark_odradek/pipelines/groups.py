@@ -47,8 +47,7 @@ def commit(bootstrap_servers: str, topic: str, groups: Groups) -> None:
 def keep(spark: SparkSession, archive: str, groups: Groups) -> None:
     """Writes groups down in an archive; not those that are queries'."""
     kept = {name: found for name, found in groups.items() if not name.startswith(_OF_QUERIES)}
-    document = {"groups": {name: _named(found) for name, found in kept.items()}}
-    FileSystem(spark).replace(f"{archive}/_groups.json", seal(document))
+    FileSystem(spark).replace(f"{archive}/_groups.json", seal({"groups": kept}))
 
 
 def kept_in(spark: SparkSession, archive: str) -> Groups:
@@ -65,11 +64,6 @@ def kept_in(spark: SparkSession, archive: str) -> Groups:
         name: {int(partition): offset for partition, offset in offsets.items()}
         for name, offsets in document.items()
     }
-
-
-def _named(offsets: Mapping[int, int]) -> dict[str, int]:
-    """Offsets as JSON has them, whose names are text."""
-    return {str(partition): offset for partition, offset in offsets.items()}
 
 
 async def _committed(servers: str, topic: str) -> Groups:

@@ -13,7 +13,6 @@ from pyspark.sql import functions as f
 from pyspark_odradek.pipelines.decode import PREFIX, dead_letters_of, decoding
 from pyspark_odradek.pipelines.jobs import StreamJob
 from pyspark_odradek.pipelines.settings import PipelineError, PipelineSettings
-from pyspark_odradek.pipelines.snapshots import topic_spans
 from pyspark_odradek.pipelines.streams import read_topic
 
 _PLACE: Final = {"topic": "string", "partition": "int", "offset": "long", "timestamp": "long"}
@@ -28,10 +27,8 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
     if settings.every is not None:
         raise PipelineError("redrive runs once: what fails again would come back for ever")
     dead = replace(settings, topic=dead_letters_of(settings))
-    if not topic_spans(dead):
-        raise PipelineError(f"there is no topic {dead.topic}: nothing has failed")
-    records = origin(read_topic(spark, dead, includeHeaders="true"))
-    return decoding(spark, settings, "redrive", "redriven", records)
+    letters = read_topic(spark, dead, why_missing="nothing has failed", includeHeaders="true")
+    return decoding(spark, settings, "redrive", "redriven", origin(letters))
 
 
 def origin(letters: DataFrame) -> DataFrame:

@@ -5,8 +5,8 @@ several topics, asks for the ends first and gives them to every read.
 """
 
 import json
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
@@ -42,11 +42,19 @@ def topic_spans(settings: PipelineSettings) -> dict[TopicPartition, Span]:
     Raises:
         SourceError: the broker could not be asked.
     """
-    where = {"kafka.bootstrap.servers": settings.bootstrap_servers, "subscribe": settings.topic}
-    with telling_in_one_sentence():
-        options = parse_options(where, streaming=False)
-        with closing(open_bounds(options)) as bounds:
-            return _spans(bounds, options.selection)
+    with _asking(settings) as (bounds, partitions):
+        starts, ends = bounds.earliest(partitions), bounds.latest(partitions)
+        return {part: Span(starts[part], ends[part]) for part in partitions}
+
+
+def is_there(settings: PipelineSettings) -> bool:
+    """Whether there is the settings' topic.
+
+    Raises:
+        SourceError: the broker could not be asked.
+    """
+    with _asking(settings) as (_, partitions):
+        return bool(partitions)
 
 
 def read_spans(
@@ -66,12 +74,20 @@ def read_spans(
     return reader.option("includeHeaders", "true").load()
 
 
-def _spans(bounds: Bounds, selection: TopicSelection) -> dict[TopicPartition, Span]:
+@contextmanager
+def _asking(settings: PipelineSettings) -> Iterator[tuple[Bounds, list[TopicPartition]]]:
+    """Who can be asked of the settings' topic, and its partitions; none if it is not there."""
+    where = {"kafka.bootstrap.servers": settings.bootstrap_servers, "subscribe": settings.topic}
+    with telling_in_one_sentence():
+        options = parse_options(where, streaming=False)
+        with closing(open_bounds(options)) as bounds:
+            yield bounds, _partitions(bounds, options.selection)
+
+
+def _partitions(bounds: Bounds, selection: TopicSelection) -> list[TopicPartition]:
     try:
-        partitions = bounds.partitions(selection)
+        return bounds.partitions(selection)
     except BrokerError as error:
         if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise
-        return {}
-    starts, ends = bounds.earliest(partitions), bounds.latest(partitions)
-    return {part: Span(starts[part], ends[part]) for part in partitions}
+        return []

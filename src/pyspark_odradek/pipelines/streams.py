@@ -4,20 +4,24 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pyspark_odradek.pipelines.settings import PipelineError, PipelineSettings
-from pyspark_odradek.pipelines.snapshots import topic_spans
+from pyspark_odradek.pipelines.snapshots import is_there
 
 
-def read_topic(spark: SparkSession, settings: PipelineSettings, **more: str) -> DataFrame:
+def read_topic(
+    spark: SparkSession, settings: PipelineSettings, why_missing: str | None = None, **more: str
+) -> DataFrame:
     """The topic as a stream; `more` are further options of the source.
 
-    It is looked for first: a query that fails at its start leaves half a checkpoint.
+    It is looked for first: a query that fails at its start leaves half a checkpoint. When it is
+    not there, `why_missing` is what that means, else the error says where it was looked for.
 
     Raises:
         PipelineError: there is no such topic.
         SourceError: the broker could not be asked.
     """
-    if not topic_spans(settings):
-        raise PipelineError(f"there is no topic {settings.topic} at {settings.bootstrap_servers}")
+    if not is_there(settings):
+        place = f" at {settings.bootstrap_servers}" if why_missing is None else f": {why_missing}"
+        raise PipelineError(f"there is no topic {settings.topic}{place}")
     return spark.readStream.format("odradek").options(**settings.source_options(), **more).load()
 
 

@@ -27,14 +27,9 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
     writer = write_stream(volume(records), settings, "volume").outputMode("complete")
     if settings.to is None:
         return StreamJob(writer.foreachBatch(_show))
-    target = settings.to
-    checkpoint = BatchDirectory(spark, target, settings.checkpoint).checkpoint
-
-    def keep(table: DataFrame, batch_id: int) -> None:
-        # See `archive`: the session of the batch, wherever this runs.
-        BatchDirectory(table.sparkSession, target, checkpoint).write_snapshot(table, batch_id)
-
-    return StreamJob(writer.option("checkpointLocation", checkpoint).foreachBatch(keep))
+    directory = BatchDirectory(spark, settings.to, settings.checkpoint)
+    writer = writer.option("checkpointLocation", directory.checkpoint)
+    return StreamJob(writer.foreachBatch(directory.write_snapshot))
 
 
 def volume(records: DataFrame) -> DataFrame:
