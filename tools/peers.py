@@ -1,10 +1,10 @@
 """Fetches the programs that Odradek is compared with and tested against, once, into `.cache/`.
 
-Apache Kafka, its Spark connector, its clients of 2015 to 2017 and ZooKeeper come from Maven
-artifacts, an old kafka-python from PyPI, kafkajs from npm and kcat from Debian: always by
-package name with the ordinary clients, so whatever mirror a machine is set up with is
-honoured. Each set lies in a folder of its own and is complete when its stamp file is there;
-two processes that want the same set wait for each other.
+Apache Kafka, its Spark connector, its clients of 2015 to 2017, ZooKeeper, Delta and Iceberg come
+from Maven artifacts, an old kafka-python and readers of Delta and Iceberg from PyPI, kafkajs from
+npm and kcat from Debian: always by package name with the ordinary clients, so whatever mirror a
+machine is set up with is honoured. Each set lies in a folder of its own and is complete when its
+stamp file is there; two processes that want the same set wait for each other.
 
 `python tools/peers.py` fetches everything; `python tools/peers.py kafka kcat` only what is named.
 A set that cannot be had raises `PeerUnavailable` with the client's own last words.
@@ -29,6 +29,8 @@ _LEAST_JAVA = 17
 KAFKA_VERSION = "4.3.0"
 ZOOKEEPER_KAFKA_VERSION = "3.9.2"
 SPARK_CONNECTOR_VERSION = "4.2.0"
+DELTA_VERSION = "4.0.0"
+ICEBERG_VERSION = "1.11.0"
 KAFKAJS_VERSION = "2.2.4"
 # The last before 2.0, and the last that encodes as in the days of Kafka 0.8 to 0.10. The clients of
 # the latter have functions named `async` and `await`, which no Python of today can parse.
@@ -51,6 +53,15 @@ SPARK_CONNECTOR_ARTIFACTS = (
     "org.apache.kafka:kafka-clients:3.9.2",
     "org.apache.commons:commons-pool2:2.13.1",
 )
+# Delta's and Iceberg's own libraries, with what of theirs PySpark has not among its jars.
+LAKE_ARTIFACTS = (
+    f"io.delta:delta-kernel-api:{DELTA_VERSION}",
+    f"io.delta:delta-kernel-defaults:{DELTA_VERSION}",
+    f"io.delta:delta-storage:{DELTA_VERSION}",
+    f"org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:{ICEBERG_VERSION}",
+)
+# Who reads such tables and has none of that code in common.
+LAKE_READERS = ("deltalake==1.6.6", "pyiceberg==0.12.0")
 # Of each line the last release: 0.8.2 and 0.9 write magic 0, 0.10 writes magic 1. Their own POMs
 # name these libraries; the one that silences logging is ours.
 OLD_CLIENT_ARTIFACTS = {
@@ -89,6 +100,20 @@ def spark_connector_jars() -> list[Path]:
     """Spark's official Kafka connector, as `spark.jars` wants it."""
     name = f"spark-connector-{SPARK_CONNECTOR_VERSION}"
     return _maven_set(name, SPARK_CONNECTOR_ARTIFACTS, transitive=False)
+
+
+def lake_jars() -> list[Path]:
+    """Delta and Iceberg, as `spark.jars` wants them."""
+    name = f"delta-{DELTA_VERSION}-iceberg-{ICEBERG_VERSION}"
+    return _maven_set(name, LAKE_ARTIFACTS, transitive=False)
+
+
+def lake_readers() -> Path:
+    """A folder with Python's readers of Delta and Iceberg, for a `PYTHONPATH`."""
+    folder = CACHE / "-".join(LAKE_READERS).replace("==", "-")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile"]
+    _once(folder, lambda: _run([*pip, "--target", str(folder), *LAKE_READERS], folder))
+    return folder
 
 
 def old_client_jars(version: str) -> list[Path]:
@@ -208,6 +233,7 @@ SETS: dict[str, Callable[[], object]] = {
     "zookeeper-kafka": zookeeper_kafka_jars,
     "zookeeper": zookeeper_jars,
     "spark-connector": spark_connector_jars,
+    "lake": lambda: (lake_jars(), lake_readers()),
     "old-clients": lambda: [old_client_jars(version) for version in OLD_CLIENT_ARTIFACTS],
     "old-kafka-python": lambda: [old_kafka_python(version) for version in OLD_KAFKA_PYTHONS],
     "kafkajs": kafkajs,

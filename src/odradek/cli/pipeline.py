@@ -20,7 +20,7 @@ _SHIFTS: Final = {"k": 10, "m": 20, "g": 30}
 _SAME_NAMES: Final = (
     "to", "checkpoint", "every", "partition_by", "allow_loss", "source", "sql", "by", "within",
     "window", "measure", "other", "to_topic", "max_lag", "format", "schema", "registry",
-    "dead_letters", "file_bytes", "groups",
+    "dead_letters", "file_bytes", "groups", "table",
 )  # fmt: skip
 
 
@@ -71,8 +71,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--format",
-        choices=("json", "avro", "protobuf", "parquet", "delta"),
+        choices=("json", "avro", "protobuf", "parquet", "delta", "iceberg"),
         help="what values are (decode; default: json), what an archive is (archive; parquet)",
+    )
+    parser.add_argument(
+        "--table",
+        metavar="CATALOG.NAMESPACE.NAME",
+        help="the table of an archive as iceberg; what the catalog is, --conf says",
     )
     parser.add_argument(
         "--schema",

@@ -9,7 +9,7 @@ timestampType and headers; `date` and `hour`, in UTC, come from the directories.
 file an hour, or several when that is larger than a file should be; `compact` makes one of small
 ones. Within a file records are in the order of their partitions and offsets.
 
-With `format` it is a Delta table as well (`delta`).
+With `format` it is a Delta or Iceberg table as well (`lake`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,14 +18,14 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from pyspark_odradek.pipelines import delta, groups
+from pyspark_odradek.pipelines import groups
 from pyspark_odradek.pipelines.batches import BatchDirectory
 from pyspark_odradek.pipelines.jobs import StreamJob
+from pyspark_odradek.pipelines.lake.table import open_table
 from pyspark_odradek.pipelines.manifest import ArchivedFile, Manifest
-from pyspark_odradek.pipelines.settings import PipelineError, PipelineSettings
+from pyspark_odradek.pipelines.settings import PipelineSettings
 from pyspark_odradek.pipelines.streams import read_topic, write_stream
 
-FORMATS: Final = ("parquet", "delta")
 _ORDER: Final = ("topic", "partition", "offset")
 _USUAL_RECORD_BYTES: Final = 128
 _HOURS: Final[dict[str, tuple[str, ...]]] = {
@@ -39,36 +39,29 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
     """The archive as a job; it goes on where an earlier one to the same directory ended.
 
     Raises:
-        PipelineError: no directory is given, or one that belongs to something else; or Spark
-            has no Delta.
+        PipelineError: no directory is given, or one that belongs to something else; or there
+            is no topic; or Spark has not what its format needs.
     """
     target, columns = settings.directory("archive"), _HOURS[settings.partition_by]
-    form = settings.format or "parquet"
-    if form not in FORMATS:
-        raise PipelineError(f"an archive is {' or '.join(FORMATS)}, not {form}")
-    delta.check_format(spark, target, form)
-    checkpoint = BatchDirectory(spark, target, settings.checkpoint).checkpoint
+    directory = BatchDirectory(spark, target, settings.checkpoint)
+    records = read_topic(spark, settings, includeHeaders="true")
+    table = open_table(spark, settings, target)
 
     def keep(batch: DataFrame, batch_id: int) -> None:
         # Over Spark Connect this runs in the server, where only the batch has a session.
-        directory = BatchDirectory(batch.sparkSession, target, checkpoint)
         manifest = Manifest(batch.sparkSession, target)
         if not manifest.has(batch_id):
             # As those of the batch before turned out: bytes are known when they are written.
             limit = records_per_file(manifest.batch_files(batch_id - 1), settings.file_bytes)
-            rows, names = arranged(batch, columns, limit), None
-            if form == "delta":
-                delta.append(rows, target, batch_id, columns, limit)
-                names = delta.table_files(batch.sparkSession, target, batch_id)
-            else:
-                directory.write(rows, batch_id, columns, limit)
-            manifest.write(batch_id, directory.path_of(batch_id), names)
+            directory.write(arranged(batch, columns, limit), batch_id, columns, limit)
+            manifest.write(batch_id, directory.path_of(batch_id))
             committed = groups.committed(settings.bootstrap_servers, settings.topic)
             groups.keep(batch.sparkSession, target, committed)
+        if table is not None:
+            table.append(batch_id, manifest.batch_files(batch_id))
 
-    records = read_topic(spark, settings, includeHeaders="true")
     writer = write_stream(records, settings, "archive").foreachBatch(keep)
-    return StreamJob(writer.option("checkpointLocation", checkpoint))
+    return StreamJob(writer.option("checkpointLocation", directory.checkpoint))
 
 
 def arranged(records: DataFrame, columns: Sequence[str], limit: int) -> DataFrame:

@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 
 from pyspark_odradek.pipelines.archive import arranged, records_per_file
 from pyspark_odradek.pipelines.audit import compare_files, records_by_partition
-from pyspark_odradek.pipelines.delta import is_delta
 from pyspark_odradek.pipelines.jobs import OnceJob, Outcome
+from pyspark_odradek.pipelines.lake.table import table_of
 from pyspark_odradek.pipelines.manifest import ArchivedFile, Compaction, Manifest
 from pyspark_odradek.pipelines.settings import PipelineError, PipelineSettings
 
@@ -31,13 +31,13 @@ def build(spark: SparkSession, settings: PipelineSettings) -> OnceJob:
     """The compaction as a job.
 
     Raises:
-        PipelineError: no archive is named, or one that is a Delta table.
+        PipelineError: no archive is named, or one that is a table of a lake.
     """
     archive = settings.source
     if archive is None:
         raise PipelineError("compact needs the directory of an archive (--from DIR)")
-    if is_delta(spark, archive):
-        raise PipelineError(f"{archive} is a Delta table: its files are Delta's to put together")
+    if form := table_of(spark, archive):
+        raise PipelineError(f"{archive} is an archive with --format {form}: its files are a table")
     return OnceJob(lambda: compact(Manifest(spark, archive), settings.file_bytes))
 
 

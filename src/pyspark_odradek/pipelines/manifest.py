@@ -23,7 +23,6 @@ with their documents, is left to `settle`, which goes on where a killed one ende
 
 import re
 from collections import defaultdict
-from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 from typing import Final, NamedTuple
 
@@ -84,11 +83,9 @@ class Manifest:
         newest = self._newest_compaction()
         return newest is not None and batch_id <= newest.last_batch
 
-    def write(
-        self, batch_id: int, batch_directory: str, names: Collection[str] | None = None
-    ) -> None:
-        """Looks at the files of a batch, those with these names or all, and writes them down."""
-        found = self.look(batch_directory, names)
+    def write(self, batch_id: int, batch_directory: str) -> None:
+        """Looks at the files of a batch, and writes them down."""
+        found = self.look(batch_directory)
         document = {"batch": batch_id, "files": [asdict(file) for file in found]}
         self._files.replace(self._path(batch_id), seal(document))
 
@@ -188,14 +185,9 @@ class Manifest:
     def _document(self, compaction: "Compaction") -> str:
         return f"{self._directory}/{MANIFEST}/{compaction}.json"
 
-    def look(self, directory: str, names: Collection[str] | None = None) -> list[ArchivedFile]:
+    def look(self, directory: str) -> list[ArchivedFile]:
         """The Parquet files of a batch's directory as they are now, if there is one."""
-        found = self.checksums(directory) if self._files.exists(directory) else {}
-        checksums = {
-            path: facts
-            for path, facts in found.items()
-            if names is None or path.rpartition("/")[2] in names
-        }
+        checksums = self.checksums(directory) if self._files.exists(directory) else {}
         if not checksums:
             return []
         ranges: defaultdict[str, list[FileRange]] = defaultdict(list)

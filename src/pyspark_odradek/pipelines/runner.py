@@ -11,7 +11,6 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from pyspark_odradek.errors import SourceError, sentence_in
-from pyspark_odradek.pipelines import delta
 from pyspark_odradek.pipelines.jobs import Job, Outcome, Tell, silent
 from pyspark_odradek.pipelines.settings import PIPELINES, PipelineError, PipelineSettings
 from pyspark_odradek.progress import ProgressGroups
@@ -42,8 +41,7 @@ def run_pipeline(
     pipeline = next((row for row in PIPELINES if row.name == name), None)
     if pipeline is None:
         raise PipelineError(f"there is no pipeline {name!r}")
-    settled = {**(delta.SESSION if settings.format == "delta" else {}), **(conf or {})}
-    with session(f"odradek-{name}", master=master, memory=memory, conf=settled) as spark:
+    with session(f"odradek-{name}", master=master, memory=memory, conf=conf) as spark:
         spark.streams.addListener(ProgressGroups(settings.bootstrap_servers))
         try:
             job: Job = import_module(pipeline.module).build(spark, settings)

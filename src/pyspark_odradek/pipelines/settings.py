@@ -46,9 +46,11 @@ class PipelineSettings:
     # Of `join`: the other topic. Of `dedup`: a topic to write to instead of a directory.
     other: str | None = None
     to_topic: str | None = None
-    # Of `archive`: `parquet` or `delta`. Of `decode` and `redrive`: what values are. Without it
-    # the first, and JSON.
+    # Of `archive`: `parquet`, `delta` or `iceberg`. Of `decode` and `redrive`: what values are.
+    # Without it the first, and JSON.
     format: str | None = None
+    # Of `archive` as `iceberg`: the table, `catalog.namespace.name`.
+    table: str | None = None
     # Of `decode` and `redrive`: where the schemas of values are, and where those values go that
     # are something else.
     schema: str | None = None

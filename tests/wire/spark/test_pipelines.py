@@ -239,16 +239,18 @@ def test_any_flipped_byte_is_found(spark, archived) -> None:
 def test_an_archive_in_a_format_that_spark_has_not_is_refused(spark, archived, tmp_path) -> None:
     """Half of an archive would be there when Spark says so itself, with a page of Java."""
     target = tmp_path / "archive"
-    for name, why in (("delta", "has no Delta: say"), ("orc", "parquet or delta, not orc")):
+    for name, table, why in (
+        ("delta", None, "has no Delta Kernel: say"),
+        ("iceberg", "lake.shop.orders", "has no Iceberg: say"),
+        ("iceberg", None, "--table CATALOG.NAMESPACE.NAME goes with --format iceberg"),
+        ("delta", "lake.shop.orders", "--table CATALOG.NAMESPACE.NAME goes with"),
+        ("orc", None, "one of parquet, delta, iceberg, not orc"),
+    ):
         with pytest.raises(PipelineError, match=why):
-            archive.build(spark, replace(archived, to=str(target), format=name))
+            archive.build(spark, replace(archived, to=str(target), format=name, table=table))
         assert not target.exists()
-    Path(target, "_delta_log").mkdir(parents=True)
-    with pytest.raises(PipelineError, match="is a Delta table: its files are Delta's"):
-        compact.build(spark, replace(archived, source=str(target)))
-    Path(target, "batch=0").mkdir()
-    with pytest.raises(PipelineError, match="was begun in another format than parquet"):
-        archive.build(spark, replace(archived, to=str(target)))
+    with pytest.raises(PipelineError, match="was begun in another format or table than"):
+        archive.build(spark, replace(archived, format="delta"))
 
 
 def test_a_topic_with_other_records_is_found(spark, broker, archived) -> None:

@@ -1,82 +1,108 @@
-"""An archive that is a Delta table as well, where Spark has Delta's jars.
+"""A table of Delta's, in the directory of the archive.
 
     orders/_delta_log/                                      Delta's: which files are the table
     orders/batch=0/date=2026-11-22/hour=03/part-*.parquet   as in an archive of plain Parquet
 
-The table is partitioned by the number of the batch first, so that its files lie where those of a
-plain archive do, and the manifest, `audit` and `restore` know no difference. A batch is one
-transaction with the archive's name and the batch's number: Delta passes over one that it has.
+It has the columns of the source, and `date` and `hour` by which it is partitioned. A batch is one
+transaction of the archive's application id with the batch's number as its version, which is
+Delta's own way to tell a repeated one.
 """
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StringType, StructField, StructType
 
-from pyspark_odradek.pipelines.files import FileSystem
-from pyspark_odradek.pipelines.settings import PipelineError
+from pyspark_odradek.pipelines.lake.java import hadoop_conf, java_class, jvm, uri
+from pyspark_odradek.pipelines.manifest import ArchivedFile
+from pyspark_odradek.schema import COLUMN_TYPES, spark_schema
 
-_LOG: Final = "_delta_log"
-# Batches of a directory without its checkpoint are refused, so this name needs no more in it.
-_APPLICATION: Final = "odradek-archive"
-# What Delta asks of a session, beside its jars.
-SESSION: Final = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-}
+_LIBRARY: Final = "Delta Kernel"
+_PACKAGE: Final = "io.delta.kernel"
+_WRITER: Final = "odradek"
+_PARTITIONS: Final = {"hour": ["date", "hour"], "day": ["date"], "none": []}
 
 
-def is_delta(spark: SparkSession, archive: str) -> bool:
-    """Whether an archive is a Delta table."""
-    return FileSystem(spark).exists(f"{archive.rstrip('/')}/{_LOG}")
+class DeltaTable:
+    """The table of one archive."""
 
+    def __init__(self, spark: SparkSession, archive: str, archive_id: str, by: str) -> None:
+        """Opens the table, and makes it if it is not there.
 
-def check_format(spark: SparkSession, archive: str, wanted: str) -> None:
-    """Checks that an archive can be written in a format, before anything is.
+        Raises:
+            PipelineError: Delta is not there.
+            Py4JError: what is there cannot be read.
+        """
+        self._spark: Final = spark
+        self._java: Final[Any] = jvm(spark).java
+        self._archive: Final = archive
+        self._id: Final = archive_id
+        self._engine: Final = self._class("defaults.engine.DefaultEngine").create(
+            hadoop_conf(spark)
+        )
+        self._table: Final = self._class("Table").forPath(self._engine, uri(spark, archive))
+        self._make(_PARTITIONS[by])
 
-    Raises:
-        PipelineError: Delta is not there, or the archive was begun in the other format.
-    """
-    if wanted == "delta":
+    def append(self, batch_id: int, files: Sequence[ArchivedFile]) -> None:
+        """Adds a batch as one transaction, unless it is there.
+
+        Raises:
+            Py4JJavaError: it cannot be added.
+        """
+        builder = self._builder("WRITE").withTransactionId(self._engine, self._id, batch_id)
         try:
-            # Does nothing but look for the format.
-            spark.read.format("delta").schema("batch LONG").load(archive)
-        except (PySparkException, Py4JError) as error:
-            if "DATA_SOURCE_NOT_FOUND" in str(error):
-                raise PipelineError(
-                    f"this Spark {spark.version} has no Delta: say with --conf "
-                    "spark.jars.packages where its jars are"
-                ) from error
-    files = FileSystem(spark)
-    begun = any(name.startswith("batch=") for name in files.names(archive))
-    if begun and is_delta(spark, archive) != (wanted == "delta"):
-        raise PipelineError(f"{archive} was begun in another format than {wanted}")
+            transaction = builder.build(self._engine)
+            self._commit(
+                transaction, [row for file in files for row in self._added(transaction, file)]
+            )
+        except Py4JJavaError as error:
+            if "ConcurrentTransactionException" not in str(error):
+                raise
 
+    def _added(self, transaction: Any, file: ArchivedFile) -> Iterator[Any]:
+        """The rows of Delta's log that add a file."""
+        state = transaction.getTransactionState(self._engine)
+        literal, writing = self._class("expressions.Literal"), self._class("Transaction")
+        told = dict(part.split("=") for part in file.path.split("/")[1:-1])
+        values = {name: literal.ofString(value) for name, value in told.items()}
+        context = writing.getWriteContext(self._engine, state, values)
+        place = uri(self._spark, f"{self._archive}/{file.path}")
+        no_statistics = self._java.util.Optional.empty()
+        status = self._class("utils.DataFileStatus")(place, file.bytes, 0, no_statistics)
+        rows = writing.generateAppendActions(self._engine, state, self._iterator([status]), context)
+        while rows.hasNext():
+            yield rows.next()
 
-def append(
-    batch: DataFrame, archive: str, batch_id: int, columns: Sequence[str], records_per_file: int
-) -> None:
-    """Adds a batch to the table, unless it is in it; what a killed attempt has left goes."""
-    spark, place = batch.sparkSession, f"{archive}/batch={batch_id}"
-    files = FileSystem(spark)
-    if not _files(spark, archive, batch_id):
-        files.remove(place)
-    writer = batch.withColumn("batch", f.lit(batch_id).cast("long")).write.format("delta")
-    writer = writer.mode("append").partitionBy("batch", *columns)
-    writer = writer.option("txnAppId", _APPLICATION).option("txnVersion", batch_id)
-    writer.option("maxRecordsPerFile", records_per_file).save(archive)
+    def _make(self, partition_by: list[str]) -> None:
+        try:
+            self._table.getLatestSnapshot(self._engine)
+        except Py4JJavaError as error:
+            if "TableNotFoundException" not in str(error):
+                raise
+            of_time = [StructField(name, StringType()) for name in partition_by]
+            schema = StructType([*spark_schema(tuple(COLUMN_TYPES)), *of_time])
+            types = self._class("internal.types.DataTypeJsonSerDe")
+            builder = self._builder("CREATE_TABLE")
+            builder = builder.withSchema(
+                self._engine, types.deserializeStructType(schema.json())
+            ).withPartitionColumns(self._engine, partition_by)
+            self._commit(builder.build(self._engine), [])
 
+    def _builder(self, operation: str) -> Any:
+        kind = getattr(self._class("Operation"), operation)
+        return self._table.createTransactionBuilder(self._engine, _WRITER, kind)
 
-def table_files(spark: SparkSession, archive: str, batch_id: int) -> set[str]:
-    """The names of a batch's files that are in the table; a repeated task may leave others."""
-    return {path.rpartition("/")[2] for path in _files(spark, archive, batch_id)}
+    def _commit(self, transaction: Any, rows: Sequence[Any]) -> None:
+        closeable = self._class("utils.CloseableIterable")
+        transaction.commit(self._engine, closeable.inMemoryIterable(self._iterator(rows)))
 
+    def _iterator(self, values: Sequence[Any]) -> Any:
+        found = self._java.util.ArrayList()
+        for value in values:
+            found.add(value)
+        return self._class("internal.util.Utils").toCloseableIterator(found.iterator())
 
-def _files(spark: SparkSession, archive: str, batch_id: int) -> list[str]:
-    if not is_delta(spark, archive):
-        return []
-    table = spark.read.format("delta").load(archive)
-    return list(table.where(f.col("batch") == batch_id).inputFiles())
+    def _class(self, name: str) -> Any:
+        return java_class(self._spark, f"{_PACKAGE}.{name}", _LIBRARY)

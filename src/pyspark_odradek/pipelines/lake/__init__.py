@@ -1,0 +1,1 @@
+"""Archives that are tables of a lake as well: Delta's and Iceberg's."""

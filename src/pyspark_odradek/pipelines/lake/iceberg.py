@@ -1,0 +1,164 @@
+"""A table of Iceberg's, in a catalog of the session.
+
+    spark.sql.catalog.lake.type=hadoop   ... .warehouse=/data/lake     table lake.shop.orders
+
+A catalog is what the session's settings say of it, as for Iceberg's plug-in. The table has the
+columns of the source and is partitioned by the hours or days of `timestamp`, which is Iceberg's
+way: who asks for a time reads only its files. A batch is one snapshot; that the archive's batches
+up to it are in the table is a property of the table, changed in the same commit, so it outlives
+snapshots that are expired.
+"""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from pyspark_odradek.pipelines.lake.java import hadoop_conf, java_class, uri
+from pyspark_odradek.pipelines.manifest import ArchivedFile
+from pyspark_odradek.pipelines.settings import PipelineError
+
+_LIBRARY: Final = "Iceberg"
+_PACKAGE: Final = "org.apache.iceberg"
+# In the form of Iceberg's own metadata. The ids are this table's; files are read by names.
+_HEADER: Final = {
+    "type": "struct",
+    "fields": [
+        {"id": 10, "name": "key", "required": False, "type": "string"},
+        {"id": 11, "name": "value", "required": False, "type": "binary"},
+    ],
+}
+_HEADERS: Final = {
+    "type": "list",
+    "element-id": 9,
+    "element-required": False,
+    "element": _HEADER,
+}
+_COLUMNS: Final[tuple[tuple[str, object], ...]] = (
+    ("key", "binary"),
+    ("value", "binary"),
+    ("topic", "string"),
+    ("partition", "int"),
+    ("offset", "long"),
+    ("timestamp", "timestamptz"),
+    ("timestampType", "int"),
+    ("headers", _HEADERS),
+)
+_TIME_ID: Final = 1 + [name for name, _ in _COLUMNS].index("timestamp")
+# By how the archive's directories are cut.
+_TRANSFORMS: Final = {"hour": "hour", "day": "day"}
+_ATTEMPTS: Final = 5
+
+
+class IcebergTable:
+    """The table of one archive."""
+
+    def __init__(
+        self, spark: SparkSession, archive: str, archive_id: str, partition_by: str, name: str
+    ) -> None:
+        """Opens the table, and makes it if it is not there.
+
+        Raises:
+            PipelineError: Iceberg or the catalog is not there.
+            Py4JError: the catalog cannot be used.
+        """
+        self._spark: Final = spark
+        self._archive: Final = archive
+        self._marker: Final = f"odradek.archive.{archive_id}"
+        self._transform: Final = _TRANSFORMS.get(partition_by)
+        catalog_name, _, identifier = name.partition(".")
+        if not identifier:
+            raise PipelineError(f"{name!r} is no table such as CATALOG.NAMESPACE.NAME")
+        self._table: Final = self._open(_catalog(spark, catalog_name), identifier)
+
+    def append(self, batch_id: int, files: Sequence[ArchivedFile]) -> None:
+        """Adds a batch as one snapshot, unless it is there.
+
+        Raises:
+            Py4JJavaError: it cannot be added.
+        """
+        for attempt in range(_ATTEMPTS):
+            self._table.refresh()
+            if not files or int(self._table.properties().get(self._marker) or -1) >= batch_id:
+                return
+            try:
+                self._commit(batch_id, files)
+            except Py4JJavaError as error:
+                # Somebody else has added something since it was asked: perhaps this batch.
+                if "ValidationException" not in str(error) or attempt == _ATTEMPTS - 1:
+                    raise
+
+    def _commit(self, batch_id: int, files: Sequence[ArchivedFile]) -> None:
+        transaction = self._table.newTransaction()
+        # A plain append would be put upon whatever is there by then; this one would rather fail.
+        addition = transaction.newOverwrite()
+        snapshot = self._table.currentSnapshot()
+        if snapshot is not None:
+            addition.validateFromSnapshot(snapshot.snapshotId())
+        everything = self._class("expressions.Expressions").alwaysTrue()
+        addition.conflictDetectionFilter(everything).validateNoConflictingData()
+        for file in files:
+            addition.addFile(self._data_file(file))
+        addition.commit()
+        transaction.updateProperties().set(self._marker, str(batch_id)).commit()
+        transaction.commitTransaction()
+
+    def _data_file(self, file: ArchivedFile) -> Any:
+        content = self._table.io().newInputFile(uri(self._spark, f"{self._archive}/{file.path}"))
+        builder = self._class("DataFiles").builder(self._table.spec()).withInputFile(content)
+        config = self._class("MetricsConfig").forTable(self._table)
+        names = self._class("mapping.MappingUtil").create(self._table.schema())
+        metrics = self._class("parquet.ParquetUtil").fileMetrics(content, config, names)
+        if self._transform is not None:
+            builder.withPartitionPath(f"timestamp_{self._transform}={self._moment(file)}")
+        return builder.withFormat("parquet").withMetrics(metrics).build()
+
+    def _moment(self, file: ArchivedFile) -> str:
+        """The hour of a file as Iceberg counts them, or its day."""
+        told = dict(part.split("=") for part in file.path.split("/")[:-1])
+        if self._transform == "day":
+            return told["date"]
+        began = datetime.fromisoformat(f"{told['date']}T{told['hour']}:00:00").replace(tzinfo=UTC)
+        return str(int(began.timestamp()) // 3600)
+
+    def _open(self, catalog: Any, identifier: str) -> Any:
+        place = self._class("catalog.TableIdentifier").parse(identifier)
+        if catalog.tableExists(place):
+            return catalog.loadTable(place)
+        schema = self._class("SchemaParser").fromJson(_schema())
+        spec = self._class("PartitionSpec").builderFor(schema)
+        if self._transform is not None:
+            getattr(spec, self._transform)("timestamp")
+        mapping = self._class("mapping.MappingUtil").create(schema)
+        names = self._class("mapping.NameMappingParser").toJson(mapping)
+        properties = {"schema.name-mapping.default": names}
+        return catalog.createTable(place, schema, spec.build(), properties)
+
+    def _class(self, name: str) -> Any:
+        return java_class(self._spark, f"{_PACKAGE}.{name}", _LIBRARY)
+
+
+def _catalog(spark: SparkSession, name: str) -> Any:
+    library = java_class(spark, f"{_PACKAGE}.CatalogUtil", _LIBRARY)
+    prefix = f"spark.sql.catalog.{name}."
+    settings = {
+        key.removeprefix(prefix): value
+        for key, value in spark.conf.getAll.items()
+        if key.startswith(prefix)
+    }
+    if not settings:
+        raise PipelineError(
+            f"there is no catalog {name}: say with --conf {prefix}type and the like where it is"
+        )
+    return library.buildIcebergCatalog(name, settings, hadoop_conf(spark))
+
+
+def _schema() -> str:
+    fields = [
+        {"id": number, "name": name, "required": False, "type": kind}
+        for number, (name, kind) in enumerate(_COLUMNS, 1)
+    ]
+    return json.dumps({"type": "struct", "schema-id": 0, "fields": fields})

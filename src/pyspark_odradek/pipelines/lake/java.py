@@ -1,0 +1,48 @@
+"""Java libraries in Spark's driver, by way of py4j."""
+
+from typing import Any
+
+from py4j.java_gateway import JavaClass
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.sql import SparkSession
+
+from pyspark_odradek.pipelines.settings import PipelineError
+
+
+def jvm(spark: SparkSession) -> Any:
+    """What Spark's driver runs in."""
+    return spark._jvm
+
+
+def java_class(spark: SparkSession, name: str, library: str) -> Any:
+    """A class of a library.
+
+    Raises:
+        PipelineError: the library is not there.
+    """
+    found = jvm(spark)
+    for part in name.split("."):
+        found = getattr(found, part)
+    if not isinstance(found, JavaClass):
+        raise PipelineError(
+            f"this Spark has no {library}: say with --conf spark.jars.packages where its jars are"
+        )
+    return found
+
+
+def hadoop_conf(spark: SparkSession) -> Any:
+    """How this session reaches its file systems."""
+    context: Any = spark._jsc
+    return context.hadoopConfiguration()
+
+
+def uri(spark: SparkSession, path: str) -> str:
+    """A path as a whole URI, as it is from anywhere."""
+    place = jvm(spark).org.apache.hadoop.fs.Path(path)
+    return str(place.getFileSystem(hadoop_conf(spark)).makeQualified(place).toString())
+
+
+def first_line(error: Py4JError) -> str:
+    """What Java says of an error, without where it was."""
+    thrown = error.java_exception if isinstance(error, Py4JJavaError) else error
+    return str(thrown.toString() if isinstance(error, Py4JJavaError) else error).splitlines()[0]

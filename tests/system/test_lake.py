@@ -1,0 +1,163 @@
+"""Archives that are Delta and Iceberg tables, written by those projects' own libraries.
+
+If this fails, a table of a lake has a record twice or not at all after a crash, or says something
+else than the topic. Tables are read back by libraries for Python that share no code with what
+wrote them. Two Sparks: the first one dies in the middle of a batch.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as parquet
+import pytest
+from confluent_kafka import Producer
+from tools import peers
+
+from odradek import Broker
+from odradek.tables.topic import Topic
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jvm")]
+
+TIMEOUT_S = 400
+RECORDS, BATCHES = 900, 3
+HOUR_MS = 3_600_000
+FIRST_TIME_MS = 1_700_000_000_000
+COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"]
+PROGRAM = """
+import os, sys
+from pyspark_odradek import session
+from pyspark_odradek.pipelines import PipelineError, PipelineSettings, archive, audit, compact
+from pyspark_odradek.pipelines.lake.delta import DeltaTable
+from pyspark_odradek.pipelines.lake.iceberg import IcebergTable
+
+servers, folder, jars, limit, phase = sys.argv[1:]
+plan = {}
+
+def dying(append):
+    def may_die(table, batch_id, files):
+        how = plan.pop(batch_id, None)
+        if how == "before":
+            raise ConnectionError("died")
+        append(table, batch_id, files)
+        # Again, as by somebody who does not know: nothing more may be there.
+        append(table, batch_id, files)
+        if how == "after":
+            raise ConnectionError("died")
+        if how == "exit":
+            os._exit(9)
+    return may_die
+
+for kind in (DeltaTable, IcebergTable):
+    kind.append = dying(kind.append)
+conf = {
+    "spark.jars": jars,
+    "spark.sql.catalog.lake.type": "hadoop",
+    "spark.sql.catalog.lake.warehouse": f"{folder}/warehouse",
+}
+with session("lake", master="local[2]", conf=conf) as spark:
+    for name, table in (("delta", None), ("iceberg", "lake.shop.orders")):
+        place = f"{folder}/{name}"
+        settings = PipelineSettings(
+            servers, "orders", to=place, source=place, format=name, table=table,
+            max_offsets_per_trigger=int(limit),
+        )
+        if phase == "first":
+            for batch_id, how in ((0, "before"), (1, "after")):
+                plan[batch_id] = how
+                try:
+                    archive.build(spark, settings).run()
+                except Exception as error:
+                    assert "died" in str(error), error
+                assert not plan
+            if name == "iceberg":
+                plan[2] = "exit"
+        archive.build(spark, settings).run()
+        if phase == "first":
+            continue
+        assert audit.build(spark, settings).run().findings == []
+        try:
+            compact.build(spark, settings)
+        except PipelineError as error:
+            print(error)
+"""
+DELTA = """
+import sys, deltalake, pyarrow.parquet as parquet
+table = deltalake.DeltaTable(sys.argv[1])
+parquet.write_table(table.to_pyarrow_table(), sys.argv[2])
+print(table.metadata().partition_columns, table.version())
+"""
+ICEBERG = """
+import sys, pyarrow.parquet as parquet
+from pyiceberg.table import StaticTable
+table = StaticTable.from_metadata(sys.argv[1])
+parquet.write_table(table.scan().to_arrow(), sys.argv[2])
+print([field.name for field in table.spec().fields], len(table.history()))
+"""
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as broker:
+        broker.create_topic("orders", partitions=3, config={"retention.ms": "-1"})
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+        for number in range(RECORDS):
+            producer.produce(
+                "orders",
+                None if number % 5 == 0 else b"v%d" % number,
+                None if number % 7 == 0 else b"k%d" % number,
+                partition=number % 3,
+                timestamp=FIRST_TIME_MS + number * HOUR_MS // 300,
+                headers=[("n", b"%d" % number), ("none", None)] if number % 2 else None,
+            )
+        assert producer.flush(60) == 0
+        yield broker
+
+
+def run(
+    program: str, *arguments: str, path: Path | None = None
+) -> "subprocess.CompletedProcess[str]":
+    places = [str(path or ""), os.environ.get("PYTHONPATH", "")]
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+
+
+def rows(table: pa.Table) -> list[dict[str, object]]:
+    table = table.select(COLUMNS).sort_by([("partition", "ascending"), ("offset", "ascending")])
+    # PyIceberg makes an empty list of none; a record of Kafka's cannot have one.
+    return [{**row, "headers": row["headers"] or None} for row in table.to_pylist()]
+
+
+def test_every_record_is_in_the_tables_once(broker: Broker, tmp_path: Path) -> None:
+    try:
+        jars, readers = ",".join(map(str, peers.lake_jars())), peers.lake_readers()
+    except peers.PeerUnavailable as reason:
+        pytest.skip(f"PEER MISSING, NOT TESTED: {reason}")
+    arguments = (broker.bootstrap_servers, str(tmp_path), jars, str(RECORDS // BATCHES))
+    died = run(PROGRAM, *arguments, "first")
+    assert died.returncode == 9, died.stderr
+    done = run(PROGRAM, *arguments, "second")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("its files are a table") == 2
+    topic = Topic("orders", bootstrap_servers=broker.bootstrap_servers).to_arrow()
+    metadata = tmp_path / "warehouse/shop/orders/metadata"
+    newest = metadata / f"v{(metadata / 'version-hint.text').read_text()}.metadata.json"
+    for program, place, partitions in (
+        (DELTA, tmp_path / "delta", ["date", "hour"]),
+        (ICEBERG, newest, ["timestamp_hour"]),
+    ):
+        copy = tmp_path / "copy.parquet"
+        read = run(program, str(place), str(copy), path=readers)
+        assert read.returncode == 0, read.stderr
+        assert rows(parquet.read_table(copy)) == rows(topic)
+        # One commit a batch, and Delta's that made the table has the number 0.
+        assert read.stdout == f"{partitions} {BATCHES}\n"
