@@ -1,6 +1,6 @@
 """What do three brokers cost, and how do they stand the loss of one, beside Apache Kafka's three?
 
-    python -m benchmarks.cluster                         # all parts, some twelve minutes
+    python -m benchmarks.cluster                         # all parts, some twenty minutes
     python -m benchmarks.cluster --part throughput --part latency --rounds 5
     python -m benchmarks.cluster --without-kafka --part partitions --partitions 1000
 

@@ -3,6 +3,9 @@
 A controller over the wire may be gone, or another by now, so it is asked again, as often as
 `controlled.shutdown.max.retries` says. A broker that could not hand everything over stops all the
 same: its session ends, and that has others lead.
+
+Then it stays for a moment and tells who asks that it leads nothing any more. A client that hears so
+looks for the new leader at once; one whose connection breaks backs off first, for a second or more.
 """
 
 import logging
@@ -20,6 +23,8 @@ from odradek.server.awaiting import outcome_within, pause
 from odradek.timer import Timer
 
 logger = logging.getLogger(__name__)
+
+FAREWELL_MS: Final = 500
 
 
 class ControlledShutdown:
@@ -40,7 +45,9 @@ class ControlledShutdown:
         self._controlled: Final = controlled
 
     async def run(self, broker_epoch: int) -> None:
-        """Returns when others lead, or when it has been tried often enough."""
+        """Returns when others lead and clients have heard of it, or when it has been tried often
+        enough."""
+        leads = self._leads_something()
         retries: int = self._config["controlled.shutdown.max.retries"]
         backoff_ms: int = self._config["controlled.shutdown.retry.backoff.ms"]
         # Where ZooKeeper is gone, the controller cannot answer, however often it is asked.
@@ -61,11 +68,18 @@ class ControlledShutdown:
                 continue
             if not remaining:
                 logger.info("Others lead what this broker has led")
+                if leads:
+                    await pause(self._timer, FAREWELL_MS)
                 return
             logger.warning("This broker still leads %d partitions", len(remaining))
             if self._metadata.image.brokers.keys() <= {self._config.broker_id}:
                 break  # there is nobody who could lead: time will not change that
         logger.warning("Stopping without having handed everything over")
+
+    def _leads_something(self) -> bool:
+        broker_id = self._config.broker_id
+        topics = self._metadata.image.topics.values()
+        return any(each.leader == broker_id for topic in topics for each in topic.partitions)
 
     def _ask(self, broker_epoch: int, on_done: OnDone[Sequence[TopicPartition]]) -> None:
         image = self._metadata.image

@@ -217,6 +217,24 @@ def test_a_follower_over_its_quota_rests_unless_it_has_caught_up(follower):
     assert follower.leader.asked() == {0: (3, 1)}
 
 
+def test_a_leader_that_does_not_know_yet_that_it_leads_is_asked_again_soon(follower):
+    """Each change of leadership would hold up producers with acks=all for a second."""
+
+    def refused(code: ErrorCode, rest_ms: int) -> None:
+        follower.leader.answer(FetchPartitionResponse(0, code, -1, -1, -1))
+        follower.cluster.wait(rest_ms - 1)
+        assert follower.leader.fetches == []
+        follower.cluster.wait(1)
+        assert follower.leader.asked() == {0: (follower.partition().log.log_end_offset, -1)}
+
+    follower.follow(epoch=1)
+    for rest_ms in (20, 40, 80, 160, 320, 640, 1000, 1000):
+        refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, rest_ms)
+    refused(ErrorCode.KAFKA_STORAGE_ERROR, SETTINGS.backoff_ms)
+    follower.leader.answer(FetchPartitionResponse(0, 0, 0, 0, 0))
+    refused(ErrorCode.UNKNOWN_LEADER_EPOCH, 20)
+
+
 def test_a_session_names_only_what_has_changed(tmp_path):
     """With thousands of partitions every request would carry them all."""
     follower = Follower(str(tmp_path / "data"), partitions=2)

@@ -1,16 +1,24 @@
 """Leaving a cluster in order."""
 
 import asyncio
+from uuid import UUID
+
+import pytest
 
 from odradek.config import BrokerConfig
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.cache import MetadataCache
-from odradek.metadata.image import BrokerRegistration, MetadataDelta, MetadataImage
+from odradek.metadata.image import (
+    BrokerRegistration,
+    MetadataDelta,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+)
 from odradek.model import EndPoint, TopicPartition
-from odradek.server.controlled_shutdown import ControlledShutdown
+from odradek.server.controlled_shutdown import FAREWELL_MS, ControlledShutdown
 from odradek.timer import MockTimer
 
-BACKOFF_MS = 5000
 PLAIN = EndPoint("PLAINTEXT", "PLAINTEXT", "somewhere", 9092)
 BROKERS = {number: BrokerRegistration(number, (PLAIN,), None, number) for number in (1, 2, 3)}
 STILL_LED = [TopicPartition("orders", 0)]
@@ -43,6 +51,7 @@ class Cluster:
         self.controlled_shutdown(BROKERS[1], broker_id, broker_epoch, on_done)
 
     def stop(self, between=lambda: None, **settings):
+        """Leaves; the milliseconds that it took."""
         names = {name.replace("_", "."): str(value) for name, value in settings.items()}
         config = BrokerConfig({"broker.id": "1", **names})
         shutdown = ControlledShutdown(config, self.cache, self.timer, self, self)
@@ -53,12 +62,13 @@ class Cluster:
                 await asyncio.sleep(0)
             while not running.done():
                 between()
-                self.timer.advance_clock(BACKOFF_MS)
+                self.timer.advance_clock(FAREWELL_MS)
                 for _ in range(10):
                     await asyncio.sleep(0)
             await running
 
         asyncio.run(run())
+        return self.timer.now_ms
 
 
 def test_the_controller_is_asked_once():
@@ -66,6 +76,17 @@ def test_the_controller_is_asked_once():
     cluster = Cluster(2, [])
     cluster.stop()
     assert cluster.asked == [2]
+
+
+@pytest.mark.parametrize("leader", [1, 2])
+def test_a_leader_stays_until_clients_have_heard_that_it_leads_no_more(leader):
+    """Their connections would break, and they rest before they look for the new leader."""
+    cluster = Cluster(2, [])
+    partition = PartitionImage(0, leader, 1, 1, (leader, 3), (leader, 3))
+    before = cluster.cache.image
+    image = before.with_topics([TopicImage("orders", UUID(int=1), (partition,))])
+    cluster.cache.publish(MetadataDelta(before, image))
+    assert cluster.stop() == (FAREWELL_MS if leader == 1 else 0)
 
 
 def test_the_controller_itself_asks_nobody():
@@ -108,5 +129,5 @@ def test_a_controller_that_is_silent_is_not_asked_for_ever():
     """Without ZooKeeper no broker could be stopped: the controller waits for it itself."""
     for controller_id in (1, 2):
         cluster = Cluster(controller_id, SILENCE)
-        cluster.stop(controller_socket_timeout_ms=3 * BACKOFF_MS)
+        cluster.stop(controller_socket_timeout_ms=15_000)
         assert cluster.asked == [controller_id]

@@ -3,8 +3,9 @@
 It has one request under way at a time, and asks again as soon as the answer has been taken in:
 the leader holds a request for which it has nothing, so nothing here polls. A partition that
 cannot be fetched now is left out until its back-off is over, on the broker's timer, and the
-others go on. What the leader says of a partition counts only if the role in the metadata is
-still the one that was asked for and the log ends where it did.
+others go on. Where the leader has only yet to hear that it leads, the first back-offs are short:
+a producer waits meanwhile for its acks=all. What the leader says of a partition counts only if the
+role in the metadata is still the one that was asked for and the log ends where it did.
 """
 
 import logging
@@ -51,6 +52,8 @@ _AHEAD_OR_BEHIND: Final = (
     ErrorCode.FENCED_LEADER_EPOCH,
     ErrorCode.UNKNOWN_LEADER_EPOCH,
 )
+# The first back-off where that is the matter; each further one is twice as long.
+_FIRST_RETRY_MS: Final = 20
 
 
 class FetcherSettings(NamedTuple):
@@ -97,6 +100,8 @@ class ReplicaFetcher:
         self._names: Final[dict[UUID, str]] = {}
         self._session: Final = FetchSession()
         self._backing_off: Final[dict[TopicPartition, TimerTask]] = {}
+        # How long those were left out last that the leader is ahead of, or behind.
+        self._retry_ms: Final[dict[TopicPartition, int]] = {}
         self._pause: TimerTask | None = None
         self._is_fetching = False
         self._closed = False
@@ -116,6 +121,7 @@ class ReplicaFetcher:
     def remove(self, topic_partition: TopicPartition) -> None:
         """Follows a partition no longer; an answer that is under way is passed over."""
         self._stop_backing_off(topic_partition)
+        self._retry_ms.pop(topic_partition, None)
         self._followed.pop(topic_partition, None)
         self._session.drop(topic_partition)
 
@@ -207,11 +213,12 @@ class ReplicaFetcher:
             return
         try:
             self._follow(followed, log, asked, answer)
+            self._retry_ms.pop(topic_partition, None)
         except BrokerError as error:
             level = logging.INFO if error.code in _AHEAD_OR_BEHIND else logging.ERROR
             text = "%s cannot follow broker %d: %s"
             logger.log(level, text, topic_partition, self.leader_id, error)
-            self._back_off(topic_partition)
+            self._back_off(topic_partition, self._delay_after(topic_partition, error))
 
     def _follow(
         self, followed: _Followed, log: Log, asked: FetchPartition, answer: FetchPartitionResponse
@@ -233,7 +240,7 @@ class ReplicaFetcher:
                 self._quota.record(topic_partition, sum(map(len, answer.records)))
             is_behind = log.log_end_offset < answer.high_watermark
             if is_behind and not self._may_move(topic_partition):
-                self._back_off(topic_partition, self._may_move)
+                self._back_off(topic_partition, may_go_on=self._may_move)
             elif _has_moved(log, asked):
                 self._want(topic_partition)
 
@@ -287,24 +294,36 @@ class ReplicaFetcher:
 
     # Backing off
 
+    def _delay_after(self, topic_partition: TopicPartition, error: BrokerError) -> int:
+        """How long to leave a partition out that its leader has refused, in milliseconds."""
+        longest = self._settings.backoff_ms
+        if error.code not in _AHEAD_OR_BEHIND:
+            return longest
+        before = self._retry_ms.get(topic_partition)
+        delay_ms = min(_FIRST_RETRY_MS if before is None else 2 * before, longest)
+        self._retry_ms[topic_partition] = delay_ms
+        return delay_ms
+
     def _back_off(
         self,
         topic_partition: TopicPartition,
+        delay_ms: int | None = None,
         may_go_on: Callable[[TopicPartition], bool] | None = None,
     ) -> None:
-        """Leaves a partition out for a while, and again while it may not go on."""
+        """Leaves a partition out for `replica.fetch.backoff.ms`, unless told how long, and again
+        while it may not go on."""
         self._session.drop(topic_partition)
         self._stop_backing_off(topic_partition)
 
         def again() -> None:
             self._backing_off.pop(topic_partition, None)
             if may_go_on is not None and not may_go_on(topic_partition):
-                self._back_off(topic_partition, may_go_on)
+                self._back_off(topic_partition, may_go_on=may_go_on)
                 return
             self._want(topic_partition)
             self._maybe_fetch()
 
-        task = TimerTask(self._settings.backoff_ms, again)
+        task = TimerTask(self._settings.backoff_ms if delay_ms is None else delay_ms, again)
         self._backing_off[topic_partition] = task
         self._timer.add(task)
 
