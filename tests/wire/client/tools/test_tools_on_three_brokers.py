@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.wire.client.tool_answers import normal
+from tests.wire.client.tools.answers import normal
 from tests.wire.java_tools import Done, JavaTools
 
 import odradek

@@ -22,9 +22,9 @@ import pytest
 from confluent_kafka import Consumer as GroupMember
 from confluent_kafka import Producer as TransactionalProducer
 from confluent_kafka import TopicPartition as Place
-from tests.wire.client import tool_flags
-from tests.wire.client.tool_answers import normal
-from tests.wire.client.tool_lines import (
+from tests.wire.client.tools import flags as every_flag
+from tests.wire.client.tools.answers import normal
+from tests.wire.client.tools.lines import (
     CONFIGS,
     CONSOLES,
     FILES,
@@ -305,11 +305,11 @@ def test_flags_go_together_as_those_of_kafkas_tools_do(
     bootstrap: str, theirs: JavaTools, ours: Ours
 ) -> None:
     """What Kafka's tool refuses would be done, or what it takes be refused, or in other words."""
-    asyncio.run(prepare_empty(bootstrap, tool_flags.TOPIC))
+    asyncio.run(prepare_empty(bootstrap, every_flag.TOPIC))
     failed = []
-    for tool, *words in tool_flags.lines():
+    for tool, *words in every_flag.lines():
         line = " ".join((tool, *words))
-        names = tool_flags.TOPIC, tool_flags.VALUES["group"]
+        names = every_flag.TOPIC, every_flag.VALUES["group"]
         where = ["--bootstrap-server", bootstrap]
         both = [run(tool, [*where, *words], "") for run in (theirs, ours)]
         expected, found = (normal(done, line, *names) for done in both)

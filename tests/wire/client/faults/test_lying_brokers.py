@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from tests.wire.client.lies import (
+from tests.wire.client.faults.lies import (
     Lie,
     LyingProxy,
     behind,

@@ -10,8 +10,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from tests.wire.client.lies import LyingProxy, behind, refusal, silence
-from tests.wire.client.test_cancellation import assert_nothing_is_left, sockets
+from tests.wire.client.faults.lies import LyingProxy, behind, refusal, silence
+from tests.wire.client.faults.test_cancellation import assert_nothing_is_left, sockets
 from tests.wire.client.test_consumer import fill, keep_reading, read, until
 
 import odradek
