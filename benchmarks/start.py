@@ -2,11 +2,12 @@
 
     python -m benchmarks.start [--rounds 7] [--partitions 10000] [--json]
 
-Three figures, each the median over fresh processes. `process`: from starting `odradek start`
+Four figures, each the median over fresh processes. `process`: from starting `odradek start`
 on an empty directory to the acknowledgement of a first record, which creates its topic; the
 producer (librdkafka) is loaded before and told where the broker is as soon as that says so.
 `in_process`: from `odradek.Broker()` to the same, in a process that has imported both.
-`idle_mb`: what the broker's process keeps resident a second after that.
+`idle_mb`: what the broker's process keeps resident a second after that. `tool`: from starting
+`odradek topics --list` to its first line.
 
 With `--partitions` the start of a broker that has so many is measured instead, each with a
 record, closed in order: seconds and CPU seconds until it is ready, what is resident then, and
@@ -64,11 +65,25 @@ def process_round() -> dict[str, float]:
             end = time.perf_counter()
             time.sleep(IDLE_SECONDS)
             idle_mb = resident_mb(broker.pid)
+            tool_ms = first_line_ms("topics", "--bootstrap-server", broker.bootstrap_servers)
     return {
         "process_ready_ms": (ready - begin) * 1000,
         "process_first_record_ms": (end - begin) * 1000,
         "idle_mb": idle_mb,
+        "tool_first_line_ms": tool_ms,
     }
+
+
+def first_line_ms(tool: str, *where: str) -> float:
+    """From the start of `odradek TOOL --list` to its first line."""
+    begin = time.perf_counter()
+    command = [sys.executable, "-m", "odradek", tool, *where, "--list"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as listing:
+        assert listing.stdout is not None, "it was opened with a pipe"
+        line = listing.stdout.readline()
+        end = time.perf_counter()
+    assert line, "nothing was listed"
+    return (end - begin) * 1000
 
 
 def fill_partitions(address: str, count: int) -> None:

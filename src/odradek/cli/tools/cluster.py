@@ -11,6 +11,7 @@ from odradek.cli.tools.connection import (
     HAS_BEEN_DEPRECATED,
     add_connection,
     add_format,
+    check_whom_to_ask,
     client_config,
     print_json,
     run_async,
@@ -40,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         add_connection(
             action,
             server_flags=("--bootstrap-server", "-b"),
+            controller_flags=("--bootstrap-controller", "-C"),
             config_flags=("--command-config", "-c"),
             old_config_flag="--config",
             deprecation=HAS_BEEN_DEPRECATED,
@@ -56,6 +58,17 @@ def run(arguments: argparse.Namespace) -> int:
     """Does what is asked."""
     if arguments.action not in _KAFKAS:
         return local_cluster.run(arguments)
+    check_whom_to_ask(
+        arguments,
+        both="argument --bootstrap-controller/-C: not allowed with argument --bootstrap-server/-b",
+        neither="one of the arguments --bootstrap-server/-b --bootstrap-controller/-C is required",
+    )
+    asks_controllers = arguments.bootstrap_controller is not None
+    with_fenced = vars(arguments).get("include_fenced_brokers", False)
+    if asks_controllers and with_fenced:
+        arguments.parser.error(
+            "The option --include-fenced-brokers is only supported with --bootstrap-server option"
+        )
 
     def say(error: Exception) -> None:
         text = java_text(error) if isinstance(error, BrokerError) else text_of(error)
@@ -71,8 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
                 else:
                     print(f"Broker {arguments.id} is no longer registered.")
                 return 0
-            fenced = vars(arguments).get("include_fenced_brokers", False)
-            _show(await admin.describe_cluster(include_fenced_brokers=fenced), arguments)
+            _show(await admin.describe_cluster(include_fenced_brokers=with_fenced), arguments)
         return 0
 
     return run_async(work, say)
@@ -88,15 +100,17 @@ def _show(cluster: ClusterDescription, arguments: argparse.Namespace) -> None:
     elif arguments.action == "cluster-id":
         print(f"Cluster ID: {cluster.cluster_id}")
     else:
-        _print_endpoints(cluster)
+        _print_endpoints(cluster, are_controllers=arguments.bootstrap_controller is not None)
 
 
-def _print_endpoints(cluster: ClusterDescription) -> None:
+def _print_endpoints(cluster: ClusterDescription, *, are_controllers: bool) -> None:
     host = max((len(node.host) for node in cluster.nodes), default=0)
     rack = max((len(str(node.rack or "null")) for node in cluster.nodes), default=0)
-    layout = f"{{:<10}} {{:<{max(host, 9)}}} {{:<10}} {{:<{max(rack, 10)}}} {{:<10}} {{:<15}}"
+    layout = f"{{0:<10}} {{1:<{max(host, 9)}}} {{2:<10}} {{3:<{max(rack, 10)}}} "
+    layout += "{5:<15}" if are_controllers else "{4:<10} {5:<15}"
     print(layout.format("ID", "HOST", "PORT", "RACK", "STATE", "ENDPOINT_TYPE"))
     for node in cluster.nodes:
         state = "fenced" if node.id in cluster.fenced else "unfenced"
         rack_name = "null" if node.rack is None else node.rack
-        print(layout.format(node.id, node.host, node.port, rack_name, state, "broker"))
+        kind = "controller" if are_controllers else "broker"
+        print(layout.format(node.id, node.host, node.port, rack_name, state, kind))

@@ -13,6 +13,7 @@ from odradek.cli.tools.connection import (
     add_actions,
     add_connection,
     add_format,
+    check_whom_to_ask,
     client_config,
     is_given,
     print_json,
@@ -71,7 +72,7 @@ _BRACKETED: Final = re.compile(r",(?![^\[\]]*\])")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
-    add_connection(parser)
+    add_connection(parser, controller_flags=("--bootstrap-controller",))
     add_format(parser)
     add_actions(parser, dict.fromkeys(_ACTIONS))
     parser.add_argument("--all", action="store_true", help="values that are defaults as well")
@@ -94,6 +95,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Does what is asked."""
     action = the_action(arguments, _ACTIONS)
+    check_whom_to_ask(
+        arguments,
+        both="Only one of --bootstrap-server or --bootstrap-controller can be specified",
+        neither="Either --bootstrap-server or --bootstrap-controller must be specified.",
+    )
     kind, name = _entity(arguments)
     _check(action, kind, name, arguments)
 
@@ -204,7 +210,8 @@ async def _describe(
     resources = [ConfigResource(kind, name)] if name is not None else await _all(admin, kind)
     shown = []
     for resource in resources:
-        if name and not arguments.all and not await _exists(admin, resource):
+        is_named = bool(name) or (name is not None and kind is ResourceType.BROKER)
+        if is_named and not arguments.all and not await _exists(admin, resource):
             print(f"The {_noun(resource)} '{name}' doesn't exist and doesn't have dynamic config.")
             continue
         if arguments.output == "text":

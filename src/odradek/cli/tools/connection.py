@@ -28,14 +28,6 @@ SOON: Final = "Warning: {} is deprecated. Use {} instead."
 WARNING: Final = (
     "Warning: {} is deprecated and will be removed in a future version. Use {} instead."
 )
-# What Kafka's tools take or took and these do not, and what to say instead.
-_GONE: Final = {
-    "--zookeeper": "ZooKeeper is asked no longer: name brokers with --bootstrap-server HOST:PORT",
-    "--bootstrap-controller": (
-        "controllers are reached through brokers: name brokers with --bootstrap-server HOST:PORT"
-    ),
-    "--print-metrics": "the client here does not keep the metrics of Kafka's",
-}
 
 
 class _Gone(argparse.Action):
@@ -49,8 +41,10 @@ class _Gone(argparse.Action):
         option_string: str | None = None,
     ) -> None:
         """The flag was given."""
-        assert option_string is not None, "it has no positional form"
-        parser.error(f"{option_string}: {_GONE[option_string]}")
+        parser.error(
+            f"{option_string}: ZooKeeper is asked no longer: name brokers with --bootstrap-server "
+            "HOST:PORT"
+        )
 
 
 class Deprecated(argparse.Action):
@@ -76,10 +70,9 @@ class Deprecated(argparse.Action):
         setattr(namespace, self.dest, values)
 
 
-def refuse_gone(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags that are answered with a sentence and nothing else."""
-    for flag in _GONE:
-        parser.add_argument(flag, nargs="?", action=_Gone, help=argparse.SUPPRESS)
+def refuse_zookeeper(parser: argparse.ArgumentParser) -> None:
+    """Adds the flag of Kafka's tools of old that is answered with a sentence and nothing else."""
+    parser.add_argument("--zookeeper", nargs="?", action=_Gone, help=argparse.SUPPRESS)
 
 
 def add_old_flag(
@@ -109,22 +102,31 @@ def add_connection(
     parser: argparse.ArgumentParser,
     *,
     server_flags: Sequence[str] = ("--bootstrap-server", "--broker-list"),
+    controller_flags: Sequence[str] = (),
     config_flags: Sequence[str] = ("--command-config",),
     old_config_flag: str | None = None,
     old_property_flag: str | None = None,
     deprecation: str = IS_DEPRECATED,
     needs_servers: bool = True,
 ) -> None:
-    """Adds the flags, in the spellings of a tool."""
+    """Adds the flags, in the spellings of a tool; with `controller_flags` either those or
+    `server_flags` are required."""
     parser.add_argument("--version", action="version", version=f"odradek {__version__}")
-    refuse_gone(parser)
+    refuse_zookeeper(parser)
     parser.add_argument(
         *server_flags,
         dest="bootstrap_server",
-        required=needs_servers,
+        required=needs_servers and not controller_flags,
         metavar="HOST:PORT[,..]",
         help="brokers to begin with",
     )
+    if controller_flags:
+        parser.add_argument(
+            *controller_flags,
+            dest="bootstrap_controller",
+            metavar="HOST:PORT[,..]",
+            help="KRaft controllers to ask in place of brokers",
+        )
     parser.add_argument(
         *config_flags, dest="command_config", metavar="FILE", help="a file of client settings"
     )
@@ -195,6 +197,16 @@ def refuse_together(arguments: argparse.Namespace, option: str, others: Sequence
             arguments.parser.error(f'Option "[{other}]" can\'t be used with option "[{option}]"')
 
 
+def check_whom_to_ask(arguments: argparse.Namespace, *, both: str, neither: str) -> None:
+    """Ends with wrong usage, in the tool's words, unless either brokers or controllers are
+    named."""
+    named = (arguments.bootstrap_server, arguments.bootstrap_controller)
+    if None not in named:
+        arguments.parser.error(both)
+    if named == (None, None):
+        arguments.parser.error(neither)
+
+
 def java_pattern(text: str) -> re.Pattern[str]:
     """Compiles an expression for names.
 
@@ -228,7 +240,10 @@ def client_config(
     if protocol.upper() != "PLAINTEXT":
         raise ConfigError("security.protocol", protocol, "only PLAINTEXT is there yet")
     config: dict[str, object] = {name: value for name, value in given.items() if name in rows}
-    config["bootstrap.servers"] = arguments.bootstrap_server
+    if vars(arguments).get("bootstrap_controller"):
+        config["bootstrap.controllers"] = arguments.bootstrap_controller
+    else:
+        config["bootstrap.servers"] = arguments.bootstrap_server
     return config
 
 

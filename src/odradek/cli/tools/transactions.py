@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+from odradek import __version__
 from odradek.cli.tools.connection import (
     add_connection,
     client_config,
@@ -66,6 +67,9 @@ _Open = tuple[TopicPartition, ProducerState]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add_connection(parser)
+    parser.add_argument(
+        "-v", action="version", version=f"odradek {__version__}", help=argparse.SUPPRESS
+    )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
     def add(name: str, help_text: str, *aliases: str) -> argparse.ArgumentParser:

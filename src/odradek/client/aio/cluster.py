@@ -11,7 +11,7 @@ import itertools
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from odradek.client.addresses import Address, parse_bootstrap_servers
 from odradek.client.aio.connection import AsyncConnection, open_connection
@@ -44,6 +44,7 @@ Decode = Callable[[memoryview, int, int], T]
 _NUMBERS: Final = itertools.count(1)
 GROUP: Final = 0
 TRANSACTION: Final = 1
+BROKERS: Final = 1
 # Answers come in the order of the requests, so what may wait long at the broker gets a connection
 # of its own: joining a group, and fetches.
 MAIN_CHANNEL: Final = "main"
@@ -53,6 +54,9 @@ FETCH_CHANNEL: Final = "fetch"
 
 class ClusterClient:
     """Asks brokers. Made on the loop it is used on; `close` it."""
+
+    bootstrap_setting: ClassVar = "bootstrap.servers"
+    endpoint_type: ClassVar = BROKERS
 
     def __init__(
         self,
@@ -72,7 +76,7 @@ class ClusterClient:
         self.dice: Dice = dice if dice is not None else random.Random()
         self.metadata = ClusterMetadata()
         self.metadata_updated_ms: int | None = None
-        self._bootstrap = parse_bootstrap_servers(",".join(settings.items("bootstrap.servers")))
+        self._bootstrap = parse_bootstrap_servers(",".join(settings.items(self.bootstrap_setting)))
         # As Kafka's own clients call themselves.
         self._client_id = settings.text("client.id") or f"{kind}-{next(_NUMBERS)}"
         self.request_timeout_ms = settings.number("request.timeout.ms")

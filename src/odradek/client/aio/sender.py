@@ -6,7 +6,7 @@ what must come first: metadata of topics, the producer's id, and of a transactio
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, Final
 
@@ -157,10 +157,8 @@ class Sender:
             self._drop_pending()
         ready, due_ms = self._accumulator.ready(now_ms)
         if ready:
-            if not self._is_prepared(ready):
-                async with asyncio.timeout(self._patience_s()):
-                    if not await self._prepare(ready):
-                        return due_ms
+            if not await self._prepare(ready):
+                return due_ms
             by_node = self._by_leader(ready)
             if self._stale_topics:
                 again_ms = now_ms + self._backoff.wait_ms(0)
@@ -171,32 +169,31 @@ class Sender:
         dues = [each for each in (due_ms, expiry_ms) if each is not None]
         return min(dues, default=None)
 
-    def _is_prepared(self, ready: list[TopicPartition]) -> bool:
-        """Whether nothing comes before sending, as almost always: nobody has to be asked."""
-        metadata, transactions = self._cluster.metadata, self._transactions
-        if self._stale_topics or self._cluster.is_metadata_old or transactions.is_transactional:
-            return False
-        if transactions.numbers_batches and (
-            transactions.needs_new_epoch or not transactions.has_id
-        ):
-            return False
-        return all(metadata.leader_of(each) is not None for each in ready)
-
     async def _prepare(self, ready: list[TopicPartition]) -> bool:
-        """Sees to all that comes before sending; whether the batches may leave now."""
+        """Sees to all that comes before sending, almost always nothing; whether the batches may
+        leave now."""
         await self._refresh(ready)
         if not self._transactions.numbers_batches:
             return True
         if self._transactions.needs_new_epoch:
             if self._accumulator.in_flight_count:
                 return False  # their answers wake us
-            await self._transactions.obtain_id()
+            await self._patiently(self._transactions.obtain_id())
             self._accumulator.renumber()
         elif not self._transactions.has_id:
-            await self._transactions.obtain_id()
+            await self._patiently(self._transactions.obtain_id())
         if self._transactions.is_transactional:
-            await self._transactions.add_partitions(ready)
+            await self._patiently(self._transactions.add_partitions(ready))
         return True
+
+    async def _patiently(self, question: Coroutine[Any, Any, object]) -> None:
+        """Waits for a broker, but looks at what expires meanwhile.
+
+        Raises:
+            TimeoutError: something has.
+        """
+        async with asyncio.timeout(self._patience_s()):
+            await question
 
     async def _refresh(self, partitions: Iterable[TopicPartition]) -> None:
         """Asks for what is unknown, stale, or old."""
@@ -208,7 +205,7 @@ class Sender:
         if wanted:
             stale, self._stale_topics = self._stale_topics, set()
             try:
-                await self._cluster.refresh(wanted)
+                await self._patiently(self._cluster.refresh(wanted))
             except BaseException:
                 self._stale_topics |= stale
                 raise

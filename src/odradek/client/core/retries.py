@@ -66,5 +66,5 @@ class Attempts:
         return wait_ms
 
     def _patience_ms(self, code: ErrorCode) -> int:
-        unknown = code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return min(self._timeout_ms, UNKNOWN_TOPIC_PATIENCE_MS) if unknown else self._timeout_ms
+        is_unknown = code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+        return min(self._timeout_ms, UNKNOWN_TOPIC_PATIENCE_MS) if is_unknown else self._timeout_ms

@@ -94,10 +94,28 @@ class LyingProxy:
             while True:
                 frame = await _frame(reader)
                 asked.append(struct.unpack_from(">h", frame, 4)[0])
+                await self._before_passing(asked[-1])
                 writer.write(frame)
                 await writer.drain()
         except (OSError, asyncio.IncompleteReadError):
             writer.close()
+
+    async def _before_passing(self, api_key: int) -> None:
+        """A question has come."""
+
+
+class HoldingProxy(LyingProxy):
+    """Says what is true, but keeps questions of one API back until it `may_pass`."""
+
+    def __init__(self, api: ClientApi) -> None:
+        super().__init__(api, broken_off, 0)
+        self.came = asyncio.Event()
+        self.may_pass = asyncio.Event()
+
+    async def _before_passing(self, api_key: int) -> None:
+        if api_key == self._api.key:
+            self.came.set()
+            await self.may_pass.wait()
 
 
 async def _frame(reader: asyncio.StreamReader) -> bytes:

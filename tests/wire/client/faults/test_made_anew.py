@@ -9,9 +9,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from tests.wire.client.faults.lies import HoldingProxy, behind
 from tests.wire.client.test_consumer import fill, keep_reading, read, until
 
 from odradek.client import Admin, Consumer, Producer
+from odradek.client.apis import OFFSET_COMMIT
 from odradek.client.core.admin_types import NewTopic
 from odradek.client.core.consuming.consumer_record import ConsumerRecord
 from odradek.client.errors import KafkaError, OffsetOutOfRange
@@ -98,6 +100,33 @@ def test_read_by_a_group(
                 await asyncio.gather(*readers, return_exceptions=True)
         places = {(each.partition, each.offset) for each in found}
         assert places == {(p, o) for p in (0, 1) for o in range(9)}
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_commit_that_comes_late_is_not_of_the_new_topic(run: Run, protocol: str) -> None:
+    """The group would begin in the new topic where it had been in the old one."""
+
+    async def scenario() -> None:
+        proxy = HoldingProxy(OFFSET_COMMIT)
+        async with behind(proxy) as servers, Admin(servers) as admin:
+            await fill(servers, "t", [5])
+            async with Consumer(
+                servers,
+                group_id="g",
+                group_protocol=protocol,
+                auto_offset_reset="earliest",
+                enable_auto_commit=False,
+            ) as consumer:
+                consumer.subscribe(["t"])
+                await read(consumer, 5)
+                committing = asyncio.create_task(consumer.commit())
+                await proxy.came.wait()
+                await make_anew(servers, "t", [9])
+                proxy.may_pass.set()
+                await committing
+                assert not (await admin.list_group_offsets("g"))["g"]
 
     run(scenario())
 

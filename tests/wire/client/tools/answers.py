@@ -37,6 +37,13 @@ OCCURRED = re.compile(r"^Error occurred: ")
 LISTED = re.compile(r"(?<=Valid states are: ).*|(?<=group ids: ).*|\[[\w-]+\](, \[[\w-]+\])+")
 
 
+# Of the table of `--print-metrics` what a client of ours counts alike; its columns are as wide as
+# the longest name. Kafka's consumer counts records when a whole answer of its broker is used up.
+METRIC = re.compile(r"^[a-z-]+:([a-z-]+):\{.*\} *: ")
+COUNTED = {"record-error-total", "record-send-total"}
+BLANKS = re.compile(" +")
+
+
 class Answer(NamedTuple):
     """What a command line did; `traced` where Kafka's tool fails with nothing but a stack trace or
     a line in its log, for which ours may have a sentence."""
@@ -73,6 +80,9 @@ def normal(done: Done, line: str, topic: str, group: str) -> Answer:
         text = MEASURES.sub("N", TIMES.sub("TIME", text)).replace("N MB/sec", "N")
         text = SPEEDS.sub(r"\1, ...", text)
     rows = [row for row in text.split("\n") if not TRACE.match(row)]
+    if "--print-metrics" in line:
+        names = [(row, METRIC.match(row)) for row in rows]
+        rows = [BLANKS.sub(" ", row) for row, name in names if not name or name[1] in COUNTED]
     if "reassign-partitions" in line:
         # Its traces stand in the output, with a blank line behind.
         rows = [row for row in rows if row]

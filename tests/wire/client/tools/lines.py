@@ -383,6 +383,7 @@ PERFORMANCE = [
     f"{_SEND} --record-size 10 --command-property linger.ms=0 acks=1 --warmup-records 5",
     f"{_SEND} --record-size 10 --producer.config {{folder}}/{{topic}}.properties",
     f"{_SEND} --payload-file {{folder}}/{{topic}}.format --payload-delimiter =",
+    f"{_SEND} --record-size 10 --print-metrics",
     f"{_SEND} --payload-file {{folder}}/nothing",
     f"{_SEND} --payload-monotonic --transaction-duration-ms 1000",
     f"{_SEND} --payload-monotonic --transactional-id {{topic}}",
@@ -391,12 +392,40 @@ PERFORMANCE = [
     f"{_FETCH} --num-records 20",
     f"{_FETCH} --messages 20 --hide-header --group {{group}}-perf",
     f"{_FETCH} --num-records 20 --date-format yyyy/MM/dd",
+    f"{_FETCH} --num-records 20 --print-metrics",
     f"{_FETCH} --num-records 20 --show-detailed-stats --reporting-interval 60000",
     f"{_FETCH} --num-records 999 --timeout 1000 --fetch-size 1000",
     f"{_FETCH} --num-records 1 --from-latest --timeout 500 "
     "--consumer.config {folder}/{topic}.properties",
     f"{_FETCH} --num-records 1 --include {{topic}}",
     _FETCH,
+]
+
+# To controllers of Kafka's, and to a broker of ours, which is none.
+CONTROLLERS = [
+    "cluster cluster-id {controllers}",
+    "cluster list-endpoints {controllers}",
+    "cluster list-endpoints {controllers} --include-fenced-brokers",
+    "cluster unregister --id 99 {controllers}",
+    "configs --describe --topic {topic} {controllers}",
+    "configs --describe --topic {topic} --all {controllers}",
+    "configs --describe --broker 1 {controllers}",
+    "configs --describe --broker 1 --all {controllers}",
+    "configs --describe --entity-type brokers {controllers}",
+    "configs --describe --broker-defaults {controllers}",
+    "configs --alter --broker-defaults --add-config log.cleaner.threads=2 {controllers}",
+    "configs --describe --broker-defaults {controllers}",
+    "configs --alter --broker-defaults --delete-config log.cleaner.threads {controllers}",
+    "configs --alter --topic {topic} --add-config retention.ms=5 {controllers}",
+    "configs --alter --topic no{topic} --add-config retention.ms=5 {controllers}",
+    "configs --describe --topic {topic} {controllers} --bootstrap-server localhost:1",
+    "configs --describe --topic {topic}",
+    "reassign-partitions --list {controllers}",
+    "reassign-partitions --cancel --reassignment-json-file /no-such-file {controllers}",
+    "reassign-partitions --execute --reassignment-json-file /no-such-file {controllers}",
+    "reassign-partitions --verify --reassignment-json-file /no-such-file {controllers}",
+    "reassign-partitions --list {controllers} --bootstrap-server localhost:1",
+    "reassign-partitions --list",
 ]
 
 TRANSACTIONS = [

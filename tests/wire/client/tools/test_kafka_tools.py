@@ -27,6 +27,7 @@ from tests.wire.client.tools.answers import normal
 from tests.wire.client.tools.lines import (
     CONFIGS,
     CONSOLES,
+    CONTROLLERS,
     FILES,
     GROUPS,
     LOGGED,
@@ -40,7 +41,12 @@ from tests.wire.replicas import REPLICAS
 
 from odradek.cli.main import main
 from odradek.client import Admin, Producer
-from odradek.client.core.admin_types import CommittedOffset, NewTopic
+from odradek.client.core.admin_types import (
+    CommittedOffset,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
 from odradek.model import TopicPartition
 
 # The columns of transactions whose numbers differ from one transaction to the next.
@@ -222,6 +228,34 @@ def test_every_line_prints_what_kafkas_tool_prints(
             expected = expected._replace(traced=True)
         if not expected.agrees(compared):
             failed.append(f"{line}\n--- theirs {theirs_said}\n--- ours {ours_said}")
+    assert not failed, "\n\n".join(failed)
+
+
+async def controllers_of(servers: str) -> str:
+    """Where the controllers listen; of a cluster that has none its brokers."""
+    async with Admin(servers) as admin:
+        broker = ConfigResource(ResourceType.BROKER, "1")
+        settings = (await admin.describe_configs([broker]))[broker]
+    assert isinstance(settings, dict)
+    voters = settings.get("controller.quorum.voters")
+    return servers if voters is None or not voters.value else voters.value.partition("@")[2]
+
+
+@pytest.mark.slow
+def test_controllers_are_asked_as_kafkas_tools_ask_them(
+    modern_servers: str, theirs: JavaTools, ours: Ours, names: Callable[[str], str]
+) -> None:
+    """Somebody whose brokers are all away could not look at the cluster, or not see why."""
+    topic = names("t")
+    asyncio.run(prepare_empty(modern_servers, topic))
+    where = f"--bootstrap-controller {asyncio.run(controllers_of(modern_servers))}"
+    failed = []
+    for line in CONTROLLERS:
+        tool, *words = line.format(topic=topic, controllers=where).split()
+        both = [run(tool, words, "") for run in (theirs, ours)]
+        expected, found = (normal(done, line, topic, "no group") for done in both)
+        if not expected.agrees(found):
+            failed.append(f"{line}\n--- theirs {both[0]}\n--- ours {both[1]}")
     assert not failed, "\n\n".join(failed)
 
 

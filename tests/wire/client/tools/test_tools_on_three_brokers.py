@@ -1,22 +1,29 @@
 """Our command line beside Apache Kafka's, where a cluster shows more than one broker can: replicas
 that are behind or away, and leaders that are not where they should be.
 
-Both tools look at the same topics, and elect leaders in topics of their own that lie alike.
+Both tools look at the same topics, and elect leaders in topics of their own that lie alike: on
+brokers in this process, and on processes that meet in a ZooKeeper.
 """
 
 import asyncio
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from tests.wire.client.tools.answers import normal
 from tests.wire.java_tools import Done, JavaTools
+from tools import peers
+from tools.zookeeper_node import zookeeper_ensemble
 
 import odradek
 from odradek.cli.main import main
 from odradek.client import Admin
-from odradek.client.core.admin_types import NewTopic
+from odradek.client.core.admin_types import ConfigResource, NewTopic
+from odradek.client.core.metadata import PartitionMetadata
+from odradek.model import TopicPartition
+from odradek.testing.processes import ClusterProcess
 
 TIME_LIMIT_S = 120
 # Replicas by partition: the first one should lead.
@@ -53,12 +60,64 @@ ELECTING = [
     "leader-election --election-type preferred --path-to-json-file {folder}/{topic}",
     "topics --describe --topic {topic}",
 ]
+CHANGING = [
+    "reassign-partitions --execute --reassignment-json-file {folder}/{topic}-moves",
+    "reassign-partitions --verify --reassignment-json-file {folder}/{topic}-moves",
+    "reassign-partitions --cancel --reassignment-json-file {folder}/{topic}-moves",
+    "reassign-partitions --list",
+    "topics --describe --topic {topic}",
+    "configs --alter --topic {topic} --add-config retention.ms=99999",
+    "configs --describe --topic {topic}",
+    "topics --create --topic {topic}-more --partitions 2 --replication-factor 3",
+    "topics --create --topic {topic}-more",
+    "topics --create --topic {topic}-most --replication-factor 4",
+    "topics --alter --topic {topic}-more --partitions 3",
+    "topics --list --topic {topic}.*",
+    "log-dirs --describe --topic-list {topic} --broker-list 1",
+    "topics --delete --topic {topic}-more",
+]
+MOVES = {0: [3, 2], 1: [2, 1]}
+# Elections and moves are for the test to begin.
+SETTINGS = {"auto.leader.rebalance.enable": "false"}
 
 
-@pytest.fixture
-def cluster() -> Iterator[odradek.Cluster]:
-    with odradek.Cluster(3, config={"auto.leader.rebalance.enable": "false"}) as started:
-        yield started
+class Trio(NamedTuple):
+    """Three brokers, of which the last may go and come."""
+
+    addresses: list[str]
+    stop_last: Callable[[], object]
+    start_last: Callable[[], object]
+
+    @property
+    def servers(self) -> str:
+        """Those that stay."""
+        return ",".join(self.addresses[:2])
+
+
+@pytest.fixture(params=["in this process", "on a ZooKeeper"])
+def trio(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Trio]:
+    if request.param == "in this process":
+        with odradek.Cluster(3, config=SETTINGS) as brokers:
+            last = brokers.broker(3)
+            addresses = [each.bootstrap_servers for each in brokers.brokers]
+            yield Trio(addresses, last.stop, last.start)
+        return
+    pytest.importorskip("kazoo")
+    arguments = [word for name, value in SETTINGS.items() for word in ("--set", f"{name}={value}")]
+    try:
+        with (
+            zookeeper_ensemble() as ensemble,
+            ClusterProcess(tmp_path, ensemble.connect, *arguments) as cluster,
+        ):
+            process = cluster.brokers[3]
+
+            def stop() -> None:
+                process.stop()
+                process.kill()  # of what has ended: its files are closed
+
+            yield Trio(cluster.bootstrap_servers.split(","), stop, process.start)
+    except peers.PeerUnavailable as reason:
+        pytest.skip(f"PEER MISSING, NOT TESTED: {reason}")
 
 
 async def prepare(servers: str) -> None:
@@ -71,29 +130,77 @@ async def prepare(servers: str) -> None:
             assert not isinstance(each, Exception), each
 
 
-async def in_sync(servers: str) -> None:
-    """Waits until every replica is."""
-    async with Admin(servers) as admin, asyncio.timeout(TIME_LIMIT_S):
-        while any(
-            len(each.in_sync_replicas) < len(each.replicas)
-            for topic in (await admin.list_topics()).values()
-            for each in topic.partition_metadata.values()
-        ):
+async def settled(addresses: list[str], live: set[int]) -> None:
+    """Waits until all these brokers say the same: who is there, leads and is in sync, and how
+    topics are set; nothing moves any more."""
+    async with asyncio.timeout(TIME_LIMIT_S):
+        while True:
+            views = [await view(address) for address in addresses]
+            if all(each == views[0] for each in views) and is_settled(views[0], live):
+                return
             await asyncio.sleep(0.05)
+
+
+class View(NamedTuple):
+    """What a broker says."""
+
+    brokers: set[int]
+    partitions: dict[TopicPartition, PartitionMetadata]
+    settings: dict[str, str | None]
+    is_moving: bool
+
+
+async def view(address: str) -> View:
+    async with Admin(address) as admin:
+        topics = await admin.list_topics()
+        resources = [ConfigResource.topic(name) for name in OWN]
+        found = await admin.describe_configs(resources)
+        return View(
+            {each.id for each in (await admin.describe_cluster()).nodes},
+            {
+                partition: topic.partition_metadata[partition.partition]
+                for topic in topics.values()
+                for partition in topic.partitions
+            },
+            {
+                f"{resource.name} {name}": entry.value
+                for resource, entries in found.items()
+                if isinstance(entries, dict)
+                for name, entry in entries.items()
+            },
+            bool(await admin.list_partition_reassignments()),
+        )
+
+
+def is_settled(said: View, live: set[int]) -> bool:
+    """Whether the brokers that are there are in sync, and no others that could be spared."""
+    return (
+        said.brokers == live
+        and not said.is_moving
+        and all(
+            set(each.in_sync_replicas) == set(each.replicas) & live
+            for each in said.partitions.values()
+            if set(each.replicas) & live
+        )
+    )
 
 
 @pytest.mark.slow
 def test_every_line_prints_what_kafkas_tool_prints(
     java: str,
     kafka_class_path: str,
-    cluster: odradek.Cluster,
+    trio: Trio,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """What an operator looks for when a broker is away would be told otherwise."""
-    servers = ",".join(each.bootstrap_servers for each in cluster.brokers[:2])
+    servers = trio.servers
     asyncio.run(prepare(servers))
+    live = {1, 2, 3}
     for topic in OWN:
+        moves = [{"topic": topic, "partition": n, "replicas": to} for n, to in MOVES.items()]
+        plan = json.dumps({"version": 1, "partitions": moves})
+        (tmp_path / f"{topic}-moves").write_text(plan, encoding="utf-8")
         rows = [{"topic": topic, "partition": index} for index in (*LAID, 7)]
         (tmp_path / topic).write_text(json.dumps({"partitions": rows}), encoding="utf-8")
     failed: list[str] = []
@@ -110,6 +217,7 @@ def test_every_line_prints_what_kafkas_tool_prints(
             tool, *words = line.format(topic=topic, folder=tmp_path).split()
             place = 1 if tool == "cluster" else 0
             words[place:place] = ["--bootstrap-server", servers]
+            asyncio.run(settled([trio.addresses[each - 1] for each in live], live))
             said.append(run(tool, words))
             answers.append(normal(said[-1], f"{{{line}", topic, "no group"))
         expected, found = answers
@@ -119,14 +227,15 @@ def test_every_line_prints_what_kafkas_tool_prints(
     with JavaTools(java, kafka_class_path, tmp_path) as theirs:
         for line in LOOKING:
             compare(line, both_on=OWN[0])
-        cluster.broker(3).stop()
+        trio.stop_last()
+        live.remove(3)
         for line in LOOKING:
             compare(line, both_on=OWN[0])
         for line in ELECTING:
             compare(line)
-        cluster.broker(3).start()
-        asyncio.run(in_sync(servers))
-        for line in ELECTING:
+        trio.start_last()
+        live.add(3)
+        for line in (*ELECTING, *CHANGING):
             compare(line)
         for line in LOOKING:
             compare(line, both_on=OWN[0])

@@ -4,6 +4,7 @@ import argparse
 import random
 import sys
 import time
+from collections import Counter
 from datetime import datetime
 from typing import Final
 
@@ -19,6 +20,7 @@ from odradek.cli.tools.connection import (
     text_of,
 )
 from odradek.cli.tools.wording.java_values import java_date
+from odradek.cli.tools.wording.metrics import print_metrics
 from odradek.client import Consumer
 from odradek.client.settings import CONSUMER_SETTINGS
 
@@ -46,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--date-format", default="yyyy-MM-dd HH:mm:ss:SSS", help="in the letters of Java"
     )
+    parser.add_argument("--print-metrics", action="store_true", help="print totals at the end")
     parser.add_argument("--socket-buffer-size", help=argparse.SUPPRESS)
 
 
@@ -71,13 +74,18 @@ def run(arguments: argparse.Namespace) -> int:
                 consumer.subscribe([arguments.topic])
             else:
                 consumer.subscribe(pattern=arguments.include)
-            await _read(consumer, arguments)
+            counts = await _read(consumer, arguments)
+        if arguments.print_metrics:
+            topics = {topic: {"records-consumed-total": each} for topic, each in counts.items()}
+            print_metrics("consumer-fetch-manager-metrics", str(config["client.id"]), topics)
         return 0
 
     return run_async(work, lambda error: print(text_of(error), file=sys.stderr))
 
 
-async def _read(consumer: Consumer, arguments: argparse.Namespace) -> None:
+async def _read(consumer: Consumer, arguments: argparse.Namespace) -> Counter[str]:
+    """Returns how many records came, by topic."""
+    counts: Counter[str] = Counter()
     details = arguments.show_detailed_stats
     if not arguments.hide_header:
         print(f"{'time, threadId' if details else 'start.time, end.time'}, {_COLUMNS}")
@@ -99,9 +107,10 @@ async def _read(consumer: Consumer, arguments: argparse.Namespace) -> None:
                 "the timeout."
             )
             break
-        for each in (record for several in found.values() for record in several):
-            records += 1
-            size += len(each.key or b"") + len(each.value or b"")
+        for partition, several in found.items():
+            counts[partition.topic] += len(several)
+            size += sum(len(each.key or b"") + len(each.value or b"") for each in several)
+        records = counts.total()
         now_s = time.perf_counter()
         if details and now_s - reported_s >= interval_s:
             joining_s = max(0.0, (joined_s or now_s) - reported_s)
@@ -123,6 +132,7 @@ async def _read(consumer: Consumer, arguments: argparse.Namespace) -> None:
         megabytes = size / _MIB
         measures = _measures(megabytes, megabytes, records, records, elapsed_s, joining_s)
         print(f"{moment(started)}, {moment(datetime.now())}, {measures}")
+    return counts
 
 
 def _measures(

@@ -15,10 +15,11 @@ from odradek.cli.tools.connection import (
     HAS_BEEN_DEPRECATED,
     add_old_flag,
     client_config,
-    refuse_gone,
+    refuse_zookeeper,
     run_async,
     text_of,
 )
+from odradek.cli.tools.wording.metrics import print_metrics
 from odradek.client import Producer
 from odradek.client.record_metadata import RecordMetadata
 from odradek.client.settings import PRODUCER_SETTINGS
@@ -52,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
     )
     add_old_flag(parser, "--producer.config", "--command-config", text=HAS_BEEN_DEPRECATED)
-    refuse_gone(parser)
+    refuse_zookeeper(parser)
     parser.add_argument("--transactional-id", metavar="ID")
     parser.add_argument("--transaction-duration-ms", type=positive_number, metavar="MS")
     parser.add_argument(
@@ -63,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what the line about the steady state leaves out at the beginning",
     )
     parser.add_argument("--reporting-interval", type=positive_number, default=5000, metavar="MS")
+    parser.add_argument("--print-metrics", action="store_true", help="print totals at the end")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -82,13 +84,17 @@ def run(arguments: argparse.Namespace) -> int:
             config.setdefault("transactional.id", f"performance-producer-{uuid4()}")
         config.setdefault("client.id", "perf-producer-client")
         async with Producer(config=config) as producer:
-            await _send(producer, arguments, "transactional.id" in config)
+            sent = await _send(producer, arguments, "transactional.id" in config)
+        if arguments.print_metrics:
+            totals = {"record-error-total": 0, "record-send-total": sent}
+            print_metrics("producer-metrics", str(config["client.id"]), {arguments.topic: totals})
         return 0
 
     return run_async(work, lambda error: print(text_of(error), file=sys.stderr))
 
 
-async def _send(producer: Producer, arguments: argparse.Namespace, is_transactional: bool) -> None:
+async def _send(producer: Producer, arguments: argparse.Namespace, is_transactional: bool) -> int:
+    """Returns how many records were sent; none has failed then."""
     payload = _payloads(arguments)
     if arguments.warmup_records:
         print(
@@ -134,6 +140,7 @@ async def _send(producer: Producer, arguments: argparse.Namespace, is_transactio
     stats.print_total(ended_s - started_s)
     if arguments.warmup_records:
         steady.print_total(ended_s - steady_since_s, "steady state ")
+    return stats.count
 
 
 async def _paced(
@@ -200,6 +207,11 @@ class _Stats:
         elapsed_s = time.perf_counter() - self._window_s
         if elapsed_s >= self._reports_after_s:
             self._print_window(elapsed_s)
+
+    @property
+    def count(self) -> int:
+        """How many records were delivered."""
+        return len(self._latencies)
 
     def announce(self, text: str) -> None:
         """Has a line stand before the next one from time to time; the last line does without."""

@@ -15,6 +15,7 @@ from odradek.cli.tools.connection import (
     add_actions,
     add_connection,
     add_format,
+    check_whom_to_ask,
     client_config,
     is_given,
     print_json,
@@ -82,6 +83,7 @@ _FLAGS: Final = (
     "additional",
     "preserve-throttles",
     "disallow-replication-factor-change",
+    "bootstrap-controller",
 )
 _TAKES: Final = {
     "generate": ("topics-to-move-json-file", "broker-list", "disable-rack-aware"),
@@ -94,8 +96,13 @@ _TAKES: Final = {
         "disallow-replication-factor-change",
     ),
     "verify": ("reassignment-json-file", "preserve-throttles"),
-    "cancel": ("reassignment-json-file", "preserve-throttles", "timeout"),
-    "list": (),
+    "cancel": (
+        "reassignment-json-file",
+        "preserve-throttles",
+        "timeout",
+        "bootstrap-controller",
+    ),
+    "list": ("bootstrap-controller",),
 }
 
 
@@ -105,7 +112,11 @@ class Refused(ValueError):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
-    add_connection(parser, server_flags=("--bootstrap-server",))
+    add_connection(
+        parser,
+        server_flags=("--bootstrap-server",),
+        controller_flags=("--bootstrap-controller",),
+    )
     add_format(parser)
     add_actions(
         parser,
@@ -146,6 +157,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Does what is asked, in Kafka's words."""
     action = the_action(arguments, [*_ACTIONS])
+    check_whom_to_ask(
+        arguments,
+        both="Please don't specify both --bootstrap-server and --bootstrap-controller",
+        neither="Please specify either --bootstrap-server or --bootstrap-controller",
+    )
     needed = {"list": (), "generate": ("topics_to_move_json_file", "brokers")}
     for name in needed.get(action, ("reassignment_json_file",)):
         if getattr(arguments, name) is None:

@@ -5,6 +5,7 @@ from typing import TypeVar
 
 from odradek.client.aio.closing import AsyncClosing
 from odradek.client.aio.cluster import ClusterClient
+from odradek.client.aio.controllers import ControllerClient
 from odradek.client.core.retries import Dice
 from odradek.client.errors import KafkaError, NetworkError, raise_for
 from odradek.client.settings import ADMIN_SETTINGS, ClientSettings
@@ -36,9 +37,12 @@ class AdminBase(AsyncClosing):
         """
         if bootstrap_servers:
             settings["bootstrap_servers"] = bootstrap_servers
-        self._cluster = ClusterClient(
-            ClientSettings(ADMIN_SETTINGS, config, settings), clock=clock, dice=dice
-        )
+        known = ClientSettings(ADMIN_SETTINGS, config, settings)
+        asks_controllers = bool(known.items("bootstrap.controllers"))
+        if asks_controllers and known.items("bootstrap.servers"):
+            raise ValueError("You cannot set both bootstrap.servers and bootstrap.controllers")
+        kind = ControllerClient if asks_controllers else ClusterClient
+        self._cluster = kind(known, clock=clock, dice=dice)
 
     async def close(self) -> None:
         """Closes every connection; calls under way get `ClientClosed`."""

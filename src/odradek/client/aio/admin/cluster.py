@@ -22,7 +22,7 @@ class ClusterCalls(AdminBase):
         """
         values = {
             "include_cluster_authorized_operations": include_authorized_operations,
-            "endpoint_type": 1,
+            "endpoint_type": self._cluster.endpoint_type,
             "include_fenced_brokers": include_fenced_brokers,
         }
 

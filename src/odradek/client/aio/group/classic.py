@@ -222,7 +222,7 @@ class ClassicMembership(Membership):
         self._joined_topics = topics
         shared_out = []
         self._led_counts = None
-        if answer.leader == self._member_id and not getattr(answer, "skip_assignment", False):
+        if answer.leader == self._member_id:
             shared_out = await self._share_out(answer)
         return await self._sync(answer, shared_out)
 
@@ -247,6 +247,8 @@ class ClassicMembership(Membership):
             subscription = read_subscription(each.metadata)
             members[each.member_id] = subscription._replace(instance_id=instance_id)
         counts = await self._partition_counts(members)
+        if getattr(joined, "skip_assignment", False):
+            return []  # a static leader came back: everybody keeps what he has
         assignments = ASSIGNORS[joined.protocol_name].assign(members, counts)
         return [
             {"member_id": member_id, "assignment": encode_assignment(Assignment(partitions))}

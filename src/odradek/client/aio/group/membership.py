@@ -11,7 +11,7 @@ from uuid import UUID
 from odradek.client.aio.admin.base import by_topic
 from odradek.client.aio.cluster import GROUP, MAIN_CHANNEL, ClusterClient, Message
 from odradek.client.aio.offsets import refresh_unknown
-from odradek.client.apis import OFFSET_COMMIT, OFFSET_FETCH, ClientApi
+from odradek.client.apis import OFFSET_COMMIT, OFFSET_COMMIT_BY_ID, OFFSET_FETCH, ClientApi
 from odradek.client.core.admin_types import CommittedOffset
 from odradek.client.core.consuming.positions import PartitionPosition, Positions
 from odradek.client.core.groups.group_metadata import GroupMetadata
@@ -23,6 +23,7 @@ from odradek.client.errors import (
     KafkaError,
     NetworkError,
     RequestTimedOut,
+    UnsupportedVersion,
     raise_for,
 )
 from odradek.errors import ErrorCode
@@ -37,6 +38,9 @@ _LOST_MEMBER: Final = frozenset(
         ErrorCode.FENCED_MEMBER_EPOCH,
         ErrorCode.STALE_MEMBER_EPOCH,
     }
+)
+_UNKNOWN_TOPIC: Final = frozenset(
+    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
 )
 Partitions = Collection[TopicPartition]
 
@@ -164,7 +168,7 @@ class Membership:
                 identity = self.metadata
                 try:
                     if wanted:
-                        await self._commit_as(identity, wanted)
+                        await self._commit_as(identity, wanted, topic_ids)
                     return
                 except CommitFailed as error:
                     left_ms = until_ms - clock.monotonic_ms()
@@ -221,26 +225,42 @@ class Membership:
         raise NotImplementedError
 
     async def _commit_as(
-        self, identity: GroupMetadata, offsets: Mapping[TopicPartition, CommittedOffset]
+        self,
+        identity: GroupMetadata,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        topic_ids: Mapping[TopicPartition, UUID],
     ) -> None:
         values = {
             "group_id": self.group_id,
             "generation_id_or_member_epoch": identity.generation_id,
             "member_id": identity.member_id,
             "group_instance_id": identity.instance_id,
-            "topics": _commits(offsets),
+            "topics": _commits(offsets, topic_ids),
         }
-        answer = await self.ask_coordinator(OFFSET_COMMIT, values)
+        answer = await self._send_commit(values, by_id=offsets.keys() <= topic_ids.keys())
+        names = {topic_ids.get(each): each.topic for each in offsets}
         for topic in answer.topics:
+            name = topic.name if hasattr(topic, "name") else names[topic.topic_id]
             for each in topic.partitions:
                 code = int(each.error_code)
+                if code in _UNKNOWN_TOPIC:
+                    # Perhaps made anew: the next attempt looks.
+                    self._cluster.metadata = self._cluster.metadata.without_topics([name])
                 if code in _LOST_MEMBER:
                     raise CommitFailed(
                         f"group {self.group_id} went on without this member "
                         f"({ErrorCode(code).name}): read again to rejoin",
                         ErrorCode(code),
                     )
-                raise_for(code, f"{topic.name}-{each.partition_index}")
+                raise_for(code, f"{name}-{each.partition_index}")
+
+    async def _send_commit(self, values: Mapping[str, object], *, by_id: bool) -> Message:
+        """Commits to topics by id where both sides know it: one that is made anew meanwhile does
+        not get an offset of the one before."""
+        if by_id:
+            with suppress(UnsupportedVersion):
+                return await self.ask_coordinator(OFFSET_COMMIT_BY_ID, values)
+        return await self.ask_coordinator(OFFSET_COMMIT, values)
 
     async def committed(
         self, partitions: Collection[TopicPartition]
@@ -391,10 +411,14 @@ class Membership:
         await asyncio.sleep(self._backoff.wait_ms(failures) / 1000)
 
 
-def _commits(offsets: Mapping[TopicPartition, CommittedOffset]) -> list[dict[str, object]]:
+def _commits(
+    offsets: Mapping[TopicPartition, CommittedOffset], topic_ids: Mapping[TopicPartition, UUID]
+) -> list[dict[str, object]]:
+    ids = {partition.topic: topic_id for partition, topic_id in topic_ids.items()}
     return [
         {
             "name": name,
+            "topic_id": ids.get(name),
             "partitions": [
                 {
                     "partition_index": index,
