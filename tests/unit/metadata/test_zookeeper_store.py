@@ -3,10 +3,12 @@
 import json
 from typing import Any
 
+import pytest
 from tests.unit.metadata.zookeeper_cluster import Cluster
 
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata import ConfigResource, NewPartitions, NewTopic, PartitionChange, ResourceType
+from odradek.metadata.control import LeaderAndIsr, StoppedReplica, StopReplica, UpdateMetadata
 from odradek.metadata.image import TopicImage
 from odradek.model import NO_LEADER, TopicPartition
 
@@ -349,6 +351,67 @@ def test_a_controller_that_was_deposed_writes_nothing() -> None:
     (refused,) = answers
     assert isinstance(refused, BrokerError)
     assert json.loads(cluster.tree.text(STATE))["leader"] == 2
+
+
+def test_a_controller_of_the_past_is_not_obeyed(caplog: pytest.LogCaptureFixture) -> None:
+    """One that wakes from a long pause would make two brokers lead, or have logs deleted."""
+    cluster = Cluster(3)
+    create(cluster, 1, (2, 3), (3, 2))
+    before = cluster.brokers[1].plane.sent
+    cluster.stop(1)
+    for broker in cluster.brokers.values():
+        topics = broker.image.topics
+        for operation, command in commands(before, broker.id):
+            refused = broker.ask(operation, command)
+            assert refused.code is ErrorCode.STALE_CONTROLLER_EPOCH
+        assert broker.image.topics == topics
+    assert broker.removed == []
+    assert "Broker 1 is not obeyed: its epoch 1 as a controller is over" in caplog.text
+
+
+def test_a_command_for_an_earlier_life_is_not_obeyed(caplog: pytest.LogCaptureFixture) -> None:
+    """It was decided before the controller knew what this broker has lost."""
+    cluster = Cluster(3)
+    create(cluster, 1, (2, 3), (3, 2))
+    before = list(cluster.brokers[1].plane.sent)
+    late: Any = cluster.brokers[2]
+    late.zookeeper.expire()
+    late.register()
+    cluster.settle()
+    topics = late.image.topics
+    for operation, command in commands(before, 2):
+        assert late.ask(operation, command).code is ErrorCode.STALE_BROKER_EPOCH
+    assert (late.image.topics, late.removed) == (topics, [])
+    assert "it commands this broker as of epoch" in caplog.text
+
+
+def test_who_is_no_replica_any_more_is_not_in_sync() -> None:
+    """At the end of a reassignment Kafka's controller has the next leader lead before the replica
+    that goes has left the ISR; a leader that cannot take that leads nobody."""
+    cluster = Cluster(3)
+    create(cluster, 1, (2, 3))
+    told: LeaderAndIsr = [each for _, each in cluster.brokers[1].plane.sent if _is_of(each)][-1]
+    before = told.partitions[0].partition
+    state = before._replace(leader=3, leader_epoch=1, partition_epoch=1, isr=(1, 2, 3))
+    decree = told.decree._replace(broker_epoch=cluster.brokers[3].image.brokers[3].epoch)
+    command = told._replace(
+        decree=decree, partitions=[told.partitions[0]._replace(partition=state)]
+    )
+    assert cluster.brokers[3].ask("on_leader_and_isr", command) == {TP: ErrorCode.NONE}
+    assert cluster.brokers[3].state()[:6] == (0, 3, 1, 1, (2, 3), (2, 3))
+
+
+def _is_of(command: Any) -> bool:
+    return isinstance(command, LeaderAndIsr) and len(command.partitions) == 1
+
+
+def commands(sent: list[tuple[int, Any]], broker_id: int) -> list[tuple[str, Any]]:
+    """What a broker was told, and by which operation; and that its replicas are to go."""
+    operations = {LeaderAndIsr: "on_leader_and_isr", UpdateMetadata: "on_update_metadata"}
+    told = [(operations[type(each)], each) for target, each in sent if target == broker_id]
+    assert {name for name, _ in told} == set(operations.values())
+    stop = StopReplica(told[0][1].decree, [StoppedReplica(TP, -2, delete=True)])
+    return [*told, ("on_stop_replica", stop)]
 
 
 def test_closing_answers_who_waits() -> None:

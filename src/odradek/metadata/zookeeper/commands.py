@@ -222,6 +222,11 @@ class Commands:
     def _objection(self, decree: Decree) -> BrokerError | None:
         epoch = self._membership.epoch
         if epoch == UNREGISTERED or 0 <= decree.broker_epoch < epoch:
+            logger.warning(
+                "Broker %d is not obeyed: it commands this broker as of epoch %d, which is over",
+                decree.controller_id,
+                decree.broker_epoch,
+            )
             return BrokerError(ErrorCode.STALE_BROKER_EPOCH)
         office = self._candidacy.office
         is_own_office = office is not None and decree.controller_epoch <= office.epoch

@@ -294,5 +294,13 @@ def _with_partitions(
     image: MetadataImage, changed: dict[str, list[PartitionImage]]
 ) -> MetadataImage:
     return image.with_topics(
-        image.topics[name].with_partitions(partitions) for name, partitions in changed.items()
+        image.topics[name].with_partitions(map(_without_strangers, partitions))
+        for name, partitions in changed.items()
     )
+
+
+def _without_strangers(partition: PartitionImage) -> PartitionImage:
+    """Only replicas are in sync: at the end of a reassignment a Kafka's controller says first who
+    is a replica no longer, and then that it has left the ISR."""
+    isr = tuple(each for each in partition.isr if each in partition.replicas)
+    return partition if isr == partition.isr else partition._replace(isr=isr)
