@@ -385,6 +385,22 @@ def test_a_command_for_an_earlier_life_is_not_obeyed(caplog: pytest.LogCaptureFi
     assert "it commands this broker as of epoch" in caplog.text
 
 
+def test_a_broker_that_comes_hears_who_lives_before_whom_to_follow() -> None:
+    """A Kafka's broker would follow nobody: to it, those who lead are not there yet."""
+    cluster = Cluster(2)
+    create(cluster, 1, (1, 2))
+    cluster.stop(2)
+    sent = cluster.brokers[1].plane.sent
+    sent.clear()
+    cluster.start(2)
+    told = [command for broker_id, command in sent if broker_id == 2][:3]
+    assert [type(each) for each in told] == [UpdateMetadata, LeaderAndIsr, UpdateMetadata]
+    first, _, all_of_it = told
+    assert [broker.id for broker in first.brokers] == [1]
+    assert [broker.id for broker in all_of_it.brokers] == [1, 2]
+    assert cluster.brokers[2].cache.is_told
+
+
 def test_who_is_no_replica_any_more_is_not_in_sync() -> None:
     """At the end of a reassignment Kafka's controller has the next leader lead before the replica
     that goes has left the ISR; a leader that cannot take that leads nobody."""

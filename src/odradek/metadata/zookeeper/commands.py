@@ -114,6 +114,8 @@ class Commands:
         """See `ControlledBroker`."""
         broker_id = self._membership.broker_id
         session = self._membership.epoch
+        # Else it only tells who is there to be followed, before the roles of this broker come.
+        is_named = any(broker.id == broker_id for broker in request.brokers)
 
         def begin() -> None:
             nonlocal session
@@ -128,7 +130,8 @@ class Commands:
         def show() -> None:
             if self._is_over(session, on_done):
                 return
-            tells_all, self._tells_all = self._tells_all, False
+            tells_all = self._tells_all and is_named
+            self._tells_all &= not is_named
 
             def change(image: MetadataImage) -> MetadataDelta | None:
                 after = decrees.with_metadata(image, request, broker_id)
@@ -137,7 +140,8 @@ class Commands:
                 return _if_changed(image, _commanded_by(after, request.decree))
 
             def then() -> None:
-                self._publisher.complete()
+                if is_named:
+                    self._publisher.complete()
                 self._end(lambda: on_done(None))
 
             self._publisher.publish(change, then)

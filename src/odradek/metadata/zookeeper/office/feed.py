@@ -3,7 +3,9 @@
 It notes *what* has changed, not how: when the broker can be told, it is told how that is by then.
 So a slow broker is not sent every state that there was meanwhile, what was lost is said again, and
 the same again does no harm. At most one round is under way: LeaderAndIsr, UpdateMetadata,
-StopReplica, in that order. A broker that has just come is told everything.
+StopReplica, in that order. A broker that has just come is told everything. A Kafka's broker follows
+no leader of which it has not heard that it lives: so when brokers have come or gone that is said
+before roles are, in an UpdateMetadata of its own.
 """
 
 import logging
@@ -125,6 +127,8 @@ class BrokerFeed:
         image = self._image()
         commands: list[Callable[[], None]] = []
         roles = self._take_roles(image)
+        if roles and self._brokers_changed:
+            commands.append(self._live_brokers(image))
         if self._is_full or roles:
             commands.append(self._leader_and_isr(image, roles))
         if self._is_full or self._shown or self._deleted or self._brokers_changed:
@@ -152,6 +156,13 @@ class BrokerFeed:
             if partition is not None and self.broker.id in partition.replicas:
                 roles.append(topic_partition)
         return roles
+
+    def _live_brokers(self, image: MetadataImage) -> Callable[[], None]:
+        """Who lives. One that has just come is not named itself: this is not all it is told."""
+        unnamed = self.broker.id if self._is_full else None
+        live = tuple(broker for broker in image.brokers.values() if broker.id != unnamed)
+        request = UpdateMetadata(self._decree, (), live)
+        return lambda: self._plane.update_metadata(self.broker, request, self._finish)
 
     def _leader_and_isr(
         self, image: MetadataImage, roles: Sequence[TopicPartition]
