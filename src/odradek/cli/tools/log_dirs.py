@@ -47,6 +47,9 @@ def run(arguments: argparse.Namespace) -> int:
             if arguments.output == "text":
                 print("Querying brokers for log directories information")
             found = await admin.describe_log_dirs(sorted(wanted))
+        for each in found.values():
+            if isinstance(each, KafkaError):
+                raise each
         if arguments.output == "text":
             print(f"Received log directory information from brokers {joined(sorted(found))}")
         brokers = [

@@ -428,6 +428,33 @@ CONTROLLERS = [
     "reassign-partitions --list",
 ]
 
+# What is refused, as which error, and whom that is told.
+_MAY_NOT = "{}_AUTHORIZATION_FAILED"
+REFUSED = [
+    ("DescribeConfigs", _MAY_NOT.format("CLUSTER"), "configs --describe --broker 1"),
+    ("ListGroups", _MAY_NOT.format("CLUSTER"), "consumer-groups --list"),
+    ("DeleteGroups", _MAY_NOT.format("GROUP"), "consumer-groups --delete --group {group}"),
+    (
+        "OffsetDelete",
+        _MAY_NOT.format("GROUP"),
+        "consumer-groups --delete-offsets --group {group} --topic {topic}",
+    ),
+    ("ListOffsets", _MAY_NOT.format("TOPIC"), "get-offsets --topic {topic}"),
+    (
+        "DeleteRecords",
+        _MAY_NOT.format("TOPIC"),
+        "delete-records --offset-json-file {folder}/{topic}.records",
+    ),
+    ("DescribeCluster", _MAY_NOT.format("CLUSTER"), "cluster cluster-id"),
+    ("DescribeLogDirs", _MAY_NOT.format("CLUSTER"), "log-dirs --describe"),
+    (
+        "ElectLeaders",
+        _MAY_NOT.format("CLUSTER"),
+        "leader-election --election-type preferred --topic {topic} --partition 0",
+    ),
+    ("ListPartitionReassignments", _MAY_NOT.format("CLUSTER"), "reassign-partitions --list"),
+]
+
 TRANSACTIONS = [
     "list --transactional-id-pattern {topic}.*",
     "describe --transactional-id {topic}-open",

@@ -33,12 +33,14 @@ from tests.wire.client.tools.lines import (
     LOGGED,
     MEMBERS,
     PERFORMANCE,
+    REFUSED,
     TOPICS,
     TRANSACTIONS,
 )
 from tests.wire.java_tools import Done, JavaTools
 from tests.wire.replicas import REPLICAS
 
+import odradek
 from odradek.cli.main import main
 from odradek.client import Admin, Producer
 from odradek.client.core.admin_types import (
@@ -256,6 +258,27 @@ def test_controllers_are_asked_as_kafkas_tools_ask_them(
         expected, found = (normal(done, line, topic, "no group") for done in both)
         if not expected.agrees(found):
             failed.append(f"{line}\n--- theirs {both[0]}\n--- ours {both[1]}")
+    assert not failed, "\n\n".join(failed)
+
+
+@pytest.mark.slow
+def test_who_may_not_is_told_so_as_by_kafkas_tools(
+    theirs: JavaTools, ours: Ours, tmp_path: Path
+) -> None:
+    """A refusal would look like an empty answer, or be told in other words."""
+    topic, group = "refused", "members"
+    failed = []
+    with odradek.Broker() as broker:
+        servers = broker.bootstrap_servers
+        asyncio.run(prepare(servers, topic, group))
+        write_files(tmp_path, topic, group)
+        for api, error, line in REFUSED:
+            tool, *words = words_of(line, servers, topic, group, tmp_path)
+            with broker.fail(api, error):
+                both = [run(tool, words, "") for run in (theirs, ours)]
+            expected, found = (normal(done, line, topic, group) for done in both)
+            if not expected.agrees(found):
+                failed.append(f"{line}\n--- theirs {both[0]}\n--- ours {both[1]}")
     assert not failed, "\n\n".join(failed)
 
 

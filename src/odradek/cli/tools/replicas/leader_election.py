@@ -18,7 +18,7 @@ from odradek.cli.tools.wording.java_names import java_text
 from odradek.cli.tools.wording.json_files import NoJson, field, read_json
 from odradek.client import Admin
 from odradek.client.core.admin_types import ElectionType
-from odradek.client.errors import KafkaError
+from odradek.client.errors import AuthorizationError, KafkaError
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
 
@@ -46,7 +46,14 @@ def run(arguments: argparse.Namespace) -> int:
         async with Admin(config=client_config(arguments)) as admin:
             return _show(await admin.elect_leaders(kind, partitions), arguments)
 
-    return run_async(work, lambda error: print(text_of(error), file=sys.stderr))
+    def say(error: Exception) -> None:
+        text = text_of(error)
+        if isinstance(error, AuthorizationError):
+            text = "Not authorized to perform leader election"
+            print(text)
+        print(text, file=sys.stderr)
+
+    return run_async(work, say)
 
 
 def _checked_type(arguments: argparse.Namespace) -> ElectionType:

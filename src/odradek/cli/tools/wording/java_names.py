@@ -56,13 +56,48 @@ _NAMES: Final = {
         "UnsupportedVersionException",
         "The version of API is not supported.",
     ),
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: (
+        "TopicAuthorizationException",
+        "Topic authorization failed.",
+    ),
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: (
+        "GroupAuthorizationException",
+        "Group authorization failed.",
+    ),
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: (
+        "ClusterAuthorizationException",
+        "Cluster authorization failed.",
+    ),
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
+        "TransactionalIdAuthorizationException",
+        "Transactional Id authorization failed.",
+    ),
+    ErrorCode.MESSAGE_TOO_LARGE: (
+        "RecordTooLargeException",
+        "The request included a message larger than the max message size the server will accept.",
+    ),
+    ErrorCode.INVALID_TOPIC_EXCEPTION: (
+        "InvalidTopicException",
+        "The request attempted to perform an operation on an invalid topic.",
+    ),
+    ErrorCode.TOPIC_ALREADY_EXISTS: (
+        "TopicExistsException",
+        "Topic with this name already exists.",
+    ),
+    ErrorCode.KAFKA_STORAGE_ERROR: (
+        "KafkaStorageException",
+        "Disk error when trying to access log file on the disk.",
+    ),
 }
 
 
 def java_sentence(error: BrokerError) -> str:
     """The sentence of an error: the broker's where it gave one, else the usual one."""
     known = _NAMES.get(error.code)
-    return known[1] if known is not None and error.message == error.code.text else error.message
+    # A single word only names what the error is about; none at all is what the broker gave.
+    is_name = bool(error.message) and " " not in error.message
+    is_ours = is_name or error.message == error.code.text
+    return known[1] if known is not None and is_ours else error.message
 
 
 def java_name(error: BrokerError) -> str:
