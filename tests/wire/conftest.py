@@ -73,6 +73,21 @@ def pytest_runtest_makereport(
     return report
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where another broker is asked, that is all: tests with one of their own say nothing of it."""
+    if "ODRADEK_WIRE_BOOTSTRAP" in os.environ:
+        others = [item for item in items if not _asks_bootstrap(item)]
+        items[:] = [item for item in items if item not in others]
+        config.hook.pytest_deselected(items=others)
+
+
+def _asks_bootstrap(item: pytest.Item) -> bool:
+    if not item.path.is_relative_to(Path(__file__).parent):
+        return True
+    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    return "bootstrap" in parameters or "bootstrap" in getattr(item, "fixturenames", ())
+
+
 @dataclass(frozen=True)
 class Sample:
     """A record that a test sends and wants back, the same in every client's terms."""

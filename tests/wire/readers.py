@@ -328,7 +328,7 @@ const range = ({ cluster }) => ({
     return { name: 'range', metadata: MemberMetadata.encode({ version: 0, topics }) };
   },
 });
-const kafka = new Kafka({ brokers: [bootstrap], logLevel: logLevel.NOTHING });
+const kafka = new Kafka({ brokers: bootstrap.split(','), logLevel: logLevel.NOTHING });
 const consumer = kafka.consumer({
   groupId, partitionAssigners: [range],
   sessionTimeout: Number(sessionTimeout), heartbeatInterval: Number(heartbeatInterval),

@@ -35,6 +35,9 @@ SETTINGS: Final = {
     "offsets.topic.replication.factor": 3,
     "offsets.topic.num.partitions": 3,
     "group.initial.rebalance.delay.ms": 0,
+    "transaction.state.log.num.partitions": 3,
+    # Some records of the tests of other suites are of 1970.
+    "log.retention.ms": -1,
     "replica.lag.time.max.ms": 1_500,
     "replica.fetch.wait.max.ms": 200,
     "replica.fetch.backoff.ms": 100,

@@ -22,11 +22,26 @@ from tests.system.cluster.running_cluster import BROKERS, EXPIRED, STOOD_STILL, 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cluster faults")]
 
 ROUNDS = int(os.environ.get("ODRADEK_ROUNDS", "1"))
-# Those that are quick, and need no peer; all of `tests/wire` can be run so.
-WIRE_SUITES = [
-    f"tests/wire/libraries/test_{name}.py" for name in ("kafka_python", "aiokafka", "confluent")
+# What of `tests/wire` is quick and asks any broker: libraries, groups, our own client.
+QUICK_SUITES = [
+    *(
+        f"tests/wire/libraries/test_{name}.py"
+        for name in ("kafka_python", "aiokafka", "confluent", "kcat", "kafkajs", "transactions")
+    ),
+    "tests/wire/groups/test_groups.py",
+    *(
+        f"tests/wire/client/{name}.py"
+        for name in ("test_admin", "test_consumer", "test_producer", "test_blocking_client")
+    ),
+    "tests/wire/client/tools/test_transactions_tool.py",
 ]
-SUITE_TIMEOUT_S = 240
+# What needs a JVM for every line; groups with Java's clients are in `test_consumer_protocol`.
+JAVA_TESTS = [
+    "tests/wire/libraries/test_java_tools.py::test_a_topics_life",
+    "tests/wire/libraries/test_java_tools.py::test_configs_and_deleted_records",
+    "tests/wire/libraries/test_java_tools.py::test_reassignments_that_are_none",
+]
+SUITE_TIMEOUT_S = 600
 
 
 def test_a_leader_is_killed(cluster: RunningCluster) -> None:
@@ -94,10 +109,13 @@ def test_a_rolling_restart_is_not_noticed(cluster: RunningCluster) -> None:
             load.await_progress()
 
 
-def test_other_suites_on_three_replicas(cluster: RunningCluster) -> None:
+@pytest.mark.parametrize(
+    "suites", [[*QUICK_SUITES, "-m", "not slow"], JAVA_TESTS], ids=["quick", "java"]
+)
+def test_other_suites_on_three_replicas(cluster: RunningCluster, suites: list[str]) -> None:
     """What holds with one broker holds with three: `tests/wire` can be told to ask for replicas."""
     where = {"ODRADEK_WIRE_BOOTSTRAP": cluster.bootstrap_servers, "ODRADEK_WIRE_REPLICAS": "3"}
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", *WIRE_SUITES]
+    command = [sys.executable, "-m", "pytest", "-q", *suites]
     done = subprocess.run(
         [*command, "-p", "no:cacheprovider"],
         env={**os.environ, **where},

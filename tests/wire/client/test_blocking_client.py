@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.wire.replicas import REPLICAS
+from tests.wire.replicas import REPLICAS, await_known
 
 from odradek.client.addresses import Address
 from odradek.client.blocking import BlockingConnection, Cluster, PartitionReader
@@ -34,6 +34,7 @@ def partition(bootstrap: str, topic: str) -> TopicPartition:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     new = NewTopic(topic, 2, REPLICAS, config={"retention.ms": "-1"})
     admin.create_topics([new])[topic].result(60)
+    await_known(bootstrap, topic)
     producer = Producer({"bootstrap.servers": bootstrap, "batch.num.messages": 7, "linger.ms": 50})
     for number in range(RECORDS):
         time_ms = FIRST_TIME_MS + 1000 * number

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-from tests.wire.replicas import REPLICAS
+from tests.wire.replicas import REPLICAS, await_known
 
 import odradek
 from odradek.client import Admin, Consumer, Producer
@@ -33,6 +33,7 @@ async def fill(servers: str, topic: str, counts: Iterable[int], **settings: obje
     sizes = list(counts)
     async with Admin(servers) as admin:
         await admin.create_topics([NewTopic(topic, len(sizes), REPLICAS)])
+    await_known(servers, topic)
     async with Producer(servers, **settings) as producer:
         for partition, size in enumerate(sizes):
             for number in range(size):
@@ -467,6 +468,10 @@ def test_a_topic_made_anew_is_read_from_its_beginning(bootstrap: str, topic: str
             consumer.assign([TopicPartition(topic, 0)])
             await read(consumer, 5)
             await admin.delete_topics([topic])
+            # In a cluster the deletion may still be under way.
+            new = NewTopic(topic, 1, REPLICAS)
+            while isinstance((await admin.create_topics([new]))[topic], KafkaError):
+                await asyncio.sleep(0.05)
             await fill(bootstrap, topic, [3])
             assert [each.offset for each in await read(consumer, 3)] == [0, 1, 2]
 

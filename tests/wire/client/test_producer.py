@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from tests.streams import serving
-from tests.wire.replicas import REPLICAS
+from tests.system.cluster.polling import until
+from tests.wire.replicas import REPLICAS, await_known
 
 import odradek
 from odradek.client import Admin, Producer
@@ -53,6 +54,7 @@ def stored(servers: str, topic: str, partition: int = 0) -> list[Record]:
 async def make(servers: str, topic: str, partitions: int = 1) -> None:
     async with Admin(servers) as admin:
         await admin.create_topics([NewTopic(topic, partitions, REPLICAS)])
+    await_known(servers, topic)
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
@@ -112,6 +114,8 @@ def test_acks_0_and_1(servers: str, topic: str, run: Run) -> None:
             await producer.send_and_wait(topic, b"1")
 
     run(scenario())
+    # Nobody has waited for the followers of a cluster to have them.
+    until(lambda: len(stored(servers, topic)) == 2, "both are shown")
     assert [record.value for record in stored(servers, topic)] == [b"0", b"1"]
 
 

@@ -1,6 +1,6 @@
 """The newer consumer protocol (KIP-848) spoken by confluent-kafka, and by Kafka's Java tools.
 
-The broker here is one in this process: its members send heartbeats every 200 ms, Kafka's default
+The brokers here are in this process: their members send heartbeats every 200 ms, Kafka's default
 of 5 s would make every rebalance here take that long.
 """
 
@@ -33,9 +33,10 @@ import odradek
 PARTITIONS = 6
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[odradek.Broker]:
-    with odradek.Broker() as broker:
+@pytest.fixture(scope="module", params=[1, pytest.param(3, marks=pytest.mark.slow)])
+def broker(request: pytest.FixtureRequest) -> Iterator[odradek.Broker | odradek.Cluster]:
+    """One broker, or three: whoever is asked need not be the coordinator, nor the leader."""
+    with odradek.Broker() if request.param == 1 else odradek.Cluster(request.param) as broker:
         yield broker
 
 

@@ -36,7 +36,7 @@ from tests.wire.readers import (
     OurReader,
     Reader,
 )
-from tests.wire.replicas import REPLICAS
+from tests.wire.replicas import REPLICAS, await_known
 
 PARTITIONS = 6
 RECORDS = 300
@@ -57,6 +57,7 @@ def create(bootstrap: str, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.create_topics([NewTopic(topic, PARTITIONS, REPLICAS)]).values():
         future.result()
+    await_known(bootstrap, topic)
 
 
 def produce(bootstrap: str, topic: str, numbers: range) -> None:
@@ -345,7 +346,7 @@ def test_offsets_of_a_deleted_topic_go_with_it(bootstrap, filled, names):
 SCRIPT = """
 const { Kafka, logLevel } = require('kafkajs');
 const [bootstrap, topic, groupId, count] = process.argv.slice(2);
-const kafka = new Kafka({ brokers: [bootstrap], logLevel: logLevel.ERROR });
+const kafka = new Kafka({ brokers: bootstrap.split(','), logLevel: logLevel.ERROR });
 (async () => {
   const consumer = kafka.consumer({ groupId, heartbeatInterval: 300 });
   await consumer.connect();

@@ -13,7 +13,7 @@ TIMEOUT_S = 60
 SCRIPT = """
 const { Kafka, CompressionTypes, logLevel } = require('kafkajs');
 const [bootstrap, topic, codec] = process.argv.slice(2);
-const kafka = new Kafka({ brokers: [bootstrap], logLevel: logLevel.ERROR });
+const kafka = new Kafka({ brokers: bootstrap.split(','), logLevel: logLevel.ERROR });
 (async () => {
   const admin = kafka.admin();
   await admin.connect();

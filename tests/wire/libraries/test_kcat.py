@@ -4,6 +4,7 @@ import json
 import subprocess
 
 import pytest
+from tests.wire.replicas import only_of_one
 
 TIMEOUT_S = 120
 
@@ -48,6 +49,7 @@ def test_offsets_by_time_and_from_the_end(run, topic):
     assert out.splitlines() == ["one", "two", "three"]
 
 
+@only_of_one
 def test_metadata_is_listed(run, topic, bootstrap):
     """Metadata names no leader, or not the address that the client came by."""
     run("-P", "-t", topic, text="one\n")

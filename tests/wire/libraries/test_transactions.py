@@ -19,7 +19,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaTopicPartition
 from kafka.structs import OffsetAndMetadata
 from tests.wire.differential.harness import Peer
-from tests.wire.replicas import REPLICAS
+from tests.wire.replicas import REPLICAS, await_known
 from tools import peers
 
 from odradek import Broker, Cluster
@@ -42,8 +42,9 @@ def create(bootstrap: str, *topics: str, partitions: int = 2) -> None:
             for topic in topics
         ]
     )
-    for future in made.values():
+    for topic, future in made.items():
         future.result(TIMEOUT_S)
+        await_known(bootstrap, topic)
 
 
 def transactional(bootstrap: str, name: str) -> Producer:

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import Producer as TransactionalProducer
 from confluent_kafka import TopicPartition as Place
 from tests.wire.differential.harness import Peer
-from tests.wire.replicas import REPLICAS
+from tests.wire.replicas import REPLICAS, await_known
 
 from odradek import Broker
 from odradek.cli.main import main
@@ -38,6 +38,7 @@ KAFKAS_TOOL = "org.apache.kafka.tools.TransactionsCommand"
 async def create(bootstrap: str, topic: str) -> None:
     async with Admin(bootstrap) as admin:
         await admin.create_topics([NewTopic(topic, 1, REPLICAS)])
+    await_known(bootstrap, topic)
 
 
 @pytest.fixture
@@ -79,7 +80,8 @@ def test_an_open_transaction_is_shown(writer, topic, ask) -> None:
     assert described["TopicPartitions"] == [f"{topic}-0"]
     assert described["ProducerId"] == listed["ProducerId"]
     assert described["TransactionDurationMs"] >= 0
-    for flags in ("", " --broker-id 1"):
+    leader = writer.list_topics(topic).topics[topic].partitions[0].leader
+    for flags in ("", f" --broker-id {leader}"):
         line = f"describe-producers --topic {topic} --partition 0{flags} --format json"
         [producer] = rows(ask(line))
         assert producer["ProducerId"] == listed["ProducerId"]
