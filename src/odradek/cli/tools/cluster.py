@@ -15,6 +15,7 @@ from odradek.cli.tools.connection import (
     client_config,
     print_json,
     run_async,
+    take_old_flags,
     text_of,
 )
 from odradek.cli.tools.wording.java_names import java_text
@@ -45,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             config_flags=("--command-config", "-c"),
             old_config_flag="--config",
             deprecation=HAS_BEEN_DEPRECATED,
+            together="--{} and --{} cannot be specified together.",
         )
         add_format(action)
         if name == "unregister":
@@ -63,6 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
         both="argument --bootstrap-controller/-C: not allowed with argument --bootstrap-server/-b",
         neither="one of the arguments --bootstrap-server/-b --bootstrap-controller/-C is required",
     )
+    take_old_flags(arguments)
     asks_controllers = arguments.bootstrap_controller is not None
     with_fenced = vars(arguments).get("include_fenced_brokers", False)
     if asks_controllers and with_fenced:

@@ -10,7 +10,7 @@ import json
 import re
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from odradek import __version__
 from odradek.client.settings import ADMIN_SETTINGS
@@ -28,6 +28,10 @@ SOON: Final = "Warning: {} is deprecated. Use {} instead."
 WARNING: Final = (
     "Warning: {} is deprecated and will be removed in a future version. Use {} instead."
 )
+
+# And of both names at once, the old one first.
+CANNOT_BE_TOGETHER: Final = "Options --{} and --{} cannot be specified together."
+CANNOT_BE_USED: Final = 'Option "[{}]" can\'t be used with option "[{}]"'
 
 
 class _Gone(argparse.Action):
@@ -47,27 +51,13 @@ class _Gone(argparse.Action):
         )
 
 
-class Deprecated(argparse.Action):
-    """A flag under its old name; `const` is the sentence about it, which Kafka's tools have on
-    standard output."""
+class _OldFlag(NamedTuple):
+    """A flag's old name beside its new one: where the values of both stand, and what is said."""
 
-    def __call__(
-        self,
-        _parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        _option_string: str | None = None,
-    ) -> None:
-        """The flag was given."""
-        # Once, however often the flag is given.
-        told = vars(namespace).setdefault("told", set())
-        if self.const not in told:
-            print(self.const)
-            told.add(self.const)
-        if isinstance(self.default, list):
-            added = values if isinstance(values, list) else [values]
-            values = [*getattr(namespace, self.dest), *added]
-        setattr(namespace, self.dest, values)
+    dest: str
+    new_dest: str
+    deprecation: str
+    together: str
 
 
 def refuse_zookeeper(parser: argparse.ArgumentParser) -> None:
@@ -81,21 +71,34 @@ def add_old_flag(
     new: str,
     *,
     text: str = IS_DEPRECATED,
+    together: str = CANNOT_BE_TOGETHER,
+    action: str = "store",
     nargs: str | None = None,
     kind: Callable[[str], object] = str,
-    default: list[str] | None = None,
 ) -> None:
-    """Adds the old name of a flag; with a list as default it may be given many times."""
+    """Adds the old name of a flag, which `take_old_flags` takes for the new one."""
+    dest = _dest(old)
     parser.add_argument(
-        old,
-        dest=new.lstrip("-").replace("-", "_"),
-        action=Deprecated,
-        const=text.format(old, new),
-        nargs=nargs,
-        type=kind,
-        default=default,
-        help=argparse.SUPPRESS,
+        old, dest=dest, action=action, nargs=nargs, type=kind, help=argparse.SUPPRESS
     )
+    flag = _OldFlag(dest, _dest(new), text.format(old, new), together.format(old[2:], new[2:]))
+    parser.set_defaults(old_flags=[*(parser.get_default("old_flags") or ()), flag])
+
+
+def take_old_flags(arguments: argparse.Namespace) -> None:
+    """Takes what was given under old names, and says so on standard output; ends with wrong usage
+    where the new name was given too. Both in the words of Kafka's tool."""
+    given = [flag for flag in arguments.old_flags if is_given(arguments, flag.dest)]
+    for flag in given:
+        if is_given(arguments, flag.new_dest):
+            arguments.parser.error(flag.together)
+    for flag in given:
+        print(flag.deprecation)
+        setattr(arguments, flag.new_dest, getattr(arguments, flag.dest))
+
+
+def _dest(flag: str) -> str:
+    return flag.lstrip("-").replace("-", "_")
 
 
 def add_connection(
@@ -107,6 +110,7 @@ def add_connection(
     old_config_flag: str | None = None,
     old_property_flag: str | None = None,
     deprecation: str = IS_DEPRECATED,
+    together: str = CANNOT_BE_TOGETHER,
     needs_servers: bool = True,
 ) -> None:
     """Adds the flags, in the spellings of a tool; with `controller_flags` either those or
@@ -137,10 +141,13 @@ def add_connection(
         metavar="K=V",
         help="a client setting; wins over the file",
     )
-    if old_config_flag is not None:
-        add_old_flag(parser, old_config_flag, "--command-config", text=deprecation)
-    if old_property_flag is not None:
-        add_old_flag(parser, old_property_flag, "--command-property", text=deprecation, default=[])
+    old_flags = (
+        (old_property_flag, "--command-property", "append"),
+        (old_config_flag, "--command-config", "store"),
+    )
+    for old, new, action in old_flags:
+        if old is not None:
+            add_old_flag(parser, old, new, text=deprecation, together=together, action=action)
 
 
 def add_format(parser: argparse.ArgumentParser) -> None:

@@ -13,13 +13,14 @@ MEASURES = re.compile(r"\d+(\.\d+)?( ms| records/sec| MB/sec)|(?<= )\d+\.\d{4}\b
 TIMES = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d:\d{3}")
 # The columns of a reading test behind the number of records.
 SPEEDS = re.compile(r"(, \d+), N, \d+, \d+, N, N$", re.MULTILINE)
-# The help that wrong usage is answered with stands behind the sentence in Kafka, before it in ours.
+# The help that wrong usage is answered with stands behind the sentence in most of Kafka's tools.
 THEIR_HELP = re.compile(r"^(Option {9,}|Usage: |usage: .*? \[-h\]).*", re.MULTILINE | re.DOTALL)
-OUR_HELP = re.compile(r"^usage: .*?: error: ", re.MULTILINE | re.DOTALL)
+# In ours and in some of Kafka's before it; those wrap the sentence and fill it up with blanks.
+HELP_BEFORE = re.compile(r"^usage: .*?: +error: (.*)", re.MULTILINE | re.DOTALL)
 # A stack trace is for the makers of Java tools; its first line says once more what was said.
 TRACE = re.compile(
     r"\tat |\t\.\.\. \d+ more|\tSuppressed: |Caused by: | at \[Source: |"
-    r"(java|org|com|joptsimple)\.[\w.$]+(Exception|Error)\b|([a-z]+\.)+[A-Z]\w+$|"
+    r"(java|org|com|net|joptsimple)\.[\w.$]+(Exception|Error)\b|([a-z]+\.)+[A-Z]\w+$|"
     # What the Java consumer advertises.
     r"The consumer rebalance protocol \(KIP-848\) is production-ready"
 )
@@ -93,7 +94,7 @@ def normal(done: Done, line: str, topic: str, group: str) -> Answer:
 
 def sentences(errors: str) -> list[str]:
     """What standard error says, without help and stack traces."""
-    errors = THEIR_HELP.sub("", OUR_HELP.sub("", errors))
+    errors = THEIR_HELP.sub("", HELP_BEFORE.sub(lambda found: " ".join(found[1].split()), errors))
     for pattern, meaning in TOLD_BY_THE_TRACE:
         errors = pattern.sub(meaning, errors)
     errors = LISTED.sub(lambda found: ", ".join(sorted(found[0].split(", "))), errors)

@@ -214,6 +214,8 @@ GROUPS = [
     "leader-election --election-type preferred",
     "cluster cluster-id",
     "cluster cluster-id --config {folder}/{topic}.properties",
+    "cluster cluster-id --config {folder}/{topic}.properties "
+    "--command-config {folder}/{topic}.properties",
     "cluster list-endpoints",
     "cluster list-endpoints --include-fenced-brokers",
     "log-dirs --describe --topic-list {topic}",
@@ -273,6 +275,8 @@ FILES = [
     "leader-election --election-type preferred --path-to-json-file {folder}/nothing",
     "leader-election --election-type preferred --topic {topic} --partition 0 "
     "--admin.config {folder}/{topic}.properties",
+    "leader-election --election-type preferred --topic {topic} --partition 0 "
+    "--admin.config {folder}/nothing --command-config {folder}/nothing",
     "consumer-groups --reset-offsets --group {group} --from-file {folder}/{topic}.reset --dry-run",
     "consumer-groups --reset-offsets --group {group} --from-file {folder}/{topic}.reset --export "
     "--dry-run",
@@ -321,6 +325,12 @@ CONSOLES = [
     f"{_READ} --isolation-level bogus",
     f"{_READ} --consumer.config {{folder}}/{{topic}}.properties --enable-systest-events",
     f"{_READ} --command-config {{folder}}/nothing",
+    f"{_READ} --consumer.config {{folder}}/nothing --command-config {{folder}}/nothing",
+    f"{_READ} --command-property client.id=x --consumer-property client.id=y",
+    f"{_READ} --property print.key=true --formatter-property print.key=true",
+    f"{_READ} --property a=b --consumer-property a=b --consumer.config {{folder}}/nothing "
+    "--command-config {folder}/nothing",
+    "console-consumer --consumer-property a=b --command-property a=b",
     f"{_READ} --command-property auto.offset.reset=latest",
     f"{_READ} --group {{group}}",
     "console-consumer --topic {topic} --group {group} --command-property group.id=other",
@@ -368,6 +378,11 @@ CONSOLES = [
     f"{_WRITE} --producer-property linger.ms=3 <<< r\n",
     f"{_WRITE} --producer.config {{folder}}/{{topic}}.properties <<< s\n",
     f"{_WRITE} --command-config {{folder}}/nothing <<< t\n",
+    f"{_WRITE} --producer.config {{folder}}/nothing --command-config {{folder}}/nothing <<< t\n",
+    f"{_WRITE} --command-property linger.ms=3 --producer-property linger.ms=3 <<< t\n",
+    f"{_WRITE} --property parse.key=true --reader-property parse.key=true <<< t\n",
+    f"{_WRITE} --property a=b --producer-property a=b --command-property a=b <<< t\n",
+    "console-producer --producer-property a=b --command-property a=b <<< t\n",
     f"{_WRITE} --line-reader org.apache.kafka.tools.LineMessageReader <<< u\n",
     f"{_WRITE} --line-reader no.such.Reader <<< v\n",
     "console-producer <<< w\n",
@@ -382,6 +397,9 @@ PERFORMANCE = [
     f"{_SEND} --record-size 10 --producer-props linger.ms=0 acks=1",
     f"{_SEND} --record-size 10 --command-property linger.ms=0 acks=1 --warmup-records 5",
     f"{_SEND} --record-size 10 --producer.config {{folder}}/{{topic}}.properties",
+    f"{_SEND} --record-size 10 --producer.config {{folder}}/{{topic}}.properties "
+    "--command-config {folder}/{topic}.properties",
+    f"{_SEND} --record-size 10 --producer-props linger.ms=0 --command-property linger.ms=0",
     f"{_SEND} --payload-file {{folder}}/{{topic}}.format --payload-delimiter =",
     f"{_SEND} --record-size 10 --print-metrics",
     f"{_SEND} --payload-file {{folder}}/nothing",
@@ -397,6 +415,9 @@ PERFORMANCE = [
     f"{_FETCH} --num-records 999 --timeout 1000 --fetch-size 1000",
     f"{_FETCH} --num-records 1 --from-latest --timeout 500 "
     "--consumer.config {folder}/{topic}.properties",
+    f"{_FETCH} --num-records 1 --consumer.config {{folder}}/nothing "
+    "--command-config {folder}/nothing",
+    f"{_FETCH} --num-records 20 --messages 20",
     f"{_FETCH} --num-records 1 --include {{topic}}",
     _FETCH,
 ]

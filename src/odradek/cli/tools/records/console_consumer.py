@@ -18,6 +18,7 @@ from odradek.cli.tools.connection import (
     reach_brokers,
     require_one,
     run_async,
+    take_old_flags,
     text_of,
 )
 from odradek.cli.tools.wording.java_values import text_reader
@@ -58,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--formatter", default=_FORMATTERS[0], metavar="CLASS")
     parser.add_argument("--formatter-property", action="append", default=[], metavar="K=V")
-    add_old_flag(parser, "--property", "--formatter-property", default=[])
+    add_old_flag(parser, "--property", "--formatter-property", action="append")
     parser.add_argument("--formatter-config", metavar="FILE")
     parser.add_argument("--key-deserializer", default="", metavar="CLASS")
     parser.add_argument("--value-deserializer", default="", metavar="CLASS")
@@ -69,6 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Prints until there is nothing more to print, or somebody stops it."""
     require_one(arguments, ("topic", "include"))
+    take_old_flags(arguments)
     if arguments.partition is None and arguments.offset is not None:
         arguments.parser.error("The partition is required when offset is specified.")
     if arguments.partition is not None and arguments.topic is None:

@@ -9,11 +9,11 @@ from typing import Final, NamedTuple
 from odradek.cli.standard_input import read_lines
 from odradek.cli.tools.connection import (
     WARNING,
-    Deprecated,
     add_connection,
     add_old_flag,
     client_config,
     run_async,
+    take_old_flags,
     text_of,
 )
 from odradek.client import Producer
@@ -21,6 +21,7 @@ from odradek.client.record_metadata import RecordMetadata
 from odradek.client.settings import PRODUCER_SETTINGS
 from odradek.config.properties import parse_properties
 
+_TOGETHER: Final = "Options --{1} and --{0} cannot be specified together."
 _LINE_READER: Final = "LineMessageReader"
 # Flags that stand for settings, each with the default of Kafka's tool.
 _SETTINGS: Final = (
@@ -36,6 +37,21 @@ _SETTINGS: Final = (
 )
 
 
+class _Deprecated(argparse.Action):
+    """A flag under its old name; `const` is the sentence about it."""
+
+    def __call__(
+        self,
+        _parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        _option_string: str | None = None,
+    ) -> None:
+        """The flag was given."""
+        print(self.const)
+        setattr(namespace, self.dest, values)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add_connection(
@@ -43,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         old_config_flag="--producer.config",
         old_property_flag="--producer-property",
         deprecation=WARNING,
+        together=_TOGETHER,
     )
     parser.add_argument("--topic", metavar="NAME")
     parser.add_argument("--sync", action="store_true", help="wait for each record")
@@ -51,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(flag, dest=name, default=None, help=f"{name} (default: {default})")
     parser.add_argument(
         "--max-partition-memory-bytes",
-        action=Deprecated,
+        action=_Deprecated,
         dest="batch.size",
         const="Warning: --max-partition-memory-bytes is deprecated and will be removed in Apache "
         "Kafka 5.0. Use --batch-size instead.",
@@ -60,7 +77,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--socket-buffer-size", help=argparse.SUPPRESS)
     parser.add_argument("--line-reader", default=_LINE_READER, help=argparse.SUPPRESS)
     parser.add_argument("--reader-property", action="append", default=[], metavar="K=V")
-    add_old_flag(parser, "--property", "--reader-property", text=WARNING, default=[])
+    add_old_flag(
+        parser,
+        "--property",
+        "--reader-property",
+        text=WARNING,
+        together=_TOGETHER,
+        action="append",
+    )
     parser.add_argument("--reader-config", metavar="FILE")
 
 
@@ -68,6 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Sends every line; 1 if one was not delivered."""
     if arguments.topic is None:
         arguments.parser.error('Missing required argument "[topic]"')
+    take_old_flags(arguments)
     if arguments.line_reader.rpartition(".")[2] != _LINE_READER:
         arguments.parser.error(
             f"--line-reader: there are no Java classes here, only {_LINE_READER}, the default"

@@ -10,6 +10,7 @@ from typing import Final
 
 from odradek.cli.arguments import positive_number
 from odradek.cli.tools.connection import (
+    CANNOT_BE_USED,
     SOON,
     add_connection,
     add_old_flag,
@@ -17,6 +18,7 @@ from odradek.cli.tools.connection import (
     reach_brokers,
     require_one,
     run_async,
+    take_old_flags,
     text_of,
 )
 from odradek.cli.tools.wording.java_values import java_date
@@ -33,7 +35,12 @@ _COLUMNS: Final = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
-    add_connection(parser, old_config_flag="--consumer.config", deprecation=SOON)
+    add_connection(
+        parser,
+        old_config_flag="--consumer.config",
+        deprecation=SOON,
+        together=CANNOT_BE_USED,
+    )
     parser.add_argument("--topic", metavar="NAME")
     parser.add_argument("--include", metavar="PATTERN")
     parser.add_argument("--num-records", type=positive_number, metavar="N")
@@ -54,11 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Reads, and prints one row, or one from time to time."""
-    if arguments.num_records is None:
-        arguments.parser.error(
-            "Exactly one of the following arguments is required: [messages], [num-records]"
-        )
     require_one(arguments, ("topic", "include"))
+    require_one(arguments, ("messages", "num-records"))
+    take_old_flags(arguments)
 
     async def work() -> int:
         config = client_config(arguments, CONSUMER_SETTINGS) | {

@@ -17,6 +17,7 @@ from odradek.cli.tools.connection import (
     client_config,
     refuse_zookeeper,
     run_async,
+    take_old_flags,
     text_of,
 )
 from odradek.cli.tools.wording.metrics import print_metrics
@@ -27,6 +28,7 @@ from odradek.client.settings import PRODUCER_SETTINGS
 _TRANSACTION_MS: Final = 3000
 _LETTERS: Final = bytes(range(65, 91))
 _MIB: Final = 1024 * 1024
+_TOGETHER: Final = "--{1} and --{0} cannot be specified together."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,10 +51,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--producer-props",
         "--command-property",
         text=HAS_BEEN_DEPRECATED,
+        together=_TOGETHER,
+        action="extend",
         nargs="+",
-        default=[],
     )
-    add_old_flag(parser, "--producer.config", "--command-config", text=HAS_BEEN_DEPRECATED)
+    add_old_flag(
+        parser,
+        "--producer.config",
+        "--command-config",
+        text=HAS_BEEN_DEPRECATED,
+        together=_TOGETHER,
+    )
     refuse_zookeeper(parser)
     parser.add_argument("--transactional-id", metavar="ID")
     parser.add_argument("--transaction-duration-ms", type=positive_number, metavar="MS")
@@ -69,6 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Sends, and tells from time to time and at the end."""
+    take_old_flags(arguments)
     if arguments.warmup_records >= arguments.num_records:
         arguments.parser.error("--warmup-records must be fewer than --num-records")
 

@@ -5,12 +5,14 @@ import sys
 from typing import Final
 
 from odradek.cli.tools.connection import (
+    CANNOT_BE_USED,
     HAS_BEEN_DEPRECATED,
     add_connection,
     client_config,
     is_given,
     print_json,
     run_async,
+    take_old_flags,
     text_of,
 )
 from odradek.cli.tools.replicas.reassignment_plan import joined, repeated
@@ -28,7 +30,12 @@ _WHERE: Final = ("topic", "all-topic-partitions", "path-to-json-file")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
-    add_connection(parser, old_config_flag="--admin.config", deprecation=HAS_BEEN_DEPRECATED)
+    add_connection(
+        parser,
+        old_config_flag="--admin.config",
+        deprecation=HAS_BEEN_DEPRECATED,
+        together=CANNOT_BE_USED,
+    )
     parser.add_argument("--election-type", type=str.lower, metavar="{preferred,unclean}")
     parser.add_argument("--topic", metavar="NAME")
     parser.add_argument("--all-topic-partitions", action="store_true")
@@ -61,6 +68,7 @@ def _checked_type(arguments: argparse.Namespace) -> ElectionType:
     wrong = arguments.parser.error
     if arguments.election_type is None:
         wrong("Missing required option(s): election-type")
+    take_old_flags(arguments)
     if sum(is_given(arguments, each) for each in _WHERE) != 1:
         wrong(f"One and only one of the following options is required: {', '.join(_WHERE)}")
     if arguments.topic is not None and arguments.partition is None:
