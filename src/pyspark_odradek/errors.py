@@ -72,9 +72,13 @@ def _sentence(error: Exception) -> str:
     return " ".join(text.split())
 
 
+def is_spark_worker() -> bool:
+    """Whether this is a process that Spark has started for its tasks."""
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return spec is not None and spec.name.startswith("pyspark.")
+
+
 def _hide_traceback() -> None:
     """Spark's own switch, which counts for the worker process that we are in; nowhere else."""
-    main = sys.modules.get("__main__")
-    spec = getattr(main, "__spec__", None)
-    if spec is not None and spec.name.startswith("pyspark."):
+    if is_spark_worker():
         os.environ["SPARK_HIDE_TRACEBACK"] = "1"

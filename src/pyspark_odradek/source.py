@@ -5,6 +5,7 @@ reads and decodes is imported by the workers that do so. A reader is made on the
 plans there, and travels to the workers with nothing but its options.
 """
 
+import gc
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -40,7 +41,7 @@ from odradek.tables.plan.offsets import (
 )
 from odradek.tables.plan.options import ReadOptions
 from odradek.tables.plan.ranges import ranges_between, share_budget
-from pyspark_odradek.errors import in_one_sentence, telling_in_one_sentence
+from pyspark_odradek.errors import in_one_sentence, is_spark_worker, telling_in_one_sentence
 from pyspark_odradek.options import parse_columns, parse_options
 from pyspark_odradek.schema import check_schema, spark_schema
 from pyspark_odradek.tasks import ReadTask, tasks_for
@@ -333,6 +334,9 @@ def _read(
 
     from odradek.tables.scan.reading import read_ranges
 
+    if is_spark_worker() and not gc.get_freeze_count():
+        # Spark collects garbage after every task: what was imported need not be gone through.
+        gc.freeze()
     # Spark makes up a partition of its own when there is nothing to read.
     if isinstance(partition, ReadTask):
         arrow_schema = to_arrow_schema(schema, timezone="UTC")
