@@ -5,6 +5,7 @@ Every one takes the cluster and the options of the command.
 
 import argparse
 import os
+import random
 import statistics
 import time
 from collections.abc import Callable
@@ -98,6 +99,8 @@ def _failover(target: ClusterTarget, partitions: int, label: str) -> None:
         controller = target.controller()
         node = target.node(controller) if role == "controller" else target.other_than(controller)
         led = target.led_by(topic, node.id)
+        # A session or a heartbeat is renewed now and then: any moment between has its turn.
+        time.sleep(random.uniform(1, 4))
         first_s, last_s = acknowledged_again(target.bootstrap, led, node.process.kill)
         target.note(f"killed_{role}_{label}first_s", first_s)
         target.note(f"killed_{role}_{label}all_s", last_s)
