@@ -17,6 +17,7 @@ KINDS = {
     "DelayedHeartbeat",
     "DelayedJoin",
     "DelayedMarkers",
+    "DelayedMetadata",
     "DelayedProduce",
     "DelayedRevocation",
     "DelayedSession",
