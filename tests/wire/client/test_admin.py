@@ -12,6 +12,7 @@ import pytest
 from tests.streams import serving
 from tests.wire.replicas import REPLICAS, await_known, only_of_one
 
+import odradek
 from odradek.client import Admin
 from odradek.client.core.admin_types import (
     CommittedOffset,
@@ -24,6 +25,7 @@ from odradek.client.core.admin_types import (
 )
 from odradek.client.core.consuming.list_offsets import EARLIEST, LATEST, MAX_TIMESTAMP
 from odradek.client.errors import (
+    AuthorizationError,
     ClientClosed,
     GroupError,
     KafkaError,
@@ -161,6 +163,26 @@ def test_offsets_of_groups(servers: str, topic: str, names: Callable[[str], str]
             assert isinstance(gone, GroupError)
 
     run(scenario())
+
+
+def test_a_group_that_is_refused_keeps_nothing_of_the_others_back(run: Run) -> None:
+    async def scenario(servers: str) -> None:
+        async with Admin(servers) as admin:
+            await admin.create_topics([NewTopic("t", 1, 1)])
+            await admin.alter_group_offsets("ours", {TopicPartition("t", 0): CommittedOffset(0)})
+            described = await admin.describe_groups(["theirs", "ours"])
+            assert isinstance(described["theirs"], AuthorizationError)
+            assert "FindCoordinator" in described["theirs"].message
+            assert described["ours"].state == "Empty"
+            deleted = await admin.delete_groups(["theirs", "ours"])
+            assert isinstance(deleted["theirs"], AuthorizationError)
+            assert deleted["ours"] is None
+
+    with (
+        odradek.Broker() as broker,
+        broker.fail("FindCoordinator", "GROUP_AUTHORIZATION_FAILED", group="theirs"),
+    ):
+        run(scenario(broker.bootstrap_servers))
 
 
 @only_of_one

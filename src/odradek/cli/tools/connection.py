@@ -85,10 +85,16 @@ def add_old_flag(
     parser.set_defaults(old_flags=[*(parser.get_default("old_flags") or ()), flag])
 
 
-def take_old_flags(arguments: argparse.Namespace) -> None:
-    """Takes what was given under old names, and says so on standard output; ends with wrong usage
-    where the new name was given too. Both in the words of Kafka's tool."""
-    given = [flag for flag in arguments.old_flags if is_given(arguments, flag.dest)]
+def take_old_flags(arguments: argparse.Namespace, *new: str) -> None:
+    """Takes what was given under old names, of all flags or of some, and says so on standard
+    output; ends with wrong usage where the new name was given too. Both in the words of Kafka's
+    tool."""
+    asked = [_dest(flag) for flag in new]
+    given = [
+        flag
+        for flag in arguments.old_flags
+        if is_given(arguments, flag.dest) and (not asked or flag.new_dest in asked)
+    ]
     for flag in given:
         if is_given(arguments, flag.new_dest):
             arguments.parser.error(flag.together)

@@ -68,8 +68,9 @@ def normal(done: Done, line: str, topic: str, group: str) -> Answer:
     status, text, errors = done
     said = sentences(errors.replace(topic, "T").replace(group, "G"))
     traced = bool(TRACE.search(errors)) or (status == 1 and not text and not said)
-    if not text and status in (1, 2):
-        return Answer(1, [], said, traced)
+    status = min(status, 1)
+    if not text and status:
+        return Answer(status, [], said, traced)
     if "{" not in line or "--all-groups" in line or "--entity-type" in line:
         # Everybody's: the rows of others come and go.
         own = [group] if "--all-groups" in line else [topic, group]

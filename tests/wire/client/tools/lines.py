@@ -330,6 +330,8 @@ CONSOLES = [
     f"{_READ} --property print.key=true --formatter-property print.key=true",
     f"{_READ} --property a=b --consumer-property a=b --consumer.config {{folder}}/nothing "
     "--command-config {folder}/nothing",
+    f"{_READ} --consumer-property a=b --property a=b --formatter-property a=b",
+    f"{_FROM} --offset soon --consumer-property a=b",
     "console-consumer --consumer-property a=b --command-property a=b",
     f"{_READ} --command-property auto.offset.reset=latest",
     f"{_READ} --group {{group}}",
@@ -451,6 +453,8 @@ CONTROLLERS = [
 
 # What is refused, as which error, and whom that is told.
 _MAY_NOT = "{}_AUTHORIZATION_FAILED"
+_DESCRIBE = "consumer-groups --describe --group {group}"
+_RESET = "consumer-groups --reset-offsets --group {group} --topic {topic}"
 REFUSED = [
     ("DescribeConfigs", _MAY_NOT.format("CLUSTER"), "configs --describe --broker 1"),
     ("ListGroups", _MAY_NOT.format("CLUSTER"), "consumer-groups --list"),
@@ -460,6 +464,27 @@ REFUSED = [
         _MAY_NOT.format("GROUP"),
         "consumer-groups --delete-offsets --group {group} --topic {topic}",
     ),
+    *(
+        (api, _MAY_NOT.format("GROUP"), line)
+        for api, lines in {
+            "FindCoordinator": [
+                _DESCRIBE,
+                f"{_DESCRIBE} --state",
+                f"{_RESET} --to-earliest --execute",
+                "consumer-groups --delete --group {group}",
+                "consumer-groups --delete-offsets --group {group} --topic {topic}",
+            ],
+            "OffsetFetch": [
+                _DESCRIBE,
+                f"{_DESCRIBE} --state",
+                f"{_RESET} --to-current --dry-run",
+                f"{_RESET} --to-earliest --dry-run",
+            ],
+            "OffsetCommit": [f"{_RESET} --to-earliest --execute"],
+        }.items()
+        for line in lines
+    ),
+    ("ListOffsets", _MAY_NOT.format("TOPIC"), f"{_RESET} --to-earliest --dry-run"),
     ("ListOffsets", _MAY_NOT.format("TOPIC"), "get-offsets --topic {topic}"),
     (
         "DeleteRecords",

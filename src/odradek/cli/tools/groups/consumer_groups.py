@@ -33,7 +33,7 @@ from odradek.cli.tools.groups.tables import (
     print_offsets,
     print_state,
 )
-from odradek.cli.tools.wording.java_names import java_sentence, java_text
+from odradek.cli.tools.wording.java_names import execution_exception, java_sentence, java_text
 from odradek.client import Admin
 from odradek.client.core.admin_types import CommittedOffset, GroupDescription
 from odradek.client.core.consuming.list_offsets import LATEST
@@ -283,7 +283,7 @@ def _say_state(group: GroupDescription) -> None:
 async def _rows(admin: Admin, group: GroupDescription) -> list[OffsetRow]:
     committed = (await admin.list_group_offsets([group.group_id]))[group.group_id]
     if isinstance(committed, KafkaError):
-        raise committed
+        raise execution_exception(committed)
     partitions = {*committed, *(each for member in group.members for each in member.partitions)}
     answers = await admin.list_offsets(dict.fromkeys(partitions, LATEST))
     ends = {
@@ -372,7 +372,7 @@ async def _delete_offsets(admin: Admin, arguments: argparse.Namespace) -> int:
             said = "\nError: Encountered some partition-level error, see the follow-up details."
     except KafkaError as error:
         results = dict.fromkeys(partitions, error)
-        said = f"\nError: {java_sentence(error)}"
+        said = f"\nError: {java_sentence(KafkaError(None, error.code))}"
     if arguments.output == "json":
         print_json(
             [{"topic": t, "partition": p, "error": _name(e)} for (t, p), e in results.items()]
@@ -394,7 +394,12 @@ async def _reset_offsets(admin: Admin, arguments: argparse.Namespace) -> int:
     plans: dict[str, dict[TopicPartition, int]] = {}
     for group_id in await _groups(admin, arguments):
         group = (await admin.describe_groups([group_id]))[group_id]
-        state = "Dead" if isinstance(group, KafkaError) else group.state
+        if not isinstance(group, KafkaError):
+            state = group.state
+        elif group.code == ErrorCode.GROUP_ID_NOT_FOUND:
+            state = "Dead"
+        else:
+            raise execution_exception(group)
         if state not in ("Empty", "Dead"):
             print(
                 f"\nError: Assignments can only be reset if the group '{group_id}' is inactive, "
@@ -429,6 +434,8 @@ def _name(error: KafkaError | None) -> str | None:
 
 async def _commit(admin: Admin, group_id: str, offsets: dict[TopicPartition, int]) -> None:
     values = {partition: CommittedOffset(offset) for partition, offset in offsets.items()}
-    for error in (await admin.alter_group_offsets(group_id, values)).values():
-        if isinstance(error, KafkaError):
-            raise error
+    results = await admin.alter_group_offsets(group_id, values)
+    if failed := [str(each) for each, error in results.items() if error is not None]:
+        raise ValueError(
+            f"Failed altering group offsets for the following partitions: [{', '.join(failed)}]"
+        )

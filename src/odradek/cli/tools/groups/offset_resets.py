@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
+from odradek.cli.tools.wording.java_names import execution_exception
 from odradek.client import Admin
 from odradek.client.core.admin_types import CommittedOffset
 from odradek.client.core.consuming.list_offsets import EARLIEST, LATEST
@@ -52,15 +53,15 @@ async def planned_offsets(admin: Admin, group_id: str, arguments: argparse.Names
 
     Raises:
         WrongUsage: what was asked for makes no sense.
-        ValueError: a time or a file cannot be read.
-        KafkaError: a partition cannot be asked.
+        ValueError: a time or a file cannot be read, or a broker refuses.
+        KafkaError: no broker answers.
     """
-    committed = (await admin.list_group_offsets([group_id]))[group_id]
-    if isinstance(committed, KafkaError):
-        raise committed
     if arguments.from_file is not None:
         wanted = _read_file(arguments.from_file, group_id)
         return await _within(admin, wanted)
+    committed: Mapping[TopicPartition, CommittedOffset] = {}
+    if arguments.all_topics or arguments.to_current or arguments.shift_by is not None:
+        committed = await _committed(admin, group_id)
     partitions = await _partitions(admin, arguments, committed)
     if arguments.to_earliest:
         return await _ask(admin, partitions, EARLIEST)
@@ -82,6 +83,13 @@ async def planned_offsets(admin: Admin, group_id: str, arguments: argparse.Names
         time_ms = now_ms - ago_ms
         return await _at_time(admin, partitions, time_ms, says=arguments.output == "text")
     return await _current(admin, partitions, committed)
+
+
+async def _committed(admin: Admin, group_id: str) -> dict[TopicPartition, CommittedOffset]:
+    found = (await admin.list_group_offsets([group_id]))[group_id]
+    if isinstance(found, KafkaError):
+        raise execution_exception(found)
+    return found
 
 
 async def _partitions(
@@ -127,7 +135,7 @@ async def _ask(admin: Admin, partitions: Iterable[TopicPartition], position: int
     offsets = {}
     for partition, answer in answers.items():
         if isinstance(answer, KafkaError):
-            raise answer
+            raise execution_exception(answer)
         offsets[partition] = answer.offset
     return offsets
 

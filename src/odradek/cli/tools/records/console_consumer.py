@@ -70,13 +70,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Prints until there is nothing more to print, or somebody stops it."""
     require_one(arguments, ("topic", "include"))
-    take_old_flags(arguments)
     if arguments.partition is None and arguments.offset is not None:
         arguments.parser.error("The partition is required when offset is specified.")
     if arguments.partition is not None and arguments.topic is None:
         arguments.parser.error("The topic is required when partition is specified.")
     if arguments.from_beginning and arguments.offset is not None:
         arguments.parser.error("Options from-beginning and offset cannot be specified together.")
+    take_old_flags(arguments, "--command-property", "--command-config")
     if arguments.partition is not None and arguments.group is not None:
         arguments.parser.error("Options group and partition cannot be specified together.")
     if arguments.offset is not None and not _is_offset(arguments.offset):
@@ -88,6 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.parser.error(
             f"--formatter: there are no Java classes here, only {', '.join(_FORMATTERS)}"
         )
+    take_old_flags(arguments, "--formatter-property")
     processed: int | None = None
 
     async def work() -> int:

@@ -114,6 +114,11 @@ def java_text(error: BrokerError) -> str:
     return f"{java_name(error)}: {java_sentence(error)}"
 
 
+def execution_exception(error: BrokerError) -> ValueError:
+    """What a tool ends with that hands on the failure of a future as it came: in its wrapping."""
+    return ValueError(f"java.util.concurrent.ExecutionException: {java_text(error)}")
+
+
 def in_java_order(names: Iterable[str]) -> list[str]:
     """Names in the order in which a Java `HashMap` that they were put into hands them out, which
     is the order of settings in the output of Kafka's tools."""

@@ -4,10 +4,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
 from odradek.client.aio.closing import AsyncClosing
-from odradek.client.aio.cluster import ClusterClient
+from odradek.client.aio.cluster import GROUP, ClusterClient
 from odradek.client.aio.controllers import ControllerClient
 from odradek.client.core.retries import Dice
-from odradek.client.errors import KafkaError, NetworkError, raise_for
+from odradek.client.errors import AuthorizationError, KafkaError, NetworkError, raise_for
 from odradek.client.settings import ADMIN_SETTINGS, ClientSettings
 from odradek.clock import Clock
 from odradek.errors import ErrorCode
@@ -95,6 +95,25 @@ class AdminBase(AsyncClosing):
 
     async def _controller(self) -> int | None:
         return await self._cluster.controller_id()
+
+    async def _coordinator(self, key: str, key_type: int) -> int:
+        """The coordinator of a group or a transactional id.
+
+        Raises:
+            AuthorizationError: it may not be asked for, in the words of Kafka's admin.
+            KafkaError: there is none now.
+        """
+        try:
+            return await self._cluster.coordinator_id(key, key_type)
+        except AuthorizationError as error:
+            kind, what = (
+                ("GROUP", "groupId") if key_type == GROUP else ("TRANSACTION", "transactionalId")
+            )
+            raise AuthorizationError(
+                f"FindCoordinator request for {what} `CoordinatorKey(idValue='{key}', "
+                f"type={kind})` failed due to authorization failure",
+                error.code,
+            ) from None
 
     @property
     def _timeout_ms(self) -> int:

@@ -18,7 +18,13 @@ from odradek.client.apis import (
 )
 from odradek.client.core.admin_types import GroupDescription, GroupListing, MemberDescription
 from odradek.client.core.metadata import Node
-from odradek.client.errors import KafkaError, UnsupportedVersion, error_for, raise_for
+from odradek.client.errors import (
+    AuthorizationError,
+    KafkaError,
+    UnsupportedVersion,
+    error_for,
+    raise_for,
+)
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
 from odradek.protocol.consumer_protocol import decode_assignment
@@ -64,12 +70,13 @@ class GroupCalls(AdminBase):
         async def attempt(group_ids: list[str]) -> dict[str, GroupDescription | KafkaError]:
             operations = include_authorized_operations
             found: dict[str, GroupDescription | KafkaError] = {}
-            for node_id, ids in (await self._by_coordinator(group_ids)).items():
+            by_node, refused = await self._by_coordinator(group_ids)
+            for node_id, ids in by_node.items():
                 found |= await self._describe_consumer_groups(node_id, ids, operations)
                 classic = [each for each in ids if _is_of_another_kind(found[each])]
                 if classic:
                     found |= await self._describe_classic_groups(node_id, classic, operations)
-            return found
+            return found | refused
 
         return await self._retrying(group_ids, attempt)
 
@@ -78,11 +85,12 @@ class GroupCalls(AdminBase):
 
         async def attempt(group_ids: list[str]) -> dict[str, KafkaError | None]:
             found: dict[str, KafkaError | None] = {}
-            for node_id, ids in (await self._by_coordinator(group_ids)).items():
+            by_node, refused = await self._by_coordinator(group_ids)
+            for node_id, ids in by_node.items():
                 answer = await self._cluster.call(node_id, DELETE_GROUPS, {"groups_names": ids})
                 for result in answer.results:
                     found[result.group_id] = outcome(result.error_code, None)
-            return found
+            return found | refused
 
         return await self._retrying(group_ids, attempt)
 
@@ -92,7 +100,7 @@ class GroupCalls(AdminBase):
         """Removes members from a group, by member id with the instance id where there is one."""
 
         async def attempt(member_ids: list[str]) -> dict[str, KafkaError | None]:
-            node_id = await self._cluster.coordinator_id(group_id, GROUP)
+            node_id = await self._coordinator(group_id, GROUP)
             leaving = [
                 {
                     "member_id": member_id,
@@ -108,12 +116,20 @@ class GroupCalls(AdminBase):
 
         return await self._retrying(members, attempt)
 
-    async def _by_coordinator(self, group_ids: Iterable[str]) -> dict[int, list[str]]:
+    async def _by_coordinator(
+        self, group_ids: Iterable[str]
+    ) -> tuple[dict[int, list[str]], dict[str, KafkaError]]:
+        """Groups by the node to ask, and those whose coordinator may not be asked for."""
         found: dict[int, list[str]] = {}
+        refused: dict[str, KafkaError] = {}
         for group_id in group_ids:
-            node_id = await self._cluster.coordinator_id(group_id, GROUP)
-            found.setdefault(node_id, []).append(group_id)
-        return found
+            try:
+                node_id = await self._coordinator(group_id, GROUP)
+            except AuthorizationError as error:
+                refused[group_id] = error
+            else:
+                found.setdefault(node_id, []).append(group_id)
+        return found, refused
 
     async def _describe_consumer_groups(
         self, node_id: int, group_ids: list[str], include_authorized_operations: bool

@@ -48,7 +48,7 @@ class OffsetCalls(AdminBase):
         wanted = None if partitions is None else by_topic(partitions)
 
         async def ask(group_id: str) -> Committed:
-            node_id = await self._cluster.coordinator_id(group_id, GROUP)
+            node_id = await self._coordinator(group_id, GROUP)
             topics = None
             if wanted is not None:
                 topics = [
@@ -77,7 +77,7 @@ class OffsetCalls(AdminBase):
         async def attempt(
             pending: list[TopicPartition],
         ) -> dict[TopicPartition, KafkaError | None]:
-            node_id = await self._cluster.coordinator_id(group_id, GROUP)
+            node_id = await self._coordinator(group_id, GROUP)
             values = {
                 "group_id": group_id,
                 "generation_id_or_member_epoch": -1,
@@ -101,7 +101,7 @@ class OffsetCalls(AdminBase):
         async def attempt(
             pending: list[TopicPartition],
         ) -> dict[TopicPartition, KafkaError | None]:
-            node_id = await self._cluster.coordinator_id(group_id, GROUP)
+            node_id = await self._coordinator(group_id, GROUP)
             topics = [
                 {"name": name, "partitions": [{"partition_index": each} for each in indexes]}
                 for name, indexes in by_topic(pending).items()

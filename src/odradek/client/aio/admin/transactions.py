@@ -60,7 +60,7 @@ class TransactionCalls(AdminBase):
 
         async def ask(transactional_id: str) -> TransactionDescription | KafkaError:
             try:
-                node_id = await self._cluster.coordinator_id(transactional_id, TRANSACTION)
+                node_id = await self._coordinator(transactional_id, TRANSACTION)
                 values = {"transactional_ids": [transactional_id]}
                 answer = await self._cluster.call(node_id, DESCRIBE_TRANSACTIONS, values)
             except KafkaError as error:
@@ -90,7 +90,7 @@ class TransactionCalls(AdminBase):
         }
 
         async def attempt() -> None:
-            node_id = await self._cluster.coordinator_id(transactional_id, TRANSACTION)
+            node_id = await self._coordinator(transactional_id, TRANSACTION)
             answer = await self._cluster.call(node_id, INIT_PRODUCER_ID, values)
             raise_for(int(answer.error_code))
 
