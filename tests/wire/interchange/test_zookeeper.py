@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -32,6 +33,9 @@ CONFIGS = {
 
 def create_topics(bootstrap: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
+    # A Kafka that has just come may not know of itself yet, and librdkafka asks no second time.
+    while not admin.list_topics(timeout=TIMEOUT_S).brokers:
+        time.sleep(0.1)
     topics = [NewTopic(name, PARTITIONS[name], 1, config=CONFIGS[name]) for name in PARTITIONS]
     for future in admin.create_topics(topics).values():
         future.result(TIMEOUT_S)
