@@ -7,9 +7,9 @@ plans there, and travels to the workers with nothing but its options.
 
 import gc
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from pyspark.sql.datasource import (
@@ -32,12 +32,12 @@ from pyspark.sql.types import StructType
 from odradek.clock import Clock, SystemClock
 from odradek.model import TopicPartition
 from odradek.tables.errors import DataLoss
-from odradek.tables.plan.identity import Identity
 from odradek.tables.plan.offsets import (
     OffsetJson,
     PartitionOffsets,
     offsets_from_json,
     offsets_to_json,
+    topic_ids_from_json,
 )
 from odradek.tables.plan.options import ReadOptions
 from odradek.tables.plan.ranges import ranges_between, share_budget
@@ -174,11 +174,22 @@ class FilteredReader(BatchReader):
         return filters
 
 
+class _Ends(NamedTuple):
+    """How far topics go, and their ids."""
+
+    offsets: PartitionOffsets
+    topic_ids: Mapping[str, UUID]
+
+    def to_json(self) -> OffsetJson:
+        return offsets_to_json(self.offsets, self.topic_ids)
+
+
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads what has come since the last trigger; offsets are Spark's to keep.
 
     An offset is the JSON of the connector's checkpoint: for every partition one past the last
-    record read. Lives on the driver as long as its query and is used by one thread.
+    record read; with the ids of the topics, which the connector passes over. Lives on the driver
+    as long as its query and is used by one thread.
     """
 
     def __init__(
@@ -189,9 +200,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._clock = clock if clock is not None else SystemClock()
         self._last_batch_ms: int | None = None
         self._opened: Bounds | None = None
-        self._target: PartitionOffsets | None = None
-        self._latest_seen: PartitionOffsets | None = None
-        self._topic_ids: dict[str, UUID] = {}
+        self._target: _Ends | None = None
+        self._latest_seen: _Ends | None = None
         # Of the last micro-batch: the next one's takes its place, under the same id.
         self._lease: ReadLease | None = None
 
@@ -201,7 +211,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from odradek.tables.plan.planning import starting_offsets
 
         partitions = self._bounds.partitions(self._options.selection)
-        return offsets_to_json(starting_offsets(self._bounds, self._options, partitions))
+        topic_ids = self._bounds.identity(_topics(partitions)).topic_ids
+        offsets = starting_offsets(self._bounds, self._options, partitions)
+        return offsets_to_json(offsets, topic_ids)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """`maxOffsetsPerTrigger` in Spark's terms."""
@@ -216,9 +228,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @in_one_sentence
     def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:  # noqa: N802
         """Where the next micro-batch ends; `start` again when there is nothing new."""
-        begin = offsets_from_json(start)
-        latest = self._target if self._target is not None else self._latest()
-        self._latest_seen = latest
+        ends = self._target if self._target is not None else self._latest()
+        self._latest_seen = ends
+        latest = ends.offsets
+        anew = _made_anew(topic_ids_from_json(start), ends.topic_ids)
+        self._report_made_anew(anew)
+        begin = _without(anew, offsets_from_json(start))
         self._check_nothing_lost(begin, latest)
         unseen = latest.keys() - begin.keys()
         begin.update(self._first_offsets(unseen))
@@ -232,7 +247,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         if isinstance(limit, ReadMaxRows):
             end = share_budget(begin, end, limit.max_rows)
-        return offsets_to_json(end)
+        return offsets_to_json(end, ends.topic_ids)
 
     def _is_too_little(self, begin: PartitionOffsets, end: PartitionOffsets) -> bool:
         """Whether a batch is put off until `minOffsetsPerTrigger` wait, or for long enough."""
@@ -251,7 +266,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> OffsetJson | None:  # noqa: N802
         """How far the topics went when they were last looked at; shown in Spark's progress."""
-        return None if self._latest_seen is None else offsets_to_json(self._latest_seen)
+        return None if self._latest_seen is None else self._latest_seen.to_json()
 
     @in_one_sentence
     def partitions(self, start: OffsetJson, end: OffsetJson) -> Sequence[InputPartition]:
@@ -259,10 +274,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from odradek.tables.plan.planning import cut
         from odradek.tables.scan.leases import new_lease_id, take_lease
 
-        begin, until = offsets_from_json(start), offsets_from_json(end)
+        until = offsets_from_json(end)
+        identity = self._bounds.identity(_topics(until))
+        read, planned = topic_ids_from_json(start), topic_ids_from_json(end)
+        # The connector may have planned the batch, and knows no ids.
+        gone = _made_anew({**read, **planned}, identity.topic_ids)
+        self._report_made_anew(gone)
+        until = _without(gone, until)
+        begin = _without(_made_anew(read, planned), offsets_from_json(start))
         begin.update(self._first_offsets(until.keys() - begin.keys()))
         ranges = cut(ranges_between(begin, until), self._options)
-        identity = self._identity(until)
         lease_id = new_lease_id() if self._lease is None else self._lease.lease_id
         self._lease = take_lease(self._bounds, self._options, ranges, lease_id)
         return tasks_for(ranges, identity, self._options.min_partitions, self._lease)
@@ -292,17 +313,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._opened = open_bounds(self._options, patiently=True)
         return self._opened
 
-    def _identity(self, partitions: Iterable[TopicPartition]) -> Identity:
-        """The ids of these topics; one that has another id than it had is not the same topic."""
-        found = self._bounds.identity({partition.topic for partition in partitions})
-        for topic, topic_id in found.topic_ids.items():
-            if self._topic_ids.setdefault(topic, topic_id) != topic_id:
-                self._topic_ids[topic] = topic_id
-                self._report_loss(f"{topic} was deleted and made anew")
-        return found
-
-    def _latest(self) -> PartitionOffsets:
-        return self._bounds.latest(self._bounds.partitions(self._options.selection))
+    def _latest(self) -> _Ends:
+        partitions = self._bounds.partitions(self._options.selection)
+        # Ids first: what ends where a topic ended that was made anew since, no task will read.
+        topic_ids = self._bounds.identity(_topics(partitions)).topic_ids
+        return _Ends(self._bounds.latest(partitions), topic_ids)
 
     def _first_offsets(self, partitions: set[TopicPartition]) -> PartitionOffsets:
         """Where partitions begin that the stream has not seen before."""
@@ -321,10 +336,27 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     f"{partition} was read up to {offset}, ends at {latest[partition]}"
                 )
 
+    def _report_made_anew(self, topics: Iterable[str]) -> None:
+        for topic in sorted(topics):
+            self._report_loss(f"{topic} was deleted and made anew")
+
     def _report_loss(self, what: str) -> None:
         if self._options.fail_on_data_loss:
             raise DataLoss(what)
         _log.warning("%s; going on with what is there", what)
+
+
+def _topics(partitions: Iterable[TopicPartition]) -> set[str]:
+    return {partition.topic for partition in partitions}
+
+
+def _made_anew(known: Mapping[str, UUID], now: Mapping[str, UUID]) -> set[str]:
+    """The topics that have another id than they had; what has no id cannot be told apart."""
+    return {topic for topic, topic_id in known.items() if now.get(topic, topic_id) != topic_id}
+
+
+def _without(topics: set[str], offsets: PartitionOffsets) -> PartitionOffsets:
+    return {part: offset for part, offset in offsets.items() if part.topic not in topics}
 
 
 def _read(

@@ -12,7 +12,7 @@ from odradek.model import TopicPartition
 from odradek.tables.errors import DataLoss
 from odradek.tables.plan.bounds import Bounds
 from odradek.tables.plan.identity import Identity
-from odradek.tables.plan.offsets import PartitionOffsets
+from odradek.tables.plan.offsets import OffsetJson, PartitionOffsets, offsets_to_json
 from odradek.tables.plan.options import TopicSelection
 from odradek.tables.plan.planning import plan_batch
 from odradek.tables.plan.ranges import OffsetRange
@@ -35,7 +35,7 @@ class Topic(Bounds):
         self.ends = {TopicPartition("t", int(name[1:])): span for name, span in ends.items()}
         self.times: dict[tuple[TopicPartition, int], int] = {}
         self.is_closed = False
-        self.topic_id = UUID(int=1)
+        self.topic_id: UUID | None = None
         self.held: PartitionOffsets = {}
 
     def partitions(self, selection: TopicSelection) -> list[TopicPartition]:
@@ -51,7 +51,8 @@ class Topic(Bounds):
         return {part: self.times.get((part, time_ms)) for part, time_ms in times_ms.items()}
 
     def identity(self, topics: Iterable[str]) -> Identity:
-        return Identity("cluster", dict.fromkeys(topics, self.topic_id))
+        known = () if self.topic_id is None else topics
+        return Identity("cluster", {topic: self.topic_id for topic in known})
 
     def hold(self, lease_id: str, owner: str, duration_ms: int, offsets: PartitionOffsets) -> bool:
         self.held = {part: offset for part, offset in offsets.items() if duration_ms}
@@ -250,14 +251,63 @@ def test_a_topic_that_was_made_anew_is_noticed(monkeypatch, topic: Topic, words:
     assert all(p.size > 0 for task in lenient.partitions(start, end) for p in task.ranges)
 
 
-def test_a_topic_of_another_id_is_another_topic(monkeypatch) -> None:
-    """One that was made anew, and has as many records already, would be taken for the old one."""
-    topic = Topic(p0=(0, 90))
+OLD, NEW = UUID(int=1), UUID(int=2)
+ID_OF_OLD = "t:AAAAAAAAAAAAAAAAAAAAAQ"
+
+
+def checkpoint(offset: int, topic_id: UUID | None = OLD) -> OffsetJson:
+    return offsets_to_json({P0: offset}, {} if topic_id is None else {"t": topic_id})
+
+
+def ranges_of(reader: StreamReader, start: OffsetJson, end: OffsetJson) -> list[OffsetRange]:
+    return [piece for task in reader.partitions(start, end) for piece in task.ranges]
+
+
+def test_checkpoints_have_the_ids_of_their_topics(monkeypatch) -> None:
+    topic = Topic(p0=(0, 9))
+    topic.topic_id = OLD
     reader = stream(monkeypatch, topic)
-    assert len(reader.partitions({"t": {"0": 0}}, {"t": {"0": 9}})) == 1
-    topic.topic_id = UUID(int=2)
+    assert reader.initialOffset() == {"t": {"0": 9}, ID_OF_OLD: {}}
+    topic.ends[P0] = (0, 12)
+    end = reader.latestOffset(checkpoint(9), ReadAllAvailable())
+    assert end == {"t": {"0": 12}, ID_OF_OLD: {}}
+    assert ranges_of(reader, checkpoint(9), end) == [OffsetRange(P0, 9, 12)]
+    assert reader.latestOffset(end, ReadAllAvailable()) == end
+
+
+@pytest.mark.parametrize("count", [5, 9, 90])
+def test_a_topic_of_another_id_is_another_topic(monkeypatch, count: int) -> None:
+    """One that was made anew, and has as many records already, would be taken for the old one."""
+    topic = Topic(p0=(0, count))
+    topic.topic_id = NEW
     with pytest.raises(SourceError, match="t was deleted and made anew"):
-        reader.partitions({"t": {"0": 9}}, {"t": {"0": 12}})
+        stream(monkeypatch, topic).latestOffset(checkpoint(9), ReadAllAvailable())
+    lenient = stream(monkeypatch, topic, failOnDataLoss="false")
+    end = lenient.latestOffset(checkpoint(9), ReadAllAvailable())
+    assert end == checkpoint(count, NEW)
+    assert ranges_of(lenient, checkpoint(9), end) == [OffsetRange(P0, 0, count)]
+    # The trigger's limit counts from the new beginning.
+    assert lenient.latestOffset(checkpoint(9), ReadMaxRows(4)) == checkpoint(4, NEW)
+
+
+@pytest.mark.parametrize("end", [checkpoint(12), checkpoint(12, None)])
+def test_a_batch_of_a_topic_that_is_gone_is_not_read_from_the_new_one(monkeypatch, end) -> None:
+    """It was planned before Spark died, by us or by the connector."""
+    topic = Topic(p0=(0, 90))
+    topic.topic_id = NEW
+    with pytest.raises(SourceError, match="t was deleted and made anew"):
+        stream(monkeypatch, topic).partitions(checkpoint(9), end)
+    lenient = stream(monkeypatch, topic, failOnDataLoss="false")
+    assert ranges_of(lenient, checkpoint(9), end) == []
+
+
+def test_the_connectors_checkpoint_gets_the_ids_of_now(monkeypatch) -> None:
+    topic = Topic(p0=(0, 12))
+    topic.topic_id = NEW
+    reader = stream(monkeypatch, topic)
+    start, end = {"t": {"0": 9}}, {"t": {"0": 12}}
+    assert reader.latestOffset(start, ReadAllAvailable()) == checkpoint(12, NEW)
+    assert ranges_of(reader, start, end) == [OffsetRange(P0, 9, 12)]
 
 
 def test_a_repeated_batch_has_the_same_tasks(monkeypatch) -> None:

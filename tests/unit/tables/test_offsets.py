@@ -1,5 +1,7 @@
 """If these fail, options or checkpoints written for Spark's Kafka connector mean something else."""
 
+from uuid import UUID
+
 import pytest
 
 from odradek.model import TopicPartition
@@ -15,6 +17,7 @@ from odradek.tables.plan.offsets import (
     parse_offset_bound,
     parse_times,
     require_same_partitions,
+    topic_ids_from_json,
 )
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
@@ -59,6 +62,17 @@ def test_a_checkpoint_survives_the_way_there_and_back() -> None:
     document = offsets_to_json(offsets)
     assert document == {"a": {"0": 12, "1": 0}, "b": {"0": 7}}
     assert offsets_from_json(document) == offsets
+    assert topic_ids_from_json(document) == {}
+
+
+def test_ids_of_topics_are_where_the_connector_sees_no_partition() -> None:
+    offsets, ids = {A0: 12, B0: 7}, {"a": UUID(int=1), "c": UUID(int=2)}
+    document = offsets_to_json(offsets, ids)
+    assert document == {"a": {"0": 12}, "b": {"0": 7}, "a:AAAAAAAAAAAAAAAAAAAAAQ": {}}
+    assert offsets_from_json(document) == offsets
+    assert topic_ids_from_json(document) == {"a": UUID(int=1)}
+    with pytest.raises(ValueError, match="'x' is not an id"):
+        topic_ids_from_json({"a:x": {}})
 
 
 def test_partitions_left_out_and_partitions_too_many_are_both_named() -> None:

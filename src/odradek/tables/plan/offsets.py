@@ -4,14 +4,21 @@ A bound says where a read begins or ends before any partition is known; resolvin
 a topic gives one offset per partition. The JSON forms are those of Spark's Kafka connector,
 so that its options and its checkpoints mean the same here. Pure: nothing is asked of a
 broker or a file in this module.
+
+A checkpoint has the ids of its topics too, since offsets mean nothing in a topic that was made
+anew under the same name. The connector has no place for them and refuses what it does not
+know, but a topic without partitions is nothing to it: so an id is the name of such a topic,
+`{"orders": {"0": 23}, "orders:Lb2x9S6qTsGBvCdLxkJp4w": {}}`. No topic's name has a colon.
 """
 
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
+from uuid import UUID
 
 from odradek.model import TopicPartition
+from odradek.storage.checkpoints import decode_uuid, encode_uuid
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -111,21 +118,36 @@ def parse_assignment(name: str, text: str) -> tuple[TopicPartition, ...]:
     return tuple(sorted(set(assignment)))
 
 
-def offsets_to_json(offsets: Mapping[TopicPartition, int]) -> OffsetJson:
-    """What a checkpoint stores: the connector's own form, one past the last offset read."""
+def offsets_to_json(
+    offsets: Mapping[TopicPartition, int], topic_ids: Mapping[str, UUID] | None = None
+) -> OffsetJson:
+    """What a checkpoint stores: one past the last offset read, and the ids of these topics."""
     document: OffsetJson = {}
     for partition in sorted(offsets):
         document.setdefault(partition.topic, {})[str(partition.partition)] = offsets[partition]
+    for topic, topic_id in sorted((topic_ids or {}).items()):
+        if topic in document:
+            document[f"{topic}:{encode_uuid(topic_id)}"] = {}
     return document
 
 
 def offsets_from_json(document: Mapping[str, Mapping[str, int]]) -> PartitionOffsets:
-    """Reads back what `offsets_to_json` made."""
+    """The offsets of what `offsets_to_json` made, or the connector."""
     return {
         TopicPartition(topic, int(partition)): offset
         for topic, partitions in document.items()
         for partition, offset in partitions.items()
     }
+
+
+def topic_ids_from_json(document: Mapping[str, Mapping[str, int]]) -> dict[str, UUID]:
+    """The ids in it; none in what the connector made.
+
+    Raises:
+        CorruptCheckpoint: what should be an id is none.
+    """
+    named = (name.split(":", 1) for name in document if ":" in name)
+    return {topic: decode_uuid(text) for topic, text in named}
 
 
 def require_same_partitions(
