@@ -27,7 +27,7 @@ from odradek.client.core.consuming.list_offsets import LATEST
 from odradek.client.errors import KafkaError
 from odradek.model import TopicPartition
 from pyspark_odradek.pipelines import PipelineSettings, archive, audit, restore
-from pyspark_odradek.pipelines.batches import BatchDirectory
+from pyspark_odradek.pipelines.ends.batches import BatchDirectory
 from pyspark_odradek.progress import ProgressGroups, group_of
 
 # Partitions of a topic are read at the same pace, but one may be days ahead of another.

@@ -31,8 +31,8 @@ PROGRAM = """
 import os, sys
 from pyspark_odradek import session
 from pyspark_odradek.pipelines import PipelineError, PipelineSettings, archive, audit, compact
-from pyspark_odradek.pipelines.lake.delta import DeltaTable
-from pyspark_odradek.pipelines.lake.iceberg import IcebergTable
+from pyspark_odradek.pipelines.bookkeeping.lake.delta import DeltaTable
+from pyspark_odradek.pipelines.bookkeeping.lake.iceberg import IcebergTable
 
 servers, folder, jars, limit, phase = sys.argv[1:]
 plan = {}

@@ -23,7 +23,7 @@ from pyspark_odradek.pipelines import (
     archive, audit, compact, decode, dedup, join, lag, latest, query, redrive, restore, volume,
     window,
 )
-from pyspark_odradek.pipelines.settings import PipelineSettings
+from pyspark_odradek.pipelines.running.settings import PipelineSettings
 
 servers, folder = sys.argv[1:]
 builder = SparkSession.builder.remote("local[2]").config("spark.sql.shuffle.partitions", "2")

@@ -5,10 +5,15 @@ that has this package: `build(spark, settings).run()`. `PIPELINES` is the table 
 reads.
 """
 
-from pyspark_odradek.pipelines.jobs import Batch, Job, OnceJob, Outcome, StreamJob
-from pyspark_odradek.pipelines.report import report_page, summary
-from pyspark_odradek.pipelines.runner import run_pipeline
-from pyspark_odradek.pipelines.settings import PIPELINES, Pipeline, PipelineError, PipelineSettings
+from pyspark_odradek.pipelines.running.jobs import Batch, Job, OnceJob, Outcome, StreamJob
+from pyspark_odradek.pipelines.running.report import report_page, summary
+from pyspark_odradek.pipelines.running.runner import run_pipeline
+from pyspark_odradek.pipelines.running.settings import (
+    PIPELINES,
+    Pipeline,
+    PipelineError,
+    PipelineSettings,
+)
 
 __all__ = [
     "PIPELINES",

@@ -18,13 +18,13 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from pyspark_odradek.pipelines import groups
-from pyspark_odradek.pipelines.batches import BatchDirectory
-from pyspark_odradek.pipelines.jobs import StreamJob
-from pyspark_odradek.pipelines.lake.table import open_table
-from pyspark_odradek.pipelines.manifest import ArchivedFile, Manifest
-from pyspark_odradek.pipelines.settings import PipelineSettings
-from pyspark_odradek.pipelines.streams import read_topic, write_stream
+from pyspark_odradek.pipelines.bookkeeping import groups
+from pyspark_odradek.pipelines.bookkeeping.lake.table import open_table
+from pyspark_odradek.pipelines.bookkeeping.manifest import ArchivedFile, Manifest
+from pyspark_odradek.pipelines.ends.batches import BatchDirectory
+from pyspark_odradek.pipelines.ends.streams import read_topic, write_stream
+from pyspark_odradek.pipelines.running.jobs import StreamJob
+from pyspark_odradek.pipelines.running.settings import PipelineSettings
 
 _ORDER: Final = ("topic", "partition", "offset")
 _USUAL_RECORD_BYTES: Final = 128

@@ -18,11 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from odradek.model import TopicPartition
-from pyspark_odradek.pipelines.groups import kept_in
-from pyspark_odradek.pipelines.jobs import OnceJob, Outcome
-from pyspark_odradek.pipelines.manifest import ArchivedFile, FileRange, Manifest
-from pyspark_odradek.pipelines.settings import PipelineError, PipelineSettings
-from pyspark_odradek.pipelines.snapshots import Span, read_spans, topic_spans
+from pyspark_odradek.pipelines.bookkeeping.groups import kept_in
+from pyspark_odradek.pipelines.bookkeeping.manifest import ArchivedFile, FileRange, Manifest
+from pyspark_odradek.pipelines.ends.snapshots import Span, read_spans, topic_spans
+from pyspark_odradek.pipelines.running.jobs import OnceJob, Outcome
+from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
 
 _CONTENT: Final = ("key", "value", "headers", "timestamp", "timestampType", "offset")
 

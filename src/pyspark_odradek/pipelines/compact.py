@@ -18,10 +18,10 @@ from pyspark.sql import SparkSession
 
 from pyspark_odradek.pipelines.archive import arranged, records_per_file
 from pyspark_odradek.pipelines.audit import compare_files, records_by_partition
-from pyspark_odradek.pipelines.jobs import OnceJob, Outcome
-from pyspark_odradek.pipelines.lake.table import table_of
-from pyspark_odradek.pipelines.manifest import ArchivedFile, Compaction, Manifest
-from pyspark_odradek.pipelines.settings import PipelineError, PipelineSettings
+from pyspark_odradek.pipelines.bookkeeping.lake.table import table_of
+from pyspark_odradek.pipelines.bookkeeping.manifest import ArchivedFile, Compaction, Manifest
+from pyspark_odradek.pipelines.running.jobs import OnceJob, Outcome
+from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
 
 # A file that is nearly as large as it should be is not worth writing again.
 _LARGE_ENOUGH: Final = 0.75

@@ -28,11 +28,11 @@ from pyspark_odradek.formats import (
     UnusableSchema,
     decoder_for,
 )
-from pyspark_odradek.pipelines.batches import CHECKPOINT, BatchDirectory
-from pyspark_odradek.pipelines.jobs import StreamJob
-from pyspark_odradek.pipelines.settings import PipelineError, PipelineSettings
-from pyspark_odradek.pipelines.streams import read_topic, write_stream
-from pyspark_odradek.pipelines.topics import create_topic
+from pyspark_odradek.pipelines.ends.batches import CHECKPOINT, BatchDirectory
+from pyspark_odradek.pipelines.ends.streams import read_topic, write_stream
+from pyspark_odradek.pipelines.ends.topics import create_topic
+from pyspark_odradek.pipelines.running.jobs import StreamJob
+from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
 
 PREFIX: Final = "odradek."
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")

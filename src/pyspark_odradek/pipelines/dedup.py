@@ -15,10 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from pyspark_odradek.pipelines.batches import BatchDirectory
-from pyspark_odradek.pipelines.jobs import StreamJob
-from pyspark_odradek.pipelines.settings import PipelineSettings
-from pyspark_odradek.pipelines.streams import read_topic, write_stream
+from pyspark_odradek.pipelines.ends.batches import BatchDirectory
+from pyspark_odradek.pipelines.ends.streams import read_topic, write_stream
+from pyspark_odradek.pipelines.running.jobs import StreamJob
+from pyspark_odradek.pipelines.running.settings import PipelineSettings
 
 _NAME: Final = "dedup"
 _ID: Final = "_id"

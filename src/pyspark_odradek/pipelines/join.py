@@ -12,10 +12,10 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from pyspark_odradek.pipelines.batches import BatchDirectory
-from pyspark_odradek.pipelines.jobs import StreamJob
-from pyspark_odradek.pipelines.settings import PipelineError, PipelineSettings
-from pyspark_odradek.pipelines.streams import read_topic, write_stream
+from pyspark_odradek.pipelines.ends.batches import BatchDirectory
+from pyspark_odradek.pipelines.ends.streams import read_topic, write_stream
+from pyspark_odradek.pipelines.running.jobs import StreamJob
+from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
 
 _NAME: Final = "join"
 _COLUMNS: Final = "key,value,topic,partition,offset,timestamp"

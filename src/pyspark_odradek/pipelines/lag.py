@@ -17,10 +17,10 @@ from pyspark.sql import SparkSession
 from odradek.model import TopicPartition
 from odradek.tables.topic import Topic
 from pyspark_odradek.errors import telling_in_one_sentence
-from pyspark_odradek.pipelines.groups import committed
-from pyspark_odradek.pipelines.jobs import IsStopped, Job, Outcome, Tell, never, silent
-from pyspark_odradek.pipelines.settings import PipelineError, PipelineSettings
-from pyspark_odradek.pipelines.snapshots import topic_spans
+from pyspark_odradek.pipelines.bookkeeping.groups import committed
+from pyspark_odradek.pipelines.ends.snapshots import topic_spans
+from pyspark_odradek.pipelines.running.jobs import IsStopped, Job, Outcome, Tell, never, silent
+from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
 
 _SCHEMA: Final = (
     "at timestamp, group string, topic string, partition int, committed long, end long, "

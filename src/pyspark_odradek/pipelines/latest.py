@@ -7,9 +7,9 @@ One pass over the topic as it is now. The result takes the place of what was in 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from pyspark_odradek.pipelines.jobs import OnceJob, Outcome
-from pyspark_odradek.pipelines.settings import PipelineError, PipelineSettings
-from pyspark_odradek.pipelines.snapshots import read_spans, topic_spans
+from pyspark_odradek.pipelines.ends.snapshots import read_spans, topic_spans
+from pyspark_odradek.pipelines.running.jobs import OnceJob, Outcome
+from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
 
 
 def build(spark: SparkSession, settings: PipelineSettings) -> OnceJob:

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
-from pyspark_odradek.pipelines.jobs import OnceJob, Outcome
-from pyspark_odradek.pipelines.settings import PipelineError, PipelineSettings
-from pyspark_odradek.pipelines.snapshots import read_spans, topic_spans
+from pyspark_odradek.pipelines.ends.snapshots import read_spans, topic_spans
+from pyspark_odradek.pipelines.running.jobs import OnceJob, Outcome
+from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
 
 SHOWN_ROWS = 100
 

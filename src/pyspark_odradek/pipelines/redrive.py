@@ -11,9 +11,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from pyspark_odradek.pipelines.decode import PREFIX, dead_letters_of, decoding
-from pyspark_odradek.pipelines.jobs import StreamJob
-from pyspark_odradek.pipelines.settings import PipelineError, PipelineSettings
-from pyspark_odradek.pipelines.streams import read_topic
+from pyspark_odradek.pipelines.ends.streams import read_topic
+from pyspark_odradek.pipelines.running.jobs import StreamJob
+from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
 
 _PLACE: Final = {"topic": "string", "partition": "int", "offset": "long", "timestamp": "long"}
 

@@ -20,14 +20,14 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
-from pyspark_odradek.pipelines import groups
 from pyspark_odradek.pipelines.audit import compare_files, spans_of
-from pyspark_odradek.pipelines.files import FileSystem
-from pyspark_odradek.pipelines.jobs import OnceJob, Outcome
-from pyspark_odradek.pipelines.manifest import ArchivedFile, Manifest
-from pyspark_odradek.pipelines.settings import PipelineError, PipelineSettings
-from pyspark_odradek.pipelines.snapshots import topic_spans
-from pyspark_odradek.pipelines.topics import create_topic
+from pyspark_odradek.pipelines.bookkeeping import groups
+from pyspark_odradek.pipelines.bookkeeping.manifest import ArchivedFile, Manifest
+from pyspark_odradek.pipelines.ends.files import FileSystem
+from pyspark_odradek.pipelines.ends.snapshots import topic_spans
+from pyspark_odradek.pipelines.ends.topics import create_topic
+from pyspark_odradek.pipelines.running.jobs import OnceJob, Outcome
+from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
 
 RESTORED: Final = "_restored"
 _KEPT: Final = ("key", "value", "headers", "timestamp", "partition")

@@ -18,11 +18,11 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from pyspark_odradek.pipelines.batches import CHECKPOINT, BatchDirectory
-from pyspark_odradek.pipelines.files import FileSystem
-from pyspark_odradek.pipelines.jobs import StreamJob
-from pyspark_odradek.pipelines.settings import PipelineSettings
-from pyspark_odradek.pipelines.streams import read_topic, write_stream
+from pyspark_odradek.pipelines.ends.batches import CHECKPOINT, BatchDirectory
+from pyspark_odradek.pipelines.ends.files import FileSystem
+from pyspark_odradek.pipelines.ends.streams import read_topic, write_stream
+from pyspark_odradek.pipelines.running.jobs import StreamJob
+from pyspark_odradek.pipelines.running.settings import PipelineSettings
 
 _NAME: Final = "window"
 _KEYS: Final = ("start", "end", "by")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_odradek.pipelines.files import ArrowFiles
+from pyspark_odradek.pipelines.ends.files import ArrowFiles
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])

@@ -52,7 +52,7 @@ class Topic(Bounds):
 
     def identity(self, topics: Iterable[str]) -> Identity:
         known = () if self.topic_id is None else topics
-        return Identity("cluster", {topic: self.topic_id for topic in known})
+        return Identity("cluster", dict.fromkeys(known, self.topic_id))
 
     def hold(self, lease_id: str, owner: str, duration_ms: int, offsets: PartitionOffsets) -> bool:
         self.held = {part: offset for part, offset in offsets.items() if duration_ms}

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_odradek.pipelines.files import ArrowFiles
-from pyspark_odradek.pipelines.sealed import read_sealed, seal, unseal
-from pyspark_odradek.pipelines.settings import PipelineError
+from pyspark_odradek.pipelines.bookkeeping.sealed import read_sealed, seal, unseal
+from pyspark_odradek.pipelines.ends.files import ArrowFiles
+from pyspark_odradek.pipelines.running.settings import PipelineError
 
 RANGE = {"topic": "orders", "partition": 0, "start": 0, "end": 120, "records": 120}
 DOCUMENT = {

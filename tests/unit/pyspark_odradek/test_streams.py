@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import odradek
-from pyspark_odradek.pipelines.settings import PipelineError, PipelineSettings
-from pyspark_odradek.pipelines.streams import read_topic
+from pyspark_odradek.pipelines.ends.streams import read_topic
+from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
 
 NO_SPARK = cast(SparkSession, None)
 

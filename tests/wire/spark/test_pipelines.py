@@ -28,8 +28,8 @@ from pyspark_odradek.pipelines import (
 )
 from pyspark_odradek.pipelines import latest as latest_pipeline
 from pyspark_odradek.pipelines import query as query_pipeline
-from pyspark_odradek.pipelines.files import FileSystem
-from pyspark_odradek.pipelines.manifest import Manifest
+from pyspark_odradek.pipelines.bookkeeping.manifest import Manifest
+from pyspark_odradek.pipelines.ends.files import FileSystem
 from pyspark_odradek.progress import ProgressGroups
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]

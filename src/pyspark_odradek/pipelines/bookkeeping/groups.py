@@ -16,9 +16,9 @@ from odradek.client import Admin
 from odradek.client.core.admin_types import CommittedOffset
 from odradek.client.errors import KafkaError
 from odradek.model import TopicPartition
-from pyspark_odradek.pipelines.files import FileSystem
-from pyspark_odradek.pipelines.sealed import read_sealed, seal
-from pyspark_odradek.pipelines.settings import PipelineError
+from pyspark_odradek.pipelines.bookkeeping.sealed import read_sealed, seal
+from pyspark_odradek.pipelines.ends.files import FileSystem
+from pyspark_odradek.pipelines.running.settings import PipelineError
 
 # Offsets by group and partition.
 Groups = dict[str, dict[int, int]]

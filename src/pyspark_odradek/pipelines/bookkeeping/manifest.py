@@ -29,8 +29,8 @@ from typing import Final, NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from pyspark_odradek.pipelines.files import FileSystem
-from pyspark_odradek.pipelines.sealed import read_sealed, seal
+from pyspark_odradek.pipelines.bookkeeping.sealed import read_sealed, seal
+from pyspark_odradek.pipelines.ends.files import FileSystem
 
 MANIFEST: Final = "_manifest"
 _BATCH: Final = re.compile(r"batch-(\d+)\.json")

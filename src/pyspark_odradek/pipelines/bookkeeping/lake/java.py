@@ -6,7 +6,7 @@ from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
-from pyspark_odradek.pipelines.settings import PipelineError
+from pyspark_odradek.pipelines.running.settings import PipelineError
 
 
 def jvm(spark: SparkSession) -> Any:

@@ -15,8 +15,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
-from pyspark_odradek.pipelines.lake.java import hadoop_conf, java_class, jvm, uri
-from pyspark_odradek.pipelines.manifest import ArchivedFile
+from pyspark_odradek.pipelines.bookkeeping.lake.java import hadoop_conf, java_class, jvm, uri
+from pyspark_odradek.pipelines.bookkeeping.manifest import ArchivedFile
 from pyspark_odradek.schema import COLUMN_TYPES, spark_schema
 
 _LIBRARY: Final = "Delta Kernel"

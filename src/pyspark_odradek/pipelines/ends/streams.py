@@ -3,8 +3,8 @@
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from pyspark_odradek.pipelines.settings import PipelineError, PipelineSettings
-from pyspark_odradek.pipelines.snapshots import is_there
+from pyspark_odradek.pipelines.ends.snapshots import is_there
+from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
 
 
 def read_topic(

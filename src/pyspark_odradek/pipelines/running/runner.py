@@ -11,8 +11,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from pyspark_odradek.errors import SourceError, sentence_in
-from pyspark_odradek.pipelines.jobs import Job, Outcome, Tell, silent
-from pyspark_odradek.pipelines.settings import PIPELINES, PipelineError, PipelineSettings
+from pyspark_odradek.pipelines.running.jobs import Job, Outcome, Tell, silent
+from pyspark_odradek.pipelines.running.settings import PIPELINES, PipelineError, PipelineSettings
 from pyspark_odradek.progress import ProgressGroups
 from pyspark_odradek.session import session
 

@@ -18,7 +18,7 @@ from odradek.tables.plan.offsets import offsets_to_json
 from odradek.tables.plan.options import TopicSelection
 from pyspark_odradek.errors import telling_in_one_sentence
 from pyspark_odradek.options import parse_options
-from pyspark_odradek.pipelines.settings import PipelineSettings
+from pyspark_odradek.pipelines.running.settings import PipelineSettings
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from odradek.client import Admin
 from odradek.client.core.admin_types import NewTopic
 from odradek.client.errors import KafkaError
 from odradek.errors import ErrorCode
-from pyspark_odradek.pipelines.settings import PipelineError
+from pyspark_odradek.pipelines.running.settings import PipelineError
 
 
 def create_topic(

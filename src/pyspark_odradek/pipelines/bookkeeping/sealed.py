@@ -11,7 +11,7 @@ import json
 from hashlib import sha256
 from typing import Any, Final, Protocol
 
-from pyspark_odradek.pipelines.settings import PipelineError
+from pyspark_odradek.pipelines.running.settings import PipelineError
 
 _SEAL: Final = "sha256"
 Document = dict[str, Any]

@@ -17,9 +17,9 @@ from typing import Any, Final
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from pyspark_odradek.pipelines.lake.java import hadoop_conf, java_class, uri
-from pyspark_odradek.pipelines.manifest import ArchivedFile
-from pyspark_odradek.pipelines.settings import PipelineError
+from pyspark_odradek.pipelines.bookkeeping.lake.java import hadoop_conf, java_class, uri
+from pyspark_odradek.pipelines.bookkeeping.manifest import ArchivedFile
+from pyspark_odradek.pipelines.running.settings import PipelineError
 
 _LIBRARY: Final = "Iceberg"
 _PACKAGE: Final = "org.apache.iceberg"

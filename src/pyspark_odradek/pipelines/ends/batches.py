@@ -19,8 +19,8 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pyspark_odradek.pipelines.files import FileSystem
-from pyspark_odradek.pipelines.settings import PipelineError
+from pyspark_odradek.pipelines.ends.files import FileSystem
+from pyspark_odradek.pipelines.running.settings import PipelineError
 
 CHECKPOINT: Final = "_checkpoint"
 _COMPLETE: Final = "_SUCCESS"

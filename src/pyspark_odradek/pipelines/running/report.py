@@ -9,8 +9,8 @@ from dataclasses import fields
 from html import escape
 from typing import Final
 
-from pyspark_odradek.pipelines.jobs import Batch, Outcome
-from pyspark_odradek.pipelines.settings import PipelineSettings
+from pyspark_odradek.pipelines.running.jobs import Batch, Outcome
+from pyspark_odradek.pipelines.running.settings import PipelineSettings
 
 _BAR_PX: Final = 240
 _STYLE: Final = """\

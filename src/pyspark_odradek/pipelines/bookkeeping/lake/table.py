@@ -18,13 +18,13 @@ from uuid import uuid4
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from pyspark_odradek.pipelines.files import FileSystem
-from pyspark_odradek.pipelines.lake.delta import DeltaTable
-from pyspark_odradek.pipelines.lake.iceberg import IcebergTable
-from pyspark_odradek.pipelines.lake.java import first_line
-from pyspark_odradek.pipelines.manifest import ArchivedFile
-from pyspark_odradek.pipelines.sealed import Document, read_sealed, seal
-from pyspark_odradek.pipelines.settings import PipelineError, PipelineSettings
+from pyspark_odradek.pipelines.bookkeeping.lake.delta import DeltaTable
+from pyspark_odradek.pipelines.bookkeeping.lake.iceberg import IcebergTable
+from pyspark_odradek.pipelines.bookkeeping.lake.java import first_line
+from pyspark_odradek.pipelines.bookkeeping.manifest import ArchivedFile
+from pyspark_odradek.pipelines.bookkeeping.sealed import Document, read_sealed, seal
+from pyspark_odradek.pipelines.ends.files import FileSystem
+from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
 
 PARQUET: Final = "parquet"
 FORMATS: Final = (PARQUET, "delta", "iceberg")
