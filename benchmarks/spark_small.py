@@ -7,7 +7,8 @@ One broker of ours, one Spark session on two cores; the first round is dropped, 
 - Packing: 500 partitions of 20 records beside one partition of 10 000, read and archived.
 - Pushdown: 16 000 of `--records` records, found by a filter, and named by options.
 - Fixed: a query in four tasks that reads four records, its wall time and the CPU of its Python
-  workers.
+  workers; its planning alone, by Spark and without; a micro-batch of four records, as Spark tells
+  of it.
 """
 
 import argparse
@@ -29,11 +30,13 @@ from benchmarks.process_usage import cpu_seconds, tree_cpu_seconds
 from odradek.testing.processes import BrokerProcess
 from pyspark_odradek import session
 from pyspark_odradek.pipelines import PipelineSettings, archive
+from pyspark_odradek.source import DefaultSource
 
 FOUND = 16_000
 # Partitions, and records in each.
 TOPICS = {"many": (500, 20), "one": (1, 10_000), "four": (4, 1)}
 LARGE = "large"
+MICRO_BATCHES = 20
 
 
 class Cost(NamedTuple):
@@ -60,6 +63,7 @@ class Bench:
         ends = {"startingOffsets": first, "endingOffsets": last}
         by_options = {name: json.dumps({LARGE: {"0": offset}}) for name, offset in ends.items()}
         condition = f"offset >= {first} AND offset < {last}"
+        four = self._topic("four")
         return {
             "read, 500 partitions of 20": lambda: self._topic("many").count(),
             "read, 1 partition of 10 000": lambda: self._topic("one").count(),
@@ -70,15 +74,41 @@ class Bench:
             ),
             "16 000 by options": lambda: self._found(self._topic(LARGE, **by_options)),
             "four records in four tasks": lambda: self._topic("four").count(),
+            # `select` makes a query that nothing is known of yet.
+            "its planning by Spark": lambda: (
+                four.select("offset")._jdf.queryExecution().toRdd().getNumPartitions()
+            ),
+            "its planning without Spark": self._plan,
         }
 
+    def micro_batches_ms(self) -> dict[str, float]:
+        """What Spark says of small micro-batches in a running query: medians of their parts."""
+        reader = self._spark.readStream.format("odradek").options(**self._options("four"))
+        producer = Producer({"bootstrap.servers": self._servers})
+        query = reader.load().writeStream.format("noop").start()
+        try:
+            for _ in range(MICRO_BATCHES):
+                for partition in range(4):
+                    producer.produce("four", b"x", partition=partition)
+                assert producer.flush(60) == 0
+                query.processAllAvailable()
+            done = [each["durationMs"] for each in query.recentProgress if each["numInputRows"]]
+        finally:
+            query.stop()
+        warm = done[len(done) // 2 :]
+        parts = ("triggerExecution", "latestOffset", "queryPlanning", "addBatch")
+        return {part: statistics.median(each[part] for each in warm) for part in parts}
+
+    def _plan(self) -> None:
+        source = DefaultSource(self._options("four"))
+        assert len(source.reader(source.schema()).partitions()) == 4
+
+    def _options(self, topic: str) -> dict[str, str]:
+        return {"kafka.bootstrap.servers": self._servers, "subscribe": topic}
+
     def _topic(self, topic: str, **options: str) -> DataFrame:
-        reader = self._spark.read.format("odradek").options(**options)
-        return (
-            reader.option("kafka.bootstrap.servers", self._servers)
-            .option("subscribe", topic)
-            .load()
-        )
+        reader = self._spark.read.format("odradek").options(**self._options(topic), **options)
+        return reader.load()
 
     def _found(self, frame: DataFrame) -> None:
         assert frame.selectExpr("count(value)").first()[0] == FOUND
@@ -148,11 +178,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with session("benchmark", master="local[2]", conf=conf) as spark:
             bench = Bench(spark, broker.bootstrap_servers, folder, options.records)
             measured = measure(bench.cases(), _jvm_pid(broker.pid), options.rounds)
+            micro_batches_ms = bench.micro_batches_ms()
     print(f"{'':34}{'wall ms':>9}{'Python CPU ms':>15}")
     for name, cost in measured.items():
         print(f"{name:34}{cost.wall * 1000:>9.0f}{cost.python * 1000:>15.0f}")
+    for part, took_ms in micro_batches_ms.items():
+        print(f"{'micro-batch, ' + part:34}{took_ms:>9.0f}")
     if options.json:
-        print(json.dumps({name: cost._asdict() for name, cost in measured.items()}))
+        costs = {name: cost._asdict() for name, cost in measured.items()}
+        print(json.dumps({**costs, "micro-batch": micro_batches_ms}))
     return 0
 
 
