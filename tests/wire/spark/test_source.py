@@ -321,7 +321,33 @@ def test_checkpoints_hold_the_connectors_offsets(
         stream_once(spark, name, tmp_path / name, **options)
         lines = (tmp_path / name / "checkpoint/offsets/0").read_text().splitlines()
         written[name] = json.loads(lines[-1])
-    assert written["odradek"] == written[connector] == {topic: {"0": 100, "1": 100, "2": 100}}
+    # The id of the topic is beside them, where the connector sees no partition.
+    ids = [name for name, offsets in written["odradek"].items() if not offsets]
+    assert [name.partition(":")[0] for name in ids] == [topic]
+    assert written[connector] == {topic: {"0": 100, "1": 100, "2": 100}}
+    assert written["odradek"] == {**written[connector], ids[0]: {}}
+
+
+@pytest.mark.parametrize("reads_files", [False, True])
+def test_a_topic_made_anew_is_told_over_a_restart(
+    spark, broker, data_dir, fill, tmp_path: Path, reads_files: bool
+) -> None:
+    """By its offsets alone it looks as if it had only grown."""
+    topic = fill(count=30)
+    options = {
+        "kafka_bootstrap_servers": broker.bootstrap_servers,
+        "subscribe": topic,
+        **({"path": data_dir} if reads_files else {}),
+    }
+    assert stream_once(spark, "odradek", tmp_path, **options) == [30]
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.delete_topics([topic])[topic].result(60)
+    broker.create_topic(topic, partitions=3, config={"retention.ms": "-1"})
+    fill(count=90, name=topic)
+    with pytest.raises(PySparkException, match=f"{topic} was deleted and made anew"):
+        stream_once(spark, "odradek", tmp_path, **options)
+    assert stream_once(spark, "odradek", tmp_path, failOnDataLoss="false", **options) == [90]
+    assert stream_once(spark, "odradek", tmp_path, **options) == []
 
 
 # --- writing ------------------------------------------------------------------------------------
