@@ -113,24 +113,6 @@ def test_when_memory_stays_full_the_rest_fails_and_all_are_told(topic: str, run:
     run(scenario())
 
 
-def test_full_batches_leave_without_a_turn_of_the_loop(
-    bootstrap: str, topic: str, run: Run
-) -> None:
-    """Every batch would wait until all else on the loop has had its turn."""
-
-    async def scenario() -> None:
-        await make(bootstrap, topic)
-        async with Producer(bootstrap, batch_size=1000) as producer:
-            await producer.send_and_wait(topic, b"first")
-            turns: list[str] = []
-            asyncio.get_running_loop().call_soon(turns.append, "taken")
-            delivery = await producer.send_many(topic, [b"x" * 900] * 4)
-            assert not turns
-            assert [each.offset for each in await delivery] == [1, 2, 3, 4]
-
-    run(scenario())
-
-
 def test_interceptors_and_serializers_see_each(bootstrap: str, topic: str, run: Run) -> None:
     """Interceptors first; they may send a record elsewhere."""
     seen: list[tuple[str, int]] = []

@@ -186,7 +186,7 @@ class Producer(AsyncClosing):
         if self._value_serializer is not None:
             value = self._value_serializer(value)
         if self._accumulator.has_full or self._turns_given:
-            await self._let_batches_leave()
+            await self._let_sender_run()
             self._check_sending()
         delivery: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
         outcome = Outcome.NO_ROOM
@@ -418,7 +418,7 @@ class Producer(AsyncClosing):
     async def _put_many(self, lot: Lot, consignment: Consignment) -> None:
         while not lot.is_empty:
             if self._accumulator.has_full or self._turns_given:
-                await self._let_batches_leave()
+                await self._let_sender_run()
             self._check_sending()
             known = self._cluster.metadata.topics.get(lot.topic)
             if known is None:
@@ -456,13 +456,10 @@ class Producer(AsyncClosing):
         self._hurried += change
         self._accumulator.hurries = self._hurried > 0
 
-    async def _let_batches_leave(self) -> None:
-        """A batch is full: it leaves before the next is filled, and not when all memory is full; if
-        it cannot at once, then when the sender has run. Who comes meanwhile waits behind, so that
-        records keep the order in which they came."""
+    async def _let_sender_run(self) -> None:
+        """A batch is full: it leaves before the next is filled, and not when all memory is full.
+        Who comes meanwhile waits behind, so that records keep the order in which they came."""
         self._accumulator.has_full = False
-        if not self._turns_given and self._sender is not None and self._sender.send_at_once():
-            return
         self._turns_given += 1
         try:
             await asyncio.sleep(0)

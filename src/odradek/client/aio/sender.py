@@ -1,5 +1,4 @@
 """Sends what the accumulator has: one task decides what goes now; answers come by callbacks.
-Whoever has filled a batch may send it at once, while the task sleeps.
 
 The task sleeps until a batch is due, an answer came or somebody knocks (`wake`). It also sees to
 what must come first: metadata of topics, the producer's id, and of a transaction the partitions.
@@ -85,29 +84,12 @@ class Sender:
         )
         self._requests: dict[int, set[asyncio.Future[Any]]] = {}
         self._woken = asyncio.Event()
-        self._is_asleep = False
         self._stale_topics: set[str] = set()
         self._task = self._begin()
 
     def wake(self) -> None:
         """There may be something to do."""
         self._woken.set()
-
-    def send_at_once(self) -> bool:
-        """Sends what is due within the call, unless something has to come first, which is the
-        task's to see to; whether all of it is under way now."""
-        transactions = self._transactions
-        if not self._is_asleep or transactions.is_transactional:
-            return False
-        if transactions.numbers_batches and (
-            transactions.needs_new_epoch or not transactions.has_id
-        ):
-            return False
-        ready, _ = self._accumulator.ready(self._now_ms())
-        if not ready or self._unknown(ready):
-            return False
-        sent = [self._send_to(*each) for each in self._by_leader(ready).items()]
-        return all(sent)
 
     def _begin(self) -> asyncio.Task[None]:
         task = asyncio.create_task(self._run())
@@ -150,11 +132,9 @@ class Sender:
         if due_ms is not None:
             wait_s = max(0, due_ms - self._now_ms()) / 1000
             timer = asyncio.get_running_loop().call_later(wait_s, self._woken.set)
-        self._is_asleep = True
         try:
             await self._woken.wait()
         finally:
-            self._is_asleep = False
             if timer is not None:
                 timer.cancel()
 
@@ -217,22 +197,18 @@ class Sender:
 
     async def _refresh(self, partitions: Iterable[TopicPartition]) -> None:
         """Asks for what is unknown, stale, or old."""
-        if wanted := self._unknown(partitions):
+        metadata = self._cluster.metadata
+        wanted = {each.topic for each in partitions if metadata.leader_of(each) is None}
+        wanted |= self._stale_topics
+        if self._cluster.is_metadata_old:
+            wanted |= self._accumulator.topics()
+        if wanted:
             stale, self._stale_topics = self._stale_topics, set()
             try:
                 await self._patiently(self._cluster.refresh(wanted))
             except BaseException:
                 self._stale_topics |= stale
                 raise
-
-    def _unknown(self, partitions: Iterable[TopicPartition]) -> set[str]:
-        """The topics whose metadata are missing, stale, or old."""
-        metadata = self._cluster.metadata
-        wanted = {each.topic for each in partitions if metadata.leader_of(each) is None}
-        wanted |= self._stale_topics
-        if self._cluster.is_metadata_old:
-            wanted |= self._accumulator.topics()
-        return wanted
 
     def _by_leader(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
         found: dict[int, list[TopicPartition]] = {}
@@ -246,8 +222,7 @@ class Sender:
 
     # --- one request ------------------------------------------------------------------------
 
-    def _send_to(self, node_id: int, partitions: list[TopicPartition]) -> bool:
-        """Sends a batch of each partition; whether all of them may be under way."""
+    def _send_to(self, node_id: int, partitions: list[TopicPartition]) -> None:
         requests = self._requests.setdefault(node_id, set())
         waiting = list(partitions)
         while waiting and len(requests) < self._max_in_flight:
@@ -266,7 +241,6 @@ class Sender:
                 task.add_done_callback(partial(self._request_ended, requests, batches))
             else:
                 self._produce_at_once(connection, requests, batches)
-        return not waiting
 
     def _produce_at_once(
         self,

@@ -153,7 +153,7 @@ class Accumulator:
         self._queues: dict[TopicPartition, _Queue] = {}
         self._sent_count = 0
         self.used_bytes = 0
-        # Set when a batch is full, until whoever fills batches has let it leave.
+        # Set when a batch is full, until whoever fills batches has let the sender run.
         self.has_full = False
         # Set while somebody flushes, or waits for memory: nothing lingers then.
         self.hurries = False
