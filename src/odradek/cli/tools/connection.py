@@ -207,7 +207,7 @@ def refuse_together(arguments: argparse.Namespace, option: str, others: Sequence
     """Ends with wrong usage when one of `others` was given, in Kafka's words."""
     for other in others:
         if is_given(arguments, other):
-            arguments.parser.error(f'Option "[{other}]" can\'t be used with option "[{option}]"')
+            arguments.parser.error(CANNOT_BE_USED.format(other, option))
 
 
 def check_whom_to_ask(arguments: argparse.Namespace, *, both: str, neither: str) -> None:

@@ -35,7 +35,7 @@ class ControllerClient(ClusterClient):
             KafkaError: nobody answers, or topics were asked for.
         """
         if names is None or [*names]:
-            raise unsupported()
+            raise _unsupported()
         answer = await self.call(None, DESCRIBE_CLUSTER, {"endpoint_type": CONTROLLERS})
         raise_for(int(answer.error_code), answer.error_message)
         kind = getattr(answer, "endpoint_type", None)
@@ -75,10 +75,10 @@ class ControllerClient(ClusterClient):
                 node_id, api, encode, decode, channel=channel, timeout_ms=timeout_ms
             )
         except UnsupportedVersion:
-            raise unsupported() from None
+            raise _unsupported() from None
 
 
-def unsupported() -> RequestError:
+def _unsupported() -> RequestError:
     """The refusal of what only brokers do, in Kafka's words."""
     return RequestError(
         "This Admin API is not yet supported when communicating directly with the controller "

@@ -60,6 +60,19 @@ class Answer(NamedTuple):
         return said == self.sentences and self[:2] == ours[:2]
 
 
+def difference(line: str, theirs: tuple[Done, Answer], ours: tuple[Done, Answer]) -> list[str]:
+    """What to say of a line to which ours answered otherwise; nothing where both agree."""
+    if theirs[1].agrees(ours[1]):
+        return []
+    return [f"{line}\n--- theirs {theirs[0]}\n--- ours {ours[0]}"]
+
+
+def told_otherwise(line: str, theirs: Done, ours: Done, topic: str, group: str) -> list[str]:
+    """The `difference` where both tools were asked about the same topic and group."""
+    expected, found = (normal(done, line, topic, group) for done in (theirs, ours))
+    return difference(line, (theirs, expected), (ours, found))
+
+
 def normal(done: Done, line: str, topic: str, group: str) -> Answer:
     """Status, rows and sentences without names, ids and times, rows in order.
 

@@ -23,7 +23,7 @@ from confluent_kafka import Consumer as GroupMember
 from confluent_kafka import Producer as TransactionalProducer
 from confluent_kafka import TopicPartition as Place
 from tests.wire.client.tools import flags as every_flag
-from tests.wire.client.tools.answers import normal
+from tests.wire.client.tools.answers import difference, normal, told_otherwise
 from tests.wire.client.tools.lines import (
     CONFIGS,
     CONSOLES,
@@ -66,15 +66,6 @@ WRONG_USAGE = 2
 NOW_MS = int(datetime.now(UTC).timestamp() * 1000)
 
 Ours = Callable[[str, list[str], str], Done]
-
-
-@pytest.fixture(scope="module")
-def theirs(
-    java: str, kafka_class_path: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[JavaTools]:
-    """Runs tools of Kafka's."""
-    with JavaTools(java, kafka_class_path, tmp_path_factory.mktemp("java")) as tools:
-        yield tools
 
 
 @pytest.fixture
@@ -207,7 +198,7 @@ def test_every_line_prints_what_kafkas_tool_prints(
     modern_servers: str,
     lines: list[str],
     setting_up: Callable[[str, str, str], Coroutine[None, None, None]] | None,
-    theirs: JavaTools,
+    java_tools: JavaTools,
     ours: Ours,
     names: Callable[[str], str],
     tmp_path: Path,
@@ -217,19 +208,18 @@ def test_every_line_prints_what_kafkas_tool_prints(
     for topic, group in pairs if setting_up is not None else ():
         asyncio.run(setting_up(modern_servers, topic, group))
         write_files(tmp_path, topic, group)
-    failed = []
+    failed: list[str] = []
     for whole in lines:
         line, _, text = whole.partition(" <<< ")
         found = []
-        for (topic, group), run in zip(pairs, (theirs, ours), strict=True):
+        for (topic, group), run in zip(pairs, (java_tools, ours), strict=True):
             tool, *words = words_of(line, modern_servers, topic, group, tmp_path)
             done = run(tool, words, text)
             found.append((done, normal(done, line, topic, group)))
-        (theirs_said, expected), (ours_said, compared) = found
+        (theirs_said, expected), ours_said = found
         if whole in LOGGED:
             expected = expected._replace(traced=True)
-        if not expected.agrees(compared):
-            failed.append(f"{line}\n--- theirs {theirs_said}\n--- ours {ours_said}")
+        failed += difference(line, (theirs_said, expected), ours_said)
     assert not failed, "\n\n".join(failed)
 
 
@@ -245,29 +235,27 @@ async def controllers_of(servers: str) -> str:
 
 @pytest.mark.slow
 def test_controllers_are_asked_as_kafkas_tools_ask_them(
-    modern_servers: str, theirs: JavaTools, ours: Ours, names: Callable[[str], str]
+    modern_servers: str, java_tools: JavaTools, ours: Ours, names: Callable[[str], str]
 ) -> None:
     """Somebody whose brokers are all away could not look at the cluster, or not see why."""
     topic = names("t")
     asyncio.run(prepare_empty(modern_servers, topic))
     where = f"--bootstrap-controller {asyncio.run(controllers_of(modern_servers))}"
-    failed = []
+    failed: list[str] = []
     for line in CONTROLLERS:
         tool, *words = line.format(topic=topic, controllers=where).split()
-        both = [run(tool, words, "") for run in (theirs, ours)]
-        expected, found = (normal(done, line, topic, "no group") for done in both)
-        if not expected.agrees(found):
-            failed.append(f"{line}\n--- theirs {both[0]}\n--- ours {both[1]}")
+        both = [run(tool, words, "") for run in (java_tools, ours)]
+        failed += told_otherwise(line, *both, topic, "no group")
     assert not failed, "\n\n".join(failed)
 
 
 @pytest.mark.slow
 def test_who_may_not_is_told_so_as_by_kafkas_tools(
-    theirs: JavaTools, ours: Ours, tmp_path: Path
+    java_tools: JavaTools, ours: Ours, tmp_path: Path
 ) -> None:
     """A refusal would look like an empty answer, or be told in other words."""
     topic, group = "refused", "members"
-    failed = []
+    failed: list[str] = []
     with odradek.Broker() as broker:
         servers = broker.bootstrap_servers
         asyncio.run(prepare(servers, topic, group))
@@ -275,10 +263,8 @@ def test_who_may_not_is_told_so_as_by_kafkas_tools(
         for api, error, line in REFUSED:
             tool, *words = words_of(line, servers, topic, group, tmp_path)
             with broker.fail(api, error):
-                both = [run(tool, words, "") for run in (theirs, ours)]
-            expected, found = (normal(done, line, topic, group) for done in both)
-            if not expected.agrees(found):
-                failed.append(f"{line}\n--- theirs {both[0]}\n--- ours {both[1]}")
+                both = [run(tool, words, "") for run in (java_tools, ours)]
+                failed += told_otherwise(line, *both, topic, group)
     assert not failed, "\n\n".join(failed)
 
 
@@ -336,7 +322,7 @@ def close(consumer: GroupMember) -> None:
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_group_with_members_is_told_as_kafkas_tool_tells_it(
     modern_servers: str,
-    theirs: JavaTools,
+    java_tools: JavaTools,
     ours: Ours,
     names: Callable[[str], str],
     protocol: str,
@@ -345,33 +331,29 @@ def test_a_group_with_members_is_told_as_kafkas_tool_tells_it(
     be changed."""
     topic, group = names("t"), names("g")
     asyncio.run(prepare(modern_servers, topic, f"no{group}"))
-    failed = []
+    failed: list[str] = []
     with members(modern_servers, topic, group, protocol):
         for line in MEMBERS:
             words = line.format(topic=topic, group=group).split()
             words = ["--bootstrap-server", modern_servers, *words]
-            done = [run("consumer-groups", words, "") for run in (theirs, ours)]
-            expected, found = (normal(each, line, topic, group) for each in done)
-            if not expected.agrees(found):
-                failed.append(f"{line}\n--- theirs {done[0]}\n--- ours {done[1]}")
+            both = [run("consumer-groups", words, "") for run in (java_tools, ours)]
+            failed += told_otherwise(line, *both, topic, group)
     assert not failed, "\n\n".join(failed)
 
 
 @pytest.mark.slow
 def test_flags_go_together_as_those_of_kafkas_tools_do(
-    bootstrap: str, theirs: JavaTools, ours: Ours
+    bootstrap: str, java_tools: JavaTools, ours: Ours
 ) -> None:
     """What Kafka's tool refuses would be done, or what it takes be refused, or in other words."""
     asyncio.run(prepare_empty(bootstrap, every_flag.TOPIC))
-    failed = []
+    failed: list[str] = []
     for tool, *words in every_flag.lines():
         line = " ".join((tool, *words))
         names = every_flag.TOPIC, every_flag.VALUES["group"]
         where = ["--bootstrap-server", bootstrap]
-        both = [run(tool, [*where, *words], "") for run in (theirs, ours)]
-        expected, found = (normal(done, line, *names) for done in both)
-        if not expected.agrees(found):
-            failed.append(f"{line}\n--- theirs {both[0]}\n--- ours {both[1]}")
+        both = [run(tool, [*where, *words], "") for run in (java_tools, ours)]
+        failed += told_otherwise(line, *both, *names)
     assert not failed, "\n\n".join(failed)
 
 
@@ -406,7 +388,7 @@ def steady(text: str, topic: str) -> list[str]:
 @pytest.mark.slow
 def test_transactions_prints_what_kafkas_tool_prints(
     modern_servers: str,
-    theirs: JavaTools,
+    java_tools: JavaTools,
     ours: Ours,
     names: Callable[[str], str],
 ) -> None:
@@ -421,7 +403,7 @@ def test_transactions_prints_what_kafkas_tool_prints(
             opened.enter_context(open_transaction(modern_servers, topic))
         for line in TRANSACTIONS:
             found = []
-            for topic, run in zip(topics, (theirs, ours), strict=True):
+            for topic, run in zip(topics, (java_tools, ours), strict=True):
                 words = ["--bootstrap-server", modern_servers, *line.format(topic=topic).split()]
                 status, text, _ = run("transactions", words, "")
                 found.append((status, steady(text, topic)))

@@ -84,14 +84,6 @@ def ours(
     return call
 
 
-@pytest.fixture(scope="module")
-def java_tools(
-    java: str, kafka_class_path: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[JavaTools]:
-    with JavaTools(java, kafka_class_path, tmp_path_factory.mktemp("java")) as tools:
-        yield tools
-
-
 def untraced(text: str) -> str:
     """Without the stack trace that Kafka's tool prints behind an error."""
     if "\n\tat " not in text:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from tests.wire.client.tools.answers import normal
+from tests.wire.client.tools.answers import difference, normal
 from tests.wire.java_tools import Done, JavaTools
 from tools import peers
 from tools.zookeeper_node import zookeeper_ensemble
@@ -187,8 +187,7 @@ def is_settled(said: View, live: set[int]) -> bool:
 
 @pytest.mark.slow
 def test_every_line_prints_what_kafkas_tool_prints(
-    java: str,
-    kafka_class_path: str,
+    java_tools: JavaTools,
     trio: Trio,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -210,35 +209,32 @@ def test_every_line_prints_what_kafkas_tool_prints(
         return Done(main([tool, *words]), *capsys.readouterr())
 
     def compare(line: str, *, both_on: str = "") -> None:
-        answers, said = [], []
-        tools: tuple[Callable[[str, list[str]], Done], ...] = (theirs, ours)
+        answered = []
+        tools: tuple[Callable[[str, list[str]], Done], ...] = (java_tools, ours)
         for run, own in zip(tools, OWN, strict=True):
             topic = both_on or own
             tool, *words = line.format(topic=topic, folder=tmp_path).split()
             place = 1 if tool == "cluster" else 0
             words[place:place] = ["--bootstrap-server", servers]
             asyncio.run(settled([trio.addresses[each - 1] for each in live], live))
-            said.append(run(tool, words))
-            answers.append(normal(said[-1], f"{{{line}", topic, "no group"))
-        expected, found = answers
-        if not expected.agrees(found):
-            failed.append(f"{line}\n--- theirs {said[0]}\n--- ours {said[1]}")
+            done = run(tool, words)
+            answered.append((done, normal(done, f"{{{line}", topic, "no group")))
+        failed.extend(difference(line, *answered))
 
-    with JavaTools(java, kafka_class_path, tmp_path) as theirs:
-        for line in LOOKING:
-            compare(line, both_on=OWN[0])
-        trio.stop_last()
-        live.remove(3)
-        for line in LOOKING:
-            compare(line, both_on=OWN[0])
-        for line in ELECTING:
-            compare(line)
-        trio.start_last()
-        live.add(3)
-        for line in (*ELECTING, *CHANGING):
-            compare(line)
-        for line in LOOKING:
-            compare(line, both_on=OWN[0])
-        assert main([*EVERYWHERE.split(), "--bootstrap-server", servers]) == 0
-        compare(EVERYWHERE)
+    for line in LOOKING:
+        compare(line, both_on=OWN[0])
+    trio.stop_last()
+    live.remove(3)
+    for line in LOOKING:
+        compare(line, both_on=OWN[0])
+    for line in ELECTING:
+        compare(line)
+    trio.start_last()
+    live.add(3)
+    for line in (*ELECTING, *CHANGING):
+        compare(line)
+    for line in LOOKING:
+        compare(line, both_on=OWN[0])
+    assert main([*EVERYWHERE.split(), "--bootstrap-server", servers]) == 0
+    compare(EVERYWHERE)
     assert not failed, "\n\n".join(failed)
