@@ -20,7 +20,7 @@ from pyspark.sql import functions as f
 
 from pyspark_odradek.pipelines.bookkeeping import groups
 from pyspark_odradek.pipelines.bookkeeping.lake.table import open_table
-from pyspark_odradek.pipelines.bookkeeping.manifest import ArchivedFile, Manifest
+from pyspark_odradek.pipelines.bookkeeping.manifest import TIME_COLUMNS, ArchivedFile, Manifest
 from pyspark_odradek.pipelines.ends.batches import BatchDirectory
 from pyspark_odradek.pipelines.ends.streams import read_topic, write_stream
 from pyspark_odradek.pipelines.running.jobs import StreamJob
@@ -28,11 +28,6 @@ from pyspark_odradek.pipelines.running.settings import PipelineSettings
 
 _ORDER: Final = ("topic", "partition", "offset")
 _USUAL_RECORD_BYTES: Final = 128
-_HOURS: Final[dict[str, tuple[str, ...]]] = {
-    "hour": ("date", "hour"),
-    "day": ("date",),
-    "none": (),
-}
 
 
 def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
@@ -42,7 +37,7 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
         PipelineError: no directory is given, or one that belongs to something else; or there
             is no topic; or Spark has not what its format needs.
     """
-    target, columns = settings.directory("archive"), _HOURS[settings.partition_by]
+    target, columns = settings.directory("archive"), TIME_COLUMNS[settings.partition_by]
     directory = BatchDirectory(spark, target, settings.checkpoint)
     records = read_topic(spark, settings, includeHeaders="true")
     table = open_table(spark, settings, target)

@@ -33,6 +33,12 @@ from pyspark_odradek.pipelines.bookkeeping.sealed import read_sealed, seal
 from pyspark_odradek.pipelines.ends.files import FileSystem
 
 MANIFEST: Final = "_manifest"
+# The directories of an archive below those of its batches, by how it is cut.
+TIME_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
+    "hour": ("date", "hour"),
+    "day": ("date",),
+    "none": (),
+}
 _BATCH: Final = re.compile(r"batch-(\d+)\.json")
 _COMPACTED: Final = re.compile(r"compacted-(\d+)\.(\d+)\.json")
 
@@ -56,6 +62,11 @@ class ArchivedFile:
     bytes: int
     sha256: str
     ranges: list[FileRange] = field(default_factory=list)
+
+    @property
+    def times(self) -> dict[str, str]:
+        """What the directories below its batch's say of its records: by name, date and hour."""
+        return dict(part.split("=") for part in self.path.split("/")[1:-1])
 
 
 class Compaction(NamedTuple):

@@ -104,13 +104,23 @@ class HadoopFiles:
         if not file_system.rename(source, destination):
             raise OSError(f"{path} could not be moved to {target}")
 
+    @property
+    def configuration(self) -> Any:
+        """Hadoop's, of this session: how it reaches its file systems."""
+        context: Any = self._spark._jsc
+        return context.hadoopConfiguration()
+
+    def uri(self, path: str) -> str:
+        """A path as a whole URI, as it is from anywhere."""
+        place = self._path(path)
+        return str(self._of(place).makeQualified(place).toString())
+
     def _path(self, path: str) -> Any:
         jvm: Any = self._spark._jvm
         return jvm.org.apache.hadoop.fs.Path(path)
 
     def _of(self, path: Any) -> Any:
-        context: Any = self._spark._jsc
-        return path.getFileSystem(context.hadoopConfiguration())
+        return path.getFileSystem(self.configuration)
 
 
 class ArrowFiles:

@@ -15,14 +15,14 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
-from pyspark_odradek.pipelines.bookkeeping.lake.java import hadoop_conf, java_class, jvm, uri
-from pyspark_odradek.pipelines.bookkeeping.manifest import ArchivedFile
+from pyspark_odradek.pipelines.bookkeeping.lake.java import java_class, jvm
+from pyspark_odradek.pipelines.bookkeeping.manifest import TIME_COLUMNS, ArchivedFile
+from pyspark_odradek.pipelines.ends.files import HadoopFiles
 from pyspark_odradek.schema import COLUMN_TYPES, spark_schema
 
 _LIBRARY: Final = "Delta Kernel"
 _PACKAGE: Final = "io.delta.kernel"
 _WRITER: Final = "odradek"
-_PARTITIONS: Final = {"hour": ["date", "hour"], "day": ["date"], "none": []}
 
 
 class DeltaTable:
@@ -39,11 +39,13 @@ class DeltaTable:
         self._java: Final[Any] = jvm(spark).java
         self._archive: Final = archive
         self._id: Final = archive_id
+        self._files: Final = HadoopFiles(spark)
         self._engine: Final = self._class("defaults.engine.DefaultEngine").create(
-            hadoop_conf(spark)
+            self._files.configuration
         )
-        self._table: Final = self._class("Table").forPath(self._engine, uri(spark, archive))
-        self._make(_PARTITIONS[by])
+        place = self._files.uri(archive)
+        self._table: Final = self._class("Table").forPath(self._engine, place)
+        self._make([*TIME_COLUMNS[by]])
 
     def append(self, batch_id: int, files: Sequence[ArchivedFile]) -> None:
         """Adds a batch as one transaction, unless it is there.
@@ -65,10 +67,9 @@ class DeltaTable:
         """The rows of Delta's log that add a file."""
         state = transaction.getTransactionState(self._engine)
         literal, writing = self._class("expressions.Literal"), self._class("Transaction")
-        told = dict(part.split("=") for part in file.path.split("/")[1:-1])
-        values = {name: literal.ofString(value) for name, value in told.items()}
+        values = {name: literal.ofString(value) for name, value in file.times.items()}
         context = writing.getWriteContext(self._engine, state, values)
-        place = uri(self._spark, f"{self._archive}/{file.path}")
+        place = self._files.uri(f"{self._archive}/{file.path}")
         no_statistics = self._java.util.Optional.empty()
         status = self._class("utils.DataFileStatus")(place, file.bytes, 0, no_statistics)
         rows = writing.generateAppendActions(self._engine, state, self._iterator([status]), context)

@@ -17,8 +17,9 @@ from typing import Any, Final
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from pyspark_odradek.pipelines.bookkeeping.lake.java import hadoop_conf, java_class, uri
+from pyspark_odradek.pipelines.bookkeeping.lake.java import java_class
 from pyspark_odradek.pipelines.bookkeeping.manifest import ArchivedFile
+from pyspark_odradek.pipelines.ends.files import HadoopFiles
 from pyspark_odradek.pipelines.running.settings import PipelineError
 
 _LIBRARY: Final = "Iceberg"
@@ -66,6 +67,7 @@ class IcebergTable:
             Py4JError: the catalog cannot be used.
         """
         self._spark: Final = spark
+        self._files: Final = HadoopFiles(spark)
         self._archive: Final = archive
         self._marker: Final = f"odradek.archive.{archive_id}"
         self._transform: Final = _TRANSFORMS.get(partition_by)
@@ -107,7 +109,7 @@ class IcebergTable:
         transaction.commitTransaction()
 
     def _data_file(self, file: ArchivedFile) -> Any:
-        content = self._table.io().newInputFile(uri(self._spark, f"{self._archive}/{file.path}"))
+        content = self._table.io().newInputFile(self._files.uri(f"{self._archive}/{file.path}"))
         builder = self._class("DataFiles").builder(self._table.spec()).withInputFile(content)
         config = self._class("MetricsConfig").forTable(self._table)
         names = self._class("mapping.MappingUtil").create(self._table.schema())
@@ -118,10 +120,10 @@ class IcebergTable:
 
     def _moment(self, file: ArchivedFile) -> str:
         """The hour of a file as Iceberg counts them, or its day."""
-        told = dict(part.split("=") for part in file.path.split("/")[:-1])
+        times = file.times
         if self._transform == "day":
-            return told["date"]
-        began = datetime.fromisoformat(f"{told['date']}T{told['hour']}:00:00").replace(tzinfo=UTC)
+            return times["date"]
+        began = datetime.fromisoformat(f"{times['date']}T{times['hour']}:00:00").replace(tzinfo=UTC)
         return str(int(began.timestamp()) // 3600)
 
     def _open(self, catalog: Any, identifier: str) -> Any:
@@ -153,7 +155,7 @@ def _catalog(spark: SparkSession, name: str) -> Any:
         raise PipelineError(
             f"there is no catalog {name}: say with --conf {prefix}type and the like where it is"
         )
-    return library.buildIcebergCatalog(name, settings, hadoop_conf(spark))
+    return library.buildIcebergCatalog(name, settings, HadoopFiles(spark).configuration)
 
 
 def _schema() -> str:

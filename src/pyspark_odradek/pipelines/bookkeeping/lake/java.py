@@ -30,19 +30,7 @@ def java_class(spark: SparkSession, name: str, library: str) -> Any:
     return found
 
 
-def hadoop_conf(spark: SparkSession) -> Any:
-    """How this session reaches its file systems."""
-    context: Any = spark._jsc
-    return context.hadoopConfiguration()
-
-
-def uri(spark: SparkSession, path: str) -> str:
-    """A path as a whole URI, as it is from anywhere."""
-    place = jvm(spark).org.apache.hadoop.fs.Path(path)
-    return str(place.getFileSystem(hadoop_conf(spark)).makeQualified(place).toString())
-
-
 def first_line(error: Py4JError) -> str:
     """What Java says of an error, without where it was."""
-    thrown = error.java_exception if isinstance(error, Py4JJavaError) else error
-    return str(thrown.toString() if isinstance(error, Py4JJavaError) else error).splitlines()[0]
+    said = error.java_exception.toString() if isinstance(error, Py4JJavaError) else error
+    return str(said).splitlines()[0]
