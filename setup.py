@@ -56,6 +56,7 @@ COMPILED = (
     "purgatory/*.py",
     "records/*.py",
     "replication/*.py",
+    "replication/delayed/*.py",
     "server/coordination/transaction_routing.py",
     "storage/files.py",
     "storage/log_directory.py",

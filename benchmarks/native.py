@@ -34,8 +34,9 @@ NATIVE_MODULES = (
 )
 BENCHMARK_FILES = (
     "benchmarks/__init__.py",
-    "benchmarks/timer_loops.py",
-    "benchmarks/timer_measure.py",
+    "benchmarks/timer/__init__.py",
+    "benchmarks/timer/loops.py",
+    "benchmarks/timer/measure.py",
     "benchmarks/purgatory/__init__.py",
     "benchmarks/purgatory/harness.py",
     "benchmarks/purgatory/queue_purgatory.py",
@@ -43,7 +44,7 @@ BENCHMARK_FILES = (
     "benchmarks/purgatory/measure.py",
 )
 NATIVE_BENCHMARKS = (
-    "benchmarks/timer_loops.py",
+    "benchmarks/timer/loops.py",
     "benchmarks/purgatory/harness.py",
     "benchmarks/purgatory/queue_purgatory.py",
 )

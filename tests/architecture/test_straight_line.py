@@ -66,10 +66,10 @@ STEPS = {
     ],
     "the high watermark follows": ["storage/log/log.py"],
     "waiting fetches are woken; with acks=all the replicas are waited for": [
-        "replication/purgatories.py",
+        "replication/delayed/purgatories.py",
         "purgatory/purgatory.py",
-        "replication/keys.py",
-        "replication/delayed_produce.py",
+        "replication/delayed/keys.py",
+        "replication/delayed/produce.py",
         "purgatory/delayed_operation.py",
         "timer/timer_task.py",
     ],

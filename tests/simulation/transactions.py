@@ -21,7 +21,7 @@ import random
 from collections import Counter, defaultdict
 
 from tests.unit.coordinator.fakes import ListLog, World
-from tests.unit.coordinator.transactions import Leaders, TransactionWorld
+from tests.unit.coordinator.transactional.transactions import Leaders, TransactionWorld
 
 from odradek.coordinator.offsets.requests import (
     CommittedPartition,

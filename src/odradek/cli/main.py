@@ -102,11 +102,19 @@ COMMANDS: Final = (
     Command("kafka-bin", "odradek.cli.tools.kafka_bin", "write kafka-topics.sh and its like"),
     Command("export", "odradek.cli.export", "write a topic to a Parquet, CSV, JSON or Arrow file"),
     Command("pipeline", "odradek.cli.pipeline", "run a Spark pipeline over a topic"),
-    Command("dump-log", "odradek.cli.dump_log", "print the files of a partition"),
-    Command("fsck", "odradek.cli.fsck", "check a data directory without changing it"),
-    Command("leases", "odradek.cli.leases", "which queries hold records from retention"),
-    Command("import", "odradek.cli.import_kafka", "take over an Apache Kafka data directory"),
-    Command("wheel", "odradek.cli.wheel", "show a live timing wheel in the terminal"),
+    Command("dump-log", "odradek.cli.data_directory.dump_log", "print the files of a partition"),
+    Command(
+        "fsck", "odradek.cli.data_directory.fsck", "check a data directory without changing it"
+    ),
+    Command(
+        "leases", "odradek.cli.data_directory.leases", "which queries hold records from retention"
+    ),
+    Command(
+        "import",
+        "odradek.cli.data_directory.import_kafka",
+        "take over an Apache Kafka data directory",
+    ),
+    Command("wheel", "odradek.cli.wheel.command", "show a live timing wheel in the terminal"),
     Command("completion", "odradek.cli.completion", "print a completion script for a shell"),
     Command("help", "odradek.cli.help", "the help of a command, or what settings mean"),
 )

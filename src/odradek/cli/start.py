@@ -102,8 +102,8 @@ def run(arguments: argparse.Namespace) -> int:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=LOG_FORMAT)
     # Imported here: usage errors and --help need no broker.
     from odradek.cli.before_start import check_before_start
+    from odradek.event_loop import new_event_loop
     from odradek.server.broker import BrokerServer
-    from odradek.server.event_loop import new_event_loop
 
     try:
         given = collect_settings(arguments)

@@ -5,7 +5,7 @@ When it closes, its fetch is dropped without reading anything. A fetch that is a
 forgotten at once: kept, it would keep its answer, of as many megabytes as the client asked for.
 """
 
-from odradek.replication.delayed_fetch import DelayedFetch
+from odradek.replication.delayed.fetch import DelayedFetch
 
 
 class ParkedFetches:

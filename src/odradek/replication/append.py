@@ -25,9 +25,9 @@ from odradek.model import (
 )
 from odradek.records.errors import InvalidRecords
 from odradek.records.validate import Batches
+from odradek.replication.delayed.purgatories import APPEND, COMMITTED, ReplicationPurgatories
 from odradek.replication.partition import Partition
 from odradek.replication.partition_table import PartitionTable
-from odradek.replication.purgatories import APPEND, COMMITTED, ReplicationPurgatories
 from odradek.storage.log.offset_metadata import LogAppendInfo
 
 ACKS_ALL: Final = -1

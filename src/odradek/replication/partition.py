@@ -31,6 +31,8 @@ from odradek.model import (
     TopicPartition,
 )
 from odradek.records.validate import Batches
+from odradek.replication.delayed.keys import operation_key
+from odradek.replication.delayed.replica_states import EpochEndOffset, ReadableEnd
 from odradek.replication.fetch import (
     ISOLATION_LOG_END,
     ISOLATION_TXN_COMMITTED,
@@ -39,8 +41,6 @@ from odradek.replication.fetch import (
     FetchResult,
 )
 from odradek.replication.in_sync_replicas import Follower, InSyncReplicas
-from odradek.replication.keys import operation_key
-from odradek.replication.replica_states import EpochEndOffset, ReadableEnd
 from odradek.storage.log.log import Log
 from odradek.storage.log.offset_metadata import LogAppendInfo, LogOffsetMetadata
 

@@ -13,11 +13,11 @@ from odradek.clock import Clock
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.image import MetadataImage
 from odradek.model import TopicPartition
+from odradek.replication.delayed.replica_states import EpochEndOffset, ReadableEnd, ReplicaStates
 from odradek.replication.fetch import FetchInfo, FetchParams, FetchResult
 from odradek.replication.partition import Partition
 from odradek.replication.quota import ReplicationQuota
 from odradek.replication.replica_selector import ReplicaSelector, ReplicaView
-from odradek.replication.replica_states import EpochEndOffset, ReadableEnd, ReplicaStates
 
 
 class PartitionTable(ReplicaStates):

@@ -21,23 +21,23 @@ from odradek.metadata.store import MetadataStore, PartitionChange
 from odradek.model import INTERNAL_TOPICS, TopicPartition
 from odradek.replication.alter_log_dirs import ReplicaAlterLogDirsManager
 from odradek.replication.append import ACKS_ALL, AppendRequest, AppendResult, RequestAppender
-from odradek.replication.delayed_delete_records import (
+from odradek.replication.delayed.delete_records import (
     DelayedDeleteRecords,
     DeleteRecordsResult,
     OnDeleted,
 )
-from odradek.replication.delayed_fetch import AwaitedFetch, DelayedFetch
-from odradek.replication.delayed_produce import DelayedProduce
-from odradek.replication.fetch import FetchInfo, FetchParams, FetchResult, OnFetched
-from odradek.replication.keys import operation_key
-from odradek.replication.partition import OnIsrChanged, Partition
-from odradek.replication.partition_table import PartitionTable
-from odradek.replication.purgatories import (
+from odradek.replication.delayed.fetch import AwaitedFetch, DelayedFetch
+from odradek.replication.delayed.keys import operation_key
+from odradek.replication.delayed.produce import DelayedProduce
+from odradek.replication.delayed.purgatories import (
     COMMITTED,
     FOLLOWER_FETCH,
     ROLE,
     ReplicationPurgatories,
 )
+from odradek.replication.fetch import FetchInfo, FetchParams, FetchResult, OnFetched
+from odradek.replication.partition import OnIsrChanged, Partition
+from odradek.replication.partition_table import PartitionTable
 from odradek.replication.quota import ReplicationQuota
 from odradek.replication.replica_selector import replica_selector
 from odradek.replication.role_changes import RoleChanges

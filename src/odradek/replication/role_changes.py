@@ -22,10 +22,10 @@ from odradek.metadata.image import (
     TopicImage,
 )
 from odradek.model import TopicPartition
-from odradek.replication.keys import TopicPartitionOperationKey
+from odradek.replication.delayed.keys import TopicPartitionOperationKey
+from odradek.replication.delayed.purgatories import ROLE, ReplicationPurgatories
 from odradek.replication.partition import Partition
 from odradek.replication.partition_table import PartitionTable
-from odradek.replication.purgatories import ROLE, ReplicationPurgatories
 from odradek.storage.manager.log_manager import LogManager
 
 logger = logging.getLogger(__name__)

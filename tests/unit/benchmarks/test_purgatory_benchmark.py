@@ -9,13 +9,13 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from benchmarks import timer
 from benchmarks.purgatory import __main__ as purgatory_command
 from benchmarks.purgatory.charts import Axis, Chart, Line
 from benchmarks.purgatory.queue_purgatory import QueuedOperation, QueuePurgatory
 from benchmarks.purgatory.runs import Options, followed, quantile
 from benchmarks.purgatory.topic import records_of
 from benchmarks.purgatory.workload import FEW, MANY, draw_arrivals_ms, draw_latencies_ms
+from benchmarks.timer import __main__ as timer
 
 ROOT = Path(__file__).parents[3]
 

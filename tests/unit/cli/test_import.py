@@ -9,8 +9,8 @@ import pytest
 from tests.unit.cli import segments
 
 import odradek
-from odradek.cli import zookeeper_topics
-from odradek.cli.fsck import read_metadata
+from odradek.cli.data_directory import zookeeper_topics
+from odradek.cli.data_directory.fsck import read_metadata
 from odradek.cli.main import main
 from odradek.metadata.image import ConfigResource, ResourceType
 from odradek.protocol.primitives import uvarint_bytes

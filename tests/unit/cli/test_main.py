@@ -8,8 +8,8 @@ from importlib import import_module
 import pytest
 
 from odradek import __version__
-from odradek.cli import wheel
 from odradek.cli.main import COMMANDS, INTERRUPTED, READER_GONE, Command, main
+from odradek.cli.wheel import command as wheel
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)

@@ -16,9 +16,9 @@ import pytest
 from tests.terminals import read_until
 
 from odradek.cli.main import main
-from odradek.cli.wheel_drawing import draw_svg, draw_text, duration
-from odradek.cli.wheel_screen import Screen
-from odradek.cli.wheel_show import CommandError, WheelShow
+from odradek.cli.wheel.drawing import draw_svg, draw_text, duration
+from odradek.cli.wheel.screen import Screen
+from odradek.cli.wheel.show import CommandError, WheelShow
 
 # For a process to start and answer on a machine that has much else to do.
 PATIENCE_S = 300

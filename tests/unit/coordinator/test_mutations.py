@@ -20,7 +20,7 @@ TESTS = {
     "modern": ["tests/unit/coordinator/test_deadlines.py"],
     "group_shard.py": ["tests/unit/coordinator/test_consumer_migration.py"],
     "offsets": [
-        "tests/unit/coordinator/test_transactional_offsets.py",
+        "tests/unit/coordinator/transactional/test_transactional_offsets.py",
         "tests/unit/coordinator/test_offsets.py",
         "tests/unit/coordinator/test_upkeep.py",
     ],

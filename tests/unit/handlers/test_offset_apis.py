@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 from tests.unit.coordinator.consumers import ConsumerWorld
-from tests.unit.coordinator.test_transactional_offsets import Transactions
+from tests.unit.coordinator.transactional.test_transactional_offsets import Transactions
 from tests.unit.handlers.group_client import (
     COMMIT,
     CONSUMER_HEARTBEAT,

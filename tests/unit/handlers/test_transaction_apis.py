@@ -1,7 +1,7 @@
 """Every version of the APIs of transactions, through the dispatcher, and verified writes."""
 
 import pytest
-from tests.unit.coordinator.transactions import ORDERS, TransactionWorld
+from tests.unit.coordinator.transactional.transactions import ORDERS, TransactionWorld
 from tests.unit.handlers.hot.conftest import HotBroker
 
 from odradek.errors import ErrorCode

@@ -26,6 +26,7 @@ from odradek.model import AppendOrigin, TopicPartition
 from odradek.records.builder import RecordBatchBuilder
 from odradek.records.compression import Compression
 from odradek.replication.append import AppendRequest, AppendResult
+from odradek.replication.delayed.replica_states import EpochEndOffset, ReadableEnd, ReplicaStates
 from odradek.replication.fetch import (
     ISOLATION_LOG_END,
     ISOLATION_TXN_COMMITTED,
@@ -35,7 +36,6 @@ from odradek.replication.fetch import (
 )
 from odradek.replication.quota import ReplicationQuota, ReplicationQuotas
 from odradek.replication.replica_manager import ReplicaManager
-from odradek.replication.replica_states import EpochEndOffset, ReadableEnd, ReplicaStates
 from odradek.storage.files import FileSystem
 from odradek.storage.log.offset_metadata import LogOffsetMetadata
 from odradek.storage.manager.log_manager import LogManager

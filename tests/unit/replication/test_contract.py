@@ -7,8 +7,8 @@ from tests.unit.replication.fakes import Cluster, FakePartition, FakeReplicas
 
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TopicPartition
+from odradek.replication.delayed.replica_states import ReplicaStates
 from odradek.replication.fetch import FetchInfo, FetchParams
-from odradek.replication.replica_states import ReplicaStates
 
 A = TopicPartition("orders", 0)
 CONSUMER = FetchParams(-1, 500, 1, 1 << 20)

@@ -7,7 +7,7 @@ import pytest
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.purgatory import DelayedOperationPurgatory
-from odradek.replication.delayed_delete_records import DelayedDeleteRecords, DeleteRecordsResult
+from odradek.replication.delayed.delete_records import DelayedDeleteRecords, DeleteRecordsResult
 from odradek.timer import MockTimer
 
 A = TopicPartition("orders", 0)

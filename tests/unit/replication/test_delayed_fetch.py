@@ -9,9 +9,9 @@ import pytest
 
 from odradek.model import TopicPartition
 from odradek.purgatory import DelayedOperationPurgatory
-from odradek.replication.delayed_fetch import AwaitedFetch, DelayedFetch
+from odradek.replication.delayed.fetch import AwaitedFetch, DelayedFetch
+from odradek.replication.delayed.replica_states import EpochEndOffset
 from odradek.replication.fetch import FetchInfo, FetchParams
-from odradek.replication.replica_states import EpochEndOffset
 from odradek.storage.log.offset_metadata import LogOffsetMetadata
 from odradek.timer import MockTimer
 

@@ -8,7 +8,7 @@ from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.purgatory import DelayedOperationPurgatory
 from odradek.replication.append import AppendResult
-from odradek.replication.delayed_produce import DelayedProduce
+from odradek.replication.delayed.produce import DelayedProduce
 from odradek.timer import MockTimer
 
 A = TopicPartition("orders", 0)

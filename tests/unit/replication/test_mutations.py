@@ -63,12 +63,12 @@ MUTATIONS = {
         "",
     ),
     "bytes of several partitions are not added": Mutation(
-        "replication/delayed_fetch.py",
+        "replication/delayed/fetch.py",
         "            available += found\n",
         "            available = found\n",
     ),
     "a truncation is not noticed by who waits": Mutation(
-        "replication/delayed_fetch.py",
+        "replication/delayed/fetch.py",
         "if readable.log_end_offset < start.message_offset:",
         "if False:",
     ),

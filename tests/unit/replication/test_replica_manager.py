@@ -9,9 +9,10 @@ from odradek.errors import BrokerError, ErrorCode
 from odradek.model import GROUP_METADATA_TOPIC, AppendOrigin, TopicPartition
 from odradek.purgatory import DelayedOperation
 from odradek.replication.append import AppendRequest
-from odradek.replication.delayed_delete_records import DeleteRecordsResult
+from odradek.replication.delayed.delete_records import DeleteRecordsResult
+from odradek.replication.delayed.keys import operation_key
+from odradek.replication.delayed.replica_states import EpochEndOffset
 from odradek.replication.fetch import FetchInfo, FetchParams
-from odradek.replication.keys import operation_key
 from odradek.replication.offset_lookup import (
     EARLIEST_TIMESTAMP,
     LATEST_TIERED_TIMESTAMP,
@@ -20,7 +21,6 @@ from odradek.replication.offset_lookup import (
     find_offset,
     find_segment_starts,
 )
-from odradek.replication.replica_states import EpochEndOffset
 from odradek.testing.faulty_files import FaultyFileSystem
 
 A = TopicPartition("orders", 0)

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
-from tests.unit.coordinator.transactions import BILLS, COMMIT, ORDERS, Leaders
+from tests.unit.coordinator.transactional.transactions import BILLS, COMMIT, ORDERS, Leaders
 
 from odradek.coordinator.runtime.batches import EndMarker
 from odradek.coordinator.transactions.requests import AddPartitionsRequest, ProducerIdAndEpoch

@@ -16,7 +16,7 @@ from tools import peers
 from tools.kafka_node import zookeeper_kafka_node
 
 import odradek
-from odradek.cli.fsck import read_metadata
+from odradek.cli.data_directory.fsck import read_metadata
 from odradek.metadata import image as metadata
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jvm")]

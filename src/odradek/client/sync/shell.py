@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from odradek.client.errors import ClientClosed
-from odradek.client.sync.loop_thread import LoopThread
+from odradek.client.sync.shared_thread import SharedThread
 
 
 class _Closing(Protocol):
@@ -37,7 +37,7 @@ class Shell(Generic[C]):
             return make()
 
         self._is_closed = False
-        self._thread = LoopThread.move_in()
+        self._thread = SharedThread.move_in()
         try:
             self._client = self._wait(made())
         except BaseException:

@@ -11,7 +11,7 @@ from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
 from odradek.model import TopicPartition
 from odradek.protocol.messages import milliseconds
-from odradek.replication.delayed_delete_records import DeleteRecordsResult
+from odradek.replication.delayed.delete_records import DeleteRecordsResult
 
 
 def handle(context: HandlerContext, request: Request) -> None:

@@ -5,11 +5,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
+from odradek.event_loop import LoopThread
 from odradek.server.broker import BrokerServer
 from odradek.server.faults import FaultBoard
 from odradek.server.in_process.calls.broker_helpers import BrokerHelpers
 from odradek.server.in_process.last_errors import LastErrors
-from odradek.server.in_process.loop_thread import LoopThread
 from odradek.server.in_process.report import report_on
 from odradek.server.in_process.shown import as_html
 

@@ -6,8 +6,9 @@
 from types import TracebackType
 from typing import Self
 
+from odradek.event_loop import LoopThread
+from odradek.server.in_process.calls.changes import STOPPED
 from odradek.server.in_process.calls.time_calls import TimeCalls
-from odradek.server.in_process.loop_thread import LoopThread
 
 
 class OwnThread(TimeCalls):
@@ -22,7 +23,7 @@ class OwnThread(TimeCalls):
             StartError: it cannot be started; nothing runs then.
         """
         assert self._thread is None, "it runs already"
-        thread = LoopThread()
+        thread = LoopThread("odradek-broker", STOPPED)
         try:
             thread.run(self.start_async())
         except BaseException:

@@ -11,11 +11,11 @@ from typing import Final, TypeVar
 
 from odradek.metadata.image import MetadataDelta
 from odradek.metadata.store import ListenerStage
-from odradek.replication.delayed_fetch import DelayedFetch
+from odradek.replication.delayed.fetch import DelayedFetch
 from odradek.server.broker import BrokerServer
-from odradek.server.in_process.loop_thread import STOPPED
 
 T = TypeVar("T")
+STOPPED: Final = "the broker was stopped meanwhile"
 
 
 class Changes:

@@ -17,7 +17,7 @@ from odradek.metadata.image import MetadataImage
 from odradek.model import GROUP_METADATA_TOPIC, NO_LEADER_EPOCH, TopicPartition
 from odradek.protocol.consumer_protocol import decode_assignment
 from odradek.protocol.primitives import ProtocolError
-from odradek.replication.delayed_fetch import DelayedFetch
+from odradek.replication.delayed.fetch import DelayedFetch
 from odradek.replication.fetch import (
     CONSUMER_REPLICA_ID,
     ISOLATION_HIGH_WATERMARK,

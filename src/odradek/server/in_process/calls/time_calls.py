@@ -11,9 +11,9 @@ from typing import cast
 
 from odradek.clock import Clock, ManualClock
 from odradek.errors import BrokerError, ErrorCode
+from odradek.event_loop import LoopEnded
 from odradek.server.in_process.calls.broker_calls import BrokerCalls
 from odradek.server.in_process.calls.time_helpers import UPKEEP, Deadline, deadlines, member_called
-from odradek.server.in_process.loop_thread import LoopEnded
 from odradek.server.in_process.settling import settle
 
 

@@ -8,7 +8,7 @@ from odradek.client.core.consuming.consumer_record import ConsumerRecord
 from odradek.client.core.consuming.fetched import FetchedChunk
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TopicPartition
-from odradek.replication.delayed_fetch import DelayedFetch
+from odradek.replication.delayed.fetch import DelayedFetch
 from odradek.replication.fetch import CONSUMER_REPLICA_ID, FetchInfo, FetchParams
 from odradek.server.in_process.calls.running_brokers import RunningBrokers
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.unit.storage.conftest import World
-from tests.unit.storage.lives import PROPERTIES, Life, findings
+from tests.unit.storage.faults.lives import PROPERTIES, Life, findings
 
 from odradek.errors import BrokerError, ErrorCode, LogDirFailure
 from odradek.testing.faulty_files import FaultyFileSystem

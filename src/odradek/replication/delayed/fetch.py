@@ -21,8 +21,8 @@ from mypy_extensions import i64
 
 from odradek.errors import BrokerError
 from odradek.purgatory import DelayedOperation
+from odradek.replication.delayed.replica_states import ReplicaStates
 from odradek.replication.fetch import FetchInfo, FetchParams, OnFetched
-from odradek.replication.replica_states import ReplicaStates
 from odradek.storage.log.offset_metadata import LogOffsetMetadata
 
 _ANSWER_NOW: Final = -1

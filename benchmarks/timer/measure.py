@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from benchmarks import timer_loops as loops
+from benchmarks.timer import loops
 from odradek.clock import ManualClock, SystemClock
 from odradek.timer.system_timer import SystemTimer
 

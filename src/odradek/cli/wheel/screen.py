@@ -20,8 +20,8 @@ from odradek.cli.terminal import (
     size_changes,
     terminal_size,
 )
-from odradek.cli.wheel_drawing import draw_frame
-from odradek.cli.wheel_show import WheelShow
+from odradek.cli.wheel.drawing import draw_frame
+from odradek.cli.wheel.show import WheelShow
 
 FRAME_S: Final = 0.1
 STEP_MS: Final = 10

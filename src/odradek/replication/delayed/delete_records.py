@@ -12,7 +12,7 @@ from typing import Final
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import UNKNOWN_OFFSET, TopicPartition
 from odradek.purgatory import DelayedOperation
-from odradek.replication.replica_states import ReplicaStates
+from odradek.replication.delayed.replica_states import ReplicaStates
 
 _TIMED_OUT: Final = BrokerError(
     ErrorCode.REQUEST_TIMED_OUT, "not all live replicas had deleted the records in time"

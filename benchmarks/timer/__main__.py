@@ -30,7 +30,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     options = [str(arguments.pending), str(arguments.rounds)]
-    figures = json.loads(native.run("benchmarks.timer_measure", *options))
+    figures = json.loads(native.run("benchmarks.timer.measure", *options))
     if not arguments.json:
         for name, value in figures.items():
             print(f"{name:<18} {value:>14,.0f}" if name != "compiled" else f"{name:<18} {value}")

@@ -1,7 +1,7 @@
 """What the transaction coordinator answers, state by state."""
 
 import pytest
-from tests.unit.coordinator.transactions import (
+from tests.unit.coordinator.transactional.transactions import (
     ABORT,
     BILLS,
     COMMIT,

@@ -21,8 +21,8 @@ from typing import Final, NamedTuple
 from uuid import UUID, uuid4
 
 from odradek.cli.arguments import add_format, natural_number
-from odradek.cli.directory_lock import held_still
-from odradek.cli.zookeeper_topics import read_zookeeper
+from odradek.cli.data_directory.directory_lock import held_still
+from odradek.cli.data_directory.zookeeper_topics import read_zookeeper
 from odradek.config import TOPIC_SETTINGS, ConfigError
 from odradek.config.topic import parse_topic_settings
 from odradek.errors import BrokerError

@@ -14,7 +14,7 @@ from typing import Final
 from odradek.errors import BrokerError, ErrorCode
 from odradek.purgatory import DelayedOperation
 from odradek.replication.append import AppendResult, OnAppended
-from odradek.replication.replica_states import ReplicaStates
+from odradek.replication.delayed.replica_states import ReplicaStates
 
 _TIMED_OUT: Final = BrokerError(
     ErrorCode.REQUEST_TIMED_OUT, "not all in-sync replicas had the records in time"

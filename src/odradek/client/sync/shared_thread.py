@@ -4,7 +4,6 @@ It is there from the first client's beginning to the last one's end, and a daemo
 nobody closes does not keep the process.
 """
 
-import asyncio
 import os
 import threading
 from collections.abc import Coroutine
@@ -13,33 +12,30 @@ from typing import Any, Final, TypeVar
 
 from odradek.client.errors import UsageError
 from odradek.errors import ErrorCode
+from odradek.event_loop import LoopThread
 
 T = TypeVar("T")
 
 
-class LoopThread:
-    """An event loop in a thread. `move_in` gives the one that there is."""
+class SharedThread:
+    """A `LoopThread` with a count of who lives on it. `move_in` gives the one that there is."""
 
     _lock: Final = threading.Lock()
-    _current: "LoopThread | None" = None
+    _current: "SharedThread | None" = None
 
     def __init__(self) -> None:
         self._clients = 0
         self._process_id = os.getpid()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="odradek-client", daemon=True
-        )
-        self._thread.start()
+        self._thread = LoopThread("odradek-client", "the client was closed meanwhile")
 
     @classmethod
-    def move_in(cls) -> "LoopThread":
+    def move_in(cls) -> "SharedThread":
         """The process's thread, for one more client; each moves out again."""
         with cls._lock:
             known = cls._current
             # A process that was forked has its parent's variables, but not its threads.
             if known is None or known._process_id != os.getpid():
-                known = cls._current = LoopThread()
+                known = cls._current = SharedThread()
             known._clients += 1
             return known
 
@@ -49,10 +45,8 @@ class LoopThread:
             self._clients -= 1
             if self._clients:
                 return
-            LoopThread._current = None
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+            SharedThread._current = None
+        self._thread.close()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
         """Runs a coroutine; the future has its outcome.
@@ -60,11 +54,11 @@ class LoopThread:
         Raises:
             UsageError: the caller is the thread itself, which would wait for itself.
         """
-        if threading.current_thread() is self._thread:
+        if self._thread.is_current:
             work.close()
             raise UsageError(
                 "a blocking client cannot be used by what its own thread calls: callbacks of "
                 "deliveries, interceptors, serializers",
                 ErrorCode.INVALID_REQUEST,
             )
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        return self._thread.submit(work)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.unit.storage.conftest import World
-from tests.unit.storage.lives import PROPERTIES, Life, findings
+from tests.unit.storage.faults.lives import PROPERTIES, Life, findings
 
 from odradek.testing.faulty_files import Crashed
 from odradek.testing.volatile_files import VolatileFileSystem

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from odradek.cli.arguments import add_format
-from odradek.cli.record_decoders import (
+from odradek.cli.data_directory.record_decoders import (
     RecordDecoder,
     coordinator_decoder,
     decoder_named,

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from odradek.purgatory import DelayedOperationPurgatory
-from odradek.replication.keys import TopicPartitionOperationKey
+from odradek.replication.delayed.keys import TopicPartitionOperationKey
 from odradek.timer import Timer
 
 # Why operations are tried again.

@@ -1,7 +1,4 @@
-"""A thread with an event loop: where the broker of `with odradek.Broker()` runs.
-
-Whoever asks from another thread hands a coroutine over and waits for what comes of it.
-"""
+"""Event loops: which kind, and one that has a thread of its own."""
 
 import asyncio
 import threading
@@ -9,10 +6,17 @@ from collections.abc import Coroutine
 from concurrent.futures import CancelledError, Future
 from typing import Any, Final, TypeVar
 
-from odradek.server.event_loop import new_event_loop
-
 T = TypeVar("T")
-STOPPED: Final = "the broker was stopped meanwhile"
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """A fresh loop of the best kind there is: uvloop's where it is installed, else asyncio's."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
 
 
 class LoopEnded(RuntimeError):
@@ -22,14 +26,17 @@ class LoopEnded(RuntimeError):
 class LoopThread:
     """An event loop that runs in a thread until it is closed.
 
-    The thread is a daemon: a test that forgets to stop its broker does not hang the process.
+    Whoever asks from another thread hands a coroutine over and waits for what comes of it. The
+    thread is a daemon: who forgets to close it does not hang the process.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str, ended: str) -> None:
+        """`name` is the thread's, `ended` what is said to those who come too late."""
+        self._ended: Final = ended
         self._loop = new_event_loop()
         self._lock = threading.Lock()
         self._is_closed = False
-        self._thread = threading.Thread(target=self._serve, name="odradek-broker", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -42,18 +49,18 @@ class LoopThread:
         try:
             return self.submit(work).result()
         except CancelledError:
-            raise LoopEnded(STOPPED) from None
+            raise LoopEnded(self._ended) from None
 
     def submit(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
         """Runs a coroutine on the loop, and answers at once where its outcome will be.
 
         Raises:
-            RuntimeError: the loop is closed.
+            LoopEnded: the loop is closed.
         """
         with self._lock:
             if self._is_closed:
                 work.close()
-                raise RuntimeError(STOPPED)
+                raise LoopEnded(self._ended)
             return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def run_within(self, work: Coroutine[Any, Any, T], patience_s: float) -> T:

@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from typing import Final
 
 from odradek.cli.arguments import add_format
-from odradek.cli.directory_lock import held_still
+from odradek.cli.data_directory.directory_lock import held_still
 from odradek.kafka_files.check import DirectoryCheck, Finding, KnownPartition, log_directories
 from odradek.kafka_files.inspection import UnreadableFile, explain
 from odradek.metadata.embedded import schema

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Final
 
 from odradek.cli.arguments import add_format
-from odradek.cli.wheel_drawing import draw_svg, draw_text
-from odradek.cli.wheel_screen import Screen
-from odradek.cli.wheel_show import CommandError, Snapshot, WheelShow
+from odradek.cli.wheel.drawing import draw_svg, draw_text
+from odradek.cli.wheel.screen import Screen
+from odradek.cli.wheel.show import CommandError, Snapshot, WheelShow
 
 WORKED_EXAMPLE: Final = (
     "add a350 350; add b450 450; add c446 446; add d455 455; add e473 473; "

@@ -11,7 +11,7 @@ from typing import Final
 from xml.sax.saxutils import escape
 
 from odradek.cli.terminal import BOLD, DIM, painted
-from odradek.cli.wheel_show import Level, Snapshot
+from odradek.cli.wheel.show import Level, Snapshot
 
 TASKS_SHOWN: Final = 8
 EVENTS_SHOWN: Final = 6
