@@ -9,7 +9,6 @@ What is our own fault keeps its traceback.
 
 import os
 import re
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -17,6 +16,7 @@ from typing import Final, ParamSpec, TypeVar
 
 from odradek.errors import BrokerError
 from odradek.tables.errors import DamagedRecords, DataLoss, MissingData, OutdatedQuery, WrongPath
+from pyspark_odradek.workers import is_spark_worker
 
 _TOLD: Final = (
     ValueError,
@@ -70,12 +70,6 @@ def sentence_in(text: str) -> str | None:
 def _sentence(error: Exception) -> str:
     text = str(error) or type(error).__name__
     return " ".join(text.split())
-
-
-def is_spark_worker() -> bool:
-    """Whether this is a process that Spark has started for its tasks."""
-    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
-    return spec is not None and spec.name.startswith("pyspark.")
 
 
 def _hide_traceback() -> None:

@@ -5,7 +5,6 @@ reads and decodes is imported by the workers that do so. A reader is made on the
 plans there, and travels to the workers with nothing but its options.
 """
 
-import gc
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -41,10 +40,11 @@ from odradek.tables.plan.offsets import (
 )
 from odradek.tables.plan.options import ReadOptions
 from odradek.tables.plan.ranges import ranges_between, share_budget
-from pyspark_odradek.errors import in_one_sentence, is_spark_worker, telling_in_one_sentence
+from pyspark_odradek.errors import in_one_sentence, telling_in_one_sentence
 from pyspark_odradek.options import parse_columns, parse_options
 from pyspark_odradek.schema import check_schema, spark_schema
 from pyspark_odradek.tasks import ReadTask, tasks_for
+from pyspark_odradek.workers import freeze_imports
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,7 +66,9 @@ class DefaultSource(DataSource):
     @in_one_sentence
     def schema(self) -> StructType:
         """The connector's columns, or those that the option `columns` names."""
-        return spark_schema(parse_columns(self.options))
+        columns = spark_schema(parse_columns(self.options))
+        freeze_imports()
+        return columns
 
     @in_one_sentence
     def reader(self, schema: StructType) -> "BatchReader":
@@ -150,6 +152,7 @@ class BatchReader(DataSourceReader):
             return tasks_for(plan.ranges, plan.identity, self._options.min_partitions, lease)
         finally:
             bounds.close()
+            freeze_imports()
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """The records of a task, on a worker."""
@@ -366,9 +369,6 @@ def _read(
 
     from odradek.tables.scan.reading import read_ranges
 
-    if is_spark_worker() and not gc.get_freeze_count():
-        # Spark collects garbage after every task: what was imported need not be gone through.
-        gc.freeze()
     # Spark makes up a partition of its own when there is nothing to read.
     if isinstance(partition, ReadTask):
         arrow_schema = to_arrow_schema(schema, timezone="UTC")
@@ -376,3 +376,5 @@ def _read(
             yield from read_ranges(
                 options, partition.identity, arrow_schema, partition.ranges, partition.lease
             )
+    # The first records have had the rest imported.
+    freeze_imports()
