@@ -64,6 +64,7 @@ COMPILED = (
     "storage/index/*.py",
     "storage/log/*.py",
     "storage/producers/*.py",
+    "tables/write/record_accumulator.py",
     "timer/*.py",
     "windowed_rate.py",
 )

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from odradek.client.blocking import Cluster
+    from odradek.tables.write.record_accumulator import BinaryColumn, Rows
     from odradek.tables.write.transaction import WriterName
     from odradek.tables.write.writing import TopicWriter
 
@@ -213,11 +214,8 @@ def _write_all(
 ) -> Written:
     count = 0
     for batch in batches:
-        for topic, partition, key, value, headers, timestamp_ms in _rows(options, batch):
-            if topic is None:
-                raise ValueError("a row has no topic, and there is no option topic")
-            pairs = [(pair["key"], pair["value"]) for pair in headers] if headers else ()
-            writer.append(topic, partition, key, value, pairs, timestamp_ms)
+        if batch.num_rows:
+            writer.append(_rows(options, batch))
         count += batch.num_rows
     writer.flush()
     return Written(count)
@@ -234,30 +232,57 @@ def _counts(name: str, options: SinkOptions) -> bool:
             return True
 
 
-def _rows(options: SinkOptions, batch: "pa.RecordBatch") -> Iterator[tuple[Any, ...]]:
-    """Topic, partition, key, value, headers and time of every row."""
+def _rows(options: SinkOptions, batch: "pa.RecordBatch") -> "Rows":
+    """The columns that are written; a column that there is not is null in every row."""
     import pyarrow as pa
 
-    def column(name: str, *types: "pa.DataType") -> list[Any]:
-        """Its values, cast to one type after the other; nulls where there is no such column."""
-        index = batch.schema.get_field_index(name)
-        if index < 0:
-            return [None] * batch.num_rows
-        found: Any = batch.column(index)
-        for wanted in types:
-            found = found.cast(wanted, safe=False)
-        return list(found.to_pylist())
+    from odradek.tables.write.record_accumulator import Rows
 
-    count = batch.num_rows
-    milliseconds = (pa.timestamp("ms", "UTC"), pa.int64())
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     # The option goes before the column, as with the connector.
-    topics = column("topic") if options.topic is None else [options.topic] * count
-    return zip(
-        topics,
-        column("partition"),
-        column("key", pa.binary()),
-        column("value", pa.binary()),
-        column("headers"),
-        column("timestamp", *milliseconds) if options.keep_timestamps else [None] * count,
-        strict=True,
+    topics: Any = options.topic
+    if topics is None:
+        if columns["topic"].null_count:
+            raise ValueError("a row has no topic, and there is no option topic")
+        topics = columns["topic"].to_pylist()
+    partitions, headers = columns.get("partition"), columns.get("headers")
+    timestamps = columns["timestamp"] if options.keep_timestamps else None
+    if timestamps is not None:
+        for wanted in (pa.timestamp("ms", "UTC"), pa.int64()):
+            timestamps = timestamps.cast(wanted, safe=False)
+    return Rows(
+        count=batch.num_rows,
+        topics=topics,
+        values=_binary(columns["value"]),
+        keys=_binary(columns["key"]) if "key" in columns else None,
+        partitions=None if partitions is None else partitions.to_pylist(),
+        headers=None if headers is None else [_pairs(of_a_row) for of_a_row in headers.to_pylist()],
+        timestamps_ms=None if timestamps is None else timestamps.to_pylist(),
     )
+
+
+def _pairs(headers: list[dict[str, Any]] | None) -> list[tuple[str, bytes | None]]:
+    return [(pair["key"], pair["value"]) for pair in headers] if headers else []
+
+
+def _binary(column: Any) -> "BinaryColumn":
+    """The bytes of a column of binaries or strings, of one row at least."""
+    import pyarrow as pa
+
+    from odradek.tables.write.record_accumulator import BinaryColumn
+
+    values: Any = column.cast(pa.binary(), safe=False)
+    _, offsets, data = values.buffers()
+    return BinaryColumn(
+        data=b"" if data is None else data.to_pybytes(),
+        offsets=offsets.slice(values.offset * 4).to_pybytes(),
+        is_null=_flags(values.is_null()) if values.null_count else None,
+    )
+
+
+def _flags(column: Any) -> bytes:
+    """A byte for each value of a column of booleans without nulls."""
+    import pyarrow as pa
+
+    flags: bytes = column.cast(pa.uint8()).buffers()[1].to_pybytes()
+    return flags

@@ -1,5 +1,9 @@
 """If these fail, a write goes elsewhere than its options say, or its mistakes are found late."""
 
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import (
     BinaryType,
@@ -11,8 +15,10 @@ from pyspark.sql.types import (
     StructType,
 )
 
+import odradek
+from odradek import ConsumerRecord
 from pyspark_odradek.schema import spark_schema
-from pyspark_odradek.sink import check_columns
+from pyspark_odradek.sink import check_columns, write_batches
 from pyspark_odradek.sink_options import SinkOptions, parse_sink_options
 
 BASE = {"kafka.bootstrap.servers": "h:1", "topic": "t"}
@@ -109,3 +115,58 @@ def test_what_was_read_can_be_written() -> None:
 def test_columns_that_cannot_be_written_are_refused(columns, options, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         check_columns(parse(**options), schema(**columns))
+
+
+def written(batches: Sequence[pa.RecordBatch], **options: str) -> list[ConsumerRecord]:
+    """What a topic of one partition has when a task was given these batches."""
+    with odradek.Broker() as broker:
+        broker.create_topic("orders", partitions=1)
+        options = {"kafka.bootstrap.servers": broker.bootstrap_servers, "topic": "orders"} | options
+        told = write_batches(parse_sink_options(options, streaming=False), iter(batches))
+        records = list(broker.records("orders"))
+        assert told.records == len(records)
+        return records
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.string(), pa.large_binary(), pa.large_string()])
+def test_all_of_a_column_is_written_however_arrow_keeps_it(kind: pa.DataType) -> None:
+    values = [f"v{number}" * (number % 5) if number % 7 else None for number in range(50)]
+    texts = pa.array(values).cast(kind)
+    keys = pa.array([None, *values[1:]]).cast(kind)
+    whole = pa.RecordBatch.from_arrays([keys, texts], names=["key", "value"])
+    pieces = [whole.slice(0, 1), whole.slice(1, 20), whole.slice(5, 0), whole.slice(21)]
+    expected = [value.encode() if value is not None else None for value in values]
+    found = written(pieces)
+    assert [record.value for record in found] == expected
+    assert [record.key for record in found] == [None, *expected[1:]]
+
+
+def test_headers_and_times_of_a_row_are_its_own() -> None:
+    at = datetime(2026, 11, 23, 5, 30, tzinfo=UTC)
+    headers = [[{"key": "trace", "value": b"1"}, {"key": "none", "value": None}], None, []]
+    batch = pa.RecordBatch.from_pylist(
+        [
+            {"value": b"%d" % number, "headers": each, "timestamp": at + timedelta(seconds=number)}
+            for number, each in enumerate(headers)
+        ],
+        schema=pa.schema(
+            [
+                ("value", pa.binary()),
+                ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+                ("timestamp", pa.timestamp("us", "UTC")),
+            ]
+        ),
+    )
+    found = written([batch], keepTimestamps="true")
+    first_ms = int(at.timestamp() * 1000)
+    assert [(each.key, list(each.headers), each.timestamp) for each in found] == [
+        (None, [("trace", b"1"), ("none", None)], first_ms),
+        (None, [], first_ms + 1000),
+        (None, [], first_ms + 2000),
+    ]
+
+
+def test_a_row_without_a_topic_is_refused() -> None:
+    batch = pa.RecordBatch.from_pylist([{"topic": "orders", "value": b"1"}, {"value": b"2"}])
+    with pytest.raises(ValueError, match="a row has no topic"):
+        written([batch], topic="")

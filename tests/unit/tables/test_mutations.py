@@ -9,6 +9,14 @@ TABLES = "tests/unit/tables"
 SPARK = "tests/unit/pyspark_odradek"
 
 MUTATIONS = {
+    "a partition's next batch has the sequence of the one before": (
+        Mutation(
+            "tables/write/record_accumulator.py",
+            "batch.sequence = (batch.sequence + builder.record_count) & 0x7FFFFFFF",
+            "batch.sequence = batch.sequence & 0x7FFFFFFF",
+        ),
+        f"{TABLES}/test_record_accumulator.py",
+    ),
     "a read that ends before it begins is no mistake": (
         Mutation("tables/plan/planning.py", "if start[partition] > end[partition]:", "if False:"),
         f"{SPARK}/test_planning.py",

@@ -4,8 +4,9 @@ If these fail, rows are lost, written twice, in another partition or in another 
 """
 
 import socket
+import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pytest
@@ -27,6 +28,7 @@ from odradek.tables.plan.identity import Identity
 from odradek.tables.plan.options import ClientOptions, ReadOptions, TopicSelection
 from odradek.tables.plan.ranges import OffsetRange
 from odradek.tables.scan.reading import read_ranges
+from odradek.tables.write.record_accumulator import BinaryColumn, Rows
 from odradek.tables.write.transaction import BatchTransaction, WriterName
 from odradek.tables.write.writing import TopicWriter, WriteOptions
 
@@ -43,6 +45,24 @@ def broker() -> Iterator[odradek.Broker]:
 def cluster(broker) -> Iterator[Cluster]:
     with Cluster(broker.bootstrap_servers, request_timeout_ms=10_000) as cluster:
         yield cluster
+
+
+def row(
+    topic: str,
+    partition: int | None,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Sequence[tuple[str, bytes | None]] = (),
+    timestamp_ms: int | None = None,
+) -> Rows:
+    """One record."""
+    return Rows(1, topic, column(value), column(key), [partition], [headers], [timestamp_ms])
+
+
+def column(value: bytes | None) -> BinaryColumn:
+    """One value."""
+    ends = struct.pack("<ii", 0, len(value or b""))
+    return BinaryColumn(value or b"", ends, bytes([value is None]))
 
 
 def consumed(servers: str, topic: str, partition: int) -> list[tuple]:
@@ -62,7 +82,7 @@ def test_records_arrive_as_they_are_in_their_order(broker, cluster, codec: int) 
     for number in range(1_000):
         headers = [("n", b"%d" % number), ("null", None)] if number % 2 else []
         value = None if number % 5 == 0 else b"v%d" % number
-        writer.append(topic, number % 3, b"k%d" % number, value, headers, 1_000_000 + number)
+        writer.append(row(topic, number % 3, b"k%d" % number, value, headers, 1_000_000 + number))
     writer.flush()
     for partition in range(3):
         expected = [
@@ -81,7 +101,7 @@ def test_a_key_decides_where_a_record_goes_as_with_other_clients(broker, cluster
     broker.create_topic("keyed", partitions=4, config={})
     writer = TopicWriter(cluster, WriteOptions(), SystemClock())
     for number in range(100):
-        writer.append("keyed", None, b"k%d" % number, b"")
+        writer.append(row("keyed", None, b"k%d" % number, b""))
     writer.flush()
     for partition in range(4):
         keys = {key for key, *_ in consumed(broker.bootstrap_servers, "keyed", partition)}
@@ -96,7 +116,7 @@ def test_an_answer_that_is_lost_makes_no_second_copy(broker, cluster) -> None:
     """The batch is sent again with its sequence, and the broker knows it."""
     broker.create_topic("lost-answer", partitions=1, config={})
     writer = TopicWriter(cluster, WriteOptions(), SystemClock())
-    writer.append("lost-answer", 0, None, b"first")
+    writer.append(row("lost-answer", 0, None, b"first"))
     writer.flush()
     proxy = Cut(broker.bootstrap_servers)
     real = cluster.connection
@@ -106,7 +126,7 @@ def test_an_answer_that_is_lost_makes_no_second_copy(broker, cluster) -> None:
         return real(proxy.address if next(cut, False) else address)  # type: ignore[arg-type]
 
     cluster.connection = connection  # type: ignore[method-assign]
-    writer.append("lost-answer", 0, None, b"second")
+    writer.append(row("lost-answer", 0, None, b"second"))
     writer.flush()
     proxy.close()
     found = [value for _, value, *_ in consumed(broker.bootstrap_servers, "lost-answer", 0)]
@@ -117,11 +137,11 @@ def test_an_answer_that_is_lost_makes_no_second_copy(broker, cluster) -> None:
 def test_what_the_broker_refuses_is_told(broker, cluster) -> None:
     broker.create_topic("small", partitions=1, config={"max.message.bytes": "1000"})
     writer = TopicWriter(cluster, WriteOptions(), SystemClock())
-    writer.append("small", 0, None, bytes(5_000))
+    writer.append(row("small", 0, None, bytes(5_000)))
     with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE: small-0"):
         writer.flush()
     with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
-        TopicWriter(cluster, WriteOptions(), SystemClock()).append("nowhere", None, b"k", b"v")
+        TopicWriter(cluster, WriteOptions(), SystemClock()).append(row("nowhere", None, b"k", b"v"))
 
 
 # --- exactly once -------------------------------------------------------------------------------
@@ -207,7 +227,7 @@ def write_batch(
         maybe_die("begun")
         writer = TopicWriter(cluster, WriteOptions(batch_bytes=200), SystemClock(), attempt)
         for number in range(10):
-            writer.append(topic, number % 2, None, b"0-%d-%d" % (batch, number))
+            writer.append(row(topic, number % 2, None, b"0-%d-%d" % (batch, number)))
             if number == 5:
                 maybe_die("half")
         writer.flush()
@@ -268,10 +288,10 @@ def test_an_attempt_that_still_runs_is_shut_out_by_the_next(broker) -> None:
     ):
         assert older.begin(0)
         writer = TopicWriter(cluster, WriteOptions(), SystemClock(), older)
-        writer.append("fenced", 0, None, b"older")
+        writer.append(row("fenced", 0, None, b"older"))
         writer.flush()
         assert write_batch(broker, "fenced", 0)
-        writer.append("fenced", 0, None, b"older again")
+        writer.append(row("fenced", 0, None, b"older again"))
         with pytest.raises(KafkaError, match=r"FENCED|INVALID_PRODUCER_EPOCH"):
             writer.flush()
         with pytest.raises(KafkaError, match=r"FENCED|INVALID_PRODUCER_EPOCH"):

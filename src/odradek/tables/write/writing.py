@@ -7,7 +7,7 @@ leaders at once. Who ends before `flush` has returned does not know what arrived
 """
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 from uuid import UUID
@@ -16,7 +16,6 @@ from odradek.client.addresses import Address
 from odradek.client.apis import INIT_PRODUCER_ID, PRODUCE
 from odradek.client.blocking import BlockingConnection, Cluster
 from odradek.client.core.metadata import TopicMetadata
-from odradek.client.core.producing.partitioner import StickyPartitioner, partition_for_key
 from odradek.client.errors import NetworkError, error_for, raise_for
 from odradek.clock import Clock
 from odradek.errors import ErrorCode
@@ -33,12 +32,11 @@ from odradek.protocol.produce import (
     encode_produce_request,
 )
 from odradek.records.builder import RecordBatchBuilder
+from odradek.tables.write.record_accumulator import OpenBatch, RecordAccumulator, Rows
 
 _ALL_REPLICAS: Final = -1
 _LAST_WITH_ADDED_PARTITIONS: Final = 11
 _ARRIVED: Final = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
-
-RecordHeaders = Sequence[tuple[str, bytes | None]]
 
 
 @dataclass(frozen=True)
@@ -71,19 +69,8 @@ class Transaction(Protocol):
         ...
 
 
-class _Open:
-    """A partition's batch in the making, and the sequence that its next one begins with."""
-
-    def __init__(self, partition: TopicPartition) -> None:
-        self.partition = partition
-        self.sequence = 0
-        self.builder: RecordBatchBuilder | None = None
-        # Of the builder, as it was when this was last looked at.
-        self.size_bytes = 0
-
-
 class TopicWriter:
-    """Appends records and sends them when there are enough; `flush` sends the rest.
+    """Appends rows and sends them when there are enough; `flush` sends the rest.
 
     After an error it is to be given up, and what was appended may have arrived or not.
     """
@@ -100,48 +87,20 @@ class TopicWriter:
         self._clock = clock
         self._transaction = transaction
         self._producer = None if transaction is None else transaction.producer()
-        # By topic and number: a partition's name is not made for every record.
-        self._open: dict[tuple[str, int], _Open] = {}
-        self._buffered_bytes = 0
-        self._dice = random.Random()
-        self._sticky: dict[str, StickyPartitioner] = {}
-        # As of the batches that were sent last; not asked for with every record.
-        self._topics: dict[str, TopicMetadata] = {}
+        self._accumulator = RecordAccumulator(
+            self,
+            random.Random(),
+            batch_bytes=options.batch_bytes,
+            buffer_bytes=options.buffer_bytes,
+        )
 
-    def append(
-        self,
-        topic: str,
-        partition: int | None,
-        key: bytes | None,
-        value: bytes | None,
-        headers: RecordHeaders = (),
-        timestamp_ms: int | None = None,
-    ) -> None:
-        """Adds a record; without a partition its key says where it goes, without one chance.
+    def append(self, rows: Rows) -> None:
+        """Adds rows; one without a partition goes where its key says, without a key by chance.
 
         Raises:
-            KafkaError: the topic or the partition is not there, or the broker refused a batch.
+            KafkaError: a topic or a partition is not there, or the broker refused a batch.
         """
-        size_bytes = 16 + (len(key) if key else 0) + (len(value) if value else 0)
-        if partition is None:
-            partition = self._place(topic, key, size_bytes)
-        opened = self._open.get((topic, partition))
-        if opened is None:
-            opened = self._open[topic, partition] = _Open(TopicPartition(topic, partition))
-        if (
-            opened.size_bytes + size_bytes > self._options.batch_bytes
-            or self._buffered_bytes >= self._options.buffer_bytes
-        ):
-            self._make_room(opened)
-        builder = opened.builder
-        if builder is None:
-            builder = opened.builder = self._builder(opened.sequence)
-        builder.append(
-            self._clock.wall_ms() if timestamp_ms is None else timestamp_ms, key, value, headers
-        )
-        grown_bytes = builder.size_bytes - opened.size_bytes
-        opened.size_bytes += grown_bytes
-        self._buffered_bytes += grown_bytes
+        self._accumulator.append(rows, self._clock.wall_ms())
 
     def flush(self) -> None:
         """Sends what is left; all is acknowledged when it returns.
@@ -149,38 +108,14 @@ class TopicWriter:
         Raises:
             KafkaError: the broker refused a batch, or did not answer in time.
         """
-        self._send([each for each in self._open.values() if each.builder is not None])
+        self.send(self._accumulator.unsent())
 
-    def _place(self, topic: str, key: bytes | None, size_bytes: int) -> int:
-        metadata = self._topics.get(topic)
-        if metadata is None:
-            metadata = self._cluster.retrying(lambda: self._cluster.topic(topic))
-            self._topics[topic] = metadata
-        if key is not None:
-            return partition_for_key(key, len(metadata.partition_metadata))
-        sticky = self._sticky.get(topic)
-        if sticky is None:
-            sticky = StickyPartitioner(self._options.batch_bytes, self._dice)
-            self._sticky[topic] = sticky
-        chosen = sticky.choose(metadata.led_partitions or [0], lambda _: 0)
-        sticky.produced(size_bytes)
-        return chosen
+    def topic(self, name: str) -> TopicMetadata:
+        """Asked by the accumulator."""
+        return self._cluster.retrying(lambda: self._cluster.topic(name))
 
-    def _make_room(self, opened: _Open) -> None:
-        """Sends a batch that would grow too large, and others that are well filled with it."""
-        if self._buffered_bytes >= self._options.buffer_bytes:
-            self.flush()
-        elif opened.builder is not None:
-            well_filled = self._options.batch_bytes // 2
-            self._send(
-                [
-                    each
-                    for each in self._open.values()
-                    if each is opened or (each.builder and each.size_bytes > well_filled)
-                ]
-            )
-
-    def _builder(self, sequence: int) -> RecordBatchBuilder:
+    def new_builder(self, sequence: int) -> RecordBatchBuilder:
+        """Asked by the accumulator."""
         producer_id, epoch = self._producer_id()
         return RecordBatchBuilder(
             self._options.codec,
@@ -190,6 +125,15 @@ class TopicWriter:
             base_sequence=sequence,
             is_transactional=self._transaction is not None,
         )
+
+    def send(self, batches: Iterable[OpenBatch]) -> None:
+        """Asked by the accumulator: sends batches and waits until they are acknowledged."""
+        waiting = {batch.partition: self._accumulator.take(batch) for batch in batches}
+        if waiting and self._transaction is not None:
+            self._transaction.add_partitions(waiting)
+        if waiting:
+            self._cluster.retrying(lambda: self._attempt(waiting))
+        assert not waiting, f"{len(waiting)} batches were given up without an error"
 
     def _producer_id(self) -> tuple[int, int]:
         if self._producer is None:
@@ -208,22 +152,6 @@ class TopicWriter:
             raise NetworkError(str(error)) from error
         raise_for(response.error_code)
         return response.producer_id, response.producer_epoch
-
-    def _send(self, batches: Iterable[_Open]) -> None:
-        waiting: dict[TopicPartition, bytes] = {}
-        for opened in batches:
-            assert opened.builder is not None, f"{opened.partition} has nothing to send"
-            self._buffered_bytes -= opened.size_bytes
-            opened.size_bytes = 0
-            opened.sequence = (opened.sequence + opened.builder.record_count) & 0x7FFFFFFF
-            waiting[opened.partition] = opened.builder.build()
-            opened.builder = None
-        if waiting and self._transaction is not None:
-            self._transaction.add_partitions(waiting)
-        if waiting:
-            self._topics.clear()
-            self._cluster.retrying(lambda: self._attempt(waiting))
-        assert not waiting, f"{len(waiting)} batches were given up without an error"
 
     def _attempt(self, waiting: dict[TopicPartition, bytes]) -> None:
         """Sends what is still waiting, to all leaders, and takes out what has arrived."""

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Final, Protocol
 
+from mypy_extensions import i64
+
 _SEED: Final = 0x9747B28C
 _M: Final = 0x5BD1E995
 _MASK: Final = 0xFFFFFFFF
@@ -25,15 +27,33 @@ class PartitionDice(Protocol):
 
 def murmur2(data: bytes) -> int:
     """The 32-bit hash that Kafka's producers use, as an unsigned number."""
-    length = len(data)
-    h = (_SEED ^ length) & _MASK
-    whole = length & ~3
-    for start in range(0, whole, 4):
-        k = int.from_bytes(data[start : start + 4], "little") * _M & _MASK
+    # A product of 32 bits and `_M` has 63: compiled, all of it is done in registers.
+    length: i64 = len(data)
+    h: i64 = _SEED ^ length
+    position: i64 = 0
+    byte: i64 = 0
+    k: i64 = 0
+    while position + 4 <= length:
+        k = data[position]
+        byte = data[position + 1]
+        k |= byte << 8
+        byte = data[position + 2]
+        k |= byte << 16
+        byte = data[position + 3]
+        k |= byte << 24
+        k = k * _M & _MASK
         k = (k ^ k >> 24) * _M & _MASK
         h = h * _M & _MASK ^ k
-    if length & 3:
-        h = (h ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
+        position += 4
+    if position < length:
+        k = data[position]
+        if position + 1 < length:
+            byte = data[position + 1]
+            k |= byte << 8
+        if position + 2 < length:
+            byte = data[position + 2]
+            k |= byte << 16
+        h = (h ^ k) * _M & _MASK
     h = (h ^ h >> 13) * _M & _MASK
     return h ^ h >> 15
 
