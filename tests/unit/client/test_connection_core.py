@@ -4,6 +4,7 @@ import pytest
 
 from odradek.client.apis import API_VERSIONS, FETCH, METADATA, PRODUCE
 from odradek.client.core.connection import Answer, ConnectionCore, ConnectionState
+from odradek.client.core.frames import HANDSHAKE_MAX_BYTES
 from odradek.client.errors import KafkaError, UnsupportedVersion
 from odradek.errors import ErrorCode
 from odradek.protocol import messages
@@ -129,3 +130,16 @@ def test_whoever_waits_is_given_back_when_the_connection_is_lost() -> None:
     assert core.lost() == []
     with pytest.raises(AssertionError, match="closed"):
         core.send(METADATA, 12, [b"a"], "third")
+
+
+def test_answers_may_be_large_when_it_is_known_who_gives_them() -> None:
+    """What listens there may be no broker, and its first bytes the size of all memory."""
+    core = ConnectionCore("me")
+    core.connected()
+    core.get_buffer()[:4] = encode_size(HANDSHAKE_MAX_BYTES + 1)
+    with pytest.raises(ProtocolError):
+        core.buffer_updated(4)
+    core = ready()
+    core.get_buffer()[:4] = encode_size(HANDSHAKE_MAX_BYTES + 1)
+    assert core.buffer_updated(4) == []
+    assert len(core.get_buffer()) == HANDSHAKE_MAX_BYTES + 1

@@ -112,3 +112,20 @@ def test_a_chunk_gives_out_as_many_as_are_wanted_and_stops_before_a_bad_one():
     assert told.value.offset == 53
     assert [each.value for each in chunk.take(9, None, None)] == [b"v" * 5_000]
     assert (chunk.position, chunk.is_used_up) == (54, True)
+
+
+def test_columns_are_given_out_up_to_a_bad_batch_whole():
+    """The rows of the batches before it, and none of its own, which are good up to the last."""
+    bad = bytearray(batch(base_offset=50))
+    bad[-1] ^= 0xFF  # the last record has more headers than bytes
+    chunk = FetchedChunk(
+        ONE, 42, memoryview(batch() + batch(base_offset=44) + bad), None, check_crcs=False
+    )
+    columns = chunk.columns()
+    assert columns.offset is not None
+    offsets = list(memoryview(columns.offset).cast("q"))
+    assert (offsets, columns.row_count, chunk.position) == ([42, 43, 44, 45, 46, 47], 6, 48)
+    for _ in range(2):
+        with pytest.raises(BadRecord) as told:
+            chunk.columns()
+        assert (told.value.offset, chunk.is_used_up) == (50, False)

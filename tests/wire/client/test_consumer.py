@@ -478,6 +478,32 @@ def test_a_topic_made_anew_is_read_from_its_beginning(bootstrap: str, topic: str
     run(scenario())
 
 
+def test_who_only_looks_lets_others_work(bootstrap: str, topic: str, run: Run) -> None:
+    """A loop around a read that waits for nothing would keep its own answers out."""
+
+    async def scenario() -> None:
+        await fill(bootstrap, topic, [1])
+        turns = 0
+
+        async def work() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        async with Consumer(bootstrap, auto_offset_reset="earliest") as consumer:
+            consumer.assign([TopicPartition(topic, 0)])
+            working = asyncio.create_task(work())
+            for _ in range(10):
+                await consumer.getmany()
+            assert turns >= 10
+            while not await consumer.getmany():
+                pass
+            working.cancel()
+
+    run(scenario())
+
+
 def test_interceptors_and_wrong_use(bootstrap: str, topic: str, run: Run) -> None:
     seen: list[object] = []
 

@@ -385,6 +385,67 @@ def test_what_was_not_sent_when_a_transaction_is_aborted_fails(
     assert told(stored(transactional_servers, topic)) == []
 
 
+def test_a_transaction_that_lost_a_batch_is_aborted_and_the_next_goes_on(
+    transactional_servers: str, topic: str, names: Callable[[str], str], run: Run
+) -> None:
+    """Its number is missing in the log: all that follows would be out of order, for ever."""
+
+    async def scenario() -> None:
+        servers = transactional_servers
+        async with Admin(servers) as admin:
+            small = NewTopic(topic, 1, REPLICAS, {"max.message.bytes": "1000"})
+            await admin.create_topics([small])
+        await_known(servers, topic)
+        async with Producer(servers, transactional_id=names("id"), linger_ms=0) as producer:
+            await producer.init_transactions()
+            for number in range(3):
+                async with producer.transaction():
+                    await producer.send(topic, b"%d" % number)
+                producer.begin_transaction()
+                await producer.send(topic, b"aborted")
+                await producer.flush()
+                with pytest.raises(RecordTooLarge):
+                    await producer.send_and_wait(topic, b"x" * 2000)
+                with pytest.raises(RecordTooLarge):
+                    await producer.commit_transaction()
+                await producer.abort_transaction()
+
+    run(scenario())
+    assert told(stored(transactional_servers, topic)) == [
+        *("0", "COMMIT", "aborted", "ABORT"),
+        *("1", "COMMIT", "aborted", "ABORT"),
+        *("2", "COMMIT", "aborted", "ABORT"),
+    ]
+
+
+def test_an_abort_takes_back_what_is_to_be_sent_again(
+    names: Callable[[str], str], run: Run
+) -> None:
+    """A batch that its broker refused for the moment is in the way of no abort."""
+
+    async def scenario() -> None:
+        settings = {"linger_ms": 0, "retry_backoff_ms": 60_000, "retry_backoff_max_ms": 60_000}
+        with odradek.Broker() as broker:
+            servers = broker.bootstrap_servers
+            broker.create_topic("t")
+            name = names("id")
+            async with Producer(servers, transactional_id=name, **settings) as producer:
+                await producer.init_transactions()
+                with broker.fail("Produce", "NOT_ENOUGH_REPLICAS") as refused:
+                    producer.begin_transaction()
+                    waiting = await producer.send("t", b"aborted")
+                    while not refused.struck:
+                        await asyncio.sleep(0.01)
+                    await producer.abort_transaction()
+                    with pytest.raises(TransactionAborted):
+                        await waiting
+                async with producer.transaction():
+                    await producer.send("t", b"next")
+            assert told(stored(servers, "t")) == ["ABORT", "next", "COMMIT"]
+
+    run(scenario())
+
+
 def test_a_successor_fences_its_predecessor(
     transactional_servers: str, topic: str, names: Callable[[str], str], run: Run
 ) -> None:

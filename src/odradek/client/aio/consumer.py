@@ -421,6 +421,10 @@ class Consumer(AsyncClosing):
                     self._handout.keep(self._positions.assigned)
                     self._commits.commit_if_due()
                     self._fetcher.pump()
+                    if self._fetcher.has_unsent or not timeout_ms:
+                        # What is missing is asked for before the reader goes on, and who only
+                        # looks, again and again, lets the loop bring what there is.
+                        await asyncio.sleep(0)
                     if self._fetcher.error is not None:
                         error, self._fetcher.error = self._fetcher.error, None
                         raise error
@@ -450,7 +454,9 @@ class Consumer(AsyncClosing):
         self._after_seeking(wanted)
 
     def _after_seeking(self, partitions: set[TopicPartition]) -> None:
-        """Records of these that `getone` has ready are not wanted any more."""
+        """Records of these that `getone` has ready are not wanted any more, and what was wrong
+        where they stood is not to be told; anything else that is wrong comes again."""
+        self._fetcher.error = None
         self._handout.keep(self._positions.assigned - partitions)
         self._fetcher.pump()
 

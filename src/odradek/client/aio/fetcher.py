@@ -8,12 +8,16 @@ bounded by twice `fetch.max.bytes` a broker.
 A partition that has both is not in a request. The others are asked for without waiting then, and
 not again before something was used up, or a moment later: a long wait for idle partitions would
 keep the busy one waiting.
+
+The next request to a broker leaves before the reader sees what the one before has brought, so that
+the broker works while the reader does. Nothing is asked for while there is an error to be told: it
+would only come again.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from odradek.client.aio.cluster import FETCH_CHANNEL, ClusterClient
@@ -58,6 +62,13 @@ LOOK_AGAIN_MS: Final = 100
 _RETRY_SOON: Final = frozenset({ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR})
 
 
+class _Asked(NamedTuple):
+    """What a broker is asked for, and how long it may wait until it has something."""
+
+    wanted: dict[TopicPartition, Wanted]
+    max_wait_ms: int
+
+
 class Fetcher:
     """The background of a consumer. `committed` looks up where its group stands, if it has one."""
 
@@ -92,6 +103,8 @@ class Fetcher:
         # Set when there is something for the reader: a chunk, or an error.
         self.news = asyncio.Event()
         self.error: KafkaError | None = None
+        # Set until the loop's next turn when a broker is to be asked for more.
+        self.has_unsent = False
 
     async def close(self) -> None:
         """Ends everything that is under way."""
@@ -106,16 +119,21 @@ class Fetcher:
 
     def pump(self) -> None:
         """Starts what is missing and not under way."""
-        if self._is_closed:
-            return
+        self._start_missing()
+
+    def _start_missing(self, answered_id: int | None = None) -> _Asked | None:
+        """As `pump`; what the broker that has just answered is to be asked for next."""
+        if self._is_closed or self.error is not None:
+            return None
         now_ms = self._cluster.clock.monotonic_ms()
         fetchable = self._fetchable(now_ms)
-        if self._positions.unplaced() and self._placing is None and self.error is None:
+        if self._positions.unplaced() and self._placing is None:
             self._placing = self._start(self._place())
         if self._needs_metadata() and self._refreshing is None:
             self._refreshing = self._start(self._refresh())
+        following: _Asked | None = None
         for node_id, (wanted, is_full) in fetchable.items():
-            if node_id in self._fetches or not wanted:
+            if node_id in self._fetches and node_id != answered_id:
                 continue
             max_wait_ms = self._max_wait_ms
             if is_full:
@@ -124,7 +142,13 @@ class Fetcher:
                     continue
                 self._looked_ms[node_id] = now_ms
                 max_wait_ms = 0
-            self._fetches[node_id] = self._start(self._fetch(node_id, wanted, max_wait_ms))
+            asked = _Asked(wanted, max_wait_ms)
+            if node_id == answered_id:
+                following = asked
+            else:
+                self._fetches[node_id] = self._start(self._fetch_from(node_id, asked))
+                self.has_unsent = True
+        return following
 
     def used_up(self) -> None:
         """A partition wants more: its broker may be asked at once."""
@@ -189,10 +213,7 @@ class Fetcher:
     async def _refresh(self) -> None:
         topics = {each.topic for each in self._positions.assigned}
         answer = await self._cluster.refresh(topics)
-        for topic in answer.topics.values():
-            error = error_for(topic.error_code, topic.name)
-            if topic.error_code and not error.retriable:
-                raise error
+        answer.raise_refused()
         missing = sorted(topics - self._cluster.metadata.topics.keys())
         if missing:
             raise StaleMetadata(", ".join(missing), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -309,6 +330,14 @@ class Fetcher:
         leader = metadata.leader_of(partition)
         return None if leader is None else leader.id
 
+    async def _fetch_from(self, node_id: int, asked: _Asked | None) -> None:
+        """Asks a broker for as long as something of it is wanted."""
+        self.has_unsent = False
+        while asked is not None:
+            await self._fetch(node_id, asked.wanted, asked.max_wait_ms)
+            self._failures = 0
+            asked = self._start_missing(node_id)
+
     async def _fetch(
         self, node_id: int, wanted: dict[TopicPartition, Wanted], max_wait_ms: int
     ) -> None:
@@ -399,6 +428,10 @@ class Fetcher:
         if answer.preferred_read_replica >= 0:
             state.preferred_replica = answer.preferred_read_replica
             state.preferred_until_ms = now_ms + PREFERRED_REPLICA_AGE_MS
+            if state.preferred_replica not in self._cluster.metadata.nodes:
+                # A broker that is newer than what is known of the cluster.
+                self._forget_topic(partition.topic)
+                self._wait_a_moment(state)
         if not answer.records or state.is_withheld or state.is_full:
             return
         buffers = answer.records
@@ -433,11 +466,14 @@ class Fetcher:
                 )
             else:
                 self._forget_topic(partition.topic)
-            now_ms = self._cluster.clock.monotonic_ms()
-            state.not_before_ms = now_ms + self._backoff.wait_ms(self._failures)
-            self._pump_later()
+            self._wait_a_moment(state)
         else:
             self._on_fault(state, error)
+
+    def _wait_a_moment(self, state: PartitionPosition) -> None:
+        now_ms = self._cluster.clock.monotonic_ms()
+        state.not_before_ms = now_ms + self._backoff.wait_ms(self._failures)
+        self._pump_later()
 
     def _on_fault(self, state: PartitionPosition, error: KafkaError) -> None:
         """Tells the reader; who still has records before the fault is told when it comes again."""

@@ -93,13 +93,19 @@ class Handout:
         """The chunks of these, in columns.
 
         Raises:
-            BadRecord: a batch cannot be read.
+            BadRecord: the first batch of them cannot be read.
         """
         found: Columns = {}
         for partition in self.ready(partitions):
             state = self._state(partition)
             assert state.chunk is not None, "it is ready"
-            columns = state.chunk.columns(headers=headers)
+            try:
+                columns = state.chunk.columns(headers=headers)
+            except BadRecord as error:
+                if found:
+                    break  # as above
+                state.position = error.offset
+                raise
             self._after_taking(partition, state)
             if columns.row_count:
                 found[partition] = columns

@@ -107,7 +107,6 @@ class Producer(AsyncClosing):
         _check_consistent(self._settings)
         self._dice = dice if dice is not None else random.Random()
         self._cluster = ClusterClient(self._settings, kind="producer", clock=clock, dice=self._dice)
-        self._transactions = TransactionManager(self._cluster)
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer
         self._interceptors = tuple(interceptors)
@@ -119,8 +118,9 @@ class Producer(AsyncClosing):
             batch_bytes=batch_bytes,
             linger_ms=self._settings.number("linger.ms"),
             max_in_flight=self._settings.number("max.in.flight.requests.per.connection"),
-            numbers_sequences=self._transactions.numbers_batches,
+            numbers_sequences=self._settings.flag("enable.idempotence"),
         )
+        self._transactions = TransactionManager(self._cluster, self._accumulator.renumber)
         self._intake = Intake(
             self._accumulator,
             self._cluster.clock,

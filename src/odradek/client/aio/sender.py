@@ -176,10 +176,9 @@ class Sender:
         if not self._transactions.numbers_batches:
             return True
         if self._transactions.needs_new_epoch:
-            if self._accumulator.in_flight_count:
-                return False  # their answers wake us
+            if self._transactions.is_transactional or self._accumulator.in_flight_count:
+                return False  # the abort, or their answers, wake us
             await self._patiently(self._transactions.obtain_id())
-            self._accumulator.renumber()
         elif not self._transactions.has_id:
             await self._patiently(self._transactions.obtain_id())
         if self._transactions.is_transactional:

@@ -83,14 +83,15 @@ class Subscription:
         """The topics to read.
 
         Raises:
-            KafkaError: nobody can be asked for them.
+            KafkaError: nobody can be asked for them, or one of them cannot be.
         """
         if self._pattern is None:
             unknown = self.topics - self._cluster.metadata.topics.keys()
             if unknown or self._cluster.is_metadata_old:
-                await self._cluster.refresh(
+                answer = await self._cluster.refresh(
                     self.topics, allow_auto_topic_creation=self._creates_topics
                 )
+                answer.raise_refused()
             return self.topics
         pattern = self._pattern
         answer = await self._cluster.refresh(None)

@@ -38,16 +38,22 @@ _END_TXN: Final = _before_implicit_partitions(END_TXN)
 _TXN_OFFSET_COMMIT: Final = _before_implicit_partitions(TXN_OFFSET_COMMIT)
 
 
-class TransactionManager:
-    """Who a producer is: its id and epoch, and where it stands with its transaction."""
+def _nothing() -> None:
+    """For whoever numbers no batches."""
 
-    def __init__(self, cluster: ClusterClient) -> None:
+
+class TransactionManager:
+    """Who a producer is: its id and epoch, and where it stands with its transaction. `renumber` is
+    called when sequences begin anew, in a new epoch."""
+
+    def __init__(self, cluster: ClusterClient, renumber: Callable[[], None] = _nothing) -> None:
         settings = cluster.settings
         self._cluster = cluster
         self._timeout_ms = settings.number("transaction.timeout.ms")
         self._max_block_ms = settings.number("max.block.ms")
         self.transactional_id = settings.text("transactional.id") or None
         self.numbers_batches = settings.flag("enable.idempotence")
+        self._renumber = renumber
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = NO_PRODUCER_EPOCH
         self.needs_new_epoch = False
@@ -69,11 +75,11 @@ class TransactionManager:
         return self.producer_id != NO_PRODUCER_ID
 
     def lost_batch(self, error: KafkaError) -> None:
-        """A batch that had left is given up: the numbers have a gap."""
-        if self.is_transactional:
+        """A batch that had left is given up: the numbers have a gap, and begin anew with the next
+        epoch. A transaction can only be aborted; the end of that brings the epoch."""
+        self.needs_new_epoch = self.numbers_batches
+        if self.is_transactional and self.life.state is not TransactionState.ABORTING:
             self.life.fail(error)
-        elif self.numbers_batches:
-            self.needs_new_epoch = True
 
     async def obtain_id(self) -> None:
         """Gets an id, or for the one that there is a new epoch.
@@ -97,7 +103,9 @@ class TransactionManager:
             self.producer_id, self.producer_epoch = answer.producer_id, answer.producer_epoch
 
         await self._cluster.retrying(attempt, self._max_block_ms)
-        self.needs_new_epoch = False
+        if self.needs_new_epoch:
+            self.needs_new_epoch = False
+            self._renumber()
 
     async def init_transactions(self) -> None:
         """Ends what a predecessor left open, and makes this producer its successor.
@@ -211,19 +219,26 @@ class TransactionManager:
         Raises:
             KafkaError: it could not be ended.
         """
-        if self._may_be_open:
-            is_open = bool(self._partitions or self._has_offsets)
-            try:
-                await self._cluster.retrying(
-                    lambda: self._end_once(commit=commit), self._max_block_ms
-                )
-            except KafkaError as error:
-                if is_open or error.code != ErrorCode.INVALID_TXN_STATE:
-                    # Without an answer it may have ended all the same: the same call can tell.
-                    if not error.retriable:
-                        self.life.fail(error)
-                    raise
+        try:
+            if self._may_be_open:
+                await self._end_open(commit=commit)
+                self._may_be_open = False
+            if self.needs_new_epoch:
+                await self.obtain_id()
+        except KafkaError as error:
+            # Without an answer it may have ended all the same: the same call can tell.
+            if not error.retriable:
+                self.life.fail(error)
+            raise
         self.life.move(TransactionState.READY)
+
+    async def _end_open(self, *, commit: bool) -> None:
+        is_open = bool(self._partitions or self._has_offsets)
+        try:
+            await self._cluster.retrying(lambda: self._end_once(commit=commit), self._max_block_ms)
+        except KafkaError as error:
+            if is_open or error.code != ErrorCode.INVALID_TXN_STATE:
+                raise
 
     async def _end_once(self, *, commit: bool) -> None:
         values = {**self._identity(), "committed": commit}

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from odradek.client.apis import API_VERSIONS, ClientApi, VersionRanges, agree
 from odradek.client.core import api_versions
-from odradek.client.core.frames import FrameReceiver
+from odradek.client.core.frames import HANDSHAKE_MAX_BYTES, RESPONSE_MAX_BYTES, FrameReceiver
 from odradek.client.errors import raise_for
 from odradek.errors import ErrorCode
 from odradek.protocol.framing import encode_size
@@ -93,7 +93,7 @@ class ConnectionCore:
 
     def __init__(self, client_id: str) -> None:
         self._client_id = client_id
-        self._receiver = FrameReceiver()
+        self._receiver = FrameReceiver(HANDSHAKE_MAX_BYTES)
         self._next_correlation_id = 0
         self._in_flight: deque[_Sent] = deque()
         self._outgoing: list[Buffer] = []
@@ -208,6 +208,7 @@ class ConnectionCore:
             return
         raise_for(supported.error_code, "the broker refuses to tell its versions")
         self.versions = supported.ranges
+        self._receiver.frame_max_bytes = RESPONSE_MAX_BYTES
         self._move(ConnectionEvent.HANDSHAKE_DONE)
 
 

@@ -3,12 +3,16 @@
 Small frames are gathered in one buffer and copied out of it; a frame that does not fit into what
 has been read of it gets memory of its own, and is received straight into that. So an answer of
 many MiB is copied by nobody but the kernel.
+
+Before the handshake is over who answers may be anything: the first bytes of a TLS server's alert
+are, as a size, a third of a gigabyte. Answers are small until then.
 """
 
 from typing import Final
 
 from odradek.protocol.framing import SIZE_BYTES, frame_size
 
+HANDSHAKE_MAX_BYTES: Final = 1 << 20
 RESPONSE_MAX_BYTES: Final = 1 << 30
 _CHUNK_BYTES: Final = 64 * 1024
 
@@ -16,7 +20,8 @@ _CHUNK_BYTES: Final = 64 * 1024
 class FrameReceiver:
     """Asked for room by `get_buffer`, told by `buffer_updated` how much of it was filled."""
 
-    def __init__(self) -> None:
+    def __init__(self, frame_max_bytes: int = RESPONSE_MAX_BYTES) -> None:
+        self.frame_max_bytes = frame_max_bytes
         self._chunk = bytearray(_CHUNK_BYTES)
         self._filled = 0
         self._frame: bytearray | None = None
@@ -47,7 +52,7 @@ class FrameReceiver:
         frames: list[memoryview] = []
         position = 0
         while self._filled - position >= SIZE_BYTES:
-            size = frame_size(self._chunk, position, RESPONSE_MAX_BYTES)
+            size = frame_size(self._chunk, position, self.frame_max_bytes)
             start = position + SIZE_BYTES
             if self._filled - start < size:
                 if size > len(self._chunk) - SIZE_BYTES:

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from odradek.client.addresses import Address
 from odradek.client.apis import METADATA
+from odradek.client.errors import error_for
 from odradek.model import NO_LEADER, NO_LEADER_EPOCH, TopicPartition
 from odradek.protocol.primitives import Reader, Writer
 
@@ -116,6 +117,17 @@ class ClusterMetadata:
             else:
                 topics[name] = topic
         return replace(answer, topics=topics)
+
+    def raise_refused(self) -> None:
+        """Raises what an answer says of a topic for good, such as that its name is illegal.
+
+        Raises:
+            KafkaError: of the first such topic.
+        """
+        for topic in self.topics.values():
+            error = error_for(topic.error_code, topic.name)
+            if topic.error_code and not error.retriable:
+                raise error
 
     def without_topics(self, names: Iterable[str]) -> "ClusterMetadata":
         """This snapshot with some topics forgotten."""

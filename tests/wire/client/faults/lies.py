@@ -124,7 +124,7 @@ async def _frame(reader: asyncio.StreamReader) -> bytes:
 
 
 @asynccontextmanager
-async def behind(proxy: LyingProxy) -> AsyncIterator[str]:
+async def behind(proxy: LyingProxy, partitions: int = 1) -> AsyncIterator[str]:
     """A broker whose clients only ever speak to the proxy; where that listens."""
     async with serving(proxy.serve) as port:
         proxy.target = free_port()
@@ -138,5 +138,5 @@ async def behind(proxy: LyingProxy) -> AsyncIterator[str]:
         }
         listeners = (f"PLAINTEXT://127.0.0.1:{proxy.target}",)
         with odradek.Broker(listeners=listeners, config=settings) as broker:
-            broker.create_topic("t")
+            broker.create_topic("t", partitions=partitions)
             yield f"127.0.0.1:{port}"

@@ -126,17 +126,15 @@ class FetchedChunk:
         return len(records), None
 
     def columns(self, *, headers: bool = True, end_offset: int = LARGEST_OFFSET) -> ColumnBuffers:
-        """All that is left, in columns, without the records from `end_offset` on.
+        """All that is left, up to a damaged batch, in columns; without the records from
+        `end_offset` on.
 
         Raises:
-            BadRecord: a batch is damaged.
+            BadRecord: the next batch is damaged.
         """
-        decoder = ColumnDecoder(
-            headers=headers,
-            start_offset=self.position,
-            end_offset=end_offset,
-            check_crc=self._check_crcs,
-        )
+        start_offset = self.position
+        decoder = self._decoder(start_offset, end_offset, headers=headers)
+        spans: list[tuple[int, int]] = []
         if self._open is not None and self._index < len(self._records):
             # The rest of a batch that somebody has taken records of.
             self._batches.appendleft(self._open)
@@ -144,16 +142,34 @@ class FetchedChunk:
         while self._batches:
             header = self._batches[0]
             if not self._is_left_out(header):
-                piece = bytes(self._data[header.position : header.end_position])
+                span = (header.position, header.end_position)
                 try:
-                    decoder.append(piece)
+                    decoder.append(self._piece(span))
                 except BrokerError as error:
-                    raise self._bad(header.base_offset, error) from error
+                    if not spans:
+                        raise self._bad(max(self.position, header.base_offset), error) from error
+                    # Those before it first, without what the decoder has of it.
+                    decoder = self._decoder(start_offset, end_offset, headers=headers)
+                    for good in spans:
+                        decoder.append(self._piece(good))
+                    break
+                spans.append(span)
             self._batches.popleft()
             self._passed(header)
             if decoder.is_full:
                 break
         return decoder.finish()
+
+    def _decoder(self, start_offset: int, end_offset: int, *, headers: bool) -> ColumnDecoder:
+        return ColumnDecoder(
+            headers=headers,
+            start_offset=start_offset,
+            end_offset=end_offset,
+            check_crc=self._check_crcs,
+        )
+
+    def _piece(self, span: tuple[int, int]) -> bytes:
+        return bytes(self._data[span[0] : span[1]])
 
     @property
     def is_used_up(self) -> bool:
