@@ -33,6 +33,7 @@ from pyspark.sql.types import (
 from pyspark_odradek.errors import in_one_sentence
 from pyspark_odradek.schema import COLUMN_TYPES
 from pyspark_odradek.sink_options import SinkOptions
+from pyspark_odradek.workers import freeze_imports
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -218,6 +219,7 @@ def _write_all(
             writer.append(_rows(options, batch))
         count += batch.num_rows
     writer.flush()
+    freeze_imports()
     return Written(count)
 
 

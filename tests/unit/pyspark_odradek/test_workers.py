@@ -11,6 +11,9 @@ import odradek
 WORK = """
 import gc, sys
 from types import SimpleNamespace
+import pyarrow as pa
+from pyspark_odradek.sink import write_batches
+from pyspark_odradek.sink_options import parse_sink_options
 from pyspark_odradek.source import DefaultSource
 from pyspark_odradek.workers import freeze_imports
 _, name, work, servers = sys.argv
@@ -26,6 +29,10 @@ match work:
         assert len(reader.partitions()) == 1
     case "read":
         assert [batch.num_rows for batch in reader.read(tasks[0])] == [1]
+    case "write":
+        options = {"kafka.bootstrap.servers": servers, "topic": "orders"}
+        rows = pa.RecordBatch.from_pydict({"value": ["two spools"]})
+        write_batches(parse_sink_options(options, streaming=False), iter([rows]))
 print(len(gc.get_objects()))
 """
 
@@ -36,6 +43,7 @@ print(len(gc.get_objects()))
         ("pyspark.daemon", "describe", True),
         ("pyspark.daemon", "plan", True),
         ("pyspark.daemon", "read", True),
+        ("pyspark.daemon", "write", True),
         # Who reads in a process of their own has their own way with its garbage.
         ("my.job", "read", False),
     ],
