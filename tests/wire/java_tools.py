@@ -7,11 +7,14 @@ be compared with ours in a test.
 import os
 import struct
 import subprocess
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 RUNNER: Final = Path(__file__).parent / "java" / "ToolRunner.java"
+TIME_LIMIT_S: Final = 120
+PROCESS_ENDS: Final = -1
 _PACKAGE: Final = "org.apache.kafka.tools"
 CLASSES: Final = {
     "topics": f"{_PACKAGE}.TopicCommand",
@@ -42,8 +45,7 @@ class Done(NamedTuple):
 class JavaTools:
     """A JVM that runs Kafka's tools; ends with its `with` block.
 
-    Only the argument parser of some tools ends the process by itself: their wrong usage cannot be
-    asked here.
+    The argument parser of some tools ends the process by itself: another one is started then.
     """
 
     def __init__(self, java: str, class_path: str, folder: Path) -> None:
@@ -57,8 +59,12 @@ class JavaTools:
             f"-Dlog4j.configuration=file:{logging[0]}",
             f"-Dlog4j2.configurationFile={logging[1]}",
         ]
-        self._jvm = subprocess.Popen(
-            [java, *flags, "-cp", class_path, os.fspath(RUNNER)],
+        self._command = [java, *flags, "-cp", class_path, os.fspath(RUNNER)]
+        self._jvm = self._start()
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(
+            self._command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -72,16 +78,29 @@ class JavaTools:
         self._jvm.communicate()
 
     def __call__(self, tool: str, words: Sequence[str], text: str = "") -> Done:
-        """Runs a command line with `text` on its standard input."""
+        """Runs a command line with `text` on its standard input; one that does not end is a
+        failure."""
         assert self._jvm.stdin is not None, "it was opened with a pipe"
+        assert self._jvm.stdout is not None, "and this one"
         line = [CLASSES[tool], *words]
         self._jvm.stdin.write(struct.pack(">i", len(line)))
         for each in (*line, text):
             data = each.encode()
             self._jvm.stdin.write(struct.pack(">i", len(data)) + data)
         self._jvm.stdin.flush()
-        (status,) = struct.unpack(">i", self._read(4))
-        return Done(status, self._text(), self._text())
+        limit = threading.Timer(TIME_LIMIT_S, self._jvm.kill)
+        limit.start()
+        try:
+            (status,) = struct.unpack(">i", self._read(4))
+            done = Done(status, self._text(), self._text())
+        finally:
+            limit.cancel()
+        if status == PROCESS_ENDS:
+            self._jvm.stdin.close()
+            self._jvm.stdout.close()
+            done = done._replace(status=self._jvm.wait())
+            self._jvm = self._start()
+        return done
 
     def _text(self) -> str:
         (length,) = struct.unpack(">i", self._read(4))
@@ -90,5 +109,5 @@ class JavaTools:
     def _read(self, length: int) -> bytes:
         assert self._jvm.stdout is not None, "it was opened with a pipe"
         data = self._jvm.stdout.read(length)
-        assert len(data) == length, "the tool ended the JVM"
+        assert len(data) == length, f"the tool ended the JVM, or not itself in {TIME_LIMIT_S} s"
         return data

@@ -152,7 +152,7 @@ def run_command(words: Sequence[str]) -> int:
         parser.print_help()
         return 0
     check_command(parser, words[0])
-    arguments, unknown = parser.parse_known_args(with_two_hyphens(parser, words))
+    arguments, unknown = parser.parse_known_args(in_its_own_way(parser, words))
     if unknown:
         refuse_arguments(arguments.parser, unknown)
     module = import_module(arguments.module)
@@ -168,16 +168,11 @@ def check_command(parser: argparse.ArgumentParser, word: str) -> None:
         parser.error(f"there is no command {word!r}{meant}; `odradek --help` lists all")
 
 
-def with_two_hyphens(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
-    """The words, where `-topic` is `--topic` when the command has such a flag: Kafka's tools take
-    both."""
-    known = command_parser(parser, words)._option_string_actions
-
-    def spelt(word: str) -> str:
-        is_long = len(word) > 2 and word[0] == "-" and f"-{word.partition('=')[0]}" in known
-        return f"-{word}" if is_long else word
-
-    return [spelt(word) for word in words]
+def in_its_own_way(parser: argparse.ArgumentParser, words: Sequence[str]) -> Sequence[str]:
+    """The words as the command reads them, where it has a way of its own: as Kafka's tools have."""
+    command = command_parser(parser, words)
+    read_words = command.get_default("read_words")
+    return words if read_words is None else [words[0], *read_words(command, words[1:])]
 
 
 def command_parser(

@@ -28,7 +28,10 @@ from odradek.client.core.metadata import Node, PartitionMetadata, TopicMetadata
 from odradek.model import TopicPartition
 
 NOW_MS = 1_700_000_000_000
-ORDER = b'{"user": {"id": 7, "name": "Josef K."}, "items": [{"price": 3}, {"price": 12}], "a b": 1}'
+ORDER = (
+    b'{"user": {"id": 7, "name": "Josef K."}, "items": [{"price": 3}, {"price": 12}], "a b": 1, '
+    b'"paid": true}'
+)
 RECORD = ConsumerRecord(
     "orders", 3, 42, NOW_MS, 0, b"k\x1b1", ORDER, [("trace", b"abc"), ("empty", None)], 5
 )
@@ -53,6 +56,7 @@ def changed(**fields: object) -> ConsumerRecord:
         ("+5", Place(Base.START, 5)),
         ("@1700000000000", Place(Base.TIME, NOW_MS)),
         ("@-1h30m", Place(Base.TIME, NOW_MS - 5_400_000)),
+        ("@-99999999999999999999d", Place(Base.TIME, 0)),
         ("@2024-05-01T12:00:00+00:00", Place(Base.TIME, 1_714_564_800_000)),
         ("@2024-05-01", Place(Base.TIME, int(datetime(2024, 5, 1).timestamp() * 1000))),
     ],
@@ -61,7 +65,7 @@ def test_places_are_read(text: str, place: Place) -> None:
     assert parse_place(text, NOW_MS) == place
 
 
-@pytest.mark.parametrize("text", ["soon", "@", "@tomorrow", "--1", "1.5", ""])
+@pytest.mark.parametrize("text", ["soon", "@", "@tomorrow", "@99999999999999999999", "--1", ""])
 def test_what_is_no_place_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is no "):
         parse_place(text, NOW_MS)
@@ -88,6 +92,8 @@ def test_what_is_no_place_is_refused(text: str) -> None:
         ("value.items[-1].price>10", True),
         ("value.items[9].price", False),
         ('value["a b"]=1', True),
+        ("value.paid=true", True),
+        ("value.paid=1", False),
         ("value.user", True),
         ("value.nothing", False),
         ("value.nothing!=1", True),
@@ -106,6 +112,9 @@ def test_conditions(condition: str, is_met: bool) -> None:
 def test_what_is_no_json_meets_no_condition_about_json() -> None:
     broken = changed(value=b"{\xff")
     tombstone = changed(value=None)
+    deep = changed(value=b"[" * 100_000)
+    assert not parse_condition("value[0]=7")(deep)
+    assert parse_format("%v{json}")(deep) == deep.value
     assert not parse_condition("value.user.id=7")(broken)
     assert not parse_condition("value.user.id=7")(tombstone)
     assert parse_condition("value=null")(tombstone)

@@ -21,7 +21,8 @@ import org.apache.kafka.common.utils.Exit;
  *
  * <p>A request on standard input is the number of words (the class and its arguments), each with
  * its length, and what the tool is to read, with its length. The answer is the exit status, and what
- * went to standard output and to standard error, each with its length. Lengths are four bytes.
+ * went to standard output and to standard error, each with its length. Lengths are four bytes. A
+ * status of -1 says that the process ends with this tool: its own exit status is the tool's.
  */
 public class ToolRunner {
     /** Where a tool would have ended the process. */
@@ -31,6 +32,11 @@ public class ToolRunner {
         }
     }
 
+    private static final int PROCESS_ENDS = -1;
+    private static DataOutputStream answers;
+    private static volatile boolean isAsked;
+    private static volatile ByteArrayOutputStream said;
+    private static volatile ByteArrayOutputStream complained;
     private static volatile OutputStream out;
     private static volatile OutputStream err;
     private static volatile InputStream in;
@@ -38,7 +44,7 @@ public class ToolRunner {
 
     public static void main(String[] args) throws Exception {
         DataInputStream requests = new DataInputStream(new BufferedInputStream(System.in));
-        DataOutputStream answers = new DataOutputStream(
+        answers = new DataOutputStream(
             new BufferedOutputStream(new FileOutputStream(FileDescriptor.out)));
         takeOver();
         while (true) {
@@ -52,15 +58,35 @@ public class ToolRunner {
                 words[i] = new String(bytes(requests), StandardCharsets.UTF_8);
             }
             in = new ByteArrayInputStream(bytes(requests));
-            ByteArrayOutputStream said = new ByteArrayOutputStream();
-            ByteArrayOutputStream complained = new ByteArrayOutputStream();
+            said = new ByteArrayOutputStream();
+            complained = new ByteArrayOutputStream();
             out = said;
             err = complained;
-            answers.writeInt(run(words));
-            answer(answers, said);
-            answer(answers, complained);
-            answers.flush();
+            isAsked = true;
+            int ended = run(words);
+            isAsked = false;
+            answer(ended);
         }
+    }
+
+    /** What a tool that ends the process by itself has said. */
+    private static void answerAtTheEnd() {
+        try {
+            if (isAsked) {
+                answer(PROCESS_ENDS);
+            }
+        } catch (IOException gone) {
+            // Nobody listens any more.
+        }
+    }
+
+    private static void answer(int ended) throws IOException {
+        answers.writeInt(ended);
+        for (ByteArrayOutputStream text : new ByteArrayOutputStream[] {said, complained}) {
+            answers.writeInt(text.size());
+            text.writeTo(answers);
+        }
+        answers.flush();
     }
 
     /** Puts the streams of one command line in the place of the process's, and its end, too. */
@@ -98,6 +124,7 @@ public class ToolRunner {
         Exit.setExitProcedure(end);
         Exit.setHaltProcedure(end);
         Exit.setShutdownHookAdder((name, hook) -> { });
+        Runtime.getRuntime().addShutdownHook(new Thread(ToolRunner::answerAtTheEnd));
     }
 
     private static int run(String[] words) throws Exception {
@@ -117,11 +144,5 @@ public class ToolRunner {
 
     private static byte[] bytes(DataInputStream input) throws IOException {
         return input.readNBytes(input.readInt());
-    }
-
-    private static void answer(DataOutputStream output, ByteArrayOutputStream text)
-            throws IOException {
-        output.writeInt(text.size());
-        text.writeTo(output);
     }
 }

@@ -75,7 +75,7 @@ def _finder(subject: str, path: str) -> Callable[[ConsumerRecord], Iterator[Any]
     def find(record: ConsumerRecord) -> Iterator[Any]:
         try:
             document = json.loads(getattr(record, subject) or b"")
-        except ValueError:
+        except (ValueError, RecursionError):  # no JSON, or deeper than can be read
             return iter(())
         return values_at(document, steps)
 
@@ -111,9 +111,11 @@ def _equals(found: Any, operand: str) -> bool:
     if isinstance(found, str):
         return found in (operand, _unquoted(operand))
     try:
-        return bool(found == json.loads(operand))
-    except ValueError:
+        wanted = json.loads(operand)
+    except (ValueError, RecursionError):
         return False
+    # For Python `true` is 1.
+    return isinstance(found, bool) == isinstance(wanted, bool) and bool(found == wanted)
 
 
 def _unquoted(operand: str) -> str:

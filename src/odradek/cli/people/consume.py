@@ -19,7 +19,7 @@ from odradek.cli.people.places import Base, Place, offsets_at, parse_place
 from odradek.cli.people.record_formats import RecordFormat
 from odradek.cli.people.words import number_words, size_words
 from odradek.cli.terminal import takes_colours
-from odradek.cli.tools.connection import reach_brokers, run_async, text_of
+from odradek.cli.tools.connection import java_pattern, reach_brokers, run_async, text_of
 from odradek.client import Consumer
 from odradek.client.core.consuming.consumer_record import ConsumerRecord
 from odradek.client.errors import BadRecord, StaleMetadata
@@ -245,7 +245,8 @@ async def _read_as_member(
     consumer: Consumer, arguments: argparse.Namespace, output: _Output
 ) -> None:
     if len(arguments.topic) == 1 and arguments.topic[0].startswith("^"):
-        consumer.subscribe(pattern=re.sub(r"^\^|\$$", "", arguments.topic[0]))
+        expression = re.sub(r"^\^|\$$", "", arguments.topic[0])
+        consumer.subscribe(pattern=java_pattern(expression).pattern)
     else:
         consumer.subscribe(arguments.topic)
     ends: dict[TopicPartition, int] = {}

@@ -14,6 +14,7 @@ from odradek.model import TopicPartition
 
 _WORDS: Final = {"start": 0, "beginning": 0, "earliest": 0, "end": 1, "latest": 1}
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_LAST_MS: Final = (1 << 63) - 1
 _AGO: Final = re.compile(r"-((?:\d+(?:ms|s|m|h|d))+)")
 _PART: Final = re.compile(r"(\d+)(ms|s|m|h|d)")
 
@@ -57,8 +58,9 @@ def _time_ms(text: str, now_ms: int) -> int:
     ago = _AGO.fullmatch(text)
     if ago is not None:
         parts = _PART.findall(ago[1])
-        return now_ms - sum(int(count) * _UNITS_MS[unit] for count, unit in parts)
-    if text.isdecimal():
+        # Before 1970 there is nothing.
+        return max(0, now_ms - sum(int(count) * _UNITS_MS[unit] for count, unit in parts))
+    if text.isdecimal() and int(text) <= _LAST_MS:
         return int(text)
     try:
         return int(datetime.fromisoformat(text).timestamp() * 1000)

@@ -178,7 +178,7 @@ class _Shape:
         """
         line = line.removesuffix(b"\r")
         if self._is_json:
-            return self._of_json(json.loads(line))
+            return self._of_json(_parsed(line))
         key = None
         if self._separator is not None:
             key, found, line = line.partition(self._separator)
@@ -200,14 +200,12 @@ class _Shape:
         if not isinstance(given, dict):
             raise ValueError("this is no JSON object with a key and a value")
         record = self.of_value(_data(given, "value"), _data(given, "key"))
-        headers = tuple(
-            (str(each.get("name", "")), _data(each, "value")) for each in given.get("headers", ())
-        )
+        headers = tuple(map(_header_of_json, _list_of(given, "headers")))
         partition = given.get("partition") if self._partition is None else self._partition
         timestamp_ms = given.get("timestamp")
         for number in (partition, timestamp_ms):
-            if number is not None and not isinstance(number, int):
-                raise ValueError(f"{number!r} is no number")
+            if number is not None and (type(number) is not int or number.bit_length() > 63):
+                raise ValueError(f"{number!r} is no number of 64 bits")
         return record._replace(
             headers=headers + self._headers, partition=partition, timestamp_ms=timestamp_ms
         )
@@ -217,15 +215,37 @@ class _Shape:
             return self._key
         if self._key_path is None:
             return key
-        found = next(values_at(json.loads(value or b"null"), self._key_path), None)
+        found = next(values_at(_parsed(value or b"null"), self._key_path), None)
         if found is None:
             raise ValueError("the value has no such key")
         return _json_bytes(found)
 
 
+def _parsed(text: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("this is JSON nested more deeply than can be read") from None
+
+
+def _list_of(given: dict[str, Any], name: str) -> list[Any]:
+    found = given.get(name)
+    if not isinstance(found, list | None):
+        raise ValueError(f"{name} is no list")
+    return found or []
+
+
+def _header_of_json(given: Any) -> tuple[str, bytes | None]:
+    if not isinstance(given, dict) or not isinstance(given.get("name"), str):
+        raise ValueError("a header is no JSON object with a name and a value")
+    return given["name"], _data(given, "value")
+
+
 def _data(given: dict[str, Any], name: str) -> bytes | None:
     encoded = given.get(f"{name}_base64")
     if encoded is not None:
+        if not isinstance(encoded, str):
+            raise ValueError(f"{name}_base64 is no text")
         return base64.b64decode(encoded, validate=True)
     return None if given.get(name) is None else _json_bytes(given[name])
 

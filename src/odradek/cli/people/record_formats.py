@@ -108,7 +108,7 @@ def _shower(how: str | None) -> Callable[[bytes | None], bytes]:
 def _indented(data: bytes) -> bytes:
     try:
         return json.dumps(json.loads(data), indent=2, ensure_ascii=False).encode()
-    except ValueError:
+    except (ValueError, RecursionError):  # no JSON, or deeper than can be read
         return data
 
 

@@ -1,7 +1,6 @@
 """`odradek topics` without an action: a table of the topics with their records and sizes."""
 
 import argparse
-import re
 import sys
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -9,7 +8,7 @@ from typing import NamedTuple
 from odradek.cli.people.flags import default_servers, settings_of
 from odradek.cli.people.words import number_words, size_words, table_lines
 from odradek.cli.terminal import takes_colours
-from odradek.cli.tools.connection import print_json, run_async, text_of
+from odradek.cli.tools.connection import java_pattern, print_json, run_async, text_of
 from odradek.client import Admin
 from odradek.client.core.consuming.list_offsets import EARLIEST, LATEST
 from odradek.client.core.metadata import TopicMetadata
@@ -36,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     async def work() -> int:
         async with Admin(config=settings_of(arguments, ADMIN_SETTINGS)) as admin:
             topics = await admin.list_topics()
-            pattern = re.compile(arguments.topic or ".*")
+            pattern = java_pattern(arguments.topic or ".*")
             wanted = {
                 name: topic
                 for name, topic in sorted(topics.items())

@@ -19,6 +19,7 @@ from odradek.cli.tools.connection import (
     text_of,
 )
 from odradek.cli.tools.wording.java_names import java_text
+from odradek.cli.tools.wording.java_values import converted
 from odradek.client import Admin
 from odradek.client.core.admin_types import ClusterDescription
 from odradek.client.errors import UnsupportedVersion
@@ -47,11 +48,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             old_config_flag="--config",
             deprecation=HAS_BEEN_DEPRECATED,
             together="--{} and --{} cannot be specified together.",
+            reads_options=False,
         )
         add_format(action)
         if name == "unregister":
             help_text = "the broker to unregister"
-            action.add_argument("--id", "-i", type=int, metavar="BROKER", help=help_text)
+            action.add_argument(
+                "--id", "-i", type=converted("Integer"), metavar="BROKER", help=help_text
+            )
         if name == "list-endpoints":
             action.add_argument("--include-fenced-brokers", action="store_true")
 
@@ -60,6 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Does what is asked."""
     if arguments.action not in _KAFKAS:
         return local_cluster.run(arguments)
+    if arguments.action == "unregister" and arguments.id is None:
+        arguments.parser.error("argument --id/-i is required")
     check_whom_to_ask(
         arguments,
         both="argument --bootstrap-controller/-C: not allowed with argument --bootstrap-server/-b",

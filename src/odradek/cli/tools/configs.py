@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from odradek.cli.tools.connection import (
+    NoAddress,
+    NoFile,
     add_actions,
     add_connection,
     add_format,
@@ -17,6 +19,7 @@ from odradek.cli.tools.connection import (
     client_config,
     is_given,
     print_json,
+    read_properties,
     run_async,
     the_action,
 )
@@ -31,7 +34,6 @@ from odradek.client.core.admin_types import (
     ResourceType,
 )
 from odradek.client.errors import KafkaError
-from odradek.config.properties import parse_properties
 from odradek.errors import BrokerError
 
 _TYPES: Final = {
@@ -77,7 +79,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_actions(parser, dict.fromkeys(_ACTIONS))
     parser.add_argument("--all", action="store_true", help="values that are defaults as well")
     parser.add_argument("--entity-type", action="append", default=[], metavar="TYPE")
-    parser.add_argument("--entity-name", metavar="NAME")
+    # The first one counts where a user and a client may have one each.
+    parser.add_argument("--entity-name", action="append", default=[], metavar="NAME")
     parser.add_argument("--entity-default", action="store_true")
     for kind in _TYPES:
         parser.add_argument(f"--{_flag(kind)}", metavar="NAME")
@@ -105,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     def say(error: Exception) -> None:
         doing = "Error while executing config command: "
-        if isinstance(error, ValueError):
+        if isinstance(error, ValueError) and not isinstance(error, NoFile | NoAddress):
             print(error, file=sys.stderr)
         elif isinstance(error, BrokerError):
             print(f"{doing}{java_text(error)}", file=sys.stderr)
@@ -155,7 +158,7 @@ def _entity(arguments: argparse.Namespace) -> tuple[ResourceType, str | None]:
             )
         if kind in _LATER:
             wrong("settings of users, clients and addresses come with security")
-    name = "" if arguments.entity_default else arguments.entity_name
+    name = "" if arguments.entity_default else next(iter(arguments.entity_name), None)
     return _TYPES[types[0]], named[0][1] if named else name
 
 
@@ -168,6 +171,8 @@ def _check(
         for option in ("add-config", "delete-config"):
             if is_given(arguments, option):
                 wrong(f'Option "[describe]" can\'t be used with option "[{option}]"')
+        if arguments.entity_default and kind is not ResourceType.BROKER:
+            wrong(f"--entity-default must not be specified with --describe of {_plural(kind)}")
     is_broker = kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
     if is_broker and name and not name.lstrip("-").isdecimal():
         wrong(
@@ -328,8 +333,7 @@ async def _check_loggers(admin: Admin, resource: ConfigResource, names: list[str
 def _additions(arguments: argparse.Namespace) -> dict[str, str]:
     added: dict[str, str] = {}
     if arguments.add_config_file:
-        with open(arguments.add_config_file, encoding="utf-8") as file:
-            added |= parse_properties(file.read())
+        added |= read_properties(arguments.add_config_file)
     for part in _BRACKETED.split(arguments.add_config or ""):
         if not part.strip():
             continue

@@ -13,9 +13,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from odradek import __version__
+from odradek.cli.tools.option_words import read_words, refuse_values
+from odradek.client.addresses import parse_bootstrap_servers
 from odradek.client.settings import ADMIN_SETTINGS
 from odradek.config.definition import ConfigError, Setting
 from odradek.config.properties import parse_properties
+
+# What Kafka's tools say of addresses that are none; the reason stands in a trace.
+NO_ADMIN: Final = "Failed to create new KafkaAdminClient"
 
 # What there is to say of a flag's old name; Kafka's tools say it in four ways.
 IS_DEPRECATED: Final = (
@@ -49,6 +54,19 @@ class _Gone(argparse.Action):
             f"{option_string}: ZooKeeper is asked no longer: name brokers with --bootstrap-server "
             "HOST:PORT"
         )
+
+
+class NoFile(ValueError):
+    """A file of settings is not there."""
+
+    def __init__(self, path: str) -> None:
+        """Says so."""
+        super().__init__(f"{path}: No such file or directory")
+        self.path = path
+
+
+class NoAddress(ValueError):
+    """What was given is no address of a broker."""
 
 
 class _OldFlag(NamedTuple):
@@ -117,16 +135,18 @@ def add_connection(
     old_property_flag: str | None = None,
     deprecation: str = IS_DEPRECATED,
     together: str = CANNOT_BE_TOGETHER,
-    needs_servers: bool = True,
+    reads_options: bool = True,
 ) -> None:
-    """Adds the flags, in the spellings of a tool; with `controller_flags` either those or
-    `server_flags` are required."""
+    """Adds the flags, in the spellings of a tool; with `reads_options` it reads its words as most
+    of Kafka's tools do."""
+    if reads_options:
+        parser.set_defaults(read_words=read_words)
     parser.add_argument("--version", action="version", version=f"odradek {__version__}")
     refuse_zookeeper(parser)
     parser.add_argument(
         *server_flags,
         dest="bootstrap_server",
-        required=needs_servers and not controller_flags,
+        required=not reads_options and not controller_flags,
         metavar="HOST:PORT[,..]",
         help="brokers to begin with",
     )
@@ -182,12 +202,20 @@ def add_actions(parser: argparse.ArgumentParser, actions: Mapping[str, str | Non
 
 def the_action(arguments: argparse.Namespace, actions: Sequence[str], *, last: str = ", ") -> str:
     """The one that was given; ends with wrong usage when it is not one, in Kafka's words."""
-    given: list[str] = arguments.actions
+    given = list(dict.fromkeys(arguments.actions))
     if len(given) != 1:
         *flags, final = (f"--{name}" for name in actions)
         listed = f"{', '.join(flags)}{last}{final}"
         arguments.parser.error(f"Command must include exactly one action: {listed}")
-    return given[0]
+    action: str = given[0]
+    return action
+
+
+def require(arguments: argparse.Namespace, *options: str) -> None:
+    """Ends with wrong usage unless all of these were given, in Kafka's words."""
+    for option in options:
+        if not is_given(arguments, option):
+            arguments.parser.error(f'Missing required argument "[{option}]"')
 
 
 def require_one(arguments: argparse.Namespace, options: Sequence[str]) -> None:
@@ -239,12 +267,13 @@ def client_config(
 
     Raises:
         ConfigError: a security protocol that is not there yet.
+        NoFile: there is no such file.
         OSError: the file cannot be read.
+        NoAddress: an address is none.
+        ValueError: a flag has a value that cannot be used.
     """
-    given: dict[str, str] = {}
-    if arguments.command_config:
-        with open(arguments.command_config, encoding="utf-8") as file:
-            given = parse_properties(file.read())
+    refuse_values(arguments)
+    given = {} if arguments.command_config is None else read_properties(arguments.command_config)
     for each in arguments.command_property:
         for pair in each.split(","):
             name, _, value = pair.partition("=")
@@ -255,9 +284,42 @@ def client_config(
     config: dict[str, object] = {name: value for name, value in given.items() if name in rows}
     if vars(arguments).get("bootstrap_controller"):
         config["bootstrap.controllers"] = arguments.bootstrap_controller
-    else:
+        _check_addresses("bootstrap.controllers", arguments.bootstrap_controller)
+    elif arguments.bootstrap_server:
         config["bootstrap.servers"] = arguments.bootstrap_server
+        _check_addresses("bootstrap.servers", arguments.bootstrap_server)
     return config
+
+
+def read_properties(path: str) -> dict[str, str]:
+    """The settings in a file.
+
+    Raises:
+        NoFile: there is none.
+        OSError: it cannot be read.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            return parse_properties(file.read())
+    except FileNotFoundError:
+        raise NoFile(path) from None
+
+
+def _check_addresses(name: str, text: str) -> None:
+    for each in text.split(","):
+        try:
+            parse_bootstrap_servers(each)
+        except ValueError:
+            raise NoAddress(f"Invalid url in {name}: {each}") from None
+
+
+def check_host_and_port(arguments: argparse.Namespace) -> None:
+    """Ends with wrong usage unless all brokers are named as `host:port`, in the words of the tools
+    of Kafka that look for themselves."""
+    for each in arguments.bootstrap_server.split(","):
+        host, _, port = each.rpartition(":")
+        if not host or not port.isdecimal():
+            arguments.parser.error("Please provide valid host:port like host1:9091,host2:9092")
 
 
 def run_async(work: Callable[[], Awaitable[int]], on_error: Callable[[Exception], None]) -> int:
@@ -272,6 +334,16 @@ def run_async(work: Callable[[], Awaitable[int]], on_error: Callable[[Exception]
     except (BrokerError, ConfigError, OSError, ValueError) as error:
         on_error(error)
         return 1
+
+
+def check_socket_buffer(name: str, size: int | None) -> None:
+    """Refuses a size that no socket can have; our clients leave all others to the system.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if size is not None and size < -1:
+        raise ConfigError(name, str(size), "Value must be at least -1")
 
 
 async def reach_brokers(config: Mapping[str, object]) -> None:

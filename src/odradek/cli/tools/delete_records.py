@@ -8,6 +8,7 @@ from odradek.cli.tools.connection import (
     add_format,
     client_config,
     print_json,
+    require,
     run_async,
     text_of,
 )
@@ -32,15 +33,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Deletes, and prints where each partition begins now."""
-    if arguments.offset_json_file is None:
-        arguments.parser.error('Missing required argument "[offset-json-file]"')
+    require(arguments, "bootstrap-server", "offset-json-file")
 
     async def work() -> int:
+        config = client_config(arguments)
         wanted = _offsets(arguments.offset_json_file)
         is_text = arguments.output == "text"
         if is_text:
             print("Executing records delete operation")
-        async with Admin(config=client_config(arguments)) as admin:
+        async with Admin(config=config) as admin:
             results = await admin.delete_records(wanted)
         if is_text:
             print("Records delete operation completed:")

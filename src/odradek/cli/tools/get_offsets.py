@@ -8,13 +8,16 @@ from typing import Final
 from odradek.cli.tools.connection import (
     add_connection,
     add_format,
+    check_host_and_port,
     client_config,
     java_pattern,
     print_json,
+    require,
     run_async,
     text_of,
 )
 from odradek.cli.tools.wording.java_names import java_text
+from odradek.cli.tools.wording.java_values import java_int, java_long
 from odradek.client import Admin
 from odradek.client.core.consuming.list_offsets import (
     EARLIEST,
@@ -56,6 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the offsets."""
+    require(arguments, "bootstrap-server")
+    check_host_and_port(arguments)
     if arguments.topic_partitions and (arguments.topic or arguments.partitions):
         arguments.parser.error("--topic-partitions cannot be used with --topic or --partitions")
 
@@ -94,7 +99,7 @@ def _time(text: str) -> int:
     if text in _WORDS:
         return _WORDS[text]
     try:
-        return int(text)
+        return java_long(text)
     except ValueError:
         raise ValueError(
             f"Malformed time argument {text}. Please use -1 or latest / -2 or earliest / -3 or "
@@ -125,10 +130,10 @@ def _filters(
     arguments: argparse.Namespace,
 ) -> list[tuple[re.Pattern[str], list[tuple[int, int]]]]:
     if arguments.topic_partitions:
-        return [_rule(each) for each in arguments.topic_partitions.split(",")]
+        return [_rule(each) for each in arguments.topic_partitions.rstrip(",").split(",")]
     ranges = [_EVERYTHING]
     if arguments.partitions:
-        ranges = [_single(each) for each in arguments.partitions.split(",") if each]
+        ranges = _listed(arguments.partitions)
     return [(java_pattern((arguments.topic or ".*").replace(",", "|")), ranges)]
 
 
@@ -142,14 +147,16 @@ def _rule(text: str) -> tuple[re.Pattern[str], list[tuple[int, int]]]:
     name, index, low, high = found.groups()
     pattern = java_pattern(name or ".*")
     if index:
-        return pattern, [_single(index)]
+        return pattern, [(int(index), int(index) + 1)]
     return pattern, [(int(low or _EVERYTHING[0]), int(high or _EVERYTHING[1]))]
 
 
-def _single(text: str) -> tuple[int, int]:
-    if not text.strip().isdecimal():
+def _listed(text: str) -> list[tuple[int, int]]:
+    try:
+        found = [java_int(each.strip()) for each in text.split(",") if each]
+    except ValueError:
         raise ValueError(
             "--partitions expects a comma separated list of numeric partition ids, but received: "
             + text
-        )
-    return int(text), int(text) + 1
+        ) from None
+    return [(each, each + 1) for each in found]

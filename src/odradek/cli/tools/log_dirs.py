@@ -7,6 +7,7 @@ from odradek.cli.tools.connection import (
     add_connection,
     client_config,
     print_json,
+    require,
     run_async,
     text_of,
 )
@@ -29,8 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints two lines and the description, which is JSON in Kafka too; with JSON, it alone."""
-    if not arguments.describe:
-        arguments.parser.error('Missing required argument "[describe]"')
+    require(arguments, "bootstrap-server", "describe")
     topics = {each for each in arguments.topic_list.split(",") if each}
 
     async def work() -> int:

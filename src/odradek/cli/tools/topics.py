@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 from uuid import UUID
 
-from odradek.cli.arguments import positive_number
 from odradek.cli.tools.connection import (
+    NoAddress,
+    NoFile,
     add_actions,
     add_connection,
     add_format,
@@ -98,14 +99,14 @@ class _Refused(ValueError):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
-    add_connection(parser, needs_servers=False)
+    add_connection(parser)
     parser.add_argument("-b", dest="bootstrap_server", help=argparse.SUPPRESS)
     add_format(parser)
     add_actions(parser, dict.fromkeys(_ACTIONS))
     parser.add_argument("--topic", metavar="NAME", help="a name, or a pattern where many may be")
     parser.add_argument("--topic-id", metavar="ID", help="describe the topic of this id")
-    parser.add_argument("--partitions", type=int, metavar="N")
-    parser.add_argument("--replication-factor", type=int, metavar="N")
+    parser.add_argument("--partitions", type=java_int, metavar="N")
+    parser.add_argument("--replication-factor", type=java_int, metavar="N")
     parser.add_argument("--replica-assignment", metavar="1:2,2:1,..")
     parser.add_argument("--config", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--delete-config", action="append", default=[], help=argparse.SUPPRESS)
@@ -121,7 +122,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ):
         parser.add_argument(f"--{flag}", action="store_true")
     parser.add_argument(
-        "--partition-size-limit-per-response", type=positive_number, help=argparse.SUPPRESS
+        "--partition-size-limit-per-response", type=java_int, help=argparse.SUPPRESS
     )
 
 
@@ -137,6 +138,9 @@ def run(arguments: argparse.Namespace) -> int:
         print(_NO_DELETE_CONFIG, file=sys.stderr)
 
     def say(error: Exception) -> None:
+        if isinstance(error, NoAddress | NoFile):
+            print(error, file=sys.stderr)
+            return
         text = java_sentence(error) if isinstance(error, BrokerError) else text_of(error)
         print(f"Error while executing topic command : {text}")
 
@@ -239,7 +243,7 @@ async def _create(admin: Admin, arguments: argparse.Namespace) -> None:
 
 def _setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
-    if not equals:
+    if not equals or "=" in value:
         raise _Refused(
             "requirement failed: Invalid topic config: all configs to be added must be in the "
             'format "key=val".'

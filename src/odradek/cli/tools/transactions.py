@@ -6,7 +6,7 @@ Tables go to standard output in Kafka's columns, errors to standard error.
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -18,6 +18,7 @@ from odradek.cli.tools.connection import (
     run_async,
     text_of,
 )
+from odradek.cli.tools.wording.java_values import converted
 from odradek.client import Admin
 from odradek.client.core.admin_types import ProducerState, TransactionDescription
 from odradek.client.core.metadata import TopicMetadata
@@ -66,7 +67,7 @@ _Open = tuple[TopicPartition, ProducerState]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
-    add_connection(parser)
+    add_connection(parser, reads_options=False)
     parser.add_argument(
         "-v", action="version", version=f"odradek {__version__}", help=argparse.SUPPRESS
     )
@@ -78,39 +79,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         return action
 
     listing = add("list", "list transactions")
-    listing.add_argument("--duration-filter", type=_number(64), default=-1, metavar="MS")
+    listing.add_argument("--duration-filter", type=converted("Long"), default=-1, metavar="MS")
     listing.add_argument("--transactional-id-pattern", metavar="REGEX")
     describe = add("describe", "describe the transaction of an id")
     describe.add_argument("--transactional-id", required=True, metavar="ID")
     producers = add("describe-producers", "describe the producers that a partition remembers")
-    producers.add_argument("--broker-id", type=_number(32), metavar="N", help="ask this replica")
+    producers.add_argument(
+        "--broker-id", type=converted("Integer"), metavar="N", help="ask this replica"
+    )
     find = add("find-hanging", "find transactions that no coordinator will end")
-    find.add_argument("--broker-id", type=_number(32), metavar="N")
-    find.add_argument("--max-transaction-timeout", type=_number(32), default=15, metavar="MINUTES")
+    find.add_argument("--broker-id", type=converted("Integer"), metavar="N")
+    find.add_argument(
+        "--max-transaction-timeout", type=converted("Integer"), default=15, metavar="MINUTES"
+    )
     abort = add("abort", "abort a hanging transaction in a partition")
-    abort.add_argument("--start-offset", type=_number(64), metavar="N")
-    abort.add_argument("--producer-id", type=_number(64), metavar="N")
-    abort.add_argument("--producer-epoch", type=_number(16), metavar="N")
-    abort.add_argument("--coordinator-epoch", type=_number(32), metavar="N")
+    abort.add_argument("--start-offset", type=converted("Long"), metavar="N")
+    abort.add_argument("--producer-id", type=converted("Long"), metavar="N")
+    abort.add_argument("--producer-epoch", type=converted("Short"), metavar="N")
+    abort.add_argument("--coordinator-epoch", type=converted("Integer"), metavar="N")
     for action in (producers, find, abort):
         action.add_argument("--topic", required=action is not find, metavar="NAME")
         action.add_argument(
-            "--partition", type=_number(32), required=action is not find, metavar="N"
+            "--partition", type=converted("Integer"), required=action is not find, metavar="N"
         )
     force = add(_FORCE, "abort what an id has open and shut its producer out", "force-terminate")
     force.add_argument("--transactionalId", "--transactional-id", required=True, metavar="ID")
-
-
-def _number(bits: int) -> Callable[[str], int]:
-    """Reads a number that fits into a field of so many bits."""
-
-    def number(text: str) -> int:
-        value = int(text)
-        if not -1 << bits - 1 <= value < 1 << bits - 1:
-            raise ValueError(text)
-        return value
-
-    return number
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,9 +1,12 @@
 """What a command line said, in the form in which Kafka's tools and ours are compared."""
 
 import re
+from collections.abc import Callable
 from typing import NamedTuple
 
 from tests.wire.java_tools import Done
+
+Ours = Callable[[str, list[str], str], Done]
 
 # A list of partitions, which Kafka takes from a hash table too.
 PARTITIONS = re.compile(r"T-\d+(, T-\d+)+")
@@ -26,6 +29,31 @@ TRACE = re.compile(
 )
 # What these mean stands in the first line of their trace alone.
 TOLD_BY_THE_TRACE = (
+    # A file that is not there: its name, or nothing but what was asked for.
+    (
+        re.compile(
+            r"(Error while executing config command) with args '.*'\n"
+            r"java\.nio\.file\.NoSuchFileException: (.*)"
+        ),
+        r"\1: \2: No such file or directory",
+    ),
+    (
+        re.compile(
+            r"^(?:Error occurred: )?(\S+)(\njava\.nio\.file\.NoSuchFileException: )\1$",
+            re.MULTILINE,
+        ),
+        r"\2\1",
+    ),
+    # An address that is none.
+    (
+        re.compile(
+            r"^(?:Error occurred: |"
+            r"Error while executing config command with args '.*'\n\S+KafkaException: )?"
+            r"Failed to (create new KafkaAdminClient|construct kafka consumer)$",
+            re.MULTILINE,
+        ),
+        "",
+    ),
     (
         re.compile(r"(Error while executing config command) with args '.*'\n(\S+Exception: )?"),
         r"\1: ",
@@ -106,9 +134,14 @@ def normal(done: Done, line: str, topic: str, group: str) -> Answer:
     return Answer(status, rows, said, traced)
 
 
+def _on_one_line(found: re.Match[str]) -> str:
+    # The break may be within `--topic`.
+    return " ".join(found[1].split()).replace(" -- ", " --")
+
+
 def sentences(errors: str) -> list[str]:
     """What standard error says, without help and stack traces."""
-    errors = THEIR_HELP.sub("", HELP_BEFORE.sub(lambda found: " ".join(found[1].split()), errors))
+    errors = THEIR_HELP.sub("", HELP_BEFORE.sub(_on_one_line, errors))
     for pattern, meaning in TOLD_BY_THE_TRACE:
         errors = pattern.sub(meaning, errors)
     errors = LISTED.sub(lambda found: ", ".join(sorted(found[0].split(", "))), errors)

@@ -476,15 +476,32 @@ REFUSED = [
             ],
             "OffsetFetch": [
                 _DESCRIBE,
+                f"{_DESCRIBE} --verbose",
+                f"{_DESCRIBE} --members",
                 f"{_DESCRIBE} --state",
                 f"{_RESET} --to-current --dry-run",
                 f"{_RESET} --to-earliest --dry-run",
             ],
             "OffsetCommit": [f"{_RESET} --to-earliest --execute"],
+            "DescribeGroups": [
+                _DESCRIBE,
+                f"{_DESCRIBE} --members",
+                f"{_DESCRIBE} --state --verbose",
+                f"{_RESET} --to-earliest --dry-run",
+            ],
         }.items()
         for line in lines
     ),
-    ("ListOffsets", _MAY_NOT.format("TOPIC"), f"{_RESET} --to-earliest --dry-run"),
+    *(
+        ("ListOffsets", _MAY_NOT.format("TOPIC"), line)
+        for line in (
+            _DESCRIBE,
+            f"{_DESCRIBE} --offsets --verbose",
+            f"{_DESCRIBE} --members",
+            "consumer-groups --describe --all-groups",
+            f"{_RESET} --to-earliest --dry-run",
+        )
+    ),
     ("ListOffsets", _MAY_NOT.format("TOPIC"), "get-offsets --topic {topic}"),
     (
         "DeleteRecords",

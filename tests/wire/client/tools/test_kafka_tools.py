@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
@@ -23,7 +22,7 @@ from confluent_kafka import Consumer as GroupMember
 from confluent_kafka import Producer as TransactionalProducer
 from confluent_kafka import TopicPartition as Place
 from tests.wire.client.tools import flags as every_flag
-from tests.wire.client.tools.answers import difference, normal, told_otherwise
+from tests.wire.client.tools.answers import Ours, difference, normal, told_otherwise
 from tests.wire.client.tools.lines import (
     CONFIGS,
     CONSOLES,
@@ -37,7 +36,7 @@ from tests.wire.client.tools.lines import (
     TOPICS,
     TRANSACTIONS,
 )
-from tests.wire.java_tools import Done, JavaTools
+from tests.wire.java_tools import JavaTools
 from tests.wire.replicas import REPLICAS
 
 import odradek
@@ -61,37 +60,8 @@ PASSING = {
 }
 TIME_LIMIT_S = 120
 CLOSE_S = 60
-WRONG_USAGE = 2
 # Young enough that retention leaves the records alone.
 NOW_MS = int(datetime.now(UTC).timestamp() * 1000)
-
-Ours = Callable[[str, list[str], str], Done]
-
-
-@pytest.fixture
-def ours(capsys: pytest.CaptureFixture[str]) -> Ours:
-    """Runs our tools: here, or in a process when they read what is typed."""
-
-    def call(tool: str, words: list[str], text: str) -> Done:
-        if text:
-            command = [sys.executable, "-m", "odradek", tool, *words]
-            done = subprocess.run(
-                command,
-                input=text.encode(),
-                capture_output=True,
-                timeout=TIME_LIMIT_S,
-                check=False,
-                env=os.environ,
-            )
-            return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
-        capsys.readouterr()
-        try:
-            status = main([tool, *words])
-        except SystemExit:
-            status = WRONG_USAGE
-        return Done(status, *capsys.readouterr())
-
-    return call
 
 
 async def prepare_empty(servers: str, topic: str) -> None:

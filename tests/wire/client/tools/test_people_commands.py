@@ -104,6 +104,30 @@ def test_files_and_keys_out_of_values(command: Command, topic: str, tmp_path: Pa
     assert (status, said) == (1, f"odradek: {document}, line 1: the value has no such key\n")
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[]",
+        pytest.param("[" * 100_000, id="deep"),
+        '{"headers": {"h": "v"}}',
+        '{"headers": ["h"]}',
+        '{"value_base64": 5}',
+        '{"value_base64": "?"}',
+        '{"partition": true}',
+        '{"partition": -5}',
+        '{"timestamp": 99999999999999999999}',
+    ],
+)
+def test_json_that_is_no_record_is_told_in_a_sentence(
+    command: Command, topic: str, tmp_path: Path, line: str
+) -> None:
+    source = tmp_path / "source.json"
+    source.write_text(f"{line}\n")
+    status, shown, said = command("produce", topic, str(source), "-i", "json")
+    assert (status, shown, said.count("\n")) == (1, "", 1)
+    assert said.startswith("odradek: ")
+
+
 def test_groups_show_both_lags(command: Command, produced: str) -> None:
     group = f"readers-of-{produced}"
     status, shown, _ = command("consume", produced, "-g", group, "-n", "4", "-f", "%o ")
@@ -140,8 +164,13 @@ def test_errors_are_one_sentence(command: Command, produced: str) -> None:
         1,
         "odradek: there is no topic 'no-such-topic'\n",
     )
-    status, _, said = command("consume", produced, "-p", "99")
-    assert (status, said.count("\n")) == (1, 1)
+    for words in (
+        ("consume", produced, "-p", "99"),
+        ("consume", "^[", "-g", "readers"),
+        ("topics", "--topic", "["),
+    ):
+        status, _, said = command(*words)
+        assert (status, said.count("\n")) == (1, 1)
 
 
 @pytest.mark.slow
@@ -180,7 +209,7 @@ def test_a_person_can_watch_in_a_terminal(bootstrap: str, topic: str) -> None:
         ["topics"],
         ["top", "-n", "1"],
         ["console-consumer", "--topic", "t"],
-        ["consumer-perf-test", "--topic", "t", "--num-records", "1"],
+        ["consumer-perf-test", "--topic", "t", "--num-records", "1", "--hide-header"],
         ["get-offsets", "--topic", "t"],
         ["log-dirs", "--describe"],
         ["cluster", "cluster-id"],

@@ -263,7 +263,7 @@ def test_errors_are_one_line_and_status_1(topic, bootstrap, ask, tmp_path: Path)
         ("find-hanging --broker-id 1 --partition 0", "--partition argument requires --topic"),
         ("abort --topic t --partition 0", "must be identified either with --start-offset"),
         ("abort --topic t --partition 0 --producer-id 1", "argument --producer-epoch"),
-        ("describe-producers --topic t --partition 2147483648", "invalid number value"),
+        ("describe-producers --topic t --partition 2147483648", "could not convert"),
         ("list --bogus", "unrecognized arguments"),
     ],
 )

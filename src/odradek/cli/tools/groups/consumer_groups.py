@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from odradek.cli.tools.connection import (
+    NO_ADMIN,
+    NoAddress,
+    NoFile,
     add_actions,
     add_connection,
     add_format,
@@ -21,6 +24,8 @@ from odradek.cli.tools.groups.offset_resets import (
     RESETS,
     WrongUsage,
     add_reset_flags,
+    ask_offsets,
+    described_topics,
     planned_offsets,
     topic_argument,
 )
@@ -33,7 +38,14 @@ from odradek.cli.tools.groups.tables import (
     print_offsets,
     print_state,
 )
-from odradek.cli.tools.wording.java_names import execution_exception, java_sentence, java_text
+from odradek.cli.tools.option_words import AT_MOST_ONE, refuse_values
+from odradek.cli.tools.wording.java_names import (
+    execution_exception,
+    in_java_order,
+    java_sentence,
+    java_text,
+)
+from odradek.cli.tools.wording.java_values import java_long
 from odradek.client import Admin
 from odradek.client.core.admin_types import CommittedOffset, GroupDescription
 from odradek.client.core.consuming.list_offsets import LATEST
@@ -58,6 +70,8 @@ _STATES: Final = (
     "Dead",
     "PreparingRebalance",
 )
+# What a broker before 4.0 says of a group that is not there.
+_DEAD: Final = "Dead"
 _TYPES: Final = ("Consumer", "Classic")
 _ACTIONS: Final = ("list", "describe", "delete", "reset-offsets", "delete-offsets")
 # What there is only beside some actions; what else an action has no use for is passed over.
@@ -72,7 +86,7 @@ _ONLY_BESIDE: Final = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
-    add_connection(parser, needs_servers=False)
+    add_connection(parser)
     add_format(parser)
     add_actions(parser, dict.fromkeys(_ACTIONS))
     parser.add_argument(
@@ -89,7 +103,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--members", action="store_true")
     parser.add_argument("--offsets", action="store_true")
     parser.add_argument("--verbose", action="store_true")
-    parser.add_argument("--timeout", type=int, default=30_000, metavar="MS")
+    parser.add_argument("--timeout", type=java_long, default=30_000, metavar="MS")
     add_reset_flags(parser)
 
 
@@ -100,7 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.actions.append("validate-regex")
     action = the_action(arguments, (*_ACTIONS, "validate-regex"))
     if arguments.validate_regex is not None:
-        return _validate(arguments.validate_regex)
+        return _validate(arguments)
     _check(action, arguments)
     status = 0
 
@@ -111,17 +125,28 @@ def run(arguments: argparse.Namespace) -> int:
             status = 1
             return
         text = java_text(error) if isinstance(error, BrokerError) else text_of(error)
+        if isinstance(error, NoFile):
+            text = f"java.nio.file.NoSuchFileException: {error.path}"
+        if isinstance(error, NoAddress):
+            print(error, file=sys.stderr)
+            text = NO_ADMIN
         print(f"\nError: Executing consumer group command failed due to {text}")
 
+    actions = {
+        "list": _list,
+        "describe": _describe,
+        "delete": _delete,
+        "delete-offsets": _delete_offsets,
+        "reset-offsets": _reset_offsets,
+    }
+
     async def work() -> int:
-        actions = {
-            "list": _list,
-            "describe": _describe,
-            "delete": _delete,
-            "delete-offsets": _delete_offsets,
-            "reset-offsets": _reset_offsets,
-        }
         config = client_config(arguments)
+        if action == "list":
+            _check_words(arguments, "state", _STATES)
+            _check_words(arguments, "types", _TYPES)
+        if action == "delete-offsets" and len(arguments.group) > 1:
+            raise ValueError(AT_MOST_ONE.format("group"))
         config.setdefault("request.timeout.ms", arguments.timeout)
         async with Admin(config=config) as admin:
             return await actions[action](admin, arguments)
@@ -130,9 +155,14 @@ def run(arguments: argparse.Namespace) -> int:
     return status
 
 
-def _validate(expression: str) -> int:
+def _validate(arguments: argparse.Namespace) -> int:
     from odradek.cli.tools.wording.re2j_words import fault_of
 
+    try:
+        refuse_values(arguments)
+    except ValueError as error:
+        arguments.parser.error(str(error))
+    expression = arguments.validate_regex
     fault = fault_of(expression)
     verdict = "valid" if fault is None else f"invalid: {fault}"
     print(f"The regular expression `{expression}` is {verdict}.")
@@ -154,8 +184,6 @@ def _check(action: str, arguments: argparse.Namespace) -> None:
             print(_NO_EXECUTE, file=sys.stderr)
     if action == "delete-offsets" and not (arguments.group and arguments.topic):
         wrong("Option [delete-offsets] takes the following options: [group], [topic]")
-    if action == "delete-offsets" and len(arguments.group) > 1:
-        wrong("Found multiple arguments for option group, but you asked for only one")
     if action != "list" and not arguments.group and not arguments.all_groups:
         wrong(f"Option [{action}] takes one of these options: [group], [all-groups]")
     if arguments.all_groups:
@@ -169,9 +197,8 @@ def _check(action: str, arguments: argparse.Namespace) -> None:
     shown = arguments.members + arguments.offsets + (arguments.state is not None)
     if action == "describe" and shown > 1:
         wrong("Option [describe] takes at most one of these options: [members], [offsets], [state]")
-    if action == "list":
-        _check_words(arguments, "state", _STATES)
-        _check_words(arguments, "types", _TYPES)
+    if action == "describe" and arguments.state:
+        wrong("Option [describe] does not take a value for [state]")
     if action == "reset-offsets":
         _check_reset(arguments)
 
@@ -227,22 +254,25 @@ async def _groups(admin: Admin, arguments: argparse.Namespace) -> list[str]:
 
 
 async def _describe(admin: Admin, arguments: argparse.Namespace) -> int:
-    group_ids = await _groups(admin, arguments)
-    described = await admin.describe_groups(group_ids)
-    groups = []
-    for group_id in group_ids:
+    """All is asked before anything is shown: what is refused leaves no half of an answer."""
+    described = await admin.describe_groups(await _groups(admin, arguments))
+    groups: list[GroupDescription] = []
+    for group_id in in_java_order(described, is_copy=True):
         group = described[group_id]
         if isinstance(group, KafkaError):
             raise _not_found(group_id, group)
         groups.append(group)
-    shown = []
-    for group in groups:
-        if arguments.output == "json":
-            shown.append(await _as_json(admin, group))
-        else:
-            await _show(admin, group, arguments)
+    groups.sort(key=lambda each: each.group_id)
     if arguments.output == "json":
-        print_json(shown)
+        print_json([await _as_json(admin, group) for group in groups])
+    elif arguments.members or arguments.state is not None:
+        for group in groups:
+            _show(group, arguments)
+    else:
+        for group, rows in [(group, await _rows(admin, group)) for group in groups]:
+            _say_state(group)
+            if rows and group.state != _DEAD:
+                print_offsets(rows, verbose=arguments.verbose)
     return 0
 
 
@@ -252,24 +282,21 @@ def _not_found(group_id: str, error: KafkaError) -> KafkaError:
     return error
 
 
-async def _show(admin: Admin, group: GroupDescription, arguments: argparse.Namespace) -> None:
+def _show(group: GroupDescription, arguments: argparse.Namespace) -> None:
+    _say_state(group)
     if arguments.members:
         print_members(group, verbose=arguments.verbose)
-    elif arguments.state is not None:
+    elif group.state != _DEAD:
         print_state(group, verbose=arguments.verbose)
-    else:
-        rows = await _rows(admin, group)
-        if rows or group.members:
-            print_offsets(rows, verbose=arguments.verbose)
-    sys.stdout.flush()
-    _say_state(group)
 
 
 def _say_state(group: GroupDescription) -> None:
-    """On standard error, as Kafka's tool says it."""
+    """On standard error but for a group that is not there, as Kafka's tool does."""
     name = group.group_id
+    if group.state == _DEAD:
+        print(f"\nError: Consumer group '{name}' does not exist.")
+        return
     text = {
-        "Dead": f"\nConsumer group '{name}' does not exist.",
         "Empty": f"\nConsumer group '{name}' has no active members.",
         "PreparingRebalance": f"\nWarning: Consumer group '{name}' is rebalancing.",
         "CompletingRebalance": f"\nWarning: Consumer group '{name}' is rebalancing.",
@@ -285,13 +312,10 @@ async def _rows(admin: Admin, group: GroupDescription) -> list[OffsetRow]:
     if isinstance(committed, KafkaError):
         raise execution_exception(committed)
     partitions = {*committed, *(each for member in group.members for each in member.partitions)}
-    answers = await admin.list_offsets(dict.fromkeys(partitions, LATEST))
-    ends = {
-        partition: answer.offset
-        for partition, answer in answers.items()
-        if not isinstance(answer, KafkaError)
-    }
-    return offset_rows(group, committed, ends)
+    topics = await described_topics(admin, partitions)
+    # What no broker leads has no end now.
+    led = [each for each in partitions if each.partition in topics[each.topic].led_partitions]
+    return offset_rows(group, committed, await ask_offsets(admin, led, LATEST))
 
 
 async def _as_json(admin: Admin, group: GroupDescription) -> dict[str, object]:

@@ -8,10 +8,12 @@ from datetime import UTC, datetime
 from typing import Final
 
 from odradek.cli.tools.wording.java_names import execution_exception
+from odradek.cli.tools.wording.java_values import java_long
 from odradek.client import Admin
 from odradek.client.core.admin_types import CommittedOffset
 from odradek.client.core.consuming.list_offsets import EARLIEST, LATEST
 from odradek.client.core.consuming.reset_policy import duration_ms
+from odradek.client.core.metadata import TopicMetadata
 from odradek.client.errors import KafkaError
 from odradek.model import TopicPartition
 
@@ -38,10 +40,10 @@ def add_reset_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of a reset."""
     for name in ("to-earliest", "to-latest", "to-current"):
         parser.add_argument(f"--{name}", action="store_const", const=True)
-    parser.add_argument("--to-offset", type=int, metavar="N")
+    parser.add_argument("--to-offset", type=java_long, metavar="N")
     parser.add_argument("--to-datetime", metavar="YYYY-MM-DDTHH:mm:SS.sss")
     parser.add_argument("--by-duration", metavar="PnDTnHnMnS")
-    parser.add_argument("--shift-by", type=int, metavar="N")
+    parser.add_argument("--shift-by", type=java_long, metavar="N")
     parser.add_argument("--from-file", metavar="FILE")
     parser.add_argument("--dry-run", action="store_true")
     parser.add_argument("--execute", action="store_true")
@@ -63,10 +65,11 @@ async def planned_offsets(admin: Admin, group_id: str, arguments: argparse.Names
     if arguments.all_topics or arguments.to_current or arguments.shift_by is not None:
         committed = await _committed(admin, group_id)
     partitions = await _partitions(admin, arguments, committed)
+    await _check_partitions(admin, partitions)
     if arguments.to_earliest:
-        return await _ask(admin, partitions, EARLIEST)
+        return await ask_offsets(admin, partitions, EARLIEST)
     if arguments.to_latest:
-        return await _ask(admin, partitions, LATEST)
+        return await ask_offsets(admin, partitions, LATEST)
     if arguments.to_offset is not None:
         return await _within(admin, dict.fromkeys(partitions, arguments.to_offset))
     if arguments.shift_by is not None:
@@ -109,10 +112,19 @@ async def _partitions(
             found += known[name].partitions
         else:
             found += [TopicPartition(name, each) for each in indexes]
-    missing = [each for each in found if each not in known[each.topic].partitions]
+    return found
+
+
+async def _check_partitions(admin: Admin, partitions: list[TopicPartition]) -> None:
+    """Refuses partitions that are not there, or that nobody leads, in Kafka's words."""
+    topics = await described_topics(admin, partitions)
+    missing = [each for each in partitions if each not in topics[each.topic].partitions]
     if missing:
         raise ValueError(f'The partitions "{",".join(map(str, missing))}" do not exist')
-    return found
+    led = {name: topic.led_partitions for name, topic in topics.items()}
+    leaderless = [each for each in partitions if each.partition not in led[each.topic]]
+    if leaderless:
+        raise ValueError(f'The partitions "{",".join(map(str, leaderless))}" have no leader')
 
 
 def topic_argument(text: str) -> tuple[str, list[int] | None]:
@@ -124,13 +136,36 @@ def topic_argument(text: str) -> tuple[str, list[int] | None]:
     name, colon, indexes = text.partition(":")
     if not colon:
         return name, None
+    if not indexes or ":" in indexes:
+        raise WrongUsage(f"Invalid topic arg '{text}', expected topic name and partitions")
     for each in indexes.split(","):
         if not each.isdecimal():
             raise WrongUsage(f"Invalid partition '{each}' specified in topic arg '{text}''")
     return name, [int(each) for each in indexes.split(",")]
 
 
-async def _ask(admin: Admin, partitions: Iterable[TopicPartition], position: int) -> Offsets:
+async def described_topics(
+    admin: Admin, partitions: Iterable[TopicPartition]
+) -> dict[str, TopicMetadata]:
+    """The topics of partitions.
+
+    Raises:
+        ValueError: one is not there, or may not be described.
+    """
+    found = {}
+    for name, topic in (await admin.describe_topics({each.topic for each in partitions})).items():
+        if isinstance(topic, KafkaError):
+            raise execution_exception(topic)
+        found[name] = topic
+    return found
+
+
+async def ask_offsets(admin: Admin, partitions: Iterable[TopicPartition], position: int) -> Offsets:
+    """The offsets of partitions at a position.
+
+    Raises:
+        ValueError: a broker refuses one of them.
+    """
     answers = await admin.list_offsets(dict.fromkeys(partitions, position))
     offsets = {}
     for partition, answer in answers.items():
@@ -144,7 +179,7 @@ async def _at_time(
     admin: Admin, partitions: list[TopicPartition], time_ms: int, *, says: bool
 ) -> Offsets:
     """The first record at or after a time; the end where there is none, in Kafka's words."""
-    found = await _ask(admin, partitions, time_ms)
+    found = await ask_offsets(admin, partitions, time_ms)
     empty = [each for each, offset in found.items() if offset < 0]
     if says:
         for topic, index in empty:
@@ -152,13 +187,13 @@ async def _at_time(
                 f"\nWarn: Partition {index} from topic {topic} is empty. "
                 "Falling back to latest known offset."
             )
-    return found | await _ask(admin, empty, LATEST)
+    return found | await ask_offsets(admin, empty, LATEST)
 
 
 async def _within(admin: Admin, wanted: Offsets) -> Offsets:
     """Offsets outside of a partition become its nearest end, with a warning, as in Kafka."""
-    first = await _ask(admin, wanted, EARLIEST)
-    last = await _ask(admin, wanted, LATEST)
+    first = await ask_offsets(admin, wanted, EARLIEST)
+    last = await ask_offsets(admin, wanted, LATEST)
     return {
         partition: min(max(offset, first[partition]), last[partition])
         for partition, offset in wanted.items()
@@ -186,7 +221,9 @@ async def _current(
 ) -> Offsets:
     """What is committed; the end where nothing is."""
     known = {each: committed[each].offset for each in partitions if each in committed}
-    return known | await _ask(admin, [each for each in partitions if each not in known], LATEST)
+    return known | await ask_offsets(
+        admin, [each for each in partitions if each not in known], LATEST
+    )
 
 
 def _milliseconds(text: str) -> int:

@@ -9,24 +9,24 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from odradek.cli.arguments import natural_number
 from odradek.cli.tools.connection import (
     add_connection,
     add_old_flag,
     client_config,
     java_pattern,
     reach_brokers,
+    read_properties,
+    require,
     require_one,
     run_async,
     take_old_flags,
     text_of,
 )
-from odradek.cli.tools.wording.java_values import text_reader
+from odradek.cli.tools.wording.java_values import java_int, java_long, text_reader
 from odradek.client import Consumer
 from odradek.client.core.consuming.consumer_record import ConsumerRecord
 from odradek.client.errors import BadRecord
 from odradek.client.settings import CONSUMER_SETTINGS
-from odradek.config.properties import parse_properties
 from odradek.model import TopicPartition
 
 _TIMESTAMP_TYPES: Final = {0: "CreateTime", 1: "LogAppendTime"}
@@ -48,11 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--topic", metavar="NAME")
     parser.add_argument("--include", "--whitelist", metavar="PATTERN")
-    parser.add_argument("--partition", type=natural_number, metavar="N")
-    parser.add_argument("--offset", metavar="N|earliest|latest")
+    parser.add_argument("--partition", type=java_int, metavar="N")
+    parser.add_argument("--offset", type=str.lower, metavar="N|earliest|latest")
     parser.add_argument("--from-beginning", action="store_true")
-    parser.add_argument("--max-messages", type=int, default=-1, metavar="N")
-    parser.add_argument("--timeout-ms", type=int, default=-1, metavar="MS")
+    parser.add_argument("--max-messages", type=java_int, default=-1, metavar="N")
+    parser.add_argument("--timeout-ms", type=java_long, default=-1, metavar="MS")
     parser.add_argument("--group", metavar="NAME")
     parser.add_argument(
         "--isolation-level", choices=("read_committed", "read_uncommitted"), default=None
@@ -74,8 +74,11 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.parser.error("The partition is required when offset is specified.")
     if arguments.partition is not None and arguments.topic is None:
         arguments.parser.error("The topic is required when partition is specified.")
+    if arguments.partition is not None and arguments.partition < 0:
+        arguments.parser.error(f"'{arguments.partition}' is no partition")
     if arguments.from_beginning and arguments.offset is not None:
         arguments.parser.error("Options from-beginning and offset cannot be specified together.")
+    require(arguments, "bootstrap-server")
     take_old_flags(arguments, "--command-property", "--command-config")
     if arguments.partition is not None and arguments.group is not None:
         arguments.parser.error("Options group and partition cannot be specified together.")
@@ -144,6 +147,8 @@ def _config(arguments: argparse.Namespace) -> dict[str, object]:
         # Kafka's tool makes up a group; nothing is committed for it.
         config["group.id"] = f"console-consumer-{random.randrange(100_000)}"
         config.setdefault("enable.auto.commit", "false")
+    elif arguments.partition is not None:
+        raise ValueError("Options group and partition cannot be specified together.")
     if arguments.isolation_level is not None:
         config["isolation.level"] = arguments.isolation_level
     beginning = "earliest" if arguments.from_beginning else "latest"
@@ -176,7 +181,10 @@ async def _begin(consumer: Consumer, arguments: argparse.Namespace) -> None:
 
 
 def _is_offset(text: str) -> bool:
-    return text in ("earliest", "latest") or text.isdecimal()
+    try:
+        return text in ("earliest", "latest") or java_long(text) >= 0
+    except ValueError:
+        return False
 
 
 # --- the shape of a record ----------------------------------------------------------------------
@@ -185,8 +193,7 @@ def _is_offset(text: str) -> bool:
 def _formatter(arguments: argparse.Namespace) -> Callable[[ConsumerRecord], None]:
     properties: dict[str, str] = {}
     if arguments.formatter_config:
-        with open(arguments.formatter_config, encoding="utf-8") as file:
-            properties = parse_properties(file.read())
+        properties = read_properties(arguments.formatter_config)
     for each in arguments.formatter_property:
         name, _, value = each.partition("=")
         properties[name.strip()] = value

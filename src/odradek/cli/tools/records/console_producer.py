@@ -3,7 +3,7 @@
 import argparse
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Final, NamedTuple
 
 from odradek.cli.standard_input import read_lines
@@ -11,29 +11,33 @@ from odradek.cli.tools.connection import (
     WARNING,
     add_connection,
     add_old_flag,
+    check_host_and_port,
+    check_socket_buffer,
     client_config,
+    read_properties,
+    require,
     run_async,
     take_old_flags,
     text_of,
 )
+from odradek.cli.tools.wording.java_values import java_int, java_long
 from odradek.client import Producer
 from odradek.client.record_metadata import RecordMetadata
 from odradek.client.settings import PRODUCER_SETTINGS
-from odradek.config.properties import parse_properties
 
 _TOGETHER: Final = "Options --{1} and --{0} cannot be specified together."
 _LINE_READER: Final = "LineMessageReader"
 # Flags that stand for settings, each with the default of Kafka's tool.
-_SETTINGS: Final = (
-    ("--batch-size", "batch.size", "16384"),
-    ("--timeout", "linger.ms", "1000"),
-    ("--request-required-acks", "acks", "-1"),
-    ("--request-timeout-ms", "request.timeout.ms", "1500"),
-    ("--message-send-max-retries", "retries", "3"),
-    ("--retry-backoff-ms", "retry.backoff.ms", "100"),
-    ("--max-block-ms", "max.block.ms", "60000"),
-    ("--max-memory-bytes", "buffer.memory", "33554432"),
-    ("--metadata-expiry-ms", "metadata.max.age.ms", "300000"),
+_SETTINGS: Final[tuple[tuple[str, str, Callable[[str], object], str], ...]] = (
+    ("--batch-size", "batch.size", java_int, "16384"),
+    ("--timeout", "linger.ms", java_long, "1000"),
+    ("--request-required-acks", "acks", str, "-1"),
+    ("--request-timeout-ms", "request.timeout.ms", java_int, "1500"),
+    ("--message-send-max-retries", "retries", java_int, "3"),
+    ("--retry-backoff-ms", "retry.backoff.ms", java_long, "100"),
+    ("--max-block-ms", "max.block.ms", java_long, "60000"),
+    ("--max-memory-bytes", "buffer.memory", java_long, "33554432"),
+    ("--metadata-expiry-ms", "metadata.max.age.ms", java_long, "300000"),
 )
 
 
@@ -64,17 +68,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--topic", metavar="NAME")
     parser.add_argument("--sync", action="store_true", help="wait for each record")
     parser.add_argument("--compression-codec", nargs="?", const="gzip", metavar="CODEC")
-    for flag, name, default in _SETTINGS:
-        parser.add_argument(flag, dest=name, default=None, help=f"{name} (default: {default})")
+    for flag, name, kind, default in _SETTINGS:
+        help_text = f"{name} (default: {default})"
+        parser.add_argument(flag, dest=name, type=kind, default=None, help=help_text)
     parser.add_argument(
         "--max-partition-memory-bytes",
         action=_Deprecated,
         dest="batch.size",
+        type=java_int,
         const="Warning: --max-partition-memory-bytes is deprecated and will be removed in Apache "
         "Kafka 5.0. Use --batch-size instead.",
         help=argparse.SUPPRESS,
     )
-    parser.add_argument("--socket-buffer-size", help=argparse.SUPPRESS)
+    parser.add_argument("--socket-buffer-size", type=java_int, help=argparse.SUPPRESS)
     parser.add_argument("--line-reader", default=_LINE_READER, help=argparse.SUPPRESS)
     parser.add_argument("--reader-property", action="append", default=[], metavar="K=V")
     add_old_flag(
@@ -90,8 +96,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Sends every line; 1 if one was not delivered."""
-    if arguments.topic is None:
-        arguments.parser.error('Missing required argument "[topic]"')
+    require(arguments, "topic")
+    if arguments.bootstrap_server is None:
+        arguments.parser.error("Error while validating the bootstrap address")
+    check_host_and_port(arguments)
     take_old_flags(arguments)
     if arguments.line_reader.rpartition(".")[2] != _LINE_READER:
         arguments.parser.error(
@@ -129,7 +137,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _config(arguments: argparse.Namespace) -> dict[str, object]:
     config = client_config(arguments, PRODUCER_SETTINGS)
-    for _, name, default in _SETTINGS:
+    check_socket_buffer("send.buffer.bytes", arguments.socket_buffer_size)
+    for _, name, _, default in _SETTINGS:
         given = getattr(arguments, name)
         if given is not None:
             config[name] = given
@@ -144,8 +153,7 @@ def _config(arguments: argparse.Namespace) -> dict[str, object]:
 def _reader_properties(arguments: argparse.Namespace) -> dict[str, str]:
     properties: dict[str, str] = {}
     if arguments.reader_config:
-        with open(arguments.reader_config, encoding="utf-8") as file:
-            properties = parse_properties(file.read())
+        properties = read_properties(arguments.reader_config)
     for each in arguments.reader_property:
         name, _, value = each.partition("=")
         properties[name.strip()] = value.replace("\\t", "\t")

@@ -5,27 +5,31 @@ import random
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
-from odradek.cli.arguments import positive_number
 from odradek.cli.tools.connection import (
     CANNOT_BE_USED,
     SOON,
     add_connection,
     add_old_flag,
+    check_socket_buffer,
     client_config,
+    java_pattern,
     reach_brokers,
+    require,
     require_one,
     run_async,
     take_old_flags,
     text_of,
 )
-from odradek.cli.tools.wording.java_values import java_date
+from odradek.cli.tools.wording.java_values import java_date, java_int, java_long
 from odradek.cli.tools.wording.metrics import print_metrics
 from odradek.client import Consumer
 from odradek.client.settings import CONSUMER_SETTINGS
 
+_TIMEOUT_MS: Final = 10_000
 _MIB: Final = 1024 * 1024
 _COLUMNS: Final = (
     "data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec, rebalance.time.ms, "
@@ -43,29 +47,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--topic", metavar="NAME")
     parser.add_argument("--include", metavar="PATTERN")
-    parser.add_argument("--num-records", type=positive_number, metavar="N")
-    add_old_flag(parser, "--messages", "--num-records", text=SOON, kind=positive_number)
+    parser.add_argument("--num-records", type=java_long, metavar="N")
+    add_old_flag(parser, "--messages", "--num-records", text=SOON, kind=java_long)
     parser.add_argument("--group", metavar="NAME")
-    parser.add_argument("--fetch-size", type=positive_number, default=_MIB, metavar="BYTES")
+    parser.add_argument("--fetch-size", type=java_int, default=_MIB, metavar="BYTES")
     parser.add_argument("--from-latest", action="store_true")
-    parser.add_argument("--timeout", type=positive_number, default=10_000, metavar="MS")
+    parser.add_argument(
+        "--timeout", type=java_long, nargs="?", const=_TIMEOUT_MS, default=_TIMEOUT_MS, metavar="MS"
+    )
     parser.add_argument("--hide-header", action="store_true")
     parser.add_argument("--show-detailed-stats", action="store_true", help="a row an interval")
-    parser.add_argument("--reporting-interval", type=positive_number, default=5000, metavar="MS")
+    parser.add_argument("--reporting-interval", type=java_long, default=5000, metavar="MS")
     parser.add_argument(
         "--date-format", default="yyyy-MM-dd HH:mm:ss:SSS", help="in the letters of Java"
     )
     parser.add_argument("--print-metrics", action="store_true", help="print totals at the end")
-    parser.add_argument("--socket-buffer-size", help=argparse.SUPPRESS)
+    parser.add_argument("--socket-buffer-size", type=java_int, help=argparse.SUPPRESS)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Reads, and prints one row, or one from time to time."""
     require_one(arguments, ("topic", "include"))
     require_one(arguments, ("messages", "num-records"))
+    require(arguments, "bootstrap-server")
     take_old_flags(arguments)
 
     async def work() -> int:
+        if not arguments.hide_header:
+            times = "time, threadId" if arguments.show_detailed_stats else "start.time, end.time"
+            print(f"{times}, {_COLUMNS}")
         config = client_config(arguments, CONSUMER_SETTINGS) | {
             "group.id": arguments.group or f"perf-consumer-{random.randrange(100_000)}",
             "max.partition.fetch.bytes": arguments.fetch_size,
@@ -73,13 +83,20 @@ def run(arguments: argparse.Namespace) -> int:
             "check.crcs": False,
         }
         config.setdefault("client.id", "perf-consumer-client")
+        check_socket_buffer("receive.buffer.bytes", arguments.socket_buffer_size)
+        moment = java_date(arguments.date_format)
+        pattern = None if arguments.include is None else java_pattern(arguments.include).pattern
+        if arguments.num_records <= 0:
+            raise ValueError(f"--num-records: '{arguments.num_records}' is not at least 1")
+        if arguments.reporting_interval <= 0:
+            raise ValueError("Reporting interval must be greater than 0.")
         await reach_brokers(config)
         async with Consumer(config=config) as consumer:
             if arguments.topic is not None:
                 consumer.subscribe([arguments.topic])
             else:
-                consumer.subscribe(pattern=arguments.include)
-            counts = await _read(consumer, arguments)
+                consumer.subscribe(pattern=pattern)
+            counts = await _read(consumer, arguments, moment)
         if arguments.print_metrics:
             topics = {topic: {"records-consumed-total": each} for topic, each in counts.items()}
             print_metrics("consumer-fetch-manager-metrics", str(config["client.id"]), topics)
@@ -88,13 +105,12 @@ def run(arguments: argparse.Namespace) -> int:
     return run_async(work, lambda error: print(text_of(error), file=sys.stderr))
 
 
-async def _read(consumer: Consumer, arguments: argparse.Namespace) -> Counter[str]:
+async def _read(
+    consumer: Consumer, arguments: argparse.Namespace, moment: Callable[[datetime], str]
+) -> Counter[str]:
     """Returns how many records came, by topic."""
     counts: Counter[str] = Counter()
     details = arguments.show_detailed_stats
-    if not arguments.hide_header:
-        print(f"{'time, threadId' if details else 'start.time, end.time'}, {_COLUMNS}")
-    moment = java_date(arguments.date_format)
     interval_s = arguments.reporting_interval / 1000
     started = datetime.now()
     started_s = reported_s = time.perf_counter()
@@ -102,7 +118,7 @@ async def _read(consumer: Consumer, arguments: argparse.Namespace) -> Counter[st
     records = size = reported_records = reported_size = 0
     while records < arguments.num_records:
         # Found in time, or there is nothing: but what is told between does not wait for records.
-        found = await consumer.getmany(timeout_ms=arguments.timeout)
+        found = await consumer.getmany(timeout_ms=max(0, arguments.timeout))
         if joined_s is None and consumer.assignment():
             joined_s = time.perf_counter()
         if not found:

@@ -10,16 +10,17 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final
 from uuid import uuid4
 
-from odradek.cli.arguments import natural_number, positive_number
 from odradek.cli.tools.connection import (
     HAS_BEEN_DEPRECATED,
     add_old_flag,
     client_config,
+    is_given,
     refuse_zookeeper,
     run_async,
     take_old_flags,
     text_of,
 )
+from odradek.cli.tools.wording.java_values import converted
 from odradek.cli.tools.wording.metrics import print_metrics
 from odradek.client import Producer
 from odradek.client.record_metadata import RecordMetadata
@@ -28,21 +29,28 @@ from odradek.client.settings import PRODUCER_SETTINGS
 _TRANSACTION_MS: Final = 3000
 _LETTERS: Final = bytes(range(65, 91))
 _MIB: Final = 1024 * 1024
+_PAYLOADS: Final = ("record-size", "payload-file", "payload-monotonic")
+# What may say where the brokers are.
+_WITH_BROKERS: Final = (
+    "bootstrap-server",
+    "command-property",
+    "producer-props",
+    "producer.config",
+    "command-config",
+)
 _TOGETHER: Final = "--{1} and --{0} cannot be specified together."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
-    parser.add_argument("--topic", required=True, metavar="NAME")
-    parser.add_argument("--num-records", type=positive_number, required=True, metavar="N")
-    payload = parser.add_mutually_exclusive_group(required=True)
-    payload.add_argument("--record-size", type=positive_number, metavar="BYTES")
+    parser.add_argument("--topic", metavar="NAME")
+    parser.add_argument("--num-records", type=converted("Long"), metavar="N")
+    payload = parser.add_mutually_exclusive_group()
+    payload.add_argument("--record-size", type=converted("Integer"), metavar="BYTES")
     payload.add_argument("--payload-file", metavar="FILE")
     payload.add_argument("--payload-monotonic", action="store_true")
     parser.add_argument("--payload-delimiter", default="\\n", metavar="TEXT")
-    parser.add_argument(
-        "--throughput", type=float, required=True, metavar="N", help="records a second; -1: any"
-    )
+    parser.add_argument("--throughput", type=_double, metavar="N", help="records a second; -1: any")
     parser.add_argument("--bootstrap-server", default="", metavar="HOST:PORT[,..]")
     parser.add_argument("--command-property", nargs="+", action="extend", default=[], metavar="K=V")
     parser.add_argument("--command-config", metavar="FILE")
@@ -64,30 +72,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     refuse_zookeeper(parser)
     parser.add_argument("--transactional-id", metavar="ID")
-    parser.add_argument("--transaction-duration-ms", type=positive_number, metavar="MS")
+    parser.add_argument("--transaction-duration-ms", type=converted("Long"), metavar="MS")
     parser.add_argument(
         "--warmup-records",
-        type=natural_number,
+        type=converted("Long"),
         default=0,
         metavar="N",
         help="what the line about the steady state leaves out at the beginning",
     )
-    parser.add_argument("--reporting-interval", type=positive_number, default=5000, metavar="MS")
+    parser.add_argument("--reporting-interval", type=converted("Long"), default=5000, metavar="MS")
     parser.add_argument("--print-metrics", action="store_true", help="print totals at the end")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Sends, and tells from time to time and at the end."""
+    _check(arguments)
     take_old_flags(arguments)
-    if arguments.warmup_records >= arguments.num_records:
-        arguments.parser.error("--warmup-records must be fewer than --num-records")
 
     async def work() -> int:
-        config = client_config(arguments, PRODUCER_SETTINGS)
         for pair in arguments.command_property:
-            name, _, value = pair.partition("=")
-            if name == "bootstrap.servers" and not arguments.bootstrap_server:
-                config[name] = value
+            if len([part for part in pair.split("=") if part]) != 2:
+                raise ValueError(f"Invalid property: {pair}")
+        config = client_config(arguments, PRODUCER_SETTINGS)
         if arguments.transactional_id:
             config["transactional.id"] = arguments.transactional_id
         elif arguments.transaction_duration_ms:
@@ -103,10 +109,42 @@ def run(arguments: argparse.Namespace) -> int:
     return run_async(work, lambda error: print(text_of(error), file=sys.stderr))
 
 
+def _double(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"could not convert '{text}' to Double (For input string: \"{text}\")"
+        ) from None
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Ends with wrong usage where Kafka's tool does, in its words."""
+    wrong = arguments.parser.error
+    for option in ("topic", "num-records", "throughput"):
+        if not is_given(arguments, option):
+            wrong(f"argument --{option} is required")
+    if not any(is_given(arguments, each) for each in _PAYLOADS):
+        listed = " ".join(f"--{each}" for each in _PAYLOADS)
+        wrong(f"one of the arguments {listed} is required")
+    if not any(is_given(arguments, each) for each in _WITH_BROKERS):
+        *flags, last = (f"--{each}" for each in _WITH_BROKERS)
+        wrong(f"At least one of {', '.join(flags)} or {last} must be specified.")
+    for option in ("num-records", "record-size", "reporting-interval", "transaction-duration-ms"):
+        number = getattr(arguments, option.replace("-", "_"))
+        if number is not None and number <= 0:
+            wrong(f"--{option} should be greater than zero.")
+    if arguments.warmup_records >= arguments.num_records:
+        wrong(
+            "The value for --warmup-records must be strictly fewer than the number of records in "
+            "the test, --num-records."
+        )
+
+
 async def _send(producer: Producer, arguments: argparse.Namespace, is_transactional: bool) -> int:
     """Returns how many records were sent; none has failed then."""
     payload = _payloads(arguments)
-    if arguments.warmup_records:
+    if arguments.warmup_records > 0:
         print(
             f"Warmup first {arguments.warmup_records} records. Steady state results will print "
             "after the complete test summary."
@@ -148,7 +186,7 @@ async def _send(producer: Producer, arguments: argparse.Namespace, is_transactio
         raise failures[0]
     ended_s = time.perf_counter()
     stats.print_total(ended_s - started_s)
-    if arguments.warmup_records:
+    if arguments.warmup_records > 0:
         steady.print_total(ended_s - steady_since_s, "steady state ")
     return stats.count
 

@@ -15,8 +15,10 @@ from odradek.cli.tools.connection import (
     take_old_flags,
     text_of,
 )
+from odradek.cli.tools.option_words import refuse_values
 from odradek.cli.tools.replicas.reassignment_plan import joined, repeated
 from odradek.cli.tools.wording.java_names import java_text
+from odradek.cli.tools.wording.java_values import java_int
 from odradek.cli.tools.wording.json_files import NoJson, field, read_json
 from odradek.client import Admin
 from odradek.client.core.admin_types import ElectionType
@@ -24,6 +26,7 @@ from odradek.client.errors import AuthorizationError, KafkaError
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
 
+_NEEDED: Final = ("bootstrap-server", "election-type")
 # What may say which partitions.
 _WHERE: Final = ("topic", "all-topic-partitions", "path-to-json-file")
 
@@ -40,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--topic", metavar="NAME")
     parser.add_argument("--all-topic-partitions", action="store_true")
     parser.add_argument("--path-to-json-file", metavar="FILE")
-    parser.add_argument("--partition", type=int, metavar="N")
+    parser.add_argument("--partition", type=java_int, metavar="N")
     parser.add_argument("--format", dest="output", choices=("text", "json"), default="text")
 
 
@@ -49,6 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     kind = _checked_type(arguments)
 
     async def work() -> int:
+        refuse_values(arguments)
         partitions = _partitions(arguments)
         async with Admin(config=client_config(arguments)) as admin:
             return _show(await admin.elect_leaders(kind, partitions), arguments)
@@ -66,13 +70,16 @@ def run(arguments: argparse.Namespace) -> int:
 def _checked_type(arguments: argparse.Namespace) -> ElectionType:
     """What is to be done; ends with wrong usage where Kafka's tool does, in its words."""
     wrong = arguments.parser.error
-    if arguments.election_type is None:
-        wrong("Missing required option(s): election-type")
-    take_old_flags(arguments)
+    missing = [each for each in _NEEDED if not is_given(arguments, each)]
+    if missing:
+        wrong(f"Missing required option(s): {', '.join(missing)}")
     if sum(is_given(arguments, each) for each in _WHERE) != 1:
         wrong(f"One and only one of the following options is required: {', '.join(_WHERE)}")
     if arguments.topic is not None and arguments.partition is None:
         wrong("Missing required option(s): partition")
+    if arguments.topic is None and arguments.partition is not None:
+        wrong("Option partition is only allowed if topic is used")
+    take_old_flags(arguments)
     try:
         return ElectionType[arguments.election_type.upper()]
     except KeyError:

@@ -7,11 +7,14 @@ plan is Kafka's JSON. A throttle is kept by settings of topics and brokers, so i
 
 import argparse
 import random
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from odradek.cli.arguments import natural_number
 from odradek.cli.tools.connection import (
+    NO_ADMIN,
+    NoAddress,
+    NoFile,
     add_actions,
     add_connection,
     add_format,
@@ -46,7 +49,7 @@ from odradek.cli.tools.replicas.reassignment_plan import (
     refuse_repeated,
 )
 from odradek.cli.tools.wording.java_names import java_name, java_sentence
-from odradek.cli.tools.wording.java_values import java_int
+from odradek.cli.tools.wording.java_values import java_int, java_long
 from odradek.cli.tools.wording.json_files import NoJson, read_json
 from odradek.client import Admin
 from odradek.client.core.admin_types import (
@@ -133,18 +136,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--broker-list", dest="brokers", metavar="N,N", help="where to move them")
     parser.add_argument("--disable-rack-aware", action="store_true")
     parser.add_argument(
-        "--throttle", type=int, default=-1, metavar="BYTES", help="bytes a second between brokers"
+        "--throttle",
+        type=java_long,
+        default=-1,
+        metavar="BYTES",
+        help="bytes a second between brokers",
     )
     parser.add_argument(
         "--replica-alter-log-dirs-throttle",
-        type=int,
+        type=java_long,
         default=-1,
         metavar="BYTES",
         help="bytes a second between log directories of a broker",
     )
     parser.add_argument(
         "--timeout",
-        type=natural_number,
+        type=java_long,
         default=10_000,
         metavar="MS",
         help="how long to wait until moves between log directories begin (default: 10000)",
@@ -183,6 +190,11 @@ def run(arguments: argparse.Namespace) -> int:
 def _show_error(error: Exception) -> None:
     if isinstance(error, Refused | TimedOut):
         print(error)
+    elif isinstance(error, NoFile):
+        print(f"Error: {error.path}")
+    elif isinstance(error, NoAddress):
+        print(error, file=sys.stderr)
+        print(f"Error: {NO_ADMIN}")
     elif isinstance(error, KafkaError):
         print(f"Error: {java_name(error)}: {text_of(error)}")
     else:

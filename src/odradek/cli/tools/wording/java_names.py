@@ -119,13 +119,15 @@ def execution_exception(error: BrokerError) -> ValueError:
     return ValueError(f"java.util.concurrent.ExecutionException: {java_text(error)}")
 
 
-def in_java_order(names: Iterable[str]) -> list[str]:
-    """Names in the order in which a Java `HashMap` that they were put into hands them out, which
-    is the order of settings in the output of Kafka's tools."""
+def in_java_order(names: Iterable[str], *, is_copy: bool = False) -> list[str]:
+    """Names in the order in which a Java `HashMap` that they were put into hands them out, or a
+    copy of it, which is the order of settings and groups in the output of Kafka's tools."""
     names = list(names)
-    # A table of 16 buckets that doubles when it is filled to three quarters.
-    buckets = 16
-    while len(names) > buckets * 3 // 4:
+    # A table of 16 buckets that doubles when it is filled to three quarters; a copy has what it
+    # takes from the beginning.
+    least = int(len(names) / 0.75 + 1) if is_copy else 16
+    buckets = 1
+    while buckets < least or len(names) > buckets * 3 // 4:
         buckets *= 2
 
     def bucket(name: str) -> int:

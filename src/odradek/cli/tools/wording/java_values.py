@@ -1,6 +1,7 @@
 """Values as Java reads and writes them: numbers, dates, and `toString` of what its deserializers
 make of the bytes of a record."""
 
+import argparse
 import re
 import struct
 from collections.abc import Callable
@@ -24,19 +25,51 @@ _DATE_LETTERS: Final[dict[str, Callable[[datetime], int]]] = {
     "S": lambda moment: moment.microsecond // 1000,
 }
 _DATE_PARTS: Final = re.compile(r"'[^']*'|y+|M+|d+|H+|m+|s+|S+|[A-Za-z]|[^A-Za-z']+")
+_NUMBER: Final = re.compile(r"[+-]?[0-9]+")
+# Of a pattern for dates.
+_JAVA_LETTERS: Final = frozenset("GyYMLwWDdFEuaHkKhmsSzZX")
 _PRINTABLE: Final = re.compile(rb"[ -~]")
 
 
 def java_int(text: str) -> int:
-    """Reads a number.
+    """Reads a number of 32 bits.
 
     Raises:
         ValueError: it is none, in Java's words.
     """
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError(f'For input string: "{text}"') from None
+    return _number(text, 32)
+
+
+def java_long(text: str) -> int:
+    """Reads a number of 64 bits.
+
+    Raises:
+        ValueError: it is none, in Java's words.
+    """
+    return _number(text, 64)
+
+
+def converted(kind: str) -> Callable[[str], int]:
+    """Reads a `Short`, an `Integer` or a `Long`; what is none is refused in the words of the
+    argument parser of some of Kafka's tools."""
+    bits = {"Short": 16, "Integer": 32, "Long": 64}[kind]
+
+    def read(text: str) -> int:
+        try:
+            return _number(text, bits)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(
+                f"could not convert '{text}' to {kind} ({error})"
+            ) from None
+
+    return read
+
+
+def _number(text: str, bits: int) -> int:
+    bound = 1 << bits - 1
+    if not _NUMBER.fullmatch(text) or not -bound <= int(text) < bound:
+        raise ValueError(f'For input string: "{text}"')
+    return int(text)
 
 
 def text_reader(class_name: str) -> Callable[[bytes], bytes]:
@@ -100,8 +133,10 @@ def java_date(pattern: str) -> Callable[[datetime], str]:
     """Writes moments in a pattern of Java's: the letters y M d H m s S, and text.
 
     Raises:
-        ValueError: it has letters of other meaning.
+        ValueError: it has letters of other meaning, or of none.
     """
+    if pattern.count("'") % 2:
+        raise ValueError("Unterminated quote")
     parts = _DATE_PARTS.findall(pattern)
 
     def part_of(part: str, moment: datetime) -> str:
@@ -114,6 +149,8 @@ def java_date(pattern: str) -> Callable[[datetime], str]:
 
     for part in parts:
         if part[0].isalpha() and part[0] not in _DATE_LETTERS:
+            if part[0] not in _JAVA_LETTERS:
+                raise ValueError(f"Illegal pattern character '{part[0]}'")
             known = " ".join(_DATE_LETTERS)
             raise ValueError(f"{part[0]!r} in {pattern!r} is none of {known}")
     return lambda moment: "".join(part_of(part, moment) for part in parts)

@@ -1,0 +1,113 @@
+"""How most of Kafka's tools read their words: `-topic` is `--topic`, a flag takes the next word for
+its value whatever that is, and what belongs to no flag is passed over.
+
+A value that makes no sense, and a second one where one is asked for, is what these tools stumble
+over when they use it, each with words of its own around it: `refuse_values` is called there.
+"""
+
+import argparse
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from odradek.cli.main import did_you_mean
+
+ReadWords = Callable[[argparse.ArgumentParser, Sequence[str]], list[str]]
+AT_MOST_ONE: Final = "Found multiple arguments for option {}, but you asked for only one"
+# What stands where a number cannot be read, until that is said.
+_SOME_NUMBER: Final = "0"
+
+
+def read_words(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
+    """The words as argparse reads them alike, where `parser` has the flags; ends with wrong usage
+    at a flag that does not exist or is left without its value, in Kafka's words."""
+    return list(_Reader(parser, words).read())
+
+
+def refuse_values(arguments: argparse.Namespace) -> None:
+    """Refuses a value that was given and cannot be used.
+
+    Raises:
+        ValueError: there is one.
+    """
+    fault = vars(arguments).get("fault")
+    if fault is not None:
+        raise ValueError(fault)
+
+
+class _Reader:
+    """Goes through the words once."""
+
+    def __init__(self, parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+        self._parser = parser
+        self._flags = parser._option_string_actions
+        self._words = list(words)
+        self._given: set[argparse.Action] = set()
+        parser.set_defaults(fault=None)
+
+    def read(self) -> Iterator[str]:
+        """The words for argparse."""
+        while self._words:
+            word = self._words.pop(0)
+            if not _looks_like_a_flag(word):
+                continue
+            name, equals, value = word.partition("=")
+            flag, action = self._flag(name)
+            if action.nargs == 0 or not (equals or self._has_value(action)):
+                yield flag
+                continue
+            if not equals:
+                value = self._next_value(flag)
+            yield f"{flag}={self._checked(flag, action, value)}"
+
+    def _flag(self, name: str) -> tuple[str, argparse.Action]:
+        for flag in (name, f"-{name}"):
+            if flag in self._flags:
+                return flag, self._flags[flag]
+        known = [flag for flag in self._flags if flag.startswith("--")]
+        meant = did_you_mean(f"--{name.lstrip('-')}", known)
+        self._parser.error(f"{name.lstrip('-')} is not a recognized option{meant}")
+        raise AssertionError("the parser ends the command")
+
+    def _has_value(self, action: argparse.Action) -> bool:
+        """Whether the next word is a flag's value; that may be missing where it has a default."""
+        if action.nargs != "?":
+            return True
+        if not self._words:
+            return False
+        word = self._words[0]
+        is_number = action.type is not None
+        return _can_be_read(action, word) if is_number else not _looks_like_a_flag(word)
+
+    def _next_value(self, flag: str) -> str:
+        if not self._words:
+            self._parser.error(f"Option {flag.lstrip('-')} requires an argument")
+        return self._words.pop(0)
+
+    def _checked(self, flag: str, action: argparse.Action, value: str) -> str:
+        """The value, or what argparse takes in its stead when it is at fault."""
+        name = flag.lstrip("-")
+        if type(action) is argparse._StoreAction and action in self._given:
+            self._note(AT_MOST_ONE.format(name))
+        self._given.add(action)
+        if _can_be_read(action, value):
+            return value
+        self._note(f"Cannot parse argument '{value}' of option {name}")
+        return _SOME_NUMBER
+
+    def _note(self, fault: str) -> None:
+        if self._parser.get_default("fault") is None:
+            self._parser.set_defaults(fault=fault)
+
+
+def _looks_like_a_flag(word: str) -> bool:
+    return word.startswith("-") and word not in ("-", "--")
+
+
+def _can_be_read(action: argparse.Action, value: str) -> bool:
+    if not callable(action.type):
+        return True
+    try:
+        action.type(value)
+    except (ValueError, argparse.ArgumentTypeError):
+        return False
+    return True
