@@ -2,15 +2,15 @@
 
 If this fails, a record is lost or there twice after a crash of Spark. A query copies one topic to
 another while its workers, or Spark itself, or Spark but not the worker that was writing, are
-killed before a write, in it, after it, after the commit of the sink, and before Spark's own. The
-rounds are one for every step; `ODRADEK_SPARK_KILL_ROUNDS` changes that, and
-`ODRADEK_SPARK_KILL_KAFKA=1` has it done with an Apache Kafka.
+killed before a write, in it, after it, in the commit of the sink and after it, and before Spark's
+own. A worker that is left goes on at once, or when a new Spark has done its batch: then it has to
+be refused. The rounds are one for every step; with `ODRADEK_SPARK_KILL_ROUNDS` all manners to die
+follow at every step, in turn, and `ODRADEK_SPARK_KILL_KAFKA=1` has it done with an Apache Kafka.
 """
 
 import contextlib
 import itertools
 import os
-import random
 import subprocess
 import sys
 import time
@@ -29,16 +29,25 @@ from odradek.testing.processes import BrokerProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
-STEPS = [
+# One of every step; without more rounds these are all.
+FIRST = [
     (kills.BEFORE_WRITE, kills.WORKER),
     (kills.IN_WRITE, kills.WORKER),
+    (kills.AFTER_WRITE, kills.DRIVER_LATE),
+    (kills.IN_COMMIT, kills.WORKER),
     (kills.AFTER_COMMIT, kills.WORKER),
-    (kills.AFTER_WRITE, kills.DRIVER_ONLY),
     (kills.BEFORE_CHECKPOINT, kills.DRIVER),
 ]
-ROUNDS = int(os.environ.get("ODRADEK_SPARK_KILL_ROUNDS", str(len(STEPS))))
+_UNFINISHED = [kills.BEFORE_WRITE, kills.IN_WRITE, kills.AFTER_WRITE, kills.IN_COMMIT]
+# Every manner of Spark to die. Whoever has committed is not refused any more, and at the last
+# step there is no worker.
+DRIVERS = [
+    *itertools.product([*_UNFINISHED, kills.AFTER_COMMIT], [kills.DRIVER, kills.DRIVER_ONLY]),
+    *itertools.product(_UNFINISHED, [kills.DRIVER_LATE]),
+    (kills.BEFORE_CHECKPOINT, kills.DRIVER),
+]
+ROUNDS = int(os.environ.get("ODRADEK_SPARK_KILL_ROUNDS", str(len(FIRST))))
 RECORDS_A_ROUND = 120
-PATIENCE_S = 600
 FOLDER = Path(__file__).parent / "spark_kills"
 
 
@@ -83,7 +92,7 @@ class Query:
         plan = self._plans / step
         plan.with_name(".new").write_text(victim)
         plan.with_name(".new").rename(plan)
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + kills.PATIENCE_S
         while plan.exists():
             self._check(deadline, step)
             time.sleep(0.02)
@@ -97,7 +106,18 @@ class Query:
 
     def wait(self) -> int:
         assert self._process is not None, "it was started"
-        return self._process.wait(PATIENCE_S)
+        return self._process.wait(kills.PATIENCE_S)
+
+    def late_outcomes(self, count: int) -> list[str]:
+        """What became of so many workers that went on late."""
+        deadline = time.monotonic() + kills.PATIENCE_S
+        while True:
+            notes = list(self._plans.glob(f"{kills.LATE_OUTCOME}*"))
+            outcomes = [text for note in notes if (text := note.read_text())]
+            if len(outcomes) == count:
+                return outcomes
+            assert time.monotonic() < deadline, f"{len(outcomes)} of {count} workers have ended"
+            time.sleep(0.05)
 
     def stop(self) -> None:
         """Ends it if it is there; its JVM ends with it."""
@@ -128,7 +148,7 @@ def copied(bootstrap_servers: str) -> Counter[int]:
     found: Counter[int] = Counter()
     ended = 0
     while ended < 3:
-        message = consumer.poll(PATIENCE_S)
+        message = consumer.poll(kills.PATIENCE_S)
         assert message is not None, "the end is not reached: a transaction is open"
         if message.error() is not None:
             ended += 1
@@ -138,20 +158,12 @@ def copied(bootstrap_servers: str) -> Counter[int]:
     return found
 
 
-def plans() -> Iterator[tuple[str, str]]:
-    """Every step once in a fixed manner, then steps and victims by chance."""
-    yield from STEPS
-    dice = random.Random(ROUNDS)
-    steps = [step for step, _ in STEPS]
-    while True:
-        # A new Spark takes its time, and a worker dies as surely.
-        if dice.random() < 0.7:
-            yield dice.choice(steps[:-1]), kills.WORKER
-        else:
-            step = dice.choice(steps)
-            # The process of the last step is no worker.
-            last = step == kills.BEFORE_CHECKPOINT
-            yield step, kills.DRIVER if last else dice.choice([kills.DRIVER, kills.DRIVER_ONLY])
+def plans() -> list[tuple[str, str]]:
+    """Where each round kills, and whom."""
+    workers = itertools.cycle((step, kills.WORKER) for step in [*_UNFINISHED, kills.AFTER_COMMIT])
+    # Every Spark loses two workers before it dies itself: that many come while another starts.
+    lives = [[next(workers), next(workers), plan] for plan in DRIVERS]
+    return list(itertools.islice(itertools.cycle([*FIRST, *itertools.chain(*lives)]), ROUNDS))
 
 
 def test_a_query_is_killed_and_every_record_is_there_once(tmp_path: Path) -> None:
@@ -161,14 +173,16 @@ def test_a_query_is_killed_and_every_record_is_there_once(tmp_path: Path) -> Non
             future.result(60)
         query = Query(bootstrap_servers, tmp_path)
         try:
-            for round_, (step, victim) in enumerate(itertools.islice(plans(), ROUNDS)):
+            for round_, (step, victim) in enumerate(plans()):
                 produce(bootstrap_servers, round_ * RECORDS_A_ROUND)
                 query.start("on")
                 query.kill_at(step, victim)
             query.stop()
             query.start("once")
             assert query.wait() == 0
+            late = query.late_outcomes(sum(victim == kills.DRIVER_LATE for _, victim in plans()))
         finally:
             query.stop()
         found = copied(bootstrap_servers)
     assert found == Counter(range(ROUNDS * RECORDS_A_ROUND))
+    assert [text for text in late if not text.startswith(("refused: ", "wrote 0"))] == []

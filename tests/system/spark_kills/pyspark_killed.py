@@ -1,12 +1,16 @@
 """`format("killed")`: our sink, in which a process dies at a step that a test has chosen.
 
 Spark finds it because this folder is on the path of its workers. The folder that
-`ODRADEK_SPARK_KILLS` names holds at most one file: its name is the step, what is in it says who
+`ODRADEK_SPARK_KILLS` names holds at most one plan: its name is the step, what is in it says who
 dies. Whoever comes by there first takes the file away, and kills.
+
+A worker outlives its Spark where it is on another machine. Here Spark's daemon would take it
+along, unless it has left the daemon's process group before.
 """
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,10 +26,15 @@ FOLDER = "ODRADEK_SPARK_KILLS"
 BEFORE_WRITE = "before the write"
 IN_WRITE = "in the write"
 AFTER_WRITE = "after the write"
+IN_COMMIT = "in the commit"
 AFTER_COMMIT = "after the commit"
 BEFORE_CHECKPOINT = "before the checkpoint"
-# Who dies: the worker, Spark and the worker, or Spark and not the worker, which goes on.
-WORKER, DRIVER, DRIVER_ONLY = "worker", "driver", "driver only"
+# Who dies: the worker, Spark and the worker, or Spark and not the worker, which goes on: at once,
+# or when the next Spark has done the whole batch.
+WORKER, DRIVER, DRIVER_ONLY, DRIVER_LATE = "worker", "driver", "driver only", "driver, late"
+# Beside the plans: that a batch is done, and what became of each worker that went on late.
+BATCH_DONE, LATE_OUTCOME = ".batch-done", ".late-"
+PATIENCE_S = 600
 
 
 class DefaultSource(pyspark_odradek.source.DefaultSource):
@@ -48,6 +57,7 @@ class KilledWriter(StreamWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:  # type: ignore[override]
         """The steps of a task."""
+        from odradek.client.aio.transactions import TransactionManager
         from odradek.tables.write.transaction import BatchTransaction
         from odradek.tables.write.writing import TopicWriter
 
@@ -55,13 +65,20 @@ class KilledWriter(StreamWriter):
             _before(BatchTransaction, "begin", BEFORE_WRITE),
             _before(TopicWriter, "flush", IN_WRITE),
             _before(BatchTransaction, "commit", AFTER_WRITE),
+            _before(TransactionManager, "end", IN_COMMIT),
         ):
-            written = super().write(iterator)
+            try:
+                written = super().write(iterator)
+            except Exception as error:
+                _note_late(f"refused: {error}")
+                raise
+        _note_late(f"wrote {written.records}")
         maybe_kill(AFTER_COMMIT)
         return written
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """All tasks are done, and Spark has not written that down."""
+        _folder().joinpath(BATCH_DONE).touch()
         maybe_kill(BEFORE_CHECKPOINT)
         super().commit(messages, batchId)
 
@@ -76,9 +93,9 @@ class _before:  # noqa: N801 - used like a function
     def __enter__(self) -> None:
         original, step = self._original, self._step
 
-        def method(*arguments: Any) -> Any:
+        def method(*arguments: Any, **named: Any) -> Any:
             maybe_kill(step)
-            return original(*arguments)
+            return original(*arguments, **named)
 
         setattr(self._owner, self._name, method)
 
@@ -86,9 +103,16 @@ class _before:  # noqa: N801 - used like a function
         setattr(self._owner, self._name, self._original)
 
 
+def _note_late(outcome: str) -> None:
+    """Writes down how a task ended, if its worker went on late."""
+    note = _folder() / f"{LATE_OUTCOME}{os.getpid()}"
+    if note.exists():
+        note.write_text(outcome)
+
+
 def maybe_kill(step: str) -> None:
     """Kills whom the file of this step names, if there is one."""
-    plan = Path(os.environ[FOLDER], step)
+    plan = _folder() / step
     taken = plan.with_name(f".{os.getpid()}")
     try:
         plan.rename(taken)
@@ -96,10 +120,28 @@ def maybe_kill(step: str) -> None:
         return
     victim = taken.read_text()
     taken.unlink()
-    if victim != WORKER:
+    if victim in (DRIVER_ONLY, DRIVER_LATE):
+        jvm = _jvm()
+        os.setpgid(0, 0)
+        _folder().joinpath(BATCH_DONE).unlink(missing_ok=True)
+        os.kill(jvm, signal.SIGKILL)
+        if victim == DRIVER_LATE:
+            _wait_for_successor()
+        return
+    if victim == DRIVER:
         os.kill(_jvm(), signal.SIGKILL)
-    if victim != DRIVER_ONLY:
-        os.kill(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _wait_for_successor() -> None:
+    _folder().joinpath(f"{LATE_OUTCOME}{os.getpid()}").touch()
+    deadline = time.monotonic() + PATIENCE_S
+    while not _folder().joinpath(BATCH_DONE).exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def _folder() -> Path:
+    return Path(os.environ[FOLDER])
 
 
 def _jvm() -> int:

@@ -7,12 +7,16 @@ import pytest
 
 from odradek import Broker
 from odradek.client import Admin
+from odradek.client.core.admin_types import CommittedOffset
+from odradek.client.core.groups.group_metadata import GroupMetadata
 from odradek.client.errors import KafkaError
+from odradek.clock import ManualClock
 from odradek.model import TopicPartition
 from odradek.tables.errors import OutdatedQuery
-from odradek.tables.write.transaction import BatchTransaction, WriterName
+from odradek.tables.write.transaction import BatchTransaction, WriterName, is_bookkeeping
 
 MARKER = TopicPartition("out", 0)
+TIMEOUT_MS = 60_000
 
 
 @pytest.fixture
@@ -29,6 +33,13 @@ class Killed(BatchTransaction):
         if self._cluster is not None:
             await self._cluster.close()
 
+    def prepare(self, batch_id: int) -> None:
+        """Half a commit: the marker is sent, and no end."""
+        assert self._manager is not None
+        offsets = {MARKER: CommittedOffset(batch_id + 1, "3")}
+        group = GroupMetadata(self._name.marker_group)
+        self._runner.run(self._manager.send_offsets(offsets, group))
+
 
 def attempt(
     broker: Broker,
@@ -40,7 +51,7 @@ def attempt(
     kind: type[BatchTransaction] = BatchTransaction,
 ) -> BatchTransaction:
     name = WriterName("q", checkpoint, run, task)
-    return kind(broker.bootstrap_servers, name, TopicPartition(topic, 0), timeout_ms=60_000)
+    return kind(broker.bootstrap_servers, name, TopicPartition(topic, 0), timeout_ms=TIMEOUT_MS)
 
 
 def write(broker: Broker, batch_id: int, **who: str) -> bool:
@@ -50,6 +61,21 @@ def write(broker: Broker, batch_id: int, **who: str) -> bool:
             return False
         one.commit(batch_id, 3)
         return True
+
+
+@pytest.mark.parametrize(
+    ("group_id", "expected"),
+    [
+        (WriterName("q", "c", "r", 17).marker_group, True),
+        (WriterName("my query", "c", "r", 0).claim_group, True),
+        ("spark.q", False),
+        ("spark.sink", False),
+        ("billing.sink", False),
+    ],
+)
+def test_its_groups_are_told_from_readers(group_id: str, expected: bool) -> None:
+    """Lag would be told of them, and alarms given."""
+    assert is_bookkeeping(group_id) is expected
 
 
 def test_a_batch_is_begun_until_it_is_written(broker: Broker) -> None:
@@ -91,6 +117,20 @@ def test_a_task_that_fails_takes_back_what_it_began(broker: Broker) -> None:
     assert asyncio.run(state()) == "CompleteAbort"
 
 
+def test_a_task_that_took_too_long_cannot_commit_and_is_repeated() -> None:
+    """The coordinator has taken its records back: a commit would be one of nothing."""
+    clock = ManualClock()
+    with Broker(clock=clock) as broker:
+        broker.create_topic("out")
+        with attempt(broker) as slow:
+            assert slow.begin(0)
+            slow.add_partitions([MARKER])
+            clock.advance(TIMEOUT_MS + 30_000)
+            with pytest.raises(KafkaError, match=r"FENCED|INVALID_PRODUCER_EPOCH"):
+                slow.commit(0, 3)
+        assert [write(broker, 0), write(broker, 0)] == [True, False]
+
+
 def test_the_older_of_two_runs_is_shut_out_and_disturbs_nobody(broker: Broker) -> None:
     """They would take turns to shut each other out, or both write."""
     assert write(broker, 0, run="older")
@@ -101,6 +141,25 @@ def test_the_older_of_two_runs_is_shut_out_and_disturbs_nobody(broker: Broker) -
                 write(broker, 1, run="older")
         newer.commit(1, 3)
     assert write(broker, 2, run="newer")
+
+
+def test_a_task_of_an_old_run_that_was_held_up_takes_nothing_over(broker: Broker) -> None:
+    """It came to nothing before its Spark died: the newer run would be refused for it."""
+    assert write(broker, 0, run="newer")
+    assert not write(broker, 0, run="held up")
+    assert write(broker, 1, run="newer")
+    with pytest.raises(OutdatedQuery, match="its checkpoint is older"):
+        write(broker, 0, run="held up")
+    assert write(broker, 2, run="newer")
+
+
+def test_a_run_that_comes_does_not_wait_for_what_the_last_one_left(broker: Broker) -> None:
+    """A transaction with a marker in it is open until somebody asks for its producer id."""
+    assert write(broker, 0, run="older")
+    with attempt(broker, run="older", kind=Killed) as died:
+        assert died.begin(1)
+        died.prepare(1)
+    assert write(broker, 1, run="newer")
 
 
 def test_queries_of_one_name_that_write_to_different_topics_do_not_meet(broker: Broker) -> None:

@@ -4,7 +4,8 @@ A query's batches have numbers, and its tasks too. A task is a transactional id;
 of batch n it commits n + 1 as the offset of a group of its own, in the same transaction. So the
 log itself says which batch was written last:
 
-    OffsetFetch        the claims: whether a newer run of the query has taken its name over
+    OffsetFetch        the claims: whether a newer run of the query has taken its name over; if
+                       there is no such run, the marker, before the run is claimed
     InitProducerId     ends what an earlier attempt left open, and shuts out one that still runs
     OffsetFetch        the claims again, and the marker: at n + 1, batch n is there already
     records, TxnOffsetCommit of n + 1, EndTxn
@@ -28,6 +29,7 @@ the asyncio client, on a loop that runs for as long as each question takes.
 """
 
 import asyncio
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -40,7 +42,7 @@ from odradek.client.aio.transactions import TransactionManager
 from odradek.client.core.admin_types import CommittedOffset
 from odradek.client.core.groups.group_metadata import GroupMetadata
 from odradek.client.core.producing.transaction_state import TransactionState
-from odradek.client.errors import KafkaError
+from odradek.client.errors import KafkaError, error_for
 from odradek.client.settings import PRODUCER_SETTINGS, ClientSettings
 from odradek.model import TopicPartition
 from odradek.tables.errors import OutdatedQuery
@@ -50,8 +52,14 @@ from odradek.tables.errors import OutdatedQuery
 _UNDECIDED: Final = (TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE)
 # What a broker keeps beside an offset is 4 096 bytes at most, and a run has 36.
 _REMEMBERED_RUNS: Final = 64
+_BOOKKEEPING: Final = re.compile(r"spark\..+\.sink(\.\d+)?")
 # A task that failed is not kept any longer than that to take back what it wrote.
 _ABORT_TIMEOUT_S: Final = 5
+
+
+def is_bookkeeping(group_id: str) -> bool:
+    """Whether the offsets of a group are markers or claims, and nobody's place in a topic."""
+    return _BOOKKEEPING.fullmatch(group_id) is not None
 
 
 @dataclass(frozen=True)
@@ -172,20 +180,22 @@ class BatchTransaction:
             {},
         )
         async with Admin(self._bootstrap_servers) as admin:
-            await self._claim(admin)
+            if not await self._claim(admin, batch_id):
+                return False
             self._cluster = ClusterClient(settings)
             self._manager = TransactionManager(self._cluster)
             await self._manager.init_transactions()
-            await self._claim(admin)
-            self._written = await self._committed(admin, self._name.marker_group)
-        if self._written is not None and self._written.offset > batch_id:
-            self._check_follows(batch_id, self._written.offset)
-            return False
+            if not await self._claim(admin, batch_id) or await self._is_written(admin, batch_id):
+                return False
         self._manager.begin()
         return True
 
-    async def _claim(self, admin: Admin) -> None:
-        """Writes down that this run is there, unless it is; another one may have come since."""
+    async def _claim(self, admin: Admin, batch_id: int) -> bool:
+        """Writes down that this run is there, unless it is; another one may have come since.
+
+        False when the batch is written: then a run that nobody knows may be an old one, whose first
+        task was held up until now, and must not take over.
+        """
         group_id, run = self._name.claim_group, self._name.run
         claims = await self._committed(admin, group_id)
         runs = claims.metadata.split() if claims is not None else []
@@ -194,16 +204,35 @@ class BatchTransaction:
                 f"query {self._name.query} was started again: this run of it may not write any more"
             )
         if run in runs:
-            return
+            return True
+        # Whoever has left a transaction open is ended later: it must not be waited for here.
+        if await self._is_written(admin, batch_id, require_stable=False):
+            return False
         known = " ".join([*runs, run][-_REMEMBERED_RUNS:])
         claim = CommittedOffset(claims.offset + 1 if claims is not None else 1, known)
         outcomes = await admin.alter_group_offsets(group_id, {self._marker: claim})
         for error in outcomes.values():
             if error is not None:
-                raise error
+                raise error_for(error.code, f"{self._marker}: {error.message}")
+        return True
 
-    async def _committed(self, admin: Admin, group_id: str) -> CommittedOffset | None:
-        found = await admin.list_group_offsets([group_id], [self._marker], require_stable=True)
+    async def _is_written(
+        self, admin: Admin, batch_id: int, *, require_stable: bool = True
+    ) -> bool:
+        self._written = await self._committed(
+            admin, self._name.marker_group, require_stable=require_stable
+        )
+        if self._written is None or self._written.offset <= batch_id:
+            return False
+        self._check_follows(batch_id, self._written.offset)
+        return True
+
+    async def _committed(
+        self, admin: Admin, group_id: str, *, require_stable: bool = True
+    ) -> CommittedOffset | None:
+        found = await admin.list_group_offsets(
+            [group_id], [self._marker], require_stable=require_stable
+        )
         committed = found[group_id]
         if isinstance(committed, KafkaError):
             raise committed
