@@ -28,6 +28,10 @@ _TOLD: Final = (
     WrongPath,
 )
 
+# Where in Spark's code it was said, and where in the driver it was asked for.
+_NO_REASON: Final = ("at ", "An error occurred while calling")
+_LINES: Final = 3
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -61,10 +65,14 @@ def in_one_sentence(call: Callable[P, T]) -> Callable[P, T]:
     return told
 
 
-def sentence_in(text: str) -> str | None:
-    """Our sentence in what Spark has made of it, if it is there."""
+def reason_in(text: str) -> str:
+    """Our sentence in what Spark has made of it, or the first lines of what it says itself."""
     match = re.search(rf"{SourceError.__module__}\.{SourceError.__name__}: (.+)", text)
-    return match[1].strip() if match else None
+    if match:
+        return match[1].strip()
+    lines = (line.strip(": \t") for line in text.splitlines())
+    said = [line for line in lines if line and not line.startswith(_NO_REASON)]
+    return " ".join(said[:_LINES])
 
 
 def _sentence(error: Exception) -> str:

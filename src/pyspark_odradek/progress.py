@@ -18,6 +18,7 @@ from pyspark.sql.streaming.listener import (
     QueryProgressEvent,
     QueryStartedEvent,
     QueryTerminatedEvent,
+    SourceProgress,
     StreamingQueryListener,
 )
 
@@ -74,6 +75,28 @@ class ProgressGroups(StreamingQueryListener):
         for error in outcomes.values():
             if error is not None:
                 raise error
+
+
+def source_metrics(source: SourceProgress) -> dict[str, float]:
+    """What the connector tells as `metrics` of a source, by the same names: offsets behind.
+
+    Spark has no place where a source in Python could tell it, so it is made of the offsets that
+    Spark does tell. Empty for a source that is no topic, and before anything was read.
+    """
+    behind = offsets_behind(source).values()
+    if not behind:
+        return {}
+    return {
+        "minOffsetsBehindLatest": min(behind),
+        "maxOffsetsBehindLatest": max(behind),
+        "avgOffsetsBehindLatest": sum(behind) / len(behind),
+    }
+
+
+def offsets_behind(source: SourceProgress) -> PartitionOffsets:
+    """How many offsets of every partition a source has still to read, as of its last batch."""
+    end, latest = read_offsets(source["endOffset"]), read_offsets(source["latestOffset"])
+    return {part: max(0, offset - end.get(part, 0)) for part, offset in latest.items()}
 
 
 def read_offsets(text: str | None) -> PartitionOffsets:

@@ -56,7 +56,8 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
             table.append(batch_id, manifest.batch_files(batch_id))
 
     writer = write_stream(records, settings, "archive").foreachBatch(keep)
-    return StreamJob(writer.option("checkpointLocation", directory.checkpoint))
+    writer = writer.option("checkpointLocation", directory.checkpoint)
+    return StreamJob(writer, directory.take_back)
 
 
 def arranged(records: DataFrame, columns: Sequence[str], limit: int) -> DataFrame:

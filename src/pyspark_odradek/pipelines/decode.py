@@ -119,7 +119,7 @@ def decoding(
             tried.unpersist()
 
     writer = write_stream(records, settings, name).foreachBatch(keep)
-    return StreamJob(writer.option("checkpointLocation", checkpoint))
+    return StreamJob(writer.option("checkpointLocation", checkpoint), directory.take_back)
 
 
 def _decoder(settings: PipelineSettings) -> Decoder:

@@ -9,6 +9,7 @@ summary says how many were.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -16,9 +17,12 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pyspark_odradek.pipelines.ends.batches import BatchDirectory
+from pyspark_odradek.pipelines.ends.checkpoints import Checkpoint
+from pyspark_odradek.pipelines.ends.files import FileSystem
+from pyspark_odradek.pipelines.ends.snapshots import is_there
 from pyspark_odradek.pipelines.ends.streams import read_topic, write_stream
 from pyspark_odradek.pipelines.running.jobs import StreamJob
-from pyspark_odradek.pipelines.running.settings import PipelineSettings
+from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
 
 _NAME: Final = "dedup"
 _ID: Final = "_id"
@@ -28,15 +32,20 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
     """The job; it goes on where an earlier one with the same checkpoint ended.
 
     Raises:
-        PipelineError: it is not said where to write, or the directory is something else's.
+        PipelineError: it is not said where to write, or the directory is something else's, or
+            there is no such topic.
     """
     records = read_topic(spark, settings, includeHeaders="true")
     writer = write_stream(dedup(records, settings.by, settings.within), settings, _NAME)
     if settings.to_topic is None:
         directory = BatchDirectory(spark, settings.directory(_NAME), settings.checkpoint)
         writer = writer.option("checkpointLocation", directory.checkpoint)
-        return StreamJob(writer.foreachBatch(directory.write))
-    return StreamJob(_to_topic(writer, settings, settings.to_topic))
+        return StreamJob(writer.foreachBatch(directory.write), directory.take_back)
+    if not is_there(replace(settings, topic=settings.to_topic)):
+        raise PipelineError(f"there is no topic {settings.to_topic} to write to")
+    checkpoint = Checkpoint(FileSystem(spark), settings.checkpoint_or(None))
+    writer = _to_topic(writer, settings, settings.to_topic, checkpoint.path)
+    return StreamJob(writer, checkpoint.take_back_unless_planned)
 
 
 def dedup(records: DataFrame, by: str, within: str) -> DataFrame:
@@ -48,12 +57,14 @@ def dedup(records: DataFrame, by: str, within: str) -> DataFrame:
     return named.dropDuplicatesWithinWatermark([_ID]).drop(_ID)
 
 
-def _to_topic(writer: DataStreamWriter, settings: PipelineSettings, topic: str) -> DataStreamWriter:
+def _to_topic(
+    writer: DataStreamWriter, settings: PipelineSettings, topic: str, checkpoint: str
+) -> DataStreamWriter:
     options: Mapping[str, str] = {
         "kafka.bootstrap.servers": settings.bootstrap_servers,
         "topic": topic,
         "exactlyOnce": "true",
         "keepTimestamps": "true",
-        "checkpointLocation": settings.checkpoint_or(None),
+        "checkpointLocation": checkpoint,
     }
     return writer.format("odradek").options(**options)

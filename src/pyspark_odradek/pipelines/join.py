@@ -36,7 +36,8 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
     )
     joined = join(one, other, settings.by, settings.within)
     writer = write_stream(joined, settings, _NAME).foreachBatch(directory.write)
-    return StreamJob(writer.option("checkpointLocation", directory.checkpoint))
+    writer = writer.option("checkpointLocation", directory.checkpoint)
+    return StreamJob(writer, directory.take_back)
 
 
 def join(one: DataFrame, other: DataFrame, by: str, within: str) -> DataFrame:

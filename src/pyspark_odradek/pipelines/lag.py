@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from odradek.model import TopicPartition
 from odradek.tables.topic import Topic
+from odradek.tables.write.transaction import is_bookkeeping
 from pyspark_odradek.errors import telling_in_one_sentence
 from pyspark_odradek.pipelines.bookkeeping.groups import committed
 from pyspark_odradek.pipelines.ends.snapshots import topic_spans
@@ -85,7 +86,7 @@ class LagJob(Job):
 
 
 def lags_of(settings: PipelineSettings) -> list[Lag]:
-    """Every group's lag in every partition that it has committed for.
+    """Every group's lag in every partition that it has committed for; no sink's bookkeeping.
 
     Raises:
         PipelineError: there is no such topic, or a group cannot be asked.
@@ -98,6 +99,8 @@ def lags_of(settings: PipelineSettings) -> list[Lag]:
     ends = {part.partition: span.end for part, span in spans.items()}
     lags = []
     for group, offsets in sorted(groups.items()):
+        if is_bookkeeping(group):
+            continue
         for partition, at in sorted(offsets.items()):
             part = TopicPartition(settings.topic, partition)
             if part not in spans:

@@ -29,7 +29,7 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
         return StreamJob(writer.foreachBatch(_show))
     directory = BatchDirectory(spark, settings.to, settings.checkpoint)
     writer = writer.option("checkpointLocation", directory.checkpoint)
-    return StreamJob(writer.foreachBatch(directory.write_snapshot))
+    return StreamJob(writer.foreachBatch(directory.write_snapshot), directory.take_back)
 
 
 def volume(records: DataFrame) -> DataFrame:

@@ -45,8 +45,19 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
     """
     job = _Windows(spark, settings)
     records = read_topic(spark, settings, includeHeaders="true")
+    check(records, settings)
     writer = write_stream(records, settings, _NAME).foreachBatch(job.count)
-    return StreamJob(writer.option("checkpointLocation", job.checkpoint))
+    return StreamJob(writer.option("checkpointLocation", job.checkpoint), job.take_back)
+
+
+def check(records: DataFrame, settings: PipelineSettings) -> None:
+    """Has Spark look at the SQL in the settings, which the first batch would be the first to see.
+
+    Raises:
+        PySparkException: it is wrong.
+    """
+    # Over Spark Connect nothing is looked at before somebody asks what comes of it.
+    _ = opened(records, settings).withColumn("apart", _within(settings)).schema
 
 
 def opened(records: DataFrame, settings: PipelineSettings) -> DataFrame:
@@ -80,7 +91,7 @@ def counted(
 
     `before` are the windows that the batch before left open, and `horizon` is its horizon.
     """
-    newest = f.max("timestamp") - f.expr(f"INTERVAL {settings.within}")
+    newest = f.max("timestamp") - _within(settings)
     now = records.agg(newest.cast("string").alias("now")).collect()[0].now
     is_late = _is_complete(f.window("timestamp", settings.window)["end"], horizon)
     windows = opened(records.where(~is_late), settings)
@@ -90,6 +101,10 @@ def counted(
     horizon = max((time for time in (horizon, now) if time is not None), default=None)
     done = _is_complete(f.col("end"), horizon)
     return Counted(windows.where(done), records.where(is_late), windows.where(~done)), horizon
+
+
+def _within(settings: PipelineSettings) -> Column:
+    return f.expr(f"INTERVAL {settings.within}")
 
 
 def _is_complete(end: Column, horizon: str | None) -> Column:
@@ -127,6 +142,12 @@ class _Windows:
             if old < batch_id - 1:
                 self._files.remove(self._horizon(old))
                 self._files.remove(self._open.path_of(old))
+
+    def take_back(self) -> None:
+        """Removes what a query has made that failed before a batch was whole in all directories."""
+        if not self._files.exists(self._horizon(0)):
+            for directory in (self._windows, self._late, self._open):
+                directory.take_all_back()
 
     def _left_by(self, spark: SparkSession, batch_id: int) -> tuple[DataFrame | None, str | None]:
         if batch_id < 0:

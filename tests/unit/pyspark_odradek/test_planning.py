@@ -17,7 +17,7 @@ from odradek.tables.plan.options import TopicSelection
 from odradek.tables.plan.planning import plan_batch
 from odradek.tables.plan.ranges import OffsetRange
 from odradek.tables.plan.wanted import ANYTHING, WantedRows
-from pyspark_odradek.errors import SourceError, sentence_in
+from pyspark_odradek.errors import SourceError, reason_in
 from pyspark_odradek.options import parse_options
 from pyspark_odradek.schema import spark_schema
 from pyspark_odradek.source import BatchReader, DefaultSource, StreamReader
@@ -187,7 +187,7 @@ def test_what_is_wrong_is_told_in_one_sentence(monkeypatch) -> None:
     with pytest.raises(SourceError, match="t-0 was read up to 9, ends at 5") as error:
         stream(monkeypatch, topic).latestOffset({"t": {"0": 9}}, ReadAllAvailable())
     assert "\n" not in str(error.value)
-    assert sentence_in(f"Traceback\npyspark_odradek.errors.SourceError: {error.value}\n  at")
+    assert reason_in(f"Traceback\npyspark_odradek.errors.SourceError: {error.value}\n  at")
 
 
 def test_a_stream_begins_at_the_end_unless_told_otherwise(monkeypatch) -> None:

@@ -2,13 +2,15 @@
 
 import asyncio
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
+from pyspark.sql.streaming.listener import SourceProgress
 
 import odradek
 from odradek.client import Admin
 from odradek.model import TopicPartition
-from pyspark_odradek.progress import ProgressGroups, read_offsets
+from pyspark_odradek.progress import ProgressGroups, offsets_behind, read_offsets, source_metrics
 
 
 def progress(name: str | None, *ends: str) -> SimpleNamespace:
@@ -39,3 +41,21 @@ def test_what_a_query_has_read_is_its_groups_offsets() -> None:
 @pytest.mark.parametrize("text", ["", None, "17", "[1]", '{"files": 3}', '{"a": {"x": 1}}', "{"])
 def test_sources_without_topics_have_no_offsets(text: str | None) -> None:
     assert read_offsets(text) == {}
+
+
+def source(end: str | None, latest: str | None) -> SourceProgress:
+    return cast(SourceProgress, {"endOffset": end, "latestOffset": latest})
+
+
+def test_how_far_a_source_is_behind() -> None:
+    """As the connector counts; a partition that nothing was read of yet is behind by all it has."""
+    told = source('{"a":{"0":5,"1":7},"a:id":{}}', '{"a":{"0":5,"1":9,"2":4},"a:id":{}}')
+    expected = {("a", 0): 0, ("a", 1): 2, ("a", 2): 4}
+    assert offsets_behind(told) == {TopicPartition(*at): count for at, count in expected.items()}
+    assert source_metrics(told) == {
+        "minOffsetsBehindLatest": 0,
+        "maxOffsetsBehindLatest": 4,
+        "avgOffsetsBehindLatest": 2.0,
+    }
+    for unknown in (source(None, None), source("17", "18"), source('{"a":{"0":5}}', None)):
+        assert source_metrics(unknown) == {}

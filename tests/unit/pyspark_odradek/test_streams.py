@@ -6,6 +6,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 import odradek
+from odradek.cli.free_port import free_port
+from odradek.tables.plan.options import ReadOptions
+from pyspark_odradek.errors import SourceError
+from pyspark_odradek.options import parse_options
+from pyspark_odradek.pipelines.ends import snapshots
 from pyspark_odradek.pipelines.ends.streams import read_topic
 from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
 
@@ -18,3 +23,13 @@ def test_a_topic_that_is_not_there_is_said_before_spark_begins() -> None:
         with pytest.raises(PipelineError, match="there is no topic ordres at 127"):
             read_topic(NO_SPARK, settings)
         assert list(broker.topics()) == []
+
+
+def test_a_broker_that_is_away_is_said_before_spark_begins(monkeypatch) -> None:
+    def hastily(options: dict[str, str], *, streaming: bool) -> ReadOptions:
+        return parse_options({**options, "kafka.request.timeout.ms": "100"}, streaming=streaming)
+
+    monkeypatch.setattr(snapshots, "parse_options", hastily)
+    address = f"127.0.0.1:{free_port()}"
+    with pytest.raises(SourceError, match=address):
+        read_topic(NO_SPARK, PipelineSettings(bootstrap_servers=address, topic="orders"))

@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.streaming.listener import SourceProgress
 from tests.wire.spark.topics import (
     CASES,
     FIRST_TIME_MS,
@@ -28,6 +29,7 @@ from tests.wire.spark.topics import (
 )
 
 import odradek
+from pyspark_odradek.progress import source_metrics
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
@@ -350,10 +352,11 @@ STREAM_OPTIONS = {
 
 
 class Streamed(NamedTuple):
-    """What a stream to the end of its topics gave, and where each of its batches ended."""
+    """What a stream to the end of its topics gave, where its batches ended, and what was told."""
 
     rows: list[Row]
     ends: list[dict]
+    sources: list[SourceProgress]
 
 
 def stream(spark: SparkSession, format: str, options: dict[str, str], folder: Path) -> Streamed:
@@ -372,7 +375,8 @@ def stream(spark: SparkSession, format: str, options: dict[str, str], folder: Pa
     files = [str(file) for file in target.glob("*.parquet")]
     found = rows(spark.read.parquet(*files)) if files else []
     batches = sorted((checkpoint / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
-    return Streamed(found, [offsets_in(path) for path in batches])
+    told = [progress["sources"][0] for progress in query.recentProgress if progress["sources"]]
+    return Streamed(found, [offsets_in(path) for path in batches], told)
 
 
 def offsets_in(batch: Path) -> dict:
@@ -397,6 +401,20 @@ def test_an_option_of_a_stream_means_what_it_means_to_the_connector(
         assert found.rows == expected.rows, route
         if "maxOffsetsPerTrigger" not in options:
             assert found.ends[-1:] == expected.ends[-1:], route
+
+
+def test_metrics_of_the_connectors_source_are_had_of_ours(
+    spark, connector, place, tmp_path
+) -> None:
+    """A dashboard of a job that changes to `odradek` would be empty."""
+    options = {"subscribe": SMALL, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "7"}
+    given = {**place.options(BROKER), **options}
+    theirs = stream(spark, connector, given, tmp_path / "theirs").sources
+    ours = stream(spark, "odradek", given, tmp_path / "ours").sources
+    told = [{name: float(text) for name, text in each["metrics"].items()} for each in theirs]
+    assert len({each["maxOffsetsBehindLatest"] for each in told}) > 1
+    assert [source_metrics(each) for each in theirs] == told
+    assert [source_metrics(each) for each in ours] == told
 
 
 def test_a_stream_goes_on_from_the_others_checkpoint(spark, connector, place, tmp_path) -> None:

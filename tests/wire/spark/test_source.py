@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
 import odradek
-from pyspark_odradek.errors import sentence_in
+from pyspark_odradek.errors import reason_in
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
@@ -208,7 +208,7 @@ def test_a_stream_says_in_one_sentence_what_is_wrong(spark, broker, tmp_path: Pa
     ]:
         with pytest.raises(PySparkException) as error:
             stream_once(spark, "odradek", tmp_path / "t", **at_broker, **options)
-        sentence = sentence_in(str(error.value))
+        sentence = reason_in(str(error.value))
         assert sentence is not None
         assert words in sentence
         assert "Traceback" not in str(error.value)

@@ -19,6 +19,7 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
+from pyspark_odradek.pipelines.ends.checkpoints import Checkpoint
 from pyspark_odradek.pipelines.ends.files import FileSystem
 from pyspark_odradek.pipelines.running.settings import PipelineError
 
@@ -41,7 +42,8 @@ class BatchDirectory:
         self._files = FileSystem(spark)
         self._directory = directory.rstrip("/")
         self.checkpoint: Final = checkpoint or f"{self._directory}/{CHECKPOINT}"
-        if not self._files.exists(self.checkpoint) and self.batch_ids():
+        self._kept = Checkpoint(self._files, self.checkpoint)
+        if not self._kept.was_there and self.batch_ids():
             raise PipelineError(
                 f"{directory} holds batches of a query whose checkpoint is gone; "
                 "choose another directory, or remove it"
@@ -74,6 +76,22 @@ class BatchDirectory:
         for old in self.batch_ids():
             if old < batch_id:
                 self._files.remove(self.path_of(old))
+
+    def take_back(self) -> None:
+        """Removes what a query has made that failed before a batch was whole, its checkpoint too.
+
+        Nothing of a query that had one before.
+        """
+        if not any(self.has(batch_id) for batch_id in self.batch_ids()):
+            self.take_all_back()
+
+    def take_all_back(self) -> None:
+        """The same, also when there is a batch."""
+        if self._kept.was_there:
+            return
+        for batch_id in self.batch_ids():
+            self._files.remove(self.path_of(batch_id))
+        self._kept.take_back()
 
     def batch_ids(self) -> list[int]:
         """The batches that are there, in order."""

@@ -5,15 +5,16 @@ A job is a stream, batch by batch, or runs once. Both tell of what they do while
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from odradek.tables.plan.offsets import PartitionOffsets
-from pyspark_odradek.progress import read_offsets
+from pyspark_odradek.progress import offsets_behind
 
 _STEP_S: Final = 1
 
@@ -81,22 +82,28 @@ class Job(ABC):
 
 
 class StreamJob(Job):
-    """A stream. `finish` is called when it has ended and gives more facts for its summary."""
+    """A stream. `take_back` is called when it has failed: what it has made may be of no use."""
 
     def __init__(
-        self,
-        writer: DataStreamWriter,
-        finish: Callable[[], Mapping[str, object]] = dict,
+        self, writer: DataStreamWriter, take_back: Callable[[], object] = lambda: None
     ) -> None:
         self._writer: Final = writer
-        self._finish: Final = finish
+        self._take_back: Final = take_back
 
     def start(self) -> StreamingQuery:
         """Starts it and does not wait."""
         return self._writer.start()
 
     def run(self, tell: Tell = silent, is_stopped: IsStopped = never, /) -> Outcome:
-        """See `Job.run`. Waits in short steps: a signal must not break off a talk with the JVM."""
+        """See `Job.run`."""
+        try:
+            return self._run(tell, is_stopped)
+        except (PySparkException, Py4JJavaError):
+            self._take_back()
+            raise
+
+    def _run(self, tell: Tell, is_stopped: IsStopped) -> Outcome:
+        """Waits in short steps: a signal must not break off a talk with the JVM."""
         query = self.start()
         outcome = Outcome()
         is_done = False
@@ -109,7 +116,6 @@ class StreamJob(Job):
                 query.stop()
         if late := sum(batch.late for batch in outcome.batches):
             outcome.facts["too late"] = late
-        outcome.facts.update(self._finish())
         return outcome
 
 
@@ -142,12 +148,6 @@ def _batch(progress: Any) -> Batch:
         # Spark Connect does not add them up.
         sum(int(source["numInputRows"]) for source in sources),
         int(progress["durationMs"]["triggerExecution"]) / 1000,
-        sum(_behind(source) for source in sources) if sources else None,
+        sum(sum(offsets_behind(source).values()) for source in sources) if sources else None,
         sum(int(each["numRowsDroppedByWatermark"]) for each in progress["stateOperators"]),
     )
-
-
-def _behind(source: Any) -> int:
-    end: PartitionOffsets = read_offsets(source["endOffset"])
-    latest: PartitionOffsets = read_offsets(source["latestOffset"])
-    return sum(max(0, offset - end.get(part, 0)) for part, offset in latest.items())

@@ -10,7 +10,7 @@ from typing import Final
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from pyspark_odradek.errors import SourceError, sentence_in
+from pyspark_odradek.errors import SourceError, reason_in
 from pyspark_odradek.pipelines.running.jobs import Job, Outcome, Tell, silent
 from pyspark_odradek.pipelines.running.settings import PIPELINES, PipelineError, PipelineSettings
 from pyspark_odradek.progress import ProgressGroups
@@ -48,13 +48,7 @@ def run_pipeline(
             with _stop_asked_by_signal() as stop:
                 return job.run(tell, stop.is_set)
         except (PySparkException, Py4JError, SourceError) as error:
-            raise PipelineError(sentence_in(str(error)) or _first_lines(str(error))) from error
-
-
-def _first_lines(text: str) -> str:
-    """What Spark says before it shows where in its own code it says so."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return " ".join(lines[:3])
+            raise PipelineError(reason_in(str(error))) from error
 
 
 @contextmanager

@@ -1,0 +1,217 @@
+"""Pipelines that fail, and are started again when somebody has corrected what was wrong.
+
+If these fail, a mistake at the first run leaves a checkpoint that is in the way of the second, or
+the second run lacks records, or has them twice.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+import odradek
+from pyspark_odradek.errors import SourceError, reason_in
+from pyspark_odradek.pipelines import (
+    PipelineError,
+    PipelineSettings,
+    archive,
+    decode,
+    dedup,
+    join,
+    latest,
+    query,
+    volume,
+    window,
+)
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
+
+FAILED = (PipelineError, SourceError, PySparkException)
+RECORDS = 20
+NO_NUMBER = "CAST(CAST(value AS STRING) AS INT)"
+TEXT = "CAST(value AS STRING)"
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[odradek.Broker]:
+    with odradek.Broker() as broker:
+        broker.create_topic("orders", partitions=2, config={})
+        for number in range(RECORDS):
+            broker.produce("orders", f"v{number}", key=f"k{number}", partition=number % 2)
+        yield broker
+
+
+@pytest.fixture
+def settings(broker: odradek.Broker, tmp_path: Path) -> PipelineSettings:
+    return PipelineSettings(broker.bootstrap_servers, "orders", to=str(tmp_path / "out"))
+
+
+@contextmanager
+def registry(answers: dict[str, tuple[int, object]]) -> Iterator[str]:
+    """A registry by HTTP, with a status and a document for every path."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, document = answers[self.path]
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(json.dumps(document).encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def rows(spark: Any, *folder: str | None) -> int:
+    return spark.read.parquet("/".join(map(str, folder))).count()
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "wrong", "words"),
+    [
+        (archive, {"path": "/nowhere"}, "/nowhere"),
+        (archive, {"max_offsets_per_trigger": 0}, "maxOffsetsPerTrigger"),
+        (archive, {"every": "often"}, "often"),
+        (decode, {"format": "avro", "registry": "/nowhere"}, "nowhere"),
+        (decode, {"schema": "id WRONG"}, "id WRONG"),
+        (dedup, {"by": "nonsense("}, "nonsense"),
+        (dedup, {"by": "colour"}, "colour"),
+        (dedup, {"within": "soon"}, "soon"),
+        (join, {"other": "ordres"}, "there is no topic ordres"),
+        (join, {"other": "orders", "by": "colour"}, "colour"),
+        (join, {"other": "orders", "within": "soon"}, "soon"),
+        (window, {"by": "colour"}, "colour"),
+        (window, {"measure": "colour"}, "colour"),
+        (window, {"window": "soon"}, "soon"),
+        (window, {"within": "soon"}, "INTERVAL"),
+        (volume, {"path": "/nowhere"}, "/nowhere"),
+        (latest, {"topic": "ordres"}, "there is no topic ordres"),
+        (query, {"sql": "SELECT colour FROM orders"}, "colour"),
+    ],
+)
+def test_what_is_refused_leaves_nothing(
+    spark, settings, pipeline: Any, wrong: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(FAILED, match=words):
+        pipeline.build(spark, replace(settings, **wrong)).run()
+    assert not Path(settings.to, "_checkpoint").exists()
+
+
+def test_what_spark_asks_first_may_be_corrected(spark, settings) -> None:
+    """The query was there already when it was refused, under an id of its own."""
+    with pytest.raises(FAILED, match="/nowhere"):
+        archive.build(spark, replace(settings, path="/nowhere")).run()
+    archive.build(spark, settings).run()
+    assert rows(spark, settings.to) == RECORDS
+
+
+def test_a_directory_that_cannot_be_written_may_be_mended(spark, settings, tmp_path) -> None:
+    """A file is where a directory should be: nobody may write there, not even root."""
+    file = tmp_path / "out"
+    file.touch()
+    with pytest.raises(Py4JJavaError) as failed:
+        archive.build(spark, settings).run()
+    assert reason_in(str(failed.value)).endswith(f"Parent path is not a directory: file:{file}")
+    assert file.is_file()
+    file.unlink()
+    archive.build(spark, settings).run()
+    assert rows(spark, settings.to) == RECORDS
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "elsewhere"), [(dedup, False), (dedup, True), (join, False), (window, True)]
+)
+def test_a_first_batch_that_fails_is_begun_anew_with_other_settings(
+    spark, settings, tmp_path, pipeline: Any, elsewhere: bool
+) -> None:
+    """State that it left would be of another shape, or batches of other settings."""
+    checkpoint = tmp_path / "kept" if elsewhere else tmp_path / "out" / "_checkpoint"
+    settings = replace(settings, other="orders", checkpoint=str(checkpoint) if elsewhere else None)
+    with pytest.raises(PySparkException, match="CAST_INVALID_INPUT"):
+        pipeline.build(spark, replace(settings, by=NO_NUMBER)).run()
+    assert not checkpoint.exists()
+    pipeline.build(spark, replace(settings, by=TEXT)).run()
+    assert checkpoint.exists()
+    if pipeline is not window:
+        assert rows(spark, settings.to) == RECORDS
+        return
+    opened = spark.read.parquet(f"{settings.to}/_open").groupBy().sum("records").collect()
+    assert opened[0][0] == RECORDS
+
+
+def test_a_batch_that_is_whole_is_kept_when_what_follows_fails(spark, settings, tmp_path) -> None:
+    """Its offsets are in the checkpoint: begun anew, the next batch could have others."""
+    (tmp_path / "out").mkdir()
+    blocked = tmp_path / "out" / "_manifest"
+    blocked.touch()
+    with pytest.raises(PySparkException):
+        archive.build(spark, settings).run()
+    assert (tmp_path / "out" / "_checkpoint" / "offsets" / "0").exists()
+    blocked.unlink()
+    archive.build(spark, settings).run()
+    assert rows(spark, settings.to) == RECORDS
+
+
+def test_a_checkpoint_that_was_there_stays(spark, broker, settings, tmp_path) -> None:
+    volume.build(spark, settings).run()
+    commits = tmp_path / "out" / "_checkpoint" / "commits"
+    assert (commits / "0").exists()
+    with pytest.raises(FAILED, match="/nowhere"):
+        volume.build(spark, replace(settings, path="/nowhere")).run()
+    assert (commits / "0").exists()
+
+
+def test_a_batch_whose_tasks_may_have_written_is_kept(spark, broker, settings, tmp_path) -> None:
+    """Begun anew, it would be in the topic twice as far as it came."""
+    checkpoint = tmp_path / "kept"
+    settings = replace(settings, to=None, to_topic="out", checkpoint=str(checkpoint))
+    with pytest.raises(PipelineError, match="there is no topic out to write to"):
+        dedup.build(spark, settings)
+    broker.create_topic("out", partitions=2, config={})
+    with pytest.raises(FAILED, match="/nowhere"):
+        dedup.build(spark, replace(settings, path="/nowhere")).run()
+    assert not checkpoint.exists()
+    with pytest.raises(FAILED, match="CAST_INVALID_INPUT"):
+        dedup.build(spark, replace(settings, by=NO_NUMBER)).run()
+    assert (checkpoint / "offsets" / "0").exists()
+    # Of the same type: Spark takes up the state that it has made.
+    dedup.build(spark, replace(settings, by="CAST(substr(CAST(value AS STRING), 2) AS INT)")).run()
+    assert len(broker.records("out")) == RECORDS
+
+
+def test_a_registry_that_goes_away_leaves_the_batch_to_be_done(spark, broker, settings) -> None:
+    """What it cannot be asked of is no dead letter, and is there when it is back."""
+    broker.create_topic("avro")
+    for number in range(3):
+        broker.produce("avro", b"\0\0\0\0\x07" + bytes([2 * number]))
+    schema = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}]}
+    answers: dict[str, tuple[int, object]] = {
+        "/subjects/avro-value/versions/latest": (200, {"id": 8, "schema": json.dumps(schema)}),
+        "/schemas/ids/7": (500, {}),
+    }
+    with registry(answers) as url:
+        settings = replace(settings, topic="avro", format="avro", registry=url)
+        with pytest.raises(FAILED, match="answers 500"):
+            decode.build(spark, settings).run()
+        answers["/schemas/ids/7"] = (200, {"schema": json.dumps(schema)})
+        decode.build(spark, settings).run()
+    table = spark.read.parquet(str(settings.to)).select("value.id").collect()
+    assert sorted(row.id for row in table) == [0, 1, 2]
+    assert broker.records("avro-dead-letters") == []
