@@ -354,6 +354,42 @@ def test_members_of_other_clients_are_in_the_same_group(
     run(scenario())
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_listener_may_ask_where_it_stands_and_go_elsewhere(
+    modern_servers: str, topic: str, names: Callable[[str], str], run: Run, protocol: str
+) -> None:
+    """Records are given out before it is known where to begin, or the two wait for each other."""
+    one = TopicPartition(topic, 0)
+    settings = {"group_protocol": protocol, "auto_offset_reset": "earliest"}
+
+    async def scenario() -> None:
+        await fill(modern_servers, topic, [4])
+        may_go = asyncio.Event()
+        positions: list[int] = []
+
+        class Choosing:
+            async def on_partitions_assigned(self, _: list[TopicPartition]) -> None:
+                positions.append(await consumer.position(one))
+                await may_go.wait()
+                consumer.seek(one, 2)
+
+            async def on_partitions_revoked(self, _: list[TopicPartition]) -> None:
+                positions.append(await consumer.position(one))
+
+        async with Consumer(modern_servers, group_id=names("group"), **settings) as consumer:
+            consumer.subscribe([topic], listener=Choosing())
+            while not positions:
+                await consumer.getmany(timeout_ms=50)
+            for columns in (False, True):
+                for _ in range(5):
+                    assert not await consumer.getmany(timeout_ms=50, columns=columns)
+            may_go.set()
+            assert [each.offset for each in await read(consumer, 2)] == [2, 3]
+        assert positions == [0, 4]
+
+    run(scenario())
+
+
 @pytest.mark.parametrize("assignor", ["range", "cooperative-sticky", "consumer"])
 def test_a_listener_that_raises_is_told_of_and_stops_nothing(
     bootstrap: str, topic: str, names: Callable[[str], str], run: Run, assignor: str

@@ -220,6 +220,8 @@ class Consumer(AsyncClosing):
         if columns:
             self._handout.give_back()
             await self._wait_until(lambda: bool(self._handout.ready(partitions)), timeout_ms)
+            if self._subscription.is_polling:
+                return {}
             return self._handout.take_columns(partitions, headers=headers)
         handout = self._handout
         if partitions or max_records is not None:
@@ -228,6 +230,8 @@ class Consumer(AsyncClosing):
             await self._wait_until(
                 lambda: bool(handout.held or handout.ready(partitions)), timeout_ms
             )
+        if self._subscription.is_polling:
+            return {}  # a listener, say, has not chosen yet where to begin
         limit = self._max_records if max_records is None else max_records
         return handout.release() or handout.take(partitions, limit)
 
@@ -280,7 +284,7 @@ class Consumer(AsyncClosing):
         self._seek_by(partitions, LATEST)
 
     async def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
-        """The offset of the next record to be given out.
+        """The offset of the next record to be given out. A listener may ask for it, too.
 
         Raises:
             KafkaError: it cannot be found within `default.api.timeout.ms`.
@@ -292,9 +296,17 @@ class Consumer(AsyncClosing):
         limit_ms = (
             self._settings.number("default.api.timeout.ms") if timeout_ms is None else timeout_ms
         )
-        await self._wait_until(lambda: state.position is not None, limit_ms)
-        if state.position is None:
-            raise RequestTimedOut(f"the position in {partition} was not found in {limit_ms} ms")
+        try:
+            async with asyncio.timeout(limit_ms / 1000):
+                while state.position is None:
+                    self._check_open()
+                    self._fetcher.news.clear()
+                    self._fetcher.pump()
+                    self._raise_error()
+                    await self._fetcher.news.wait()
+        except TimeoutError:
+            text = f"the position in {partition} was not found in {limit_ms} ms"
+            raise RequestTimedOut(text) from None
         return state.position
 
     def pause(self, *partitions: TopicPartition) -> None:
@@ -425,9 +437,7 @@ class Consumer(AsyncClosing):
                         # What is missing is asked for before the reader goes on, and who only
                         # looks, again and again, lets the loop bring what there is.
                         await asyncio.sleep(0)
-                    if self._fetcher.error is not None:
-                        error, self._fetcher.error = self._fetcher.error, None
-                        raise error
+                    self._raise_error()
                     if is_there() or not timeout_ms:
                         return
                     await self._fetcher.news.wait()
@@ -436,6 +446,11 @@ class Consumer(AsyncClosing):
         finally:
             self._is_read = False
             self._subscription.was_read()
+
+    def _raise_error(self) -> None:
+        error, self._fetcher.error = self._fetcher.error, None
+        if error is not None:
+            raise error
 
     def _check_open(self) -> None:
         if self._is_closed:
