@@ -9,7 +9,8 @@ Without a command the help is shown; a command or flag that does not exist is an
 that was probably meant.
 
 A command that is interrupted, or whose reader goes away (`odradek dump-log ... | head`), ends
-without a word and with the status that a shell knows these ends by.
+without a word and with the status that a shell knows these ends by. What cannot be written, as to a
+full disk, is told in one sentence.
 """
 
 import argparse
@@ -124,9 +125,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command; returns its exit status. Wrong usage exits with 2 from here."""
     words = list(sys.argv[1:] if argv is None else argv)
     is_kafkas = words[:1] == [AS_KAFKA]
+    status = 0
+    open_closed_streams()
     try:
         try:
-            return run_command(words[1:] if is_kafkas else words)
+            status = run_command(words[1:] if is_kafkas else words)
         finally:
             print(end="", flush=True)
     except SystemExit as ended:
@@ -136,9 +139,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Python flushes once more at its end; what is left must have somewhere to go.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
         return READER_GONE
+    except OSError as error:
+        discard_output()
+        if status == 0:  # else the command has said so
+            print(f"odradek: {error}", file=sys.stderr)
+        return 1
+    return status
+
+
+def open_closed_streams() -> None:
+    """Gives a process whose streams are closed others: no connection may be taken for them."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+
+
+def discard_output() -> None:
+    """Python flushes once more at its end: what is left must have somewhere to go."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def run_command(words: Sequence[str]) -> int:

@@ -1,6 +1,7 @@
 """The table of commands: every row leads to a module that can parse and run."""
 
 import os
+import shlex
 import subprocess
 import sys
 from importlib import import_module
@@ -67,6 +68,27 @@ def test_a_command_may_be_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(wheel, "run", interrupt)
     assert main(["wheel"]) == INTERRUPTED
+
+
+@pytest.mark.parametrize(
+    ("streams", "status", "said"),
+    [
+        (">/dev/full", 1, "odradek: [Errno 28] No space left on device\n"),
+        (">&-", 0, ""),
+        ("<&-", 0, ""),
+    ],
+)
+def test_a_full_disk_is_told_and_streams_may_be_closed(
+    streams: str, status: int, said: str
+) -> None:
+    """Goal: no traceback, and no file descriptor of a stream goes to a connection."""
+    done = subprocess.run(
+        ["sh", "-c", f"exec {shlex.quote(sys.executable)} -m odradek completion bash {streams}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (status, said)
 
 
 def test_an_unknown_flag_is_answered_with_the_commands_own_usage(

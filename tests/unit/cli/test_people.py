@@ -234,7 +234,7 @@ def test_rates_are_those_between_two_samples() -> None:
     ]
     assert (view.groups[0].lag, view.groups[0].records_per_s) == (250, 25)
     assert view.waiting == (
-        "transaction payments is Ongoing since 5s: readers of 1 partitions wait",
+        "transaction payments is Ongoing since 5s: readers of 1 partition wait",
         "orders-0 waits for the replicas on 2",
         "__consumer_offsets-0 waits for a leader",
     )

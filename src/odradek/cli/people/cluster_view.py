@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from odradek.cli.people.group_lags import GroupLag, group_lags
-from odradek.cli.people.words import duration_words
+from odradek.cli.people.words import counted, duration_words
 from odradek.client import Admin
 from odradek.client.core.admin_types import TransactionDescription
 from odradek.client.core.consuming.list_offsets import LATEST
@@ -255,7 +255,7 @@ def _waiting(sample: Sample) -> list[str]:
         age = duration_words(max(0, sample.wall_ms - each.start_ms))
         said.append(
             f"transaction {each.transactional_id} is {each.state} since {age}: "
-            f"readers of {len(each.partitions)} partitions wait"
+            f"readers of {counted(len(each.partitions), 'partition')} wait"
         )
     for topic in sample.topics.values():
         for index, partition in sorted(topic.partition_metadata.items()):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from odradek.cli.people.flags import add_connection, settings_of
 from odradek.cli.people.group_lags import GroupLag, group_lags, look_settings, with_times
-from odradek.cli.people.words import NOTHING, duration_words, number_words, table_lines
+from odradek.cli.people.words import NOTHING, counted, duration_words, number_words, table_lines
 from odradek.cli.terminal import BOLD, painted, takes_colours
 from odradek.cli.tools.connection import add_format, print_json, run_async, text_of
 from odradek.client import Admin, Consumer
@@ -81,9 +81,9 @@ def by_partition(group: GroupLag, now_ms: int, *, colours: bool) -> list[str]:
     each = group.group
     name = painted(each.group_id, BOLD) if colours else each.group_id
     assignor = f", {each.assignor}" if each.assignor else ""
-    head = f"{name}: {each.type.lower()}, {each.state}, {len(each.members)} members{assignor}, " + (
-        f"lag {number_words(group.lag)}, {duration_words(group.lag_ms(now_ms))}"
-    )
+    members = counted(len(each.members), "member")
+    lag = f"lag {number_words(group.lag)}, {duration_words(group.lag_ms(now_ms))}"
+    head = f"{name}: {each.type.lower()}, {each.state}, {members}{assignor}, {lag}"
     rows = [
         (
             row.partition.topic,

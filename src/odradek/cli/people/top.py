@@ -18,7 +18,7 @@ from typing import Final
 from odradek.cli.arguments import positive_number
 from odradek.cli.people.cluster_view import Sample, View, take_sample, view_of
 from odradek.cli.people.flags import add_connection, settings_of
-from odradek.cli.people.words import number_words, size_words, table_lines
+from odradek.cli.people.words import counted, number_words, size_words, table_lines
 from odradek.cli.terminal import (
     BOLD,
     ESCAPE_SEQUENCE,
@@ -192,7 +192,7 @@ def frame_lines(
     moment = datetime.fromtimestamp(view.wall_ms / 1000).strftime("%H:%M:%S")
     rate = sum(each.records_per_s or 0 for each in view.brokers)
     head = (
-        f"cluster {view.cluster_id}   {moment}   {len(view.brokers)} brokers   "
+        f"cluster {view.cluster_id}   {moment}   {counted(len(view.brokers), 'broker')}   "
         f"{number_words(rate)} records/s"
     )
     brokers = table_lines(

@@ -17,6 +17,11 @@ def number_words(number: float | None) -> str:
     return f"{number:,.1f}" if 0 < abs(number) < 10 and number != int(number) else f"{number:,.0f}"
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 broker`, `3 brokers`."""
+    return f"{number_words(number)} {noun}{'' if number == 1 else 's'}"
+
+
 def size_words(size_bytes: float | None) -> str:
     """`1.2 MB`."""
     if size_bytes is None:
