@@ -167,18 +167,20 @@ def _check(
 ) -> None:
     """Ends with wrong usage where Kafka's tool does, in its words."""
     wrong = arguments.parser.error
+    is_broker = kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
     if action == "describe":
         for option in ("add-config", "delete-config"):
             if is_given(arguments, option):
                 wrong(f'Option "[describe]" can\'t be used with option "[{option}]"')
         if arguments.entity_default and kind is not ResourceType.BROKER:
             wrong(f"--entity-default must not be specified with --describe of {_plural(kind)}")
-    is_broker = kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
     if is_broker and name and not name.lstrip("-").isdecimal():
         wrong(
             f"The entity name for {_plural(kind)} must be a valid integer broker id, but it is: "
             f"{name}"
         )
+    if action == "describe" and kind is ResourceType.BROKER_LOGGER and not name:
+        wrong(f"An entity name must be specified with --describe of {_plural(kind)}")
     if action == "alter":
         if name is None or not (name or kind is ResourceType.BROKER):
             wrong(f"An entity name must be specified with --alter of {_plural(kind)}")

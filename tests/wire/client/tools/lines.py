@@ -318,6 +318,7 @@ CONSOLES = [
     "--formatter-property print.headers=true --formatter-property print.key=true",
     f"{_READ} --formatter-property print.headers=true --formatter-property headers.separator=| "
     "--formatter-property null.literal=NULL --formatter-property print.value=false",
+    f"{_READ} --formatter-property print.key=true --formatter-property key.separator=\\t",
     f"{_READ} --formatter-config {{folder}}/{{topic}}.format",
     f"{_READ} --formatter org.apache.kafka.tools.consumer.NoOpMessageFormatter",
     f"{_READ} --formatter no.such.Formatter",
@@ -341,6 +342,7 @@ CONSOLES = [
     "console-consumer --topic {topic} --command-property auto.offset.reset=earliest "
     "--max-messages 2",
     "console-consumer --include {topic} --from-beginning --max-messages 5",
+    "console-consumer --include {topic},none --from-beginning --timeout-ms 500",
     "console-consumer --topic {topic} --include {topic}",
     f"{_FROM} --offset 3 --max-messages 1",
     f"{_FROM} --offset earliest --timeout-ms 2000",
@@ -365,6 +367,9 @@ CONSOLES = [
     f"{_WRITE} --reader-property parse.key=true --reader-property ignore.error=true <<< i\n",
     f"{_WRITE} --reader-property parse.headers=true <<< h:1,g:2\tj\n",
     f"{_WRITE} --reader-property parse.headers=true <<< h\tv\n",
+    f"{_WRITE} --reader-property parse.headers=true --reader-property ignore.error=true <<< h\tx\n",
+    f"{_WRITE} --reader-property parse.headers=true --reader-property null.marker=h <<< h:1\tv\n",
+    f"{_WRITE} --reader-property parse.key=true --reader-property key.separator=\\t <<< k\\ty\n",
     f"{_WRITE} --reader-property parse.headers=true --reader-property headers.delimiter=| "
     "--reader-property headers.separator=; --reader-property headers.key.separator== "
     "--reader-property parse.key=true --reader-property key.separator=# <<< h=1;g=2|k#l\n",

@@ -353,6 +353,9 @@ TOOLS: dict[str, tuple[str, str]] = {
         @ --describe --entity-type topics --entity-type brokers
         @ --describe --entity-type topics --entity-name {topic} --entity-name other
         @ --describe --entity-name {topic}
+        @ --describe --entity-type broker-loggers
+        @ --describe --entity-type broker-loggers --entity-default
+        @ --describe --entity-type groups --entity-default
         @ --describe --entity-type topics --entity-default
         @ --alter --topic {topic} --add-config
         @ --alter --topic {topic} --add-config a=b --add-config c=d
@@ -394,6 +397,7 @@ TOOLS: dict[str, tuple[str, str]] = {
         @ --reset-offsets --group {group} --topic {topic}:0:1 --to-earliest --dry-run
         @ --reset-offsets --group {group} --topic {topic}: --to-earliest --dry-run
         @ --reset-offsets --group {group} --topic {topic} --topic {topic} --to-earliest --dry-run
+        @ --reset-offsets --group {group} --topic none:0 --to-offset 5 --dry-run
         @ --delete-offsets --group {group} --topic {topic}:0:1
         @ --delete-offsets --group {group} --topic {topic}:
         @ --delete-offsets --group {group} --group h --topic {topic}

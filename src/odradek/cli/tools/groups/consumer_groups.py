@@ -429,6 +429,7 @@ async def _reset_offsets(admin: Admin, arguments: argparse.Namespace) -> int:
                 f"\nError: Assignments can only be reset if the group '{group_id}' is inactive, "
                 f"but the current state is {state}."
             )
+            plans[group_id] = {}
             continue
         plans[group_id] = await planned_offsets(admin, group_id, arguments)
         if arguments.from_file is not None and not plans[group_id]:
@@ -446,7 +447,7 @@ async def _reset_offsets(admin: Admin, arguments: argparse.Namespace) -> int:
     elif arguments.export:
         # The group stands in front where there may be several.
         first = 0 if len(arguments.group) > 1 or arguments.all_groups else 1
-        print("\n".join(",".join(map(str, row[first:])) for row in rows) + "\n")
+        print("".join(",".join(map(str, row[first:])) + "\n" for row in rows))
     else:
         print_new_offsets(plans)
     return 0

@@ -106,12 +106,12 @@ async def _partitions(
     found: list[TopicPartition] = []
     for text in arguments.topic:
         name, indexes = topic_argument(text)
-        if name not in known:
-            raise ValueError("This server does not host this topic-partition.")
-        if indexes is None:
+        if indexes is not None:
+            found += [TopicPartition(name, each) for each in indexes]
+        elif name in known:
             found += known[name].partitions
         else:
-            found += [TopicPartition(name, each) for each in indexes]
+            raise ValueError("This server does not host this topic-partition.")
     return found
 
 

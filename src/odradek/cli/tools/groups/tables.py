@@ -183,7 +183,8 @@ def print_new_offsets(plans: Mapping[str, Mapping[TopicPartition, int]]) -> None
         for (topic, index), offset in offsets.items()
     ]
     widths = [_width(plans), _width(row[1] for row in rows), 10, 0]
-    _row(widths, "GROUP", "TOPIC", "PARTITION", "NEW-OFFSET")
+    if plans:
+        _row(widths, "GROUP", "TOPIC", "PARTITION", "NEW-OFFSET")
     for row in rows:
         _row(widths, *row)
     print()

@@ -36,7 +36,6 @@ _FORMATTERS: Final = (
     "NoOpMessageFormatter",
 )
 _POLL_MS: Final = 500
-_ESCAPES: Final = {"\\t": "\t", "\\n": "\n", "\\r": "\r"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -167,7 +166,7 @@ async def _begin(consumer: Consumer, arguments: argparse.Namespace) -> None:
         if arguments.topic is not None:
             consumer.subscribe([arguments.topic])
         else:
-            consumer.subscribe(pattern=java_pattern(arguments.include.replace(",", "|")).pattern)
+            consumer.subscribe(pattern=java_pattern(arguments.include).pattern)
         return
     partition = TopicPartition(arguments.topic, arguments.partition)
     consumer.assign([partition])
@@ -210,10 +209,7 @@ class _Formatter:
             return properties.get(name, str(default)).strip().lower() == "true"
 
         def text(name: str, default: str) -> bytes:
-            value = properties.get(name, default)
-            for escape, character in _ESCAPES.items():
-                value = value.replace(escape, character)
-            return value.encode()
+            return properties.get(name, default).encode()
 
         self._prints = {
             part: flag(f"print.{part}", part == "value")

@@ -156,7 +156,7 @@ def _reader_properties(arguments: argparse.Namespace) -> dict[str, str]:
         properties = read_properties(arguments.reader_config)
     for each in arguments.reader_property:
         name, _, value = each.partition("=")
-        properties[name.strip()] = value.replace("\\t", "\t")
+        properties[name.strip()] = value
     return properties
 
 
@@ -220,12 +220,24 @@ class _LineReader:
             return left, right
         if self._ignores_errors:
             return None, line
-        shown = line.decode("utf-8", "replace")
-        raise ValueError(f"No {what} found on line number {number}: '{shown}'")
+        raise ValueError(f"No {what} found on line number {number}: '{_shown(line)}'")
 
     def _header(self, part: bytes, number: int) -> tuple[str, bytes | None]:
-        name, value = self._split(part, self._headers_key_separator, "header key separator", number)
-        return (name or b"").decode("utf-8", "replace"), self._or_null(value)
+        name, found, value = part.partition(self._headers_key_separator)
+        if not found and not self._ignores_errors:
+            raise ValueError(
+                f"No header key separator found in pair '{_shown(part)}' on line number {number}"
+            )
+        if name == self._null:
+            raise ValueError(
+                f"Header keys should not be equal to the null marker '{_shown(name)}' as they "
+                "can't be null"
+            )
+        return _shown(name), self._or_null(value) if found else None
 
     def _or_null(self, data: bytes | None) -> bytes | None:
         return None if data is not None and data == self._null else data
+
+
+def _shown(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
