@@ -1,6 +1,7 @@
 """The consumer against brokers. If these fail, records are missed, repeated or given twice."""
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -510,6 +511,28 @@ def test_a_topic_made_anew_is_read_from_its_beginning(bootstrap: str, topic: str
                 await asyncio.sleep(0.05)
             await fill(bootstrap, topic, [3])
             assert [each.offset for each in await read(consumer, 3)] == [0, 1, 2]
+
+    run(scenario())
+
+
+def test_the_next_fetch_is_under_way_before_the_reader_works(run: Run) -> None:
+    """Broker and reader would wait for each other by turns, at half the speed of either."""
+
+    async def scenario() -> None:
+        with odradek.Broker() as broker:
+            await fill(broker.bootstrap_servers, "t", [3])
+            settings = {"auto_offset_reset": "earliest", "client_id": "me"}
+            async with Consumer(broker.bootstrap_servers, **settings) as consumer:
+                consumer.assign([TopicPartition("t", 0)])
+                # A fault that does nothing, to count by.
+                with broker.delay(0, "Fetch", client_id="me") as asked:
+                    assert await consumer.getmany(timeout_ms=60_000)
+                    # The work of a reader: nothing else runs on its loop meanwhile.
+                    for _ in range(6000):
+                        if asked.struck >= 2:
+                            break
+                        time.sleep(0.01)
+                    assert asked.struck >= 2
 
     run(scenario())
 
