@@ -68,6 +68,7 @@ def session(
     finally:
         # The JVM stops its session by itself when it ends. Asking it to would need the
         # connection of this thread, and that still waits for an answer after a Ctrl-C.
+        _stop_telling_of_garbage()
         gateway.close()
         _forget_session()
 
@@ -101,6 +102,13 @@ def _keeping_interrupt_handler() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, handler)
+
+
+def _stop_telling_of_garbage() -> None:
+    """Py4J has a thread that tells the JVM of every object that is no longer used here, and shows
+    a traceback when the JVM has gone meanwhile."""
+    if SparkContext._gateway is not None:
+        SparkContext._gateway._gateway_client.is_connected = False
 
 
 def _forget_session() -> None:

@@ -44,10 +44,12 @@ def produce(broker: odradek.Broker, topic: str, first: int, count: int) -> None:
     assert producer.flush(60) == 0
 
 
-def start(broker: odradek.Broker, name: str, topic: str, *more: str) -> "subprocess.Popen[bytes]":
+def start(
+    broker: odradek.Broker, name: str, topic: str, *more: str, stderr: int | None = None
+) -> "subprocess.Popen[bytes]":
     where = ["--bootstrap-server", broker.bootstrap_servers, "--topic", topic]
     command = [sys.executable, "-m", "odradek", "pipeline", name, *where, "--master", "local[2]"]
-    return subprocess.Popen([*command, *more])
+    return subprocess.Popen([*command, *more], stderr=stderr)
 
 
 def finish(process: "subprocess.Popen[bytes]") -> int:
@@ -119,6 +121,44 @@ def test_a_pipeline_that_goes_on_takes_what_comes_and_stops_when_told(
     assert finish(process) == 0
     assert not Path(f"/proc/{jvm}").exists()
     assert sorted(archived_keys(tmp_path)) == list(range(600))
+
+
+def test_ctrl_c_ends_what_has_no_batches_at_once(
+    broker: odradek.Broker, topic: str, tmp_path: Path
+) -> None:
+    sql = "SELECT id FROM range(0, 1000000000000000) WHERE hash(id) = id"
+    flags = ("--sql", sql, "--to", str(tmp_path))
+    process = start(broker, "query", topic, *flags, stderr=subprocess.PIPE)
+    try:
+        wait_for((tmp_path / "_new/_temporary").exists, process)
+        [jvm] = children(process.pid)
+        process.send_signal(signal.SIGINT)
+    except BaseException:
+        kill(process)
+        raise
+    assert finish(process) == 130
+    assert process.stderr is not None
+    with process.stderr as shown:
+        assert b"Traceback" not in shown.read()
+    assert not Path(f"/proc/{jvm}").exists()
+
+
+GARBAGE = """
+import logging
+from pyspark_odradek import session
+
+logging.basicConfig(level=logging.INFO)
+with session(master="local[1]") as spark:
+    objects = [spark._jvm.java.lang.StringBuilder() for _ in range(5000)]
+    objects.clear()
+"""
+
+
+def test_nobody_talks_to_a_jvm_that_has_ended() -> None:
+    """Py4J tells it of every object that is gone here, and shows a traceback when it cannot."""
+    command = [sys.executable, "-c", GARBAGE]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+    assert len(shown.stderr.splitlines()) < 100
 
 
 def test_volume_shows_its_table_and_needs_no_directory(broker: odradek.Broker, topic: str) -> None:

@@ -7,28 +7,28 @@ SIGTERM end a continuous one in order, with 0. The flags are read here, the pipe
 """
 
 import argparse
+import os
 import re
 import sys
 import time
+from dataclasses import fields
 from typing import Final
 
 from odradek.cli.arguments import positive_number
 
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours"}
 _SHIFTS: Final = {"k": 10, "m": 20, "g": 30}
-# Flags that are settings of the same names.
-_SAME_NAMES: Final = (
-    "to", "checkpoint", "every", "partition_by", "allow_loss", "source", "sql", "by", "within",
-    "window", "measure", "other", "to_topic", "max_lag", "format", "schema", "registry",
-    "dead_letters", "file_bytes", "groups", "table",
-)  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `odradek pipeline`."""
     parser.add_argument("name", metavar="NAME", help="which pipeline; see below")
     parser.add_argument(
-        "--bootstrap-server", metavar="HOST:PORT[,...]", required=True, help="the brokers to ask"
+        "--bootstrap-server",
+        metavar="HOST:PORT[,...]",
+        dest="bootstrap_servers",
+        required=True,
+        help="the brokers to ask",
     )
     parser.add_argument(
         "--topic", metavar="T", required=True, help="the topic (query: several, by commas)"
@@ -43,21 +43,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--by",
         metavar="SQL",
-        default="key",
-        help="what dedup, join and window compare, of columns (default: %(default)s)",
+        help="what dedup, join and window compare, of columns (default: key)",
     )
     parser.add_argument(
         "--within",
         metavar="1h",
         type=interval,
-        default="1h",
         help="how late records may be, and how far apart (dedup, join, window; default: 1h)",
     )
     parser.add_argument(
         "--window",
         metavar="1h",
         type=interval,
-        default="1h",
         help="how long a window is (default: 1h)",
     )
     parser.add_argument(
@@ -95,8 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--partition-by",
         choices=("hour", "day", "none"),
-        default="hour",
-        help="which directories archive makes of the records' times (default: %(default)s)",
+        help="which directories archive makes of the records' times (default: hour)",
     )
     parser.add_argument(
         "--groups",
@@ -108,12 +104,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="128m",
         type=size,
         dest="file_bytes",
-        default="128m",
-        help="how large files should be (archive, compact; default: %(default)s)",
+        help="how large files should be (archive, compact; default: 128m)",
     )
     parser.add_argument(
         "--allow-loss",
         action="store_true",
+        default=None,
         help="go on, with a warning, when records were deleted before they were read",
     )
     parser.add_argument(
@@ -133,11 +129,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data-dir",
         metavar="DIR",
+        dest="path",
         help="the broker's data directory, when it is on this machine: segments are read there",
     )
     parser.add_argument(
         "--max-records",
         metavar="N",
+        dest="max_offsets_per_trigger",
         type=positive_number,
         help="how many records a batch takes at most (default: all that wait)",
     )
@@ -206,16 +204,20 @@ def run(arguments: argparse.Namespace) -> int:
         )
     except ImportError:
         return _refuse(_missing(), 1)
-    names = [pipeline.name for pipeline in PIPELINES]
-    if arguments.name not in names:
-        return _refuse(f"there is no pipeline {arguments.name!r}, only {', '.join(names)}", 2)
-    settings = PipelineSettings(
-        bootstrap_servers=arguments.bootstrap_server,
-        topic=arguments.topic,
-        path=arguments.data_dir,
-        max_offsets_per_trigger=arguments.max_records,
-        **{name: getattr(arguments, name) for name in _SAME_NAMES},
-    )
+    takes = {pipeline.name: pipeline.takes for pipeline in PIPELINES}
+    if arguments.name not in takes:
+        return _refuse(f"there is no pipeline {arguments.name!r}, only {', '.join(takes)}", 2)
+    # Flags are called as the settings are; what nobody gave has its default there.
+    names = [field.name for field in fields(PipelineSettings)]
+    given = {name: each for name in names if (each := getattr(arguments, name)) is not None}
+    useless = given.keys() - {"bootstrap_servers", "topic", *takes[arguments.name]}
+    if useless:
+        flags = arguments.parser._option_string_actions
+        told = [flag for flag, action in flags.items() if action.dest in useless]
+        return _refuse(f"{arguments.name} does nothing with {', '.join(told)}", 2)
+    if arguments.report is not None and (why := _unwritable(arguments.report)):
+        return _refuse(f"--report {arguments.report}: {why}", 2)
+    settings = PipelineSettings(**given)
     begun_s = time.monotonic()
     try:
         outcome = run_pipeline(
@@ -240,6 +242,17 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _tell(batch: object) -> None:
     print(batch, file=sys.stderr, flush=True)
+
+
+def _unwritable(path: str) -> str | None:
+    """Why a file cannot be written, as far as can be seen before it is."""
+    directory = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(directory):
+        return f"there is no directory {directory}"
+    if os.path.isdir(path):
+        return "it is a directory"
+    there = path if os.path.exists(path) else directory
+    return None if os.access(there, os.W_OK) else "it cannot be written"
 
 
 def _missing() -> str:

@@ -22,6 +22,7 @@ from pyspark_odradek.pipelines.bookkeeping import groups
 from pyspark_odradek.pipelines.bookkeeping.lake.table import open_table
 from pyspark_odradek.pipelines.bookkeeping.manifest import TIME_COLUMNS, ArchivedFile, Manifest
 from pyspark_odradek.pipelines.ends.batches import BatchDirectory
+from pyspark_odradek.pipelines.ends.directories import check_owner, claim
 from pyspark_odradek.pipelines.ends.streams import read_topic, write_stream
 from pyspark_odradek.pipelines.running.jobs import StreamJob
 from pyspark_odradek.pipelines.running.settings import PipelineSettings
@@ -38,9 +39,12 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
             is no topic; or Spark has not what its format needs.
     """
     target, columns = settings.directory("archive"), TIME_COLUMNS[settings.partition_by]
-    directory = BatchDirectory(spark, target, settings.checkpoint)
     records = read_topic(spark, settings, includeHeaders="true")
+    # Not claimed yet: of an archive that is refused nothing is left.
+    check_owner(spark, target, "archive", settings.topic)
+    directory = BatchDirectory(spark, target, settings.checkpoint)
     table = open_table(spark, settings, target)
+    claim(spark, target, "archive", settings.topic)
 
     def keep(batch: DataFrame, batch_id: int) -> None:
         # Over Spark Connect this runs in the server, where only the batch has a session.

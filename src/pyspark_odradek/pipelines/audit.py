@@ -61,6 +61,8 @@ def audit(spark: SparkSession, settings: PipelineSettings, archive: str) -> Outc
         raise PipelineError(f"{archive} is of several topics")
     # The topic may have another name, as one has that was restored.
     there = topic_spans(settings)
+    if not there:
+        findings.append(f"there is no topic {settings.topic} to compare the archive with")
     renamed = {TopicPartition(settings.topic, part.partition): s for part, s in archived.items()}
     common = {part: both for part, span in renamed.items() if (both := span & there.get(part))}
     if common:

@@ -29,6 +29,7 @@ from pyspark_odradek.formats import (
     decoder_for,
 )
 from pyspark_odradek.pipelines.ends.batches import CHECKPOINT, BatchDirectory
+from pyspark_odradek.pipelines.ends.directories import claim
 from pyspark_odradek.pipelines.ends.streams import read_topic, write_stream
 from pyspark_odradek.pipelines.ends.topics import create_topic
 from pyspark_odradek.pipelines.running.jobs import StreamJob
@@ -99,9 +100,10 @@ def decoding(
         PipelineError: as of `build`.
     """
     root = settings.directory(name)
+    decoder = _decoder(settings)
+    claim(spark, root, "decode", settings.topic)
     checkpoint = f"{settings.checkpoint or f'{root}/{CHECKPOINT}'}/{source}"
     directory = BatchDirectory(spark, f"{root}/source={source}", checkpoint)
-    decoder = _decoder(settings)
     letters = dead_letters_of(settings)
     create_topic(settings.bootstrap_servers, letters, may_be_there=True)
 

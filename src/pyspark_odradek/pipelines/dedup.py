@@ -18,6 +18,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pyspark_odradek.pipelines.ends.batches import BatchDirectory
 from pyspark_odradek.pipelines.ends.checkpoints import Checkpoint
+from pyspark_odradek.pipelines.ends.directories import claim
 from pyspark_odradek.pipelines.ends.files import FileSystem
 from pyspark_odradek.pipelines.ends.snapshots import is_there
 from pyspark_odradek.pipelines.ends.streams import read_topic, write_stream
@@ -38,7 +39,9 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
     records = read_topic(spark, settings, includeHeaders="true")
     writer = write_stream(dedup(records, settings.by, settings.within), settings, _NAME)
     if settings.to_topic is None:
-        directory = BatchDirectory(spark, settings.directory(_NAME), settings.checkpoint)
+        target = settings.directory(_NAME)
+        claim(spark, target, _NAME, settings.topic)
+        directory = BatchDirectory(spark, target, settings.checkpoint)
         writer = writer.option("checkpointLocation", directory.checkpoint)
         return StreamJob(writer.foreachBatch(directory.write), directory.take_back)
     if not is_there(replace(settings, topic=settings.to_topic)):

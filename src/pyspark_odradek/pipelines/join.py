@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from pyspark_odradek.pipelines.ends.batches import BatchDirectory
+from pyspark_odradek.pipelines.ends.directories import claim
 from pyspark_odradek.pipelines.ends.streams import read_topic, write_stream
 from pyspark_odradek.pipelines.running.jobs import StreamJob
 from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
@@ -29,11 +30,13 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
     """
     if settings.other is None:
         raise PipelineError("join needs another topic (--with T)")
-    directory = BatchDirectory(spark, settings.directory(_NAME), settings.checkpoint)
+    target = settings.directory(_NAME)
     one, other = (
         read_topic(spark, replace(settings, topic=topic), columns=_COLUMNS)
         for topic in (settings.topic, settings.other)
     )
+    claim(spark, target, _NAME, f"{settings.topic},{settings.other}")
+    directory = BatchDirectory(spark, target, settings.checkpoint)
     joined = join(one, other, settings.by, settings.within)
     writer = write_stream(joined, settings, _NAME).foreachBatch(directory.write)
     writer = writer.option("checkpointLocation", directory.checkpoint)

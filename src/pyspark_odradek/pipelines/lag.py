@@ -19,6 +19,7 @@ from odradek.tables.topic import Topic
 from odradek.tables.write.transaction import is_bookkeeping
 from pyspark_odradek.errors import telling_in_one_sentence
 from pyspark_odradek.pipelines.bookkeeping.groups import committed
+from pyspark_odradek.pipelines.ends.directories import claim
 from pyspark_odradek.pipelines.ends.snapshots import topic_spans
 from pyspark_odradek.pipelines.running.jobs import IsStopped, Job, Outcome, Tell, never, silent
 from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
@@ -78,7 +79,9 @@ class LagJob(Job):
         if self._settings.to is None:
             frame.show(max(1, len(lags)), truncate=False)
         else:
-            frame.coalesce(1).write.mode("append").parquet(self._settings.to)
+            directory = self._settings.directory("lag")
+            claim(self._spark, directory, "lag", self._settings.topic)
+            frame.coalesce(1).write.mode("append").parquet(directory)
         limit = self._settings.max_lag
         findings = [str(lag) for lag in lags if limit is not None and lag.records > limit]
         groups = len({lag.group for lag in lags})

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from pyspark_odradek.pipelines.ends.batches import BatchDirectory
+from pyspark_odradek.pipelines.ends.directories import claim
 from pyspark_odradek.pipelines.ends.streams import read_topic, write_stream
 from pyspark_odradek.pipelines.running.jobs import StreamJob
 from pyspark_odradek.pipelines.running.settings import PipelineSettings
@@ -27,7 +28,9 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
     writer = write_stream(volume(records), settings, "volume").outputMode("complete")
     if settings.to is None:
         return StreamJob(writer.foreachBatch(_show))
-    directory = BatchDirectory(spark, settings.to, settings.checkpoint)
+    target = settings.directory("volume")
+    claim(spark, target, "volume", settings.topic)
+    directory = BatchDirectory(spark, target, settings.checkpoint)
     writer = writer.option("checkpointLocation", directory.checkpoint)
     return StreamJob(writer.foreachBatch(directory.write_snapshot), directory.take_back)
 

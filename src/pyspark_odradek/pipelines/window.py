@@ -19,6 +19,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from pyspark_odradek.pipelines.ends.batches import CHECKPOINT, BatchDirectory
+from pyspark_odradek.pipelines.ends.directories import claim
 from pyspark_odradek.pipelines.ends.files import FileSystem
 from pyspark_odradek.pipelines.ends.streams import read_topic, write_stream
 from pyspark_odradek.pipelines.running.jobs import StreamJob
@@ -43,9 +44,10 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
     Raises:
         PipelineError: there is no directory, or it is something else's.
     """
-    job = _Windows(spark, settings)
     records = read_topic(spark, settings, includeHeaders="true")
     check(records, settings)
+    claim(spark, settings.directory(_NAME), _NAME, settings.topic)
+    job = _Windows(spark, settings)
     writer = write_stream(records, settings, _NAME).foreachBatch(job.count)
     return StreamJob(writer.option("checkpointLocation", job.checkpoint), job.take_back)
 

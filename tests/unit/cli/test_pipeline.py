@@ -12,6 +12,7 @@ WHERE = ["--bootstrap-server", "h:1", "--topic", "t"]
 def parse(*words: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     pipeline.add_arguments(parser)
+    parser.set_defaults(parser=parser)
     return parser.parse_args(words)
 
 
@@ -36,6 +37,41 @@ def test_wrong_usage_ends_with_2(flags: list[str], capsys: pytest.CaptureFixture
 def test_an_unknown_pipeline_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert pipeline.run(parse("archiv", *WHERE)) == 2
     assert "only archive, compact, restore, audit, latest," in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["audit", "--every", "1h"], "audit does nothing with --every"),
+        (["latest", "--max-records", "5", "--allow-loss"], "--allow-loss, --max-records"),
+        (["query", "--from", "d"], "query does nothing with --from"),
+        (["latest", "--to", "d", "--report", "/nowhere/r.html"], "there is no directory /nowhere"),
+        (["latest", "--to", "d", "--report", "/"], "--report /: it is a directory"),
+    ],
+)
+def test_what_a_pipeline_cannot_use_is_refused_before_it_starts(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert pipeline.run(parse(words[0], *WHERE, *words[1:])) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_flags_are_settings_and_others_keep_their_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyspark_odradek import pipelines
+
+    seen = []
+
+    def note(_: str, settings: pipelines.PipelineSettings, **__: object) -> pipelines.Outcome:
+        seen.append(settings)
+        return pipelines.Outcome()
+
+    monkeypatch.setattr(pipelines, "run_pipeline", note)
+    flags = ["--to", "d", "--data-dir", "/data", "--max-records", "7", "--file-size", "64k"]
+    assert pipeline.run(parse("archive", *WHERE, *flags, "--once")) == 0
+    [settings] = seen
+    assert settings == pipelines.PipelineSettings(
+        "h:1", "t", to="d", path="/data", max_offsets_per_trigger=7, file_bytes=65_536
+    )
 
 
 def test_a_failure_is_one_line(

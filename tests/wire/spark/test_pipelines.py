@@ -25,6 +25,7 @@ from pyspark_odradek.pipelines import (
     audit,
     compact,
     restore,
+    volume,
 )
 from pyspark_odradek.pipelines import latest as latest_pipeline
 from pyspark_odradek.pipelines import query as query_pipeline
@@ -272,6 +273,40 @@ def test_the_newest_record_of_every_key(spark, archived, tmp_path: Path) -> None
         newest[number % 3, number % 50] = number
     expected = {(p, b"k%d" % k, b"v%d" % n) for (p, k), n in newest.items() if k != 7}
     assert {(row.partition, bytes(row.key), bytes(row.value)) for row in found} == expected
+
+
+def test_a_directory_of_something_else_is_left_alone(spark, broker, archived, tmp_path) -> None:
+    wrong = replace(archived, topic="other")
+    before = rows_of(spark, Path(str(archived.to)))
+    is_archive = "is of archive of the topic orders; choose another directory"
+    with pytest.raises(PipelineError, match=is_archive):
+        latest_pipeline.build(spark, archived).run()
+    with pytest.raises(PipelineError, match=is_archive):
+        query_pipeline.build(spark, replace(archived, sql="SELECT 1 AS one")).run()
+    broker.produce("other", "x")
+    for pipeline in (archive, volume):
+        with pytest.raises(PipelineError, match=is_archive):
+            pipeline.build(spark, wrong).run()
+    assert rows_of(spark, Path(str(archived.to))) == before
+    (tmp_path / "photographs").mkdir()
+    with pytest.raises(PipelineError, match="holds photographs, which is not of latest"):
+        latest_pipeline.build(spark, replace(archived, to=str(tmp_path))).run()
+    assert [path.name for path in tmp_path.iterdir()] == ["photographs"]
+
+
+def test_a_table_takes_the_place_of_the_one_before(spark, broker, archived, tmp_path) -> None:
+    broker.create_topic("keys", partitions=1, config={})
+    settings = replace(archived, topic="keys", to=str(tmp_path / "latest"))
+    for values in ("one", "two"):
+        broker.produce("keys", values, key="k")
+        latest_pipeline.build(spark, settings).run()
+        found = spark.read.parquet(str(settings.to)).collect()
+        assert [bytes(row.value).decode() for row in found] == [values]
+
+
+def test_an_audit_without_a_topic_does_not_pass(spark, archived) -> None:
+    outcome = audit.build(spark, replace(archived, topic="ordrs")).run()
+    assert outcome.findings == ["there is no topic ordrs to compare the archive with"]
 
 
 def test_topics_are_tables_in_sql(spark, archived, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ class HadoopFiles:
         """See `FileSystem`."""
         root = self._path(directory)
         file_system = self._of(root)
-        if not file_system.exists(root):
+        if not file_system.exists(root) or not file_system.getFileStatus(root).isDirectory():
             return []
         return [status.getPath().getName() for status in file_system.listStatus(root)]
 
@@ -133,10 +133,10 @@ class ArrowFiles:
 
     def names(self, directory: str) -> list[str]:
         """See `FileSystem`."""
-        from pyarrow.fs import FileSelector
+        from pyarrow.fs import FileSelector, FileType
 
         files, place = _located(directory)
-        if not self._is_there(files, place):
+        if files.get_file_info(place).type != FileType.Directory:
             return []
         return [info.base_name for info in files.get_file_info(FileSelector(place))]
 

@@ -73,7 +73,8 @@ class Job(ABC):
 
     @abstractmethod
     def run(self, tell: Tell = silent, is_stopped: IsStopped = never, /) -> Outcome:
-        """Runs to the end, or until `is_stopped`, which is asked every second.
+        """Runs to the end, or until `is_stopped`, which is asked every second; the batch under
+        way is ended before.
 
         Raises:
             PipelineError: it cannot be done.
@@ -106,6 +107,8 @@ class StreamJob(Job):
         """Waits in short steps: a signal must not break off a talk with the JVM."""
         query = self.start()
         outcome = Outcome()
+        # How many batches were done when it was first seen to be stopped.
+        done_then: int | None = None
         is_done = False
         while not is_done:
             is_done = bool(query.awaitTermination(_STEP_S))
@@ -113,14 +116,18 @@ class StreamJob(Job):
                 outcome.batches.append(batch)
                 tell(batch)
             if is_stopped() and not is_done:
-                query.stop()
+                done = len(outcome.batches)
+                done_then = done if done_then is None else done_then
+                # Spark's way to stop breaks off the batch under way, which is then made again.
+                if done > done_then or not _is_in_batch(query):
+                    query.stop()
         if late := sum(batch.late for batch in outcome.batches):
             outcome.facts["too late"] = late
         return outcome
 
 
 class OnceJob(Job):
-    """Something that is done once, by a function."""
+    """Something that is done once, by a function; it cannot be stopped, only interrupted."""
 
     def __init__(self, action: Callable[[], Outcome]) -> None:
         self._action: Final = action
@@ -128,6 +135,11 @@ class OnceJob(Job):
     def run(self, _tell: Tell = silent, _is_stopped: IsStopped = never, /) -> Outcome:
         """See `Job.run`; it has no batches to tell of."""
         return self._action()
+
+
+def _is_in_batch(query: StreamingQuery) -> bool:
+    status = query.status
+    return bool(status["isTriggerActive"] and status["isDataAvailable"])
 
 
 def _batches_after(query: StreamingQuery, seen: list[Batch]) -> list[Batch]:

@@ -1,5 +1,6 @@
 """Runs a pipeline in a session of its own until it is done or told to stop."""
 
+import logging
 import signal
 import threading
 from collections.abc import Iterator, Mapping
@@ -11,7 +12,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from pyspark_odradek.errors import SourceError, reason_in
-from pyspark_odradek.pipelines.running.jobs import Job, Outcome, Tell, silent
+from pyspark_odradek.pipelines.running.jobs import Job, OnceJob, Outcome, Tell, silent
 from pyspark_odradek.pipelines.running.settings import PIPELINES, PipelineError, PipelineSettings
 from pyspark_odradek.progress import ProgressGroups
 from pyspark_odradek.session import session
@@ -28,7 +29,8 @@ def run_pipeline(
     conf: Mapping[str, str] | None = None,
     tell: Tell = silent,
 ) -> Outcome:
-    """Runs a pipeline to its end; SIGINT and SIGTERM end it after the batch under way.
+    """Runs a pipeline to its end; SIGINT and SIGTERM end it after the batch under way, a second
+    one at once. What has no batches is interrupted by them as any program.
 
     `tell` is called with every batch that is done. How far a stream has read is committed as
     group `spark.NAME-TOPIC`, for whoever looks at groups.
@@ -45,19 +47,29 @@ def run_pipeline(
         spark.streams.addListener(ProgressGroups(settings.bootstrap_servers))
         try:
             job: Job = import_module(pipeline.module).build(spark, settings)
-            with _stop_asked_by_signal() as stop:
+            with _stop_asked_by_signal(is_in_steps=not isinstance(job, OnceJob)) as stop:
                 return job.run(tell, stop.is_set)
         except (PySparkException, Py4JError, SourceError) as error:
             raise PipelineError(reason_in(str(error))) from error
 
 
 @contextmanager
-def _stop_asked_by_signal() -> Iterator[threading.Event]:
-    """An event that SIGINT and SIGTERM set, instead of what they did before."""
+def _stop_asked_by_signal(*, is_in_steps: bool) -> Iterator[threading.Event]:
+    """An event that SIGINT and SIGTERM set; a second one interrupts, and the first what does
+    nothing in steps."""
     stop = threading.Event()
-    before = {number: signal.signal(number, lambda *_: stop.set()) for number in _STOP_SIGNALS}
+
+    def ask(*_: object) -> None:
+        if stop.is_set() or not is_in_steps:
+            # Py4J shows two tracebacks of its own when a call is interrupted.
+            logging.disable()
+            raise KeyboardInterrupt
+        stop.set()
+
+    before = {number: signal.signal(number, ask) for number in _STOP_SIGNALS}
     try:
         yield stop
     finally:
+        logging.disable(logging.NOTSET)
         for number, handler in before.items():
             signal.signal(number, handler)

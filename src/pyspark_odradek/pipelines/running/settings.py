@@ -98,11 +98,20 @@ class PipelineSettings:
 
 
 class Pipeline(NamedTuple):
-    """A row of the table; `module` has the function `build`."""
+    """A row of the table; `module` has the function `build`.
+
+    `takes` are the settings that it looks at, beside where the topic is.
+    """
 
     name: str
     module: str
     help: str
+    takes: tuple[str, ...]
+
+
+# Of every pipeline that goes along a topic.
+_STREAM: Final = ("path", "every", "max_offsets_per_trigger", "checkpoint", "allow_loss")
+_SCHEMAS: Final = ("format", "schema", "registry", "dead_letters")
 
 
 PIPELINES: Final = (
@@ -110,65 +119,78 @@ PIPELINES: Final = (
         "archive",
         "pyspark_odradek.pipelines.archive",
         "keep every record of the topic in Parquet files, each exactly once",
+        ("to", *_STREAM, "partition_by", "file_bytes", "format", "table"),
     ),
     Pipeline(
         "compact",
         "pyspark_odradek.pipelines.compact",
         "put the small files of an archive together",
+        ("source", "file_bytes"),
     ),
     Pipeline(
         "restore",
         "pyspark_odradek.pipelines.restore",
         "write an archive back to a topic that is empty or new",
+        ("source", "groups"),
     ),
     Pipeline(
         "audit",
         "pyspark_odradek.pipelines.audit",
         "compare an archive with its checksums and with the topic",
+        ("source", "path"),
     ),
     Pipeline(
         "latest",
         "pyspark_odradek.pipelines.latest",
         "keep the newest record of every key",
+        ("to", "path"),
     ),
     Pipeline(
         "decode",
         "pyspark_odradek.pipelines.decode",
         "make a typed table of JSON, Avro or Protobuf, and a topic of what is none",
+        ("to", *_STREAM, *_SCHEMAS),
     ),
     Pipeline(
         "redrive",
         "pyspark_odradek.pipelines.redrive",
         "try again what decode could not read",
+        ("to", *_STREAM, *_SCHEMAS),
     ),
     Pipeline(
         "dedup",
         "pyspark_odradek.pipelines.dedup",
         "leave out records that were there a short while before",
+        ("to", "to_topic", *_STREAM, "by", "within"),
     ),
     Pipeline(
         "window",
         "pyspark_odradek.pipelines.window",
         "count and sum by windows of time, late records aside",
+        ("to", *_STREAM, "by", "within", "window", "measure"),
     ),
     Pipeline(
         "join",
         "pyspark_odradek.pipelines.join",
         "put records of two topics together that have one key and nearly one time",
+        ("to", "other", *_STREAM, "by", "within"),
     ),
     Pipeline(
         "lag",
         "pyspark_odradek.pipelines.lag",
         "say how far every group of the topic is behind, in records and in time",
+        ("to", "every", "max_lag"),
     ),
     Pipeline(
         "query",
         "pyspark_odradek.pipelines.query",
         "ask topics in SQL, all at one moment",
+        ("to", "path", "sql"),
     ),
     Pipeline(
         "volume",
         "pyspark_odradek.pipelines.volume",
         "count records and bytes of every partition by the hour of their timestamps",
+        ("to", *_STREAM),
     ),
 )
