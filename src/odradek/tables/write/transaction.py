@@ -42,7 +42,7 @@ from odradek.client.aio.transactions import TransactionManager
 from odradek.client.core.admin_types import CommittedOffset
 from odradek.client.core.groups.group_metadata import GroupMetadata
 from odradek.client.core.producing.transaction_state import TransactionState
-from odradek.client.errors import KafkaError, error_for
+from odradek.client.errors import FencedError, KafkaError, error_for
 from odradek.client.settings import PRODUCER_SETTINGS, ClientSettings
 from odradek.model import TopicPartition
 from odradek.tables.errors import OutdatedQuery
@@ -90,7 +90,8 @@ class BatchTransaction:
 
     A context manager. What was not committed is taken back when it is left, or if nobody gets to
     that by the next attempt, or by the coordinator after `timeout_ms`. Markers and claims are
-    offsets of `marker`, a partition that has to exist.
+    offsets of `marker`, a partition that has to exist. An attempt that was shut out, and is left
+    for it, says so as `OutdatedQuery`.
     """
 
     def __init__(
@@ -118,6 +119,12 @@ class BatchTransaction:
             self._runner.run(self._close())
         finally:
             self._runner.close()
+        if isinstance(error, FencedError):
+            raise OutdatedQuery(
+                f"query {self._name.query}: another attempt at task {self._name.task} has taken "
+                "over, or this one took longer than kafka.transaction.timeout.ms "
+                f"({self._timeout_ms})"
+            ) from error
 
     @property
     def transactional_id(self) -> str:
