@@ -3,6 +3,7 @@
 If these fail, somebody looks at other records, or at other numbers, than the flags say.
 """
 
+import argparse
 import asyncio
 import copy
 import json
@@ -13,8 +14,10 @@ from datetime import datetime
 import pytest
 
 from odradek.cli.main import main
+from odradek.cli.people import produce
 from odradek.cli.people.cluster_view import Sample, View, view_of
 from odradek.cli.people.conditions import parse_condition
+from odradek.cli.people.flags import flags_first
 from odradek.cli.people.group_lags import GroupLag, PartitionLag
 from odradek.cli.people.groups import by_partition, overview
 from odradek.cli.people.places import Base, Place, parse_place
@@ -304,6 +307,23 @@ def test_wrong_usage_exits_with_2(words: list[str], capsys: pytest.CaptureFixtur
         main(words)
     assert ended.value.code == 2
     assert f"odradek {words[0]}: error: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "read"),
+    [
+        ("orders -p 7 a b", {"topic": "orders", "partition": 7, "file": ["a", "b"]}),
+        ("-p 7 orders a -Z b -", {"topic": "orders", "file": ["a", "b", "-"], "null": True}),
+        ("orders --key=-k -- -odd", {"topic": "orders", "key": "-k", "file": ["-odd"]}),
+        ("orders", {"topic": "orders", "file": ["-"]}),
+    ],
+)
+def test_flags_may_stand_anywhere(words: str, read: dict[str, object]) -> None:
+    """A file behind a flag would be refused, or taken for the topic."""
+    parser = argparse.ArgumentParser()
+    produce.add_arguments(parser)
+    arguments = vars(parser.parse_args(flags_first(parser, words.split())))
+    assert {name: arguments[name] for name in read} == read
 
 
 def test_lines_come_from_a_pipe() -> None:

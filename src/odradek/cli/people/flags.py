@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from odradek.cli.tools.connection import client_config
@@ -19,8 +19,30 @@ def default_servers() -> str:
     return os.environ.get(SERVERS_VARIABLE) or DEFAULT_SERVERS
 
 
+def flags_first(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
+    """The words with all flags in front: argparse takes no second topic or file behind a flag."""
+    flags: list[str] = []
+    others: list[str] = []
+    left = list(words)
+    while left:
+        word = left.pop(0)
+        if word == "--":
+            others += left
+            break
+        if not word.startswith("-") or word == "-":
+            others.append(word)
+            continue
+        flags.append(word)
+        action = parser._option_string_actions.get(word)
+        if action is not None and action.nargs is None:
+            flags += left[:1]
+            del left[:1]
+    return [*flags, "--", *others] if others else flags
+
+
 def add_connection(parser: argparse.ArgumentParser) -> None:
-    """Adds `-b`, `-X` and `--command-config`."""
+    """Adds `-b`, `-X` and `--command-config`; flags may stand anywhere."""
+    parser.set_defaults(read_words=flags_first)
     parser.add_argument(
         "-b",
         "--bootstrap-server",

@@ -95,7 +95,7 @@ def test_files_and_keys_out_of_values(command: Command, topic: str, tmp_path: Pa
     document = tmp_path / "document"
     document.write_text('{"user": {"id": 7}}\nand more')
     flags = ["-p", "0", "-z", "zstd"]
-    assert command("produce", topic, str(document), "-i", "files", "-k", "whole", *flags)[0] == 0
+    assert command("produce", topic, "-i", "files", "-k", "whole", *flags, str(document))[0] == 0
     document.write_text('{"user": {"id": 7}}\n')
     assert command("produce", topic, str(document), "--key-from", ".user.id", *flags)[0] == 0
     assert command("consume", topic, "-f", "%k:%V ")[1] == "whole:28 7:19 "
