@@ -418,6 +418,55 @@ def test_a_transaction_that_lost_a_batch_is_aborted_and_the_next_goes_on(
     ]
 
 
+def test_the_epoch_that_an_abort_brings_may_be_asked_for_again(
+    names: Callable[[str], str], run: Run
+) -> None:
+    """The coordinator may have given it before: who asks again would be its own successor."""
+
+    async def scenario() -> None:
+        with odradek.Broker() as broker:
+            broker.create_topic("t")
+            servers, name = broker.bootstrap_servers, names("id")
+            async with Producer(servers, transactional_id=name, linger_ms=0) as producer:
+                await producer.init_transactions()
+
+                async def lose_a_batch() -> None:
+                    producer.begin_transaction()
+                    with (
+                        broker.fail("Produce", "MESSAGE_TOO_LARGE", times=1),
+                        pytest.raises(RecordTooLarge),
+                    ):
+                        await producer.send_and_wait("t", b"lost")
+
+                await lose_a_batch()
+                with broker.drop("InitProducerId", after=True, times=2) as lost:
+                    await producer.abort_transaction()
+                    assert lost.struck == 2
+                async with producer.transaction():
+                    await producer.send("t", b"one")
+                await lose_a_batch()
+                with broker.delay(200, "InitProducerId") as late:
+                    aborting = asyncio.create_task(producer.abort_transaction())
+                    while not late.struck:
+                        await asyncio.sleep(0.01)
+                    aborting.cancel()
+                    with pytest.raises(asyncio.CancelledError):
+                        await aborting
+                await producer.abort_transaction()
+                async with producer.transaction():
+                    await producer.send("t", b"two")
+            assert told(stored(servers, "t")) == [
+                "ABORT",
+                "one",
+                "COMMIT",
+                "ABORT",
+                "two",
+                "COMMIT",
+            ]
+
+    run(scenario())
+
+
 def test_an_abort_takes_back_what_is_to_be_sent_again(
     names: Callable[[str], str], run: Run
 ) -> None:
