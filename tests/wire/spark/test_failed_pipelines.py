@@ -128,7 +128,7 @@ def test_a_directory_that_cannot_be_written_may_be_mended(spark, settings, tmp_p
     file.touch()
     with pytest.raises(Py4JJavaError) as failed:
         archive.build(spark, settings).run()
-    assert reason_in(str(failed.value)).endswith(f"Parent path is not a directory: file:{file}")
+    assert reason_in(str(failed.value)).endswith(f"is not a directory: {file}")
     assert file.is_file()
     file.unlink()
     archive.build(spark, settings).run()
