@@ -6,7 +6,7 @@ itself: nothing of Odradek runs while somebody presses the tabulator key.
 
 import argparse
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Final, NamedTuple
 
@@ -66,7 +66,7 @@ def completed_commands() -> Iterator[Completed]:
         words: list[str] = []
         flags: dict[str, Flag] = {}
         for action in actions_of(parser):
-            choices = tuple(str(choice) for choice in action.choices or ())
+            choices = tuple(map(str, action.choices or _named_by(action.metavar)))
             if not action.option_strings:
                 words += choices
             for name in action.option_strings:
@@ -74,6 +74,15 @@ def completed_commands() -> Iterator[Completed]:
                     text = (action.help or "").partition("; ")[0].partition(" (default")[0]
                     flags[name] = Flag(name, text, action.nargs != 0, choices)
         yield Completed(command.name, command.help, tuple(words), tuple(flags.values()))
+
+
+def _named_by(metavar: object) -> Sequence[str]:
+    """The values that stand in the help, `{preferred,unclean}`, of a flag that is checked later
+    than by the parser."""
+    if metavar == "COMMAND":
+        return [command.name for command in COMMANDS]
+    text = str(metavar)
+    return text[1:-1].split(",") if text.startswith("{") else ()
 
 
 def actions_of(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:

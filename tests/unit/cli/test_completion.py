@@ -18,6 +18,8 @@ COMPLETED = [
     ("start --da", {"--data-dir"}),
     ("topics --format ", {"text", "json"}),
     ("transactions find", {"find-hanging"}),
+    ("leader-election --election-type ", {"preferred", "unclean"}),
+    ("help topi", {"topics"}),
     ("completion ", {"bash", "zsh", "--help"}),
     ("start --config ", set()),  # a file: the shell's own
 ]
