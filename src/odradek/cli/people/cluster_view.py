@@ -44,7 +44,7 @@ class BrokerRow:
     is_controller: bool
     leads: int
     replicas: int
-    size_bytes: int
+    size_bytes: int | None
     records_per_s: float | None
 
 
@@ -57,7 +57,7 @@ class TopicRow:
     partitions: int
     records_per_s: float | None
     bytes_per_s: float | None
-    size_bytes: int
+    size_bytes: int | None
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class GroupRow:
 
 @dataclass(frozen=True)
 class View:
-    """What there is to see, the busiest first."""
+    """What there is to see, the busiest first. A size that no broker tells is None."""
 
     cluster_id: str
     wall_ms: int
@@ -184,9 +184,9 @@ class _Rates:
         )
         return moved / self._seconds
 
-    def bytes(self, now_bytes: int, keys: list[tuple[int, TopicPartition]]) -> float | None:
+    def bytes(self, now_bytes: int | None, keys: list[tuple[int, TopicPartition]]) -> float | None:
         """How these replicas grew; what retention took does not count below nothing."""
-        if self._before is None or self._seconds <= 0:
+        if now_bytes is None or self._before is None or self._seconds <= 0:
             return None
         return (
             max(0, now_bytes - sum(self._before.sizes.get(key, 0) for key in keys)) / self._seconds
@@ -218,7 +218,7 @@ def _broker_row(node: Node, sample: Sample, rates: _Rates) -> BrokerRow:
         node.id == sample.controller_id,
         len(leads),
         replicas,
-        sum(theirs),
+        sum(theirs) if theirs or not replicas else None,
         rates.records(leads),
     )
 
@@ -228,7 +228,8 @@ def _topic_row(topic: TopicMetadata, sample: Sample, rates: _Rates) -> TopicRow:
         (each.leader, TopicPartition(topic.name, index))
         for index, each in topic.partition_metadata.items()
     ]
-    size_bytes = sum(sample.sizes.get(key, 0) for key in keys)
+    known = [sample.sizes[key] for key in keys if key in sample.sizes]
+    size_bytes = sum(known) if known else None
     return TopicRow(
         topic.name,
         topic.is_internal,

@@ -5,13 +5,16 @@ what is read next has been waiting. It takes a look at that record, so only who 
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from odradek.client import Admin, Consumer
 from odradek.client.core.admin_types import CommittedOffset, GroupDescription
 from odradek.client.core.consuming.list_offsets import LATEST
 from odradek.client.errors import KafkaError
+from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
+
+T = TypeVar("T")
 
 # One batch of each partition is enough to see its first record.
 _LOOK_BYTES: Final = 65_536
@@ -67,21 +70,16 @@ class GroupLag(NamedTuple):
 
 
 async def group_lags(admin: Admin, group_ids: Iterable[str]) -> list[GroupLag]:
-    """Groups with their lag in records; those that went meanwhile are left out.
+    """Groups with their lag in records; those that are not there are left out.
 
     Raises:
-        KafkaError: a group exists and cannot be described.
+        KafkaError: a group cannot be described, or what it has committed not be asked for.
     """
     wanted = list(group_ids)
-    described = await admin.describe_groups(wanted)
-    committed = await admin.list_group_offsets(wanted)
-    groups = {
-        each.group_id: each for each in described.values() if isinstance(each, GroupDescription)
-    }
-    offsets: dict[str, Mapping[TopicPartition, CommittedOffset]] = {}
-    for group_id in groups:
-        found = committed[group_id]
-        offsets[group_id] = {} if isinstance(found, KafkaError) else found
+    groups = _found(await admin.describe_groups(wanted))
+    offsets: Mapping[str, Mapping[TopicPartition, CommittedOffset]] = _found(
+        await admin.list_group_offsets(groups)
+    )
     partitions = {each for found in offsets.values() for each in found}
     partitions |= {
         each for group in groups.values() for member in group.members for each in member.partitions
@@ -92,7 +90,18 @@ async def group_lags(admin: Admin, group_ids: Iterable[str]) -> list[GroupLag]:
         for each, answer in answers.items()
         if not isinstance(answer, KafkaError)
     }
-    return [_lag(group, offsets[group_id], ends) for group_id, group in groups.items()]
+    return [_lag(group, offsets.get(group_id, {}), ends) for group_id, group in groups.items()]
+
+
+def _found(answers: Mapping[str, T | KafkaError]) -> dict[str, T]:
+    """The answers about groups that are there; raises what was refused."""
+    found = {}
+    for group_id, answer in answers.items():
+        if not isinstance(answer, KafkaError):
+            found[group_id] = answer
+        elif answer.code != ErrorCode.GROUP_ID_NOT_FOUND:
+            raise answer
+    return found
 
 
 def _lag(

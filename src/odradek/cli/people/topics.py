@@ -18,13 +18,14 @@ from odradek.model import TopicPartition
 
 
 class TopicSummary(NamedTuple):
-    """A topic; `records` counts offsets, and the size is that of all replicas."""
+    """A topic; `records` counts offsets, and the size is that of all replicas. None is what no
+    broker tells."""
 
     topic: str
     partitions: int
     replicas: int
-    records: int
-    size_bytes: int
+    records: int | None
+    size_bytes: int | None
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -66,8 +67,10 @@ async def _summaries(admin: Admin, topics: Mapping[str, TopicMetadata]) -> list[
             name,
             len(topic.partitions),
             max((len(each.replicas) for each in topic.partition_metadata.values()), default=0),
-            sum(ends.get(each, 0) - starts.get(each, 0) for each in topic.partitions),
-            sizes.get(name, 0),
+            sum(ends[each] - starts[each] for each in topic.partitions)
+            if starts.keys() & ends.keys() >= set(topic.partitions)
+            else None,
+            sizes.get(name),
         )
         for name, topic in topics.items()
     ]

@@ -8,12 +8,13 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from tests.terminals import read_until
 
+from odradek import Broker
 from odradek.cli.main import main
 
 PATIENCE_S = 120
@@ -31,6 +32,16 @@ def command(servers: str, capfd: pytest.CaptureFixture[str]) -> Command:
         return status, shown.out, shown.err
 
     return call
+
+
+@pytest.fixture(scope="module")
+def refusing() -> Iterator[Broker]:
+    """A broker for faults, with a topic and a group that has read it."""
+    with Broker() as broker:
+        where = ["-b", broker.bootstrap_servers]
+        assert main(["produce", "orders", "-i", "files", "/dev/null", *where]) == 0
+        assert main(["consume", "orders", "-g", "readers", "-n", "1", *where]) == 0
+        yield broker
 
 
 @pytest.fixture
@@ -171,6 +182,39 @@ def test_errors_are_one_sentence(command: Command, produced: str) -> None:
     ):
         status, _, said = command(*words)
         assert (status, said.count("\n")) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("api", "error", "words"),
+    [
+        ("DescribeGroups", "GROUP_AUTHORIZATION_FAILED", ["groups", "readers"]),
+        ("OffsetFetch", "GROUP_AUTHORIZATION_FAILED", ["groups"]),
+        ("JoinGroup", "GROUP_AUTHORIZATION_FAILED", ["consume", "orders", "-g", "readers"]),
+        ("Fetch", "TOPIC_AUTHORIZATION_FAILED", ["consume", "orders"]),
+        ("Produce", "TOPIC_AUTHORIZATION_FAILED", ["produce", "orders", __file__]),
+    ],
+)
+def test_who_may_not_is_told_so(
+    refusing: Broker, capfd: pytest.CaptureFixture[str], api: str, error: str, words: list[str]
+) -> None:
+    """A group would be said not to be there, or to stand nowhere."""
+    with refusing.fail(api, error):
+        assert main([*words, "-b", refusing.bootstrap_servers]) == 1
+    shown, said = capfd.readouterr()
+    assert (shown, said.count("\n")) == ("", 1)
+    assert "The principal may not do this" in said
+
+
+@pytest.mark.parametrize(
+    ("api", "unknown"), [("DescribeLogDirs", "size_bytes"), ("ListOffsets", "records")]
+)
+def test_what_nobody_tells_is_not_made_up(
+    refusing: Broker, capfd: pytest.CaptureFixture[str], api: str, unknown: str
+) -> None:
+    with refusing.fail(api, "TOPIC_AUTHORIZATION_FAILED"):
+        assert main(["topics", "-b", refusing.bootstrap_servers, "--format", "json"]) == 0
+    topics = {each["topic"]: each for each in json.loads(capfd.readouterr().out)}
+    assert [name for name, told in topics["orders"].items() if told is None] == [unknown]
 
 
 @pytest.mark.slow

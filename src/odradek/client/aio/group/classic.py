@@ -216,7 +216,7 @@ class ClassicMembership(Membership):
         )
         if answer.error_code and answer.member_id and not self._member_id:
             self._member_id = answer.member_id  # KIP-394: the id to join with
-        raise_for(int(answer.error_code), f"group {self.group_id}")
+        raise_for(int(answer.error_code), self.group_id)
         self._member_id, self._generation_id = answer.member_id, answer.generation_id
         self._heard_ms = self._cluster.clock.monotonic_ms()
         self._joined_topics = topics
@@ -285,7 +285,7 @@ class ClassicMembership(Membership):
             channel=GROUP_CHANNEL,
             timeout_ms=self._max_poll_interval_ms + _JOIN_SLACK_MS,
         )
-        raise_for(int(answer.error_code), f"group {self.group_id}")
+        raise_for(int(answer.error_code), self.group_id)
         return read_assignment(answer.assignment).partitions
 
     # --- heartbeats -------------------------------------------------------------------------
@@ -351,7 +351,7 @@ class ClassicMembership(Membership):
         answer = await self.ask_coordinator(
             HEARTBEAT, values, channel=GROUP_CHANNEL, timeout_ms=timeout_ms
         )
-        raise_for(int(answer.error_code), f"group {self.group_id}")
+        raise_for(int(answer.error_code), self.group_id)
 
     async def _look_for_new_partitions(self) -> None:
         """A member whose pattern matches more, and the leader of grown topics, rejoin."""
