@@ -23,6 +23,7 @@ from odradek.client.errors import (
     ClientClosed,
     FencedError,
     KafkaError,
+    NotDelivered,
     RecordTooLarge,
     RequestError,
     RequestTimedOut,
@@ -207,7 +208,7 @@ def test_without_a_broker_memory_runs_out_and_records_expire(topic: str, run: Ru
 def test_interceptors_see_records_and_what_became_of_them(
     bootstrap: str, topic: str, run: Run
 ) -> None:
-    seen: list[object] = []
+    seen: list[tuple[int, KafkaError | None]] = []
 
     class Interceptor:
         def on_send(self, record: ProducerRecord) -> ProducerRecord:
@@ -226,10 +227,20 @@ def test_interceptors_see_records_and_what_became_of_them(
         interceptors = [Interceptor(), Broken()]
         async with Producer(bootstrap, interceptors=interceptors) as producer:
             await producer.send_and_wait(topic, b"x")
+            with pytest.raises(RequestError) as no_partition:
+                await producer.send(topic, b"y", partition=7)
+            with pytest.raises(RequestError) as none_of_them:
+                await producer.send_many(topic, [b"y", b"z"], partition=7)
+            big = b"x" * 2_000_000
+            with pytest.raises(NotDelivered) as too_large:
+                await (await producer.send_many(topic, [b"a", big, b"b"]))
+        expected = [None, no_partition.value, *[none_of_them.value] * 2]
+        told = too_large.value.errors[1], None, None
+        assert [error for _, error in seen] == [each for each in (*expected, *told) for _ in "12"]
 
     run(scenario())
-    assert seen == [(0, None), (0, None)]
-    assert [record.value for record in stored(bootstrap, topic)] == [b"x!"]
+    assert [offset for offset, _ in seen[::2]] == [0, -1, -1, -1, -1, 1, 2]
+    assert [record.value for record in stored(bootstrap, topic)] == [b"x!", b"a!", b"b!"]
 
 
 @contextlib.asynccontextmanager

@@ -69,7 +69,8 @@ class ProducerInterceptor(Protocol):
         ...
 
     def on_acknowledgement(self, metadata: RecordMetadata, error: KafkaError | None) -> None:
-        """A record is in the log, or failed (its offset is -1 then)."""
+        """A record is in the log, or failed: its offset is -1 then, and its partition, too, if it
+        was given none before."""
         ...
 
 
@@ -185,22 +186,26 @@ class Producer(AsyncClosing):
             key = self._key_serializer(key)
         if self._value_serializer is not None:
             value = self._value_serializer(value)
-        if self._accumulator.has_full or self._turns_given:
-            await self._let_sender_run()
-            self._check_sending()
         delivery: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
         outcome = Outcome.NO_ROOM
-        while outcome is Outcome.NO_ROOM:
-            known = self._cluster.metadata.topics.get(topic)
-            if known is None:
-                known = await self._wait_for_metadata(topic)
+        try:
+            if self._accumulator.has_full or self._turns_given:
+                await self._let_sender_run()
                 self._check_sending()
-            outcome = self._intake.put(
-                known, partition, timestamp_ms, key, value, headers, delivery
-            )
-            if outcome is Outcome.NO_ROOM:
-                await self._wait_for_room()
-                self._check_sending()
+            while outcome is Outcome.NO_ROOM:
+                known = self._cluster.metadata.topics.get(topic)
+                if known is None:
+                    known = await self._wait_for_metadata(topic)
+                    self._check_sending()
+                outcome = self._intake.put(
+                    known, partition, timestamp_ms, key, value, headers, delivery
+                )
+                if outcome is Outcome.NO_ROOM:
+                    await self._wait_for_room()
+                    self._check_sending()
+        except KafkaError as error:
+            self._tell_refused(topic, partition, error)
+            raise
         if outcome is Outcome.NEWS:
             self._wake()
         return delivery
@@ -267,6 +272,9 @@ class Producer(AsyncClosing):
                 await self._put_many(unsent[0], consignment)
                 unsent.popleft()
         except KafkaError as error:
+            for lot in unsent:
+                for _ in range(lot.next, len(lot.values)):
+                    self._tell_refused(lot.topic, lot.partition, error)
             if not unsent[0].first_index + unsent[0].next:
                 raise
             for index in range(unsent[0].first_index + unsent[0].next, len(values)):
@@ -424,7 +432,12 @@ class Producer(AsyncClosing):
             if known is None:
                 known = await self._wait_for_metadata(lot.topic)
                 self._check_sending()
+            begin = lot.next
             outcome = self._intake.put_many(known, lot, consignment)
+            for index in range(begin, lot.next) if self._interceptors else ():
+                error = consignment.errors.get(lot.first_index + index)
+                if error is not None:
+                    self._tell_refused(lot.topic, lot.partition, error)
             if outcome is Outcome.NO_ROOM:
                 await self._wait_for_room()
             elif outcome is Outcome.NEWS:
@@ -523,8 +536,7 @@ class Producer(AsyncClosing):
                     _fail(context, error)
         if self._interceptors:
             for metadata in batch.metadata(base_offset, append_time_ms):
-                for interceptor in self._interceptors:
-                    self._tell(interceptor, metadata, error)
+                self._tell(metadata, error)
         self._room.set()
         self._idle.set()
 
@@ -536,16 +548,17 @@ class Producer(AsyncClosing):
                 _LOGGER.warning("an interceptor failed; the record goes on", exc_info=True)
         return record
 
-    def _tell(
-        self,
-        interceptor: ProducerInterceptor,
-        metadata: RecordMetadata,
-        error: KafkaError | None,
-    ) -> None:
-        try:
-            interceptor.on_acknowledgement(metadata, error)
-        except Exception:
-            _LOGGER.warning("an interceptor failed on an acknowledgement", exc_info=True)
+    def _tell(self, metadata: RecordMetadata, error: KafkaError | None) -> None:
+        for interceptor in self._interceptors:
+            try:
+                interceptor.on_acknowledgement(metadata, error)
+            except Exception:
+                _LOGGER.warning("an interceptor failed on an acknowledgement", exc_info=True)
+
+    def _tell_refused(self, topic: str, partition: int | None, error: KafkaError) -> None:
+        """As `_tell`, of a record that is in no batch."""
+        nowhere = -1 if partition is None else partition
+        self._tell(RecordMetadata(topic, nowhere, UNKNOWN_OFFSET, -1), error)
 
 
 def _tell_together(
