@@ -73,7 +73,7 @@ TOOLS: dict[str, tuple[str, str]] = {
         @ --topic {topic} --max-messages 0 --partition 0 --offset 1 --offset 2
         @ --include {topic} --max-messages 0 --partition 0
         @ --topic {topic} --max-messages
-        @ --topic {topic} --max-messages -5 --timeout-ms 10
+        @ --topic {topic} --max-messages -5
         + --timeout-ms abc
         + --timeout-ms -5
         + --timeout-ms 0

@@ -35,6 +35,8 @@ _FORMATTERS: Final = (
     "LoggingMessageFormatter",
     "NoOpMessageFormatter",
 )
+# How many records there is no end to.
+_ALL: Final = -1
 _POLL_MS: Final = 500
 
 
@@ -50,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--partition", type=java_int, metavar="N")
     parser.add_argument("--offset", type=str.lower, metavar="N|earliest|latest")
     parser.add_argument("--from-beginning", action="store_true")
-    parser.add_argument("--max-messages", type=java_int, default=-1, metavar="N")
+    parser.add_argument("--max-messages", type=java_int, default=_ALL, metavar="N")
     parser.add_argument("--timeout-ms", type=java_long, default=-1, metavar="MS")
     parser.add_argument("--group", metavar="NAME")
     parser.add_argument(
@@ -92,6 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     take_old_flags(arguments, "--formatter-property")
     processed: int | None = None
+    most: int = arguments.max_messages
 
     async def work() -> int:
         nonlocal processed
@@ -101,10 +104,9 @@ def run(arguments: argparse.Namespace) -> int:
         await reach_brokers(config)
         async with Consumer(config=config) as consumer:
             await _begin(consumer, arguments)
-            while processed != arguments.max_messages:
+            while processed < most or most == _ALL:
                 wait_ms = _POLL_MS if arguments.timeout_ms < 0 else max(1, arguments.timeout_ms)
-                left = arguments.max_messages - processed
-                limit = min(500, left) if arguments.max_messages >= 0 else None
+                limit = None if most == _ALL else min(500, most - processed)
                 try:
                     found = await consumer.getmany(timeout_ms=wait_ms, max_records=limit)
                 except BadRecord as error:
