@@ -68,7 +68,7 @@ def session(
     finally:
         # The JVM stops its session by itself when it ends. Asking it to would need the
         # connection of this thread, and that still waits for an answer after a Ctrl-C.
-        _stop_telling_of_garbage()
+        _expect_the_end()
         gateway.close()
         _forget_session()
 
@@ -104,11 +104,14 @@ def _keeping_interrupt_handler() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
 
 
-def _stop_telling_of_garbage() -> None:
-    """Py4J has a thread that tells the JVM of every object that is no longer used here, and shows
-    a traceback when the JVM has gone meanwhile."""
+def _expect_the_end() -> None:
+    """Has nobody show a traceback when the JVM goes: not Py4J, which tells it of every object that
+    is no longer used here, nor the server to which it tells what Python workers have counted."""
     if SparkContext._gateway is not None:
         SparkContext._gateway._gateway_client.is_connected = False
+    context = SparkContext._active_spark_context
+    if context is not None:
+        context._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
 
 
 def _forget_session() -> None:
