@@ -106,7 +106,8 @@ class _before:  # noqa: N801 - used like a function
 def _note_late(outcome: str) -> None:
     """Writes down how a task ended, if its worker went on late."""
     note = _folder() / f"{LATE_OUTCOME}{os.getpid()}"
-    if note.exists():
+    # One that has a text is of a process that is gone, and had this number before.
+    if note.exists() and not note.stat().st_size:
         note.write_text(outcome)
 
 
