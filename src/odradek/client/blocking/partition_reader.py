@@ -55,7 +55,7 @@ class PartitionReader:
         read_committed: bool = False,
         max_wait_ms: int = 500,
         max_bytes: int = 52_428_800,
-        partition_max_bytes: int = 8_388_608,
+        partition_max_bytes: int = 1_048_576,
     ) -> None:
         self._cluster = cluster
         self._topic_partition = topic_partition

@@ -22,7 +22,7 @@ class ClientOptions:
     bootstrap_servers: str | None = None
     client_id: str = "odradek-spark"
     fetch_max_bytes: int = 52_428_800
-    partition_fetch_max_bytes: int = 8_388_608
+    partition_fetch_max_bytes: int = 1_048_576
     fetch_max_wait_ms: int = 500
     request_timeout_ms: int = 30_000
     # How long whoever reads records, or plans a stream, waits for brokers that are away.

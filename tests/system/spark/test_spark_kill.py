@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.system.spark_kills import pyspark_killed as kills
+from tests.system.spark.kills import pyspark_killed as kills
 from tools import peers
 from tools.kafka_node import kafka_node
 
@@ -48,7 +48,7 @@ DRIVERS = [
 ]
 ROUNDS = int(os.environ.get("ODRADEK_SPARK_KILL_ROUNDS", str(len(FIRST))))
 RECORDS_A_ROUND = 120
-FOLDER = Path(__file__).parent / "spark_kills"
+FOLDER = Path(__file__).parent / "kills"
 
 
 @contextlib.contextmanager
