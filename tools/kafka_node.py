@@ -7,11 +7,13 @@ JVM is slow: warm it up before comparing anything with it.
 
 import contextlib
 import subprocess
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from odradek.client.sync import Admin
 from tools import peers
 from tools.free_port import free_port
 from tools.java_server import (
@@ -25,6 +27,7 @@ from tools.java_server import (
 from tools.zookeeper_node import zookeeper_ensemble
 
 CLUSTER_ID = "T2RyYWRla1BlZXJOb2RlMQ"
+_LOOK_AGAIN_S = 0.05
 _SINGLE_NODE = {
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.replication.factor": "1",
@@ -137,7 +140,18 @@ def zookeeper_kafka_node(
         properties = write_properties(home / "server.properties", lines)
         command = [*_java(peers.zookeeper_kafka_jars(), heap), "kafka.Kafka", properties]
         server = resources.enter_context(running(JavaServer(command, home / "log", port)))
+        _await_metadata(f"127.0.0.1:{port}")
         yield KafkaNode(f"127.0.0.1:{port}", server.pid, data_dir, zookeeper)
+
+
+def _await_metadata(bootstrap_servers: str) -> None:
+    """Waits until the broker knows of itself, by its controller. It listens before that, and
+    librdkafka's admin client never asks again where it was told of no brokers."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    with Admin(bootstrap_servers) as admin:
+        while not admin.describe_cluster().nodes:
+            assert time.monotonic() < deadline, "the broker hears nothing of its controller"
+            time.sleep(_LOOK_AGAIN_S)
 
 
 def _java(jars: list[Path], heap: str) -> list[str]:

@@ -80,8 +80,8 @@ MUTATIONS = {
     "a batch that was written is written again": (
         Mutation(
             "tables/write/transaction.py",
-            "if self._written is not None and self._written.offset > batch_id:",
-            "if self._written is not None and self._written.offset > batch_id + 1:",
+            "if self._written is None or self._written.offset <= batch_id:",
+            "if self._written is None or self._written.offset <= batch_id + 1:",
         ),
         f"{TABLES}/test_transaction.py",
     ),
