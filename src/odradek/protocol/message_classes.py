@@ -11,9 +11,12 @@ from types import GenericAlias
 from typing import Any, Final
 from uuid import UUID
 
-from kio.index import load_request_schema, load_response_schema
-from kio.schema.index import api_key_map, schema_name_map
-
+from odradek.protocol.message_schemas import (
+    api_key_map,
+    load_request_schema,
+    load_response_schema,
+    schema_name_map,
+)
 from odradek.protocol.message_tables import MESSAGES
 from odradek.protocol.schema import Field, Schema
 

@@ -14,8 +14,7 @@ from struct import Struct
 from types import UnionType
 from typing import Any, Final, Union, get_args, get_origin
 
-from kio.schema.errors import ErrorCode as KioErrorCode
-
+from odradek.protocol.message_schemas import KioErrorCode
 from odradek.protocol.primitives import ProtocolError, Reader
 
 _Read = Callable[[Reader], Any]

@@ -17,10 +17,13 @@ from struct import Struct
 from types import UnionType
 from typing import Any, Final, Union, get_args, get_origin
 
-from kio.index import load_request_schema, load_response_schema
-from kio.schema.index import api_key_map, schema_name_map
-
 from odradek.protocol.message_classes import EVERY_NAME
+from odradek.protocol.message_schemas import (
+    api_key_map,
+    load_request_schema,
+    load_response_schema,
+    schema_name_map,
+)
 from odradek.protocol.primitives import Writer
 
 _Write = Callable[[Writer, Any], None]

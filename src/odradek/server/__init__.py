@@ -3,7 +3,3 @@
 The only floor that knows all others, and the only one that owns threads. It holds no rule of
 Kafka's: whoever looks for one is on the wrong floor.
 """
-
-from odradek.server.lean_imports import import_without_hypothesis
-
-import_without_hypothesis()
