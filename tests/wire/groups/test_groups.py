@@ -14,6 +14,7 @@ from confluent_kafka import (
     Consumer,
     ConsumerGroupTopicPartitions,
     KafkaError,
+    KafkaException,
     Producer,
     TopicPartition,
 )
@@ -40,6 +41,11 @@ from tests.wire.replicas import REPLICAS, await_known
 
 PARTITIONS = 6
 RECORDS = 300
+COMING_COORDINATOR = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)
 SLOW = (pytest.mark.slow, pytest.mark.xdist_group("jvm"))
 
 Names = Callable[[str], str]
@@ -213,7 +219,13 @@ def settled_members(admin: AdminClient, group_id: str) -> int:
     Who leads before it knows the topic shares out nothing, and cooperative members give back in
     one rebalance what others get in the next: such a group is stable, and about to rebalance.
     """
-    described = admin.describe_consumer_groups([group_id])[group_id].result()
+    try:
+        described = admin.describe_consumer_groups([group_id])[group_id].result()
+    except KafkaException as error:
+        # librdkafka does not ask again where a coordinator is still on its way.
+        if error.args[0].code() in COMING_COORDINATOR:
+            return -1
+        raise
     assigned = sum(len(each.assignment.topic_partitions) for each in described.members)
     settled = described.state.name == "STABLE" and assigned == PARTITIONS
     return len(described.members) if settled else -1
