@@ -389,6 +389,7 @@ TOOLS: dict[str, tuple[str, str]] = {
         @ --list extra
         @ --reset-offsets --group {group} --topic {topic} --to-offset abc --dry-run
         @ --reset-offsets --group {group} --topic {topic} --to-offset --dry-run
+        @ --reset-offsets --group {group} --topic {topic} --to-offset 1 --to-offset 2 --dry-run
         @ --reset-offsets --group {group} --topic {topic} --shift-by abc --dry-run
         @ --reset-offsets --group {group} --topic {topic} --by-duration --dry-run
         @ --reset-offsets --group {group} --topic {topic} --by-duration PT1H \
