@@ -1,19 +1,18 @@
 """Rows become batches. If these fail, what Spark writes is lost, goes elsewhere or is too large."""
 
-import struct
 from collections import defaultdict
 from collections.abc import Sequence
 from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.tables.columns import binary_column
 
 from odradek.client.core.metadata import PartitionMetadata, TopicMetadata
 from odradek.client.core.producing.partitioner import partition_for_key
 from odradek.records.builder import RecordBatchBuilder
 from odradek.records.reader import iter_records
 from odradek.tables.write.record_accumulator import (
-    BinaryColumn,
     OpenBatch,
     RecordAccumulator,
     Rows,
@@ -57,18 +56,11 @@ class Sender:
             self.sent[batch.partition.partition].append(self.accumulator.take(batch))
 
 
-def column(values: Sequence[bytes | None]) -> BinaryColumn:
-    ends = [0]
-    for value in values:
-        ends.append(ends[-1] + len(value or b""))
-    flags = bytes(value is None for value in values)
-    data = b"".join(value or b"" for value in values)
-    return BinaryColumn(data, struct.pack(f"<{len(ends)}i", *ends), flags if any(flags) else None)
-
-
 def rows(wanted: Sequence[Wanted], topics: str | Sequence[str] = "orders") -> Rows:
     partitions, keys, values, times = zip(*wanted, strict=True)
-    return Rows(len(wanted), topics, column(values), column(keys), partitions, None, times)
+    return Rows(
+        len(wanted), topics, binary_column(values), binary_column(keys), partitions, None, times
+    )
 
 
 @given(ROWS, st.integers(1, 60))

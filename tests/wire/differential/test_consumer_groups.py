@@ -165,10 +165,10 @@ def test_a_life(same_answers: Check) -> None:
         bert.epoch -= 1
         bert.beat(topic_partitions=bert.owns(topic_id, 2, 3))
         bert.join()
-        bert.beat(member_epoch=-1)
+        bert.leave()
         describe_consumers(peer, "consumed")
         anna.beat(topic_partitions=anna.owns(topic_id, 0, 1))
-        anna.beat(member_epoch=-1)
+        anna.leave()
         describe_consumers(peer, "consumed")
         describe(peer, "consumed")
         peer.ask("list_groups", 5, types_filter=["consumer"])
@@ -309,7 +309,7 @@ def test_groups_that_change_their_kind(same_answers: Check) -> None:
         member.sync(assignments=[])
         describe_consumers(peer, "kinds")
         anna.beat(topic_partitions=anna.owns(topic_id))
-        anna.beat(member_epoch=-1)
+        anna.leave()
         describe_consumers(peer, "kinds")
         describe(peer, "kinds")
 

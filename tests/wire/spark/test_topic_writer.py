@@ -4,7 +4,6 @@ If these fail, rows are lost, written twice, in another partition or in another 
 """
 
 import socket
-import struct
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.unit.tables.columns import binary_column
 from tests.wire.differential.harness import Peer
 from tools import peers
 from tools.kafka_node import kafka_node
@@ -28,7 +28,7 @@ from odradek.tables.plan.identity import Identity
 from odradek.tables.plan.options import ClientOptions, ReadOptions, TopicSelection
 from odradek.tables.plan.ranges import OffsetRange
 from odradek.tables.scan.reading import read_ranges
-from odradek.tables.write.record_accumulator import BinaryColumn, Rows
+from odradek.tables.write.record_accumulator import Rows
 from odradek.tables.write.transaction import BatchTransaction, WriterName
 from odradek.tables.write.writing import TopicWriter, WriteOptions
 
@@ -56,13 +56,15 @@ def row(
     timestamp_ms: int | None = None,
 ) -> Rows:
     """One record."""
-    return Rows(1, topic, column(value), column(key), [partition], [headers], [timestamp_ms])
-
-
-def column(value: bytes | None) -> BinaryColumn:
-    """One value."""
-    ends = struct.pack("<ii", 0, len(value or b""))
-    return BinaryColumn(value or b"", ends, bytes([value is None]))
+    return Rows(
+        1,
+        topic,
+        binary_column([value]),
+        binary_column([key]),
+        [partition],
+        [headers],
+        [timestamp_ms],
+    )
 
 
 def consumed(servers: str, topic: str, partition: int) -> list[tuple]:

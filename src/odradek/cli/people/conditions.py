@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from odradek.cli.people.json_paths import parse_path, values_at
+from odradek.cli.people.json_paths import parse_json, parse_path, values_at
 from odradek.client.core.consuming.consumer_record import ConsumerRecord
 
 Condition = Callable[[ConsumerRecord], bool]
@@ -74,8 +74,8 @@ def _finder(subject: str, path: str) -> Callable[[ConsumerRecord], Iterator[Any]
 
     def find(record: ConsumerRecord) -> Iterator[Any]:
         try:
-            document = json.loads(getattr(record, subject) or b"")
-        except (ValueError, RecursionError):  # no JSON, or deeper than can be read
+            document = parse_json(getattr(record, subject) or b"")
+        except ValueError:
             return iter(())
         return values_at(document, steps)
 
@@ -111,8 +111,8 @@ def _equals(found: Any, operand: str) -> bool:
     if isinstance(found, str):
         return found in (operand, _unquoted(operand))
     try:
-        wanted = json.loads(operand)
-    except (ValueError, RecursionError):
+        wanted = parse_json(operand)
+    except ValueError:
         return False
     # For Python `true` is 1.
     return isinstance(found, bool) == isinstance(wanted, bool) and bool(found == wanted)

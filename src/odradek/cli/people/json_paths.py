@@ -1,11 +1,24 @@
-"""Paths into JSON: `.user.id`, `.items[0]`, `.items[*].price`, `["a name"]`."""
+"""JSON, and paths into it: `.user.id`, `.items[0]`, `.items[*].price`, `["a name"]`."""
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any, Final
 
 _STEP: Final = re.compile(r'\.([A-Za-z_][\w-]*)|\[(-?\d+)\]|\[(\*)\]|\["((?:[^"\\]|\\.)*)"\]')
 Path = tuple[str | int | None, ...]
+
+
+def parse_json(text: str | bytes) -> Any:
+    """A document of somebody else's making.
+
+    Raises:
+        ValueError: it is none, or nested more deeply than can be read.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("this is JSON nested more deeply than can be read") from None
 
 
 def parse_path(text: str) -> Path:

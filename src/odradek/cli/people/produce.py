@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from odradek.cli.arguments import natural_number
 from odradek.cli.people.flags import add_connection, settings_of
 from odradek.cli.people.json_paths import Path as JsonPath
-from odradek.cli.people.json_paths import parse_path, values_at
+from odradek.cli.people.json_paths import parse_json, parse_path, values_at
 from odradek.cli.people.words import number_words
 from odradek.cli.standard_input import read_lines
 from odradek.cli.tools.connection import print_json, run_async, text_of
@@ -178,7 +178,7 @@ class _Shape:
         """
         line = line.removesuffix(b"\r")
         if self._is_json:
-            return self._of_json(_parsed(line))
+            return self._of_json(parse_json(line))
         key = None
         if self._separator is not None:
             key, found, line = line.partition(self._separator)
@@ -215,17 +215,10 @@ class _Shape:
             return self._key
         if self._key_path is None:
             return key
-        found = next(values_at(_parsed(value or b"null"), self._key_path), None)
+        found = next(values_at(parse_json(value or b"null"), self._key_path), None)
         if found is None:
             raise ValueError("the value has no such key")
         return _json_bytes(found)
-
-
-def _parsed(text: bytes) -> Any:
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise ValueError("this is JSON nested more deeply than can be read") from None
 
 
 def _list_of(given: dict[str, Any], name: str) -> list[Any]:

@@ -23,6 +23,7 @@ from odradek.cli.tools.connection import (
     run_async,
     the_action,
 )
+from odradek.cli.tools.option_words import TakesFirst
 from odradek.cli.tools.replicas.reassignment_plan import joined, repeated
 from odradek.cli.tools.wording.java_names import java_text
 from odradek.client import Admin
@@ -79,8 +80,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_actions(parser, dict.fromkeys(_ACTIONS))
     parser.add_argument("--all", action="store_true", help="values that are defaults as well")
     parser.add_argument("--entity-type", action="append", default=[], metavar="TYPE")
-    # The first one counts where a user and a client may have one each.
-    parser.add_argument("--entity-name", action="append", default=[], metavar="NAME")
+    # A user and a client may have one each.
+    parser.add_argument("--entity-name", action=TakesFirst, metavar="NAME")
     parser.add_argument("--entity-default", action="store_true")
     for kind in _TYPES:
         parser.add_argument(f"--{_flag(kind)}", metavar="NAME")
@@ -140,7 +141,8 @@ def _entity(arguments: argparse.Namespace) -> tuple[ResourceType, str | None]:
     types = [kind for kind, _ in named] + arguments.entity_type
     if twice := repeated(types):
         wrong(f"Duplicate entity type(s) specified: {joined(twice)}")
-    if named and (arguments.entity_type or arguments.entity_name or arguments.entity_default):
+    has_name = arguments.entity_name is not None
+    if named and (arguments.entity_type or has_name or arguments.entity_default):
         wrong(
             "--entity-{type,name,default} should not be used in conjunction with specific entity "
             "flags"
@@ -158,7 +160,7 @@ def _entity(arguments: argparse.Namespace) -> tuple[ResourceType, str | None]:
             )
         if kind in _LATER:
             wrong("settings of users, clients and addresses come with security")
-    name = "" if arguments.entity_default else next(iter(arguments.entity_name), None)
+    name = "" if arguments.entity_default else arguments.entity_name
     return _TYPES[types[0]], named[0][1] if named else name
 
 

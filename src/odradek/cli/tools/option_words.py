@@ -17,6 +17,21 @@ AT_MOST_ONE: Final = "Found multiple arguments for option {}, but you asked for 
 _SOME_NUMBER: Final = "0"
 
 
+class TakesFirst(argparse.Action):
+    """A flag that may be given twice, as Kafka's tool reads it: the first value counts."""
+
+    def __call__(
+        self,
+        _parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        _option_string: str | None = None,
+    ) -> None:
+        """The flag was given."""
+        if getattr(namespace, self.dest) is None:
+            setattr(namespace, self.dest, values)
+
+
 def read_words(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
     """The words as argparse reads them alike, where `parser` has the flags; ends with wrong usage
     at a flag that does not exist or is left without its value, in Kafka's words."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from librt.strings import read_i32_le
 from mypy_extensions import i64
 
 from odradek.client.core.metadata import TopicMetadata
@@ -18,6 +19,8 @@ from odradek.client.core.producing.partitioner import (
 )
 from odradek.model import TopicPartition
 from odradek.records.builder import Headers, RecordBatchBuilder
+
+_OFFSET_BYTES: Final = 4
 
 
 class BinaryColumn:
@@ -41,18 +44,9 @@ class BinaryColumn:
         is_null = self._is_null
         if is_null is not None and is_null[row] != 0:
             return None
-        return self._data[self._offset(row) : self._offset(row + 1)]
-
-    def _offset(self, index: i64) -> i64:
-        offsets = self._offsets
-        position = index * 4
-        offset: i64 = offsets[position]
-        byte: i64 = offsets[position + 1]
-        offset |= byte << 8
-        byte = offsets[position + 2]
-        offset |= byte << 16
-        byte = offsets[position + 3]
-        return offset | byte << 24
+        begin = i64(read_i32_le(self._offsets, row * _OFFSET_BYTES))
+        end = i64(read_i32_le(self._offsets, (row + 1) * _OFFSET_BYTES))
+        return self._data[begin:end]
 
 
 @dataclass

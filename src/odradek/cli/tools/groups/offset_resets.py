@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
+from odradek.cli.tools.option_words import TakesFirst
 from odradek.cli.tools.wording.java_names import execution_exception
 from odradek.cli.tools.wording.java_values import java_long
 from odradek.client import Admin
@@ -36,26 +37,11 @@ class WrongUsage(ValueError):
     """What was asked for cannot be meant; said on standard error."""
 
 
-class _TakesFirst(argparse.Action):
-    """A flag that may be given twice, as Kafka's tool reads it: the first value counts."""
-
-    def __call__(
-        self,
-        _parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: object,
-        _option_string: str | None = None,
-    ) -> None:
-        """The flag was given."""
-        if getattr(namespace, self.dest) is None:
-            setattr(namespace, self.dest, values)
-
-
 def add_reset_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of a reset."""
     for name in ("to-earliest", "to-latest", "to-current"):
         parser.add_argument(f"--{name}", action="store_const", const=True)
-    parser.add_argument("--to-offset", action=_TakesFirst, type=java_long, metavar="N")
+    parser.add_argument("--to-offset", action=TakesFirst, type=java_long, metavar="N")
     parser.add_argument("--to-datetime", metavar="YYYY-MM-DDTHH:mm:SS.sss")
     parser.add_argument("--by-duration", metavar="PnDTnHnMnS")
     parser.add_argument("--shift-by", type=java_long, metavar="N")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Final, Protocol
 
+from librt.strings import read_i32_le
 from mypy_extensions import i64
 
 _SEED: Final = 0x9747B28C
@@ -34,13 +35,7 @@ def murmur2(data: bytes) -> int:
     byte: i64 = 0
     k: i64 = 0
     while position + 4 <= length:
-        k = data[position]
-        byte = data[position + 1]
-        k |= byte << 8
-        byte = data[position + 2]
-        k |= byte << 16
-        byte = data[position + 3]
-        k |= byte << 24
+        k = i64(read_i32_le(data, position)) & _MASK
         k = k * _M & _MASK
         k = (k ^ k >> 24) * _M & _MASK
         h = h * _M & _MASK ^ k
