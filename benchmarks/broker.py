@@ -31,7 +31,7 @@ from tools import kafka_node, peers
 from benchmarks.process_usage import cpu_seconds
 from odradek.client.addresses import parse_bootstrap_servers
 from odradek.client.apis import LIST_OFFSETS
-from odradek.client.blocking.connection import BlockingConnection
+from odradek.client.sync.connection import BlockingConnection
 from odradek.protocol.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,

@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import aiokafka
@@ -159,7 +160,9 @@ def consume_ours(bootstrap: str, topic: str, count: int, _: bytes) -> None:
     run(work())
 
 
-def consume_columns(bootstrap: str, topic: str, count: int, _: bytes) -> None:
+def consume_columns(
+    bootstrap: str, topic: str, count: int, _: bytes, *, views: bool = False
+) -> None:
     """`getmany(columns=True)` until all are there."""
 
     async def work() -> None:
@@ -167,7 +170,7 @@ def consume_columns(bootstrap: str, topic: str, count: int, _: bytes) -> None:
             consumer.assign([TopicPartition(topic, 0)])
             left = count
             while left > 0:
-                found = await consumer.getmany(timeout_ms=POLL_MS, columns=True)
+                found = await consumer.getmany(timeout_ms=POLL_MS, columns=True, views=views)
                 left -= sum(columns.row_count for columns in found.values())
 
     run(work())
@@ -235,6 +238,7 @@ PRODUCERS: dict[str, Work] = {
 CONSUMERS: dict[str, Work] = {
     "odradek": consume_ours,
     "odradek columns": consume_columns,
+    "odradek views": partial(consume_columns, views=True),
     "aiokafka": consume_aiokafka,
     "kafka-python": consume_kafka_python,
     "confluent-kafka": consume_confluent,

@@ -92,6 +92,9 @@ class MemoryLog(PartitionWriter):
         self.end = header.last_offset + 1
         on_committed(None)
 
+    def max_batch_bytes(self, _partition: int) -> int:
+        return 1_000_000
+
     def bounds(self, _partition: int) -> LogBounds:
         return LogBounds(0, self.end)
 
@@ -134,7 +137,7 @@ class Coordinator:
             lambda partition, _epoch, append, execute: GroupShard(
                 partition, ShardServices(services, append, execute)
             ),
-            RuntimeSettings(lambda: 1_000_000),
+            RuntimeSettings(),
             DelayedOperationPurgatory("GroupWrite", self.timer),
         )
         self.groups = GroupCoordinator(self.runtime, clock)

@@ -165,7 +165,7 @@ def measure_ids(count: int) -> dict[str, float]:
         NoLeaders(),
         DelayedOperationPurgatory("TransactionMarkers", timer),
         deferred.append,
-        lambda _name: None,
+        SystemClock(),
     )
     runtime = CoordinatorRuntime[TransactionShard](
         log,
@@ -173,7 +173,9 @@ def measure_ids(count: int) -> dict[str, float]:
         SystemClock(),
         deferred.append,
         lambda: 1,
-        lambda partition, _epoch, _append, _execute: TransactionShard(partition, 0, services),
+        lambda partition, _epoch, append, _execute: TransactionShard(
+            partition, 0, services, append, runtime.is_busy
+        ),
         RuntimeSettings(lambda: 1_000_000),
         DelayedOperationPurgatory("TransactionWrite", timer),
     )

@@ -37,18 +37,7 @@ from odradek.handlers.table import API_TABLE  # noqa: E402
 
 # Requests that are not served, by the beginning of a name or a whole one, and why not.
 _UNSERVED_APIS = (
-    (
-        "not served yet: security",
-        "Sasl DescribeAcls CreateAcls DeleteAcls DescribeUserScram "
-        "AlterUserScram CreateDelegation RenewDelegation ExpireDelegation DescribeDelegation",
-    ),
-    ("not served yet: quotas of clients", "AlterClientQuotas"),
-    (
-        "not served yet: share groups",
-        "Share InitializeShare ReadShare WriteShare DeleteShare DescribeShare AlterShare",
-    ),
     ("not served yet: streams groups", "Streams"),
-    ("not served yet: metrics of clients", "GetTelemetry PushTelemetry"),
     (
         "spoken among the brokers of a Raft quorum, which there is none of here",
         "Vote BeginQuorum EndQuorum AlterPartition Envelope FetchSnapshot BrokerRegistration "
@@ -149,7 +138,7 @@ def _api(api: Api) -> str:
         resource = api.permission.resource.name.replace("_", " ").lower()
         need = f"`{api.permission.operation.name}` on the {resource}"
     versions = f"{api.min_version} to {api.max_version}"
-    name = f"{api.name} (not told in ApiVersions)" if api.is_hidden else api.name
+    name = f"{api.name} (told where `telemetry.receiver` is on)" if api.is_hidden else api.name
     return f"| {api.key} | {name} | {versions} | {need} | `{api.cost.value}` |"
 
 

@@ -8,7 +8,7 @@ JVM is slow: warm it up before comparing anything with it.
 import contextlib
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,34 +52,40 @@ def kafka_node(
     data_dir: Path | None = None,
     settings: dict[str, str] | None = None,
     features: dict[str, int] | None = None,
+    listeners: Sequence[str] = (),
+    options: Sequence[str] = (),
 ) -> Iterator[KafkaNode]:
     """A Kafka node for the length of a `with` block.
 
     `data_dir` is kept when given (formatted unless it already is one), else it is temporary;
-    `features` are levels other than the newest. Raises `peers.PeerUnavailable` when its jars
-    cannot be had or it does not start.
+    `features` are levels other than the newest; `listeners` come on top of its own; `options` are
+    for its JVM. Raises `peers.PeerUnavailable` when its jars cannot be had or it does not start.
     """
     with temporary_folder() as home:
         data = data_dir or home / "data"
         port, controller_port = free_port(), free_port()
         lines = _properties(port, controller_port, data) | (settings or {})
+        for name in ("listeners", "advertised.listeners") if listeners else ():
+            lines[name] = ",".join((lines[name], *listeners))
         properties = write_properties(home / "server.properties", lines)
         jars = peers.kafka_jars()
-        levels = [f"--feature={name}={level}" for name, level in (features or {}).items()]
-        _format(jars, properties, home / "log", levels)
-        command = [*_java(jars, heap), "kafka.Kafka", properties]
+        _format(jars, properties, home / "log", _levels(features))
+        command = [*_java(jars, heap, *options), "kafka.Kafka", properties]
         with running(JavaServer(command, home / "log", port)) as server:
             yield KafkaNode(f"127.0.0.1:{port}", server.pid, data)
 
 
 @contextlib.contextmanager
 def kafka_cluster(
-    count: int = 3, heap: str = "512m", settings: dict[str, str] | None = None
+    count: int = 3,
+    heap: str = "512m",
+    settings: dict[str, str] | None = None,
+    features: dict[str, int] | None = None,
 ) -> Iterator[list[JavaServer]]:
     """Kafka nodes for the length of a `with` block, each a broker and a controller, ids from 1.
 
     They keep their ports and files, so that one that was stopped or killed can be started again.
-    Raises `peers.PeerUnavailable` as `kafka_node` does.
+    `features` and what it raises are as for `kafka_node`.
     """
     with contextlib.ExitStack() as resources:
         home = resources.enter_context(temporary_folder())
@@ -94,7 +100,7 @@ def kafka_cluster(
             own = {"node.id": str(node_id), "controller.quorum.voters": voters}
             lines = _properties(port, controller, folder / "data") | _cluster(count) | own
             properties = write_properties(folder / "server.properties", lines | (settings or {}))
-            _format(jars, properties, folder / "log")
+            _format(jars, properties, folder / "log", _levels(features))
             command = [*_java(jars, heap), "kafka.Kafka", properties]
             nodes.append(JavaServer(command, folder / "log", port))
         # None of them listens before most of them run.
@@ -117,6 +123,7 @@ def zookeeper_kafka_node(
     broker_id: int = 1,
     zookeeper: str | None = None,
     settings: dict[str, str] | None = None,
+    listeners: Sequence[str] = (),
 ) -> Iterator[KafkaNode]:
     """A Kafka 3.9 with a ZooKeeper for the length of a `with` block: one of its own, unless the
     address of another is given.
@@ -132,7 +139,7 @@ def zookeeper_kafka_node(
         lines = {
             "broker.id": str(broker_id),
             "zookeeper.connect": zookeeper,
-            "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "listeners": ",".join((f"PLAINTEXT://127.0.0.1:{port}", *listeners)),
             "log.dirs": str(data_dir),
             **_SINGLE_NODE,
             **(settings or {}),
@@ -154,17 +161,21 @@ def _await_metadata(bootstrap_servers: str) -> None:
             time.sleep(_LOOK_AGAIN_S)
 
 
-def _java(jars: list[Path], heap: str) -> list[str]:
+def _java(jars: list[Path], heap: str, *options: str) -> list[str]:
     sizes = (f"-Xms{heap}", f"-Xmx{heap}")
-    return java(jars, *sizes, "-XX:+UseG1GC", "-server", "-XX:MaxGCPauseMillis=20")
+    return java(jars, *sizes, *options, "-XX:+UseG1GC", "-server", "-XX:MaxGCPauseMillis=20")
 
 
-def _format(jars: list[Path], properties: str, log: Path, levels: list[str] | None = None) -> None:
+def _levels(features: dict[str, int] | None) -> list[str]:
+    return [f"--feature={name}={level}" for name, level in (features or {}).items()]
+
+
+def _format(jars: list[Path], properties: str, log: Path, levels: list[str]) -> None:
     """Makes the data directory that the properties name; what goes wrong is in the log."""
     storage = ["kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", CLUSTER_ID]
     with log.open("wb") as output:
         subprocess.run(
-            [*java(jars), *storage, *(levels or []), "-c", properties],
+            [*java(jars), *storage, *levels, "-c", properties],
             stdout=output,
             stderr=output,
             timeout=START_TIMEOUT_S,

@@ -1,10 +1,11 @@
 """Fetches the programs that Odradek is compared with and tested against, once, into `.cache/`.
 
-Apache Kafka, its Spark connector, its clients of 2015 to 2017, ZooKeeper, Delta and Iceberg come
-from Maven artifacts, an old kafka-python and readers of Delta and Iceberg from PyPI, kafkajs from
-npm, kcat and zsh from Debian: always by package name with the ordinary clients, so whatever mirror
-a machine is set up with is honoured. Each set lies in a folder of its own and is complete when its
-stamp file is there; two processes that want the same set wait for each other.
+Apache Kafka, its Spark connector, its clients of 2015 to 2017, ZooKeeper, Delta, Iceberg and
+Hadoop's client for S3 come from Maven artifacts, an old kafka-python, readers of Delta and Iceberg
+and a server like S3 from PyPI, kafkajs from npm, franz-go as a Go module, kcat and zsh from Debian:
+always by package name with the ordinary clients, so whatever mirror a machine is set up with is
+honoured. Each set lies in a folder of its own and is complete when its stamp file is there; two
+processes that want the same set wait for each other.
 
 `python tools/peers.py` fetches everything; `python tools/peers.py kafka kcat` only what is named.
 A set that cannot be had raises `PeerUnavailable` with the client's own last words.
@@ -12,6 +13,7 @@ A set that cannot be had raises `PeerUnavailable` with the client's own last wor
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import shutil
 import subprocess
@@ -23,6 +25,7 @@ from odradek.cli.local_cluster import zookeeper
 from odradek.cli.local_cluster.java import find_java, maven_command, pom
 
 CACHE = Path(__file__).resolve().parent.parent / ".cache" / "peers"
+GO_PROGRAM = Path(__file__).resolve().parent.parent / "tests" / "wire" / "go"
 INSTALL_TIMEOUT_S = 600
 _LEAST_JAVA = 17
 
@@ -60,6 +63,19 @@ LAKE_ARTIFACTS = (
     f"io.delta:delta-storage:{DELTA_VERSION}",
     f"org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:{ICEBERG_VERSION}",
 )
+# Hadoop's client for S3, of the version that PySpark has of Hadoop. It names the whole of Amazon's
+# SDK, 600 MB in one jar; these are the parts of it that are used.
+HADOOP_VERSION = "3.5.0"
+AWS_SDK_VERSION = "2.35.4"
+S3_ARTIFACTS = (
+    *(
+        f"software.amazon.awssdk:{name}:{AWS_SDK_VERSION}"
+        for name in ("s3", "s3-transfer-manager", "sts", "apache-client")
+    ),
+    "software.amazon.s3.analyticsaccelerator:analyticsaccelerator-s3:1.3.1",
+)
+# A server that answers as S3 does, conditional puts among it.
+S3_SERVER = ("moto[s3]==5.2.5", "flask==3.1.3", "flask-cors==6.0.5")
 # Who reads such tables and has none of that code in common.
 LAKE_READERS = ("deltalake==1.6.6", "pyiceberg==0.12.0")
 # Of each line the last release: 0.8.2 and 0.9 write magic 0, 0.10 writes magic 1. Their own POMs
@@ -116,6 +132,21 @@ def lake_readers() -> Path:
     return folder
 
 
+def s3_jars() -> list[Path]:
+    """What `s3a://` needs, as `spark.jars` wants it."""
+    artifact = f"org.apache.hadoop:hadoop-aws:{HADOOP_VERSION}"
+    hadoop = _maven_set(f"hadoop-aws-{HADOOP_VERSION}", (artifact,), transitive=False)
+    return hadoop + _maven_set(f"aws-sdk-{AWS_SDK_VERSION}", S3_ARTIFACTS, transitive=True)
+
+
+def s3_server() -> Path:
+    """A folder with a server that answers as S3 does, for a `PYTHONPATH`."""
+    folder = CACHE / "-".join(S3_SERVER).replace("==", "-").replace("[s3]", "")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile"]
+    _once(folder, lambda: _run([*pip, "--target", str(folder), *S3_SERVER], folder))
+    return folder
+
+
 def old_client_jars(version: str) -> list[Path]:
     """The class path of Kafka's Java clients of `version`, one of `OLD_CLIENT_ARTIFACTS`."""
     artifacts = (f"org.apache.kafka:kafka-clients:{version}", *OLD_CLIENT_ARTIFACTS[version])
@@ -142,6 +173,24 @@ def kafkajs() -> Path:
 
     _once(folder, install)
     return folder
+
+
+def franz_go() -> str:
+    """The path of the program in `tests/wire/go`, built with a Go that is on this machine."""
+    sources = [GO_PROGRAM / name for name in ("go.mod", "go.sum", "main.go")]
+    digest = hashlib.sha256(b"".join(each.read_bytes() for each in sources)).hexdigest()
+    folder = CACHE / f"franz-go-{digest[:12]}"
+
+    def build() -> None:
+        go = shutil.which("go")
+        if go is None:
+            raise PeerUnavailable("go is missing")
+        for each in sources:
+            shutil.copy(each, folder)
+        _run([go, "build", "-o", "chain", "."], folder)
+
+    _once(folder, build)
+    return str(folder / "chain")
 
 
 def kcat() -> str:
@@ -239,9 +288,11 @@ SETS: dict[str, Callable[[], object]] = {
     "zookeeper": zookeeper_jars,
     "spark-connector": spark_connector_jars,
     "lake": lambda: (lake_jars(), lake_readers()),
+    "s3": lambda: (s3_jars(), s3_server()),
     "old-clients": lambda: [old_client_jars(version) for version in OLD_CLIENT_ARTIFACTS],
     "old-kafka-python": lambda: [old_kafka_python(version) for version in OLD_KAFKA_PYTHONS],
     "kafkajs": kafkajs,
+    "franz-go": franz_go,
     "kcat": kcat,
     "zsh": zsh,
 }

@@ -17,6 +17,7 @@ latency        one acknowledged record at a time, with one replica and with thre
 following      acks=1 at full rate: whether followers keep up
 failover       kill -9 of a leader, and of the controller, until a producer is acknowledged again
 failover-1000  the same with a thousand partitions
+pause          a leader that stands still for three sessions, under load: the longest silence
 rolling        every broker stopped and started again under load
 cores          a broker a core beside one broker (ours alone)
 partitions     ten thousand partitions: idle CPU, and a controller that dies (ours alone)

@@ -17,7 +17,7 @@ from benchmarks.broker import DELETION_SECONDS, Target
 from benchmarks.process_usage import cpu_seconds
 from odradek.client.addresses import Address
 from odradek.client.apis import ClientApi
-from odradek.client.blocking.connection import BlockingConnection
+from odradek.client.sync.connection import BlockingConnection
 from odradek.protocol import messages
 from odradek.testing.processes import ClusterProcess, ServerProcess
 

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,27 +20,31 @@ GO = "go\n"
 
 
 class SteadyWriter:
-    """A producer with default settings that sends a record to each partition in turn, and keeps
-    when it was acknowledged. It writes for the length of a `with` block."""
+    """A producer that sends a record to each partition in turn, and keeps when it was
+    acknowledged; with default settings but for those given. It writes for the length of a `with`
+    block."""
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int, records_per_s: int) -> None:
+    def __init__(
+        self, bootstrap: str, topic: str, partitions: int, records_per_s: int, **settings: int
+    ) -> None:
         self.acknowledged: dict[int, list[float]] = defaultdict(list)
         self.errors: list[object] = []
         self.slowest_s = 0.0
-        self._producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
+        self._producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0, **settings})
         self._topic = topic
         self._partitions = partitions
         self._pause_s = 1 / records_per_s
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    @property
-    def longest_pause_s(self) -> float:
-        """The longest time in which no record of some partition was acknowledged."""
+    def longest_pause_s(self, partitions: Iterable[int], since: float = 0.0) -> float:
+        """The longest time in which no record of one of these partitions was acknowledged, of
+        those that ended after a moment."""
         return max(
             later - earlier
-            for moments in self.acknowledged.values()
-            for earlier, later in itertools.pairwise(moments)
+            for partition in partitions
+            for earlier, later in itertools.pairwise(self.acknowledged[partition])
+            if later > since
         )
 
     def __enter__(self) -> Self:

@@ -27,6 +27,13 @@ PARTITIONS_A_TOPIC = 1_000
 ROLLED_PARTITIONS = 6
 STEADY_RECORDS_PER_S = 600
 SETTLING_S = 10
+# By default librdkafka waits a minute for a broker that is silent, and asks nobody else meanwhile.
+IMPATIENT = {
+    "request.timeout.ms": 2_000,
+    "socket.timeout.ms": 3_000,
+    "topic.metadata.refresh.interval.ms": 500,
+    "reconnect.backoff.max.ms": 200,
+}
 
 
 def _recycle_pages(target: ClusterTarget, options: argparse.Namespace) -> None:
@@ -109,6 +116,28 @@ def _failover(target: ClusterTarget, partitions: int, label: str) -> None:
         target.delete(topic)
 
 
+def pause(target: ClusterTarget, options: argparse.Namespace) -> None:
+    """SIGSTOP of a leader that is not the controller, for three sessions, under a steady load."""
+    topic = target.create(ROLLED_PARTITIONS)
+    node = target.other_than(target.controller())
+    led = {each.partition for each in target.led_by(topic, node.id)}
+    writer = SteadyWriter(
+        target.bootstrap, topic, ROLLED_PARTITIONS, STEADY_RECORDS_PER_S, **IMPATIENT
+    )
+    with writer:
+        time.sleep(random.uniform(2, 4))
+        began = time.monotonic()
+        node.process.pause()
+        time.sleep(3 * options.session_ms / 1000)
+        node.process.resume()
+        time.sleep(2)
+    for name, partitions in (("of_it", led), ("of_others", writer.acknowledged.keys() - led)):
+        target.note(f"paused_leader_{name}_s", writer.longest_pause_s(partitions, since=began))
+    target.note("paused_leader_errors", len(writer.errors))
+    target.await_in_sync(topic)
+    target.delete(topic)
+
+
 def rolling(target: ClusterTarget, _: argparse.Namespace) -> None:
     """Every broker stopped in order and started again while a producer writes."""
     topic = target.create(ROLLED_PARTITIONS)
@@ -123,7 +152,7 @@ def rolling(target: ClusterTarget, _: argparse.Namespace) -> None:
             restart_all([node])
             target.await_in_sync(topic)
         time.sleep(2)
-    target.note("rolling_longest_pause_s", writer.longest_pause_s)
+    target.note("rolling_longest_pause_s", writer.longest_pause_s(writer.acknowledged))
     target.note("rolling_slowest_record_s", writer.slowest_s)
     target.note("rolling_errors", len(writer.errors))
     target.delete(topic)
@@ -217,12 +246,13 @@ PARTS: dict[str, Part] = {
     "following": following,
     "failover": failover,
     "failover-1000": failover_1000,
+    "pause": pause,
     "rolling": rolling,
     "cores": cores,
     "partitions": partitions_10000,
 }
 """By the names of the flag, in the order in which they are measured."""
-REPEATED = ("throughput", "latency", "following", "failover", "rolling", "cores")
+REPEATED = ("throughput", "latency", "following", "failover", "pause", "rolling", "cores")
 """Those of which every round is one; the others take long and are measured once."""
 OURS_ALONE = ("cores", "partitions")
 """Those whose goals are not relative to Kafka."""

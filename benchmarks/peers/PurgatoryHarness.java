@@ -174,22 +174,22 @@ public final class PurgatoryHarness {
         }
     }
 
-    static long[] drawArrivals(int requests, double rate, Random dice) {
+    static long[] drawArrivals(int requests, double rate, Random rng) {
         long[] arrivals = new long[rate > 0 ? requests : 0];
         double atMs = 0;
         for (int i = 0; i < arrivals.length; i++) {
-            atMs += -Math.log(1 - dice.nextDouble()) / rate * 1000;
+            atMs += -Math.log(1 - rng.nextDouble()) / rate * 1000;
             arrivals[i] = (long) atMs;
         }
         return arrivals;
     }
 
-    static int[] drawLatencies(int requests, double p50, double p75, long timeoutMs, Random dice) {
+    static int[] drawLatencies(int requests, double p50, double p75, long timeoutMs, Random rng) {
         double mean = Math.log(p50);
         double sigma = (Math.log(p75) - mean) / NORMAL_UPPER_QUARTILE;
         int[] latencies = new int[Math.min(requests, SAMPLES)];
         for (int i = 0; i < latencies.length; i++) {
-            long latency = (long) Math.exp(dice.nextGaussian() * sigma + mean);
+            long latency = (long) Math.exp(rng.nextGaussian() * sigma + mean);
             latencies[i] = (int) (latency < timeoutMs ? latency : NEVER_MS);
         }
         return latencies;
@@ -247,18 +247,18 @@ public final class PurgatoryHarness {
         boolean byThread = args[7].equals("thread");
         int warmup = Integer.parseInt(args[8]);
 
-        Random dice = new Random(20151029);
+        Random rng = new Random(20151029);
         List<Key> keys = List.of(new Key("key-17"), new Key("key-42"), new Key("key-86"));
         SystemTimer timer = new SystemTimer("purgatory", 1, 20, nowMs());
         DelayedOperationPurgatory<FakeOperation> purgatory =
             new DelayedOperationPurgatory<>("benchmark", timer, 0, purgeInterval, true, true);
         Completions completions = byThread ? new CompletionThread() : new CompletionWheel();
 
-        long[] warmArrivals = drawArrivals(warmup, 100_000, dice);
+        long[] warmArrivals = drawArrivals(warmup, 100_000, rng);
         enqueue(purgatory, completions, new Tally(), warmup, warmArrivals,
-            drawLatencies(warmup, p50, p75, timeoutMs, dice), timeoutMs, requestBytes, keys);
-        long[] arrivals = drawArrivals(requests, rate, dice);
-        int[] latencies = drawLatencies(requests, p50, p75, timeoutMs, dice);
+            drawLatencies(warmup, p50, p75, timeoutMs, rng), timeoutMs, requestBytes, keys);
+        long[] arrivals = drawArrivals(requests, rate, rng);
+        int[] latencies = drawLatencies(requests, p50, p75, timeoutMs, rng);
         System.gc();
 
         Tally tally = new Tally();

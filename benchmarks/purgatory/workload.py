@@ -56,11 +56,11 @@ def draw_arrivals_ms(requests: int, rate: float) -> list[int]:
 
 def draw_latencies_ms(requests: int, workload: Workload) -> list[int]:
     """How long each request takes; all that cannot end in time take the same, very long."""
-    dice = random.Random(SEED + 1)
+    rng = random.Random(SEED + 1)
     mean = math.log(workload.p50_ms)
     sigma = workload.sigma
     latencies = []
     for _ in range(min(requests, SAMPLES)):
-        latency_ms = int(math.exp(dice.gauss(mean, sigma)))
+        latency_ms = int(math.exp(rng.gauss(mean, sigma)))
         latencies.append(latency_ms if latency_ms < workload.timeout_ms else NEVER_MS)
     return latencies

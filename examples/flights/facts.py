@@ -1,7 +1,6 @@
 """All that a run has measured, for the summary and the report."""
 
 import json
-import os
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +11,8 @@ from examples.flights.accounts import Account
 from examples.flights.cluster import Failover
 from examples.flights.readback import Probe
 from examples.flights.spark_job import Tables
+
+from odradek.system_calls import core_count
 
 BROKER_STATISTICS: Final = "odradek-stats.json"
 
@@ -60,9 +61,8 @@ class Facts:
 
 def machine() -> str:
     """The machine in a few words."""
-    cores = len(os.sched_getaffinity(0))
     system = f"{platform.system()} {platform.machine()}"
-    return f"{system}, {cores} cores, Python {platform.python_version()}"
+    return f"{system}, {core_count()} cores, Python {platform.python_version()}"
 
 
 def write_summary(facts: Facts, path: Path, outputs: list[str]) -> None:

@@ -27,7 +27,7 @@ from odradek.client.core.consuming.list_offsets import LATEST
 from odradek.client.errors import KafkaError
 from odradek.model import TopicPartition
 from pyspark_odradek.pipelines import PipelineSettings, archive, audit, restore
-from pyspark_odradek.pipelines.ends.batches import BatchDirectory
+from pyspark_odradek.pipelines.ends.batches import CHECKPOINT, Output
 from pyspark_odradek.progress import ProgressGroups, group_of
 
 # Partitions of a topic are read at the same pace, but one may be days ahead of another.
@@ -86,7 +86,7 @@ def archive_topics(
     for topic in (FLIGHTS, WEATHER):
         settings = _archive_settings(bootstrap_servers, topic, target)
         if data_dir is not None:
-            settings = replace(settings, path=str(data_dir))
+            settings = replace(settings, path=str(data_dir), isolation_level="read_uncommitted")
         query = archive.build(spark, settings).start()
         query.awaitTermination()
         topic_rows, topic_seconds = _throughput(query)
@@ -203,12 +203,12 @@ def join_weather(spark: SparkSession, bootstrap_servers: str, target: Path) -> D
     flights = _events(spark, bootstrap_servers, FLIGHTS, FLIGHT_FIELDS, FLIGHTS_PER_BATCH)
     weather = _events(spark, bootstrap_servers, WEATHER, WEATHER_FIELDS, WEATHER_PER_BATCH)
     joined = flights.join(weather.drop("id", "time"), ["origin", "hour"])
-    directory = BatchDirectory(spark, str(target))
+    output = Output(spark, str(target), f"{target}/{CHECKPOINT}")
     query = (
         joined.writeStream.queryName("departures-with-weather")
-        .option("checkpointLocation", directory.checkpoint)
+        .option("checkpointLocation", output.checkpoint.path)
         .trigger(availableNow=True)
-        .foreachBatch(directory.write)
+        .foreachBatch(output.write)
         .start()
     )
     query.awaitTermination()

@@ -72,5 +72,5 @@ __getattr__ = exports(
 
 
 def __dir__() -> list[str]:
-    """What there is, imported or not yet."""
+    """Lists the public names, imported or not yet."""
     return sorted({*globals(), *__all__})

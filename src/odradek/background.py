@@ -15,7 +15,7 @@ they do many independent pieces of work side by side, and the caller waits for t
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, Protocol, TypeVar
 
 from odradek.errors import BrokerError, EnvironmentFailure
@@ -25,8 +25,28 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
+def ignore(*_outcome: object) -> None:
+    """The callback of work that nobody waits for."""
+
+
 # What work meets in the world; its submitter knows what it means, and says so.
 ENVIRONMENT: Final = (OSError, BrokerError, EnvironmentFailure)
+
+
+def do_each(items: Iterable[T], work: Callable[[T], object]) -> None:
+    """Does something for each item. One that raises keeps none of the others from its turn: what it
+    raises is raised when all have had theirs, a broken invariant before anything else."""
+    failure: Exception | None = None
+    for item in items:
+        try:
+            work(item)
+        except Exception as error:  # noqa: BLE001 - of whatever kind, it is raised in the end
+            if failure is not None:
+                log_mistake(error)
+            if failure is None or isinstance(error, AssertionError):
+                failure = error
+    if failure is not None:
+        raise failure
 
 
 class Background(Protocol):
@@ -88,7 +108,8 @@ class Workers(Protocol):
     """Does independent pieces of blocking work side by side."""
 
     def run(self, rows: Sequence[Sequence[Work[T]]], threads: int) -> Iterator[T]:
-        """What the work hands over, as it comes; the iterator ends when all of it is done.
+        """Yields what the work hands over, as it comes; the iterator ends when all of the work is
+        done.
 
         Up to `threads` pieces of each row are under way at once, rows do not wait for each
         other. What a piece raises is raised here, and no further one is begun.

@@ -38,7 +38,7 @@ class Clock(Protocol):
     def subscribe(
         self, on_moved: Callable[[], None], on_moving: Callable[[], None] | None = None
     ) -> Callable[[], None]:
-        """Has `on_moved` called after, and `on_moving` before, whatever moves the clock besides
+        """Calls `on_moved` after, and `on_moving` before, the clock is moved by something besides
         the passing of time; returns a function that ends the subscription."""
         ...
 
@@ -157,4 +157,4 @@ class ManualClock:
 
 
 def _nothing() -> None:
-    """What somebody does who has nothing to do."""
+    """Does nothing."""

@@ -166,7 +166,7 @@ class ErrorCode(IntEnum):
 
     @property
     def text(self) -> str:
-        """One sentence for people, used when the place of failure has nothing better to say."""
+        """A sentence for people, used when the place of failure has none of its own."""
         return _TEXTS[self]
 
 

@@ -1,12 +1,45 @@
 """Event loops: which kind, and one that has a thread of its own."""
 
 import asyncio
+import functools
+import signal
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
-from typing import Any, Final, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
+P = ParamSpec("P")
 T = TypeVar("T")
+Owner = TypeVar("Owner")
+Owner_co = TypeVar("Owner_co", covariant=True)
+
+
+class Waits(Protocol[Owner_co]):
+    """A descriptor of blocking twins of another object's methods, or of its own: see
+    `waits_for`."""
+
+    @property
+    def _awaited(self) -> Owner_co:
+        """Whose methods are waited for."""
+        ...
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs a coroutine on its loop, and waits for the outcome."""
+        ...
+
+
+def waits_for(
+    method: Callable[Concatenate[Owner, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Waits[Owner], P], T]:
+    """The blocking twin of a method that is awaited: the same arguments, and documentation."""
+
+    @functools.wraps(method)
+    def waiting(waits: Waits[Owner], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return waits._wait(method(waits._awaited, *args, **kwargs))
+
+    waiting.__name__ = method.__name__.removesuffix("_async")
+    waiting.__qualname__ = method.__qualname__.removesuffix("_async")
+    return waiting
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -17,6 +50,15 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
         return asyncio.new_event_loop()
     loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
     return loop
+
+
+def on_end_signals(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
+    """Calls it when this process is asked to end, by SIGTERM or Ctrl-C."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        try:
+            loop.add_signal_handler(number, callback)
+        except NotImplementedError:  # Windows
+            signal.signal(number, lambda _number, _frame: loop.call_soon_threadsafe(callback))
 
 
 class LoopEnded(RuntimeError):

@@ -1,12 +1,15 @@
-"""One line a while for what a stranger can cause at will.
+"""Rate-limited logging, for lines that any client can cause.
 
 A client that reconnects in a tight loop must not fill the disk with log lines. The first
 event of an interval is logged, the rest are counted and the count is told by the next line.
 """
 
 import logging
+from typing import Final
 
 from odradek.clock import Clock
+
+_PRINTED_CHARACTERS: Final = 1000
 
 
 class LimitedLog:
@@ -30,3 +33,9 @@ class LimitedLog:
         self._suppressed = 0
         self._next_ms = now_ms + self._interval_ms
         self._logger.warning(message)
+
+
+def printable(text: str) -> str:
+    """On one line whatever a client has made of it, and of bounded length."""
+    shown = text if text.isprintable() else text.encode("unicode_escape").decode()
+    return shown if len(shown) <= _PRINTED_CHARACTERS else f"{shown[:_PRINTED_CHARACTERS]}..."

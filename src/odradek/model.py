@@ -17,12 +17,14 @@ NO_LEADER_EPOCH: Final = -1
 
 GROUP_METADATA_TOPIC: Final = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
+SHARE_GROUP_STATE_TOPIC: Final = "__share_group_state"
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
-INTERNAL_TOPICS: Final = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC})
+COMPACTED_TOPICS: Final = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC})
+INTERNAL_TOPICS: Final = COMPACTED_TOPICS | {SHARE_GROUP_STATE_TOPIC}
 
 
 class AppendOrigin(Enum):
-    """Who wants records in a log, which decides what is asked of them.
+    """The source of an append, which decides what is checked.
 
     CLIENT: a producer; everything is checked. COORDINATOR: this broker's own coordinators, for
     records of groups and transactions and for the markers that end transactions; they write
@@ -61,8 +63,23 @@ class EndPoint(NamedTuple):
     port: int
 
 
+class KafkaPrincipal(NamedTuple):
+    """The identity at the other end of a connection. Prints as Kafka prints it: `User:alice`."""
+
+    principal_type: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.principal_type}:{self.name}"
+
+
+USER_TYPE: Final = "User"
+ANONYMOUS: Final = KafkaPrincipal(USER_TYPE, "ANONYMOUS")
+"""Of every connection that was not asked who it is."""
+
+
 class ResourceType(IntEnum):
-    """What permissions are about; Kafka's numbers."""
+    """The kind of resource that permissions apply to; Kafka's numbers."""
 
     UNKNOWN = 0
     ANY = 1
@@ -73,9 +90,25 @@ class ResourceType(IntEnum):
     DELEGATION_TOKEN = 6
     USER = 7
 
+    __hash__ = int.__hash__  # that of Enum is slow, and these are keys
+
+
+class ConfigResourceType(IntEnum):
+    """The kind of resource that settings belong to; Kafka's numbers."""
+
+    UNKNOWN = 0
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+    # Of the store alone: no request can say so, its field is of 8 bits.
+    USER = 1024
+    DELEGATION_TOKEN = 2048
+
 
 class AclOperation(IntEnum):
-    """What one may be permitted to do with a resource; Kafka's numbers."""
+    """The operation on a resource that a permission allows or denies; Kafka's numbers."""
 
     UNKNOWN = 0
     ANY = 1
@@ -93,3 +126,5 @@ class AclOperation(IntEnum):
     CREATE_TOKENS = 13
     DESCRIBE_TOKENS = 14
     TWO_PHASE_COMMIT = 15
+
+    __hash__ = int.__hash__  # that of Enum is slow, and these are keys

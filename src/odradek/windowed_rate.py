@@ -43,6 +43,13 @@ class WindowedRate:
             return self._window_ms
         return min(ceil(self._sum * 1000 / limit) - self._span_ms(now_ms), self._window_ms)
 
+    def excess_ms(self, now_ms: int, limit: float) -> int:
+        """How long nothing may happen for what was counted to come to `limit` a second: what Kafka
+        throttles clients for, who may owe more than one window is worth."""
+        if self.per_second(now_ms) <= limit:
+            return 0
+        return max(round(self._sum * 1000 / limit) - self._span_ms(now_ms), 1)
+
     def _oldest_ms(self, now_ms: int) -> int:
         return now_ms - now_ms % self._window_ms - (self._windows - 1) * self._window_ms
 

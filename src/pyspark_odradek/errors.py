@@ -1,4 +1,4 @@
-"""What goes wrong in a read or a write, said to Spark in one sentence.
+"""The errors of a read or a write, told to Spark in one sentence.
 
 Spark shows the user what a Python worker prints of an exception: the whole traceback, of its
 own code and ours, for a mistyped topic. `in_one_sentence` stands at the rim, around everything

@@ -18,7 +18,7 @@ import struct
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -124,7 +124,11 @@ def java_version(java: str) -> int:
 
 
 def launch(
-    conf: Mapping[str, str], *, memory: str = "1g", timeout_s: float = START_TIMEOUT_S
+    conf: Mapping[str, str],
+    *,
+    memory: str = "1g",
+    java_options: Sequence[str] = (),
+    timeout_s: float = START_TIMEOUT_S,
 ) -> Gateway:
     """Starts a JVM with Spark in it and waits until PySpark can connect.
 
@@ -137,7 +141,7 @@ def launch(
         logging = Path(directory, "log4j2.properties")
         logging.write_text(_LOGGING, encoding="utf-8")
         process = subprocess.Popen(
-            _command(find_java(), conf, memory, logging),
+            _command(find_java(), conf, [f"-Xmx{memory}", *java_options], logging),
             stdin=subprocess.PIPE,
             env=_environment(announcement),
             start_new_session=True,
@@ -163,13 +167,15 @@ def stop_process(process: "subprocess.Popen[bytes]", timeout_s: float = STOP_TIM
         process.wait()
 
 
-def _command(java: str, conf: Mapping[str, str], memory: str, logging: Path) -> list[str]:
+def _command(
+    java: str, conf: Mapping[str, str], java_options: Sequence[str], logging: Path
+) -> list[str]:
     settings = [part for item in conf.items() for part in ("--conf", "=".join(item))]
     return [
         java,
         "-cp",
         str(Path(_spark_home(), "jars", "*")),
-        f"-Xmx{memory}",
+        *java_options,
         # Spark goes through the code that it makes with patterns that recurse: with Delta's
         # tables the usual megabyte was not enough.
         "-Xss4m",

@@ -7,7 +7,6 @@ warning; an option that nobody knows is refused, since a misspelt limit that is 
 ignored costs an evening.
 """
 
-import difflib
 import logging
 import re
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from odradek.storage.names import LONGEST_LEASE_MS
+from odradek.suggestions import did_you_mean
 from odradek.tables.columns import COLUMNS, HEADERS, PLAIN_COLUMNS
 from odradek.tables.plan.offsets import (
     EARLIEST,
@@ -34,6 +34,7 @@ from odradek.tables.plan.options import (
     ReadOptions,
     TopicSelection,
 )
+from pyspark_odradek.security import REFUSED_SECURITY, SECURITY_OPTIONS, parse_security
 
 _log = logging.getLogger(__name__)
 
@@ -55,26 +56,23 @@ _OWN: Final = (
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
     "kafkaConsumer.pollTimeoutMs",
+    "kafka.group.id",
+    "groupIdPrefix",
     "failOnDataLoss",
     "includeHeaders",
     "lease",
     "filterPushdown",
 )
-# The connector's that have nothing to tune here: its retries, its groups.
-_WITHOUT_EFFECT: Final = (
-    "fetchOffset.numRetries",
-    "fetchOffset.retryIntervalMs",
-    "groupIdPrefix",
-)
 _CLIENT: Final = (
     "kafka.bootstrap.servers",
     "kafka.client.id",
+    "kafka.client.rack",
     "kafka.isolation.level",
     "kafka.fetch.max.bytes",
     "kafka.max.partition.fetch.bytes",
     "kafka.fetch.max.wait.ms",
     "kafka.request.timeout.ms",
-    "kafka.security.protocol",
+    *SECURITY_OPTIONS,
 )
 # Kafka's consumer has these as well; this client has nothing for them to tune.
 _CONSUMERS: Final = tuple(
@@ -84,13 +82,11 @@ _CONSUMERS: Final = tuple(
         "auto.commit.interval.ms",
         "check.crcs",
         "client.dns.lookup",
-        "client.rack",
         "connections.max.idle.ms",
         "default.api.timeout.ms",
         "enable.metrics.push",
         "exclude.internal.topics",
         "fetch.min.bytes",
-        "group.id",
         "group.instance.id",
         "group.protocol",
         "group.remote.assignor",
@@ -116,14 +112,16 @@ _CONSUMERS: Final = tuple(
         "socket.connection.setup.timeout.ms",
     )
 )
-_IGNORED: Final = (*_WITHOUT_EFFECT, *_CONSUMERS)
-_IGNORED_LOWER: Final = frozenset(name.lower() for name in _IGNORED)
+_IGNORED_LOWER: Final = frozenset(name.lower() for name in _CONSUMERS)
 _REFUSED: Final = {
+    "fetchOffset.numRetries": "offsets are asked for as long as kafkaConsumer.pollTimeoutMs says",
+    "fetchOffset.retryIntervalMs": "the pauses between questions grow by themselves",
     "kafka.auto.offset.reset": "say startingOffsets",
     "kafka.enable.auto.commit": "offsets are kept in Spark's checkpoint",
     "kafka.interceptor.classes": "a source must not change what it reads",
     "kafka.key.deserializer": "key is binary; cast it in Spark",
     "kafka.value.deserializer": "value is binary; cast it in Spark",
+    **REFUSED_SECURITY,
 }
 
 
@@ -201,7 +199,13 @@ class _Parser:
             lease_ms=self._lease_ms(),
             filter_pushdown=self._filter_pushdown(),
             read_committed=committed,
+            group=self._group(),
         )
+
+    def _group(self) -> str:
+        """The group that a query is seen as; its name takes the place of `{}`."""
+        prefix = self._get("groupIdPrefix", "spark")
+        return self._get("kafka.group.id").strip() or f"{prefix.strip()}.{{}}"
 
     def _get(self, name: str, default: str = "") -> str:
         return self.options.get(name.lower(), default)
@@ -233,7 +237,7 @@ class _Parser:
         return is_wanted
 
     def _refuse_unknown(self) -> None:
-        known = {name.lower(): name for name in (*_OWN, *_CLIENT, *_IGNORED)}
+        known = {name.lower(): name for name in (*_OWN, *_CLIENT, *_CONSUMERS)}
         for name, why in _REFUSED.items():
             if self._has(name):
                 raise ValueError(f"{name} is not supported: {why}")
@@ -242,9 +246,7 @@ class _Parser:
                 _log.warning("%s has no effect on this source", known[name])
             if name in known:
                 continue
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {known[close[0]]}?" if close else ""
-            raise ValueError(f"unknown option {name!r}{hint}")
+            raise ValueError(f"unknown option {name!r}{did_you_mean(name, known.values())}")
 
     def _selection(self) -> TopicSelection:
         chosen = [name for name in _STRATEGIES if self._has(name)]
@@ -306,11 +308,6 @@ class _Parser:
         return level == "read_committed"
 
     def _client(self) -> ClientOptions:
-        protocol = self._get("kafka.security.protocol", "PLAINTEXT").strip().upper()
-        if protocol != "PLAINTEXT":
-            raise ValueError(
-                f"kafka.security.protocol: {protocol} is not supported, only PLAINTEXT"
-            )
         numbers = {
             name: _positive(option, self._get(option))
             for name, option in (
@@ -324,7 +321,14 @@ class _Parser:
         }
         servers = self._get("kafka.bootstrap.servers").strip() or None
         client_id = self._get("kafka.client.id", ClientOptions.client_id)
-        return ClientOptions(bootstrap_servers=servers, client_id=client_id, **numbers)
+        rack = self._get("kafka.client.rack").strip()
+        return ClientOptions(
+            bootstrap_servers=servers,
+            client_id=client_id,
+            rack=rack,
+            security=parse_security(self.options),
+            **numbers,
+        )
 
 
 def _uses(bound: OffsetBound, end: int) -> bool:

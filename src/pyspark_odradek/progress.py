@@ -3,15 +3,23 @@
 Spark keeps a query's offsets in its checkpoint, where no tool for Kafka looks. A listener
 commits them as group `spark.<query name>` when a batch is done, so that message and time lag
 are seen where those of all other readers are. Only told, never read back: the checkpoint stays
-the truth. Works for our source and for the connector, on any Kafka:
+the truth. Spark has one thread for all listeners, so brokers are told on others: one for those of
+a cluster, while there is something to tell.
 
-    spark.streams.addListener(ProgressGroups("127.0.0.1:9092"))
+Works for our source, which says where it reads, and for the connector's with the address of its
+brokers; `session()` has one for the former. In a session of one's own:
+
+    spark.streams.addListener(ProgressGroups())
+    spark.streams.addListener(ProgressGroups("127.0.0.1:9092"))     # for the connector's queries
 """
 
 import asyncio
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from threading import Condition, Thread
+from typing import Any, Final
 
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
@@ -20,15 +28,21 @@ from pyspark.sql.streaming.listener import (
     QueryTerminatedEvent,
     SourceProgress,
     StreamingQueryListener,
+    StreamingQueryProgress,
 )
 
 from odradek.client import Admin
 from odradek.client.core.admin_types import CommittedOffset
 from odradek.errors import BrokerError
-from odradek.model import TopicPartition
-from odradek.tables.plan.offsets import PartitionOffsets, offsets_from_json
+from odradek.tables.plan.offsets import PartitionOffsets, offsets_from_json, reader_from_json
 
 _log = logging.getLogger(__name__)
+# How long the end of a session waits for a broker that is not there.
+_CLOSE_S: Final = 5.0
+
+# The addresses of brokers, or the settings of a client, these among them.
+Brokers = str | Mapping[str, object]
+Commit = Callable[[Brokers, str, PartitionOffsets], None]
 
 
 def group_of(query: str) -> str:
@@ -36,49 +50,146 @@ def group_of(query: str) -> str:
     return f"spark.{query}"
 
 
-class ProgressGroups(StreamingQueryListener):
-    """Commits what queries have read. A broker that cannot be told is a warning, no more."""
+def commit(brokers: Brokers, group_id: str, offsets: PartitionOffsets) -> None:
+    """Commits offsets of a group without members.
 
-    def __init__(self, bootstrap_servers: str) -> None:
-        self._bootstrap_servers = bootstrap_servers
+    Raises:
+        BrokerError: a broker does not answer, or refuses some of them.
+    """
+    asyncio.run(_alter(brokers, group_id, offsets))
+
+
+class _Teller:
+    """Tells one cluster what is not told yet: of each partition of a group the newest offset."""
+
+    def __init__(self, commit: Callable[[str, PartitionOffsets], None]) -> None:
+        self._commit: Final = commit
+        self._changed: Final = Condition()
+        self._pending: dict[str, PartitionOffsets] = {}
+        self._is_telling = False
+        self._is_closed = False
+
+    def tell(self, group_id: str, offsets: PartitionOffsets) -> None:
+        """Returns at once."""
+        with self._changed:
+            if self._is_closed:
+                return
+            self._pending.setdefault(group_id, {}).update(offsets)
+            if not self._is_telling:
+                self._is_telling = True
+                Thread(target=self._run, name="progress of queries", daemon=True).start()
+
+    def close(self, timeout_s: float) -> None:
+        """Waits until all is told, at most for a time; then nothing is told any more."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._is_telling, timeout_s)
+            self._is_closed = True
+            self._pending.clear()
+
+    def _run(self) -> None:
+        try:
+            while told := self._next():
+                try:
+                    self._commit(*told)
+                except BrokerError as error:
+                    _log.warning("the progress of group %s is not told: %s", told[0], error)
+        except BaseException:
+            self._end()
+            raise
+
+    def _next(self) -> tuple[str, PartitionOffsets] | None:
+        with self._changed:
+            if self._pending:
+                # The oldest group, so that each has its turn.
+                group_id = next(iter(self._pending))
+                return group_id, self._pending.pop(group_id)
+            self._end()
+            return None
+
+    def _end(self) -> None:
+        with self._changed:
+            self._is_telling = False
+            self._changed.notify_all()
+
+
+class ProgressGroups(StreamingQueryListener):
+    """Commits what queries have read. A broker that cannot be told is a warning, no more, and
+    nobody waits for it: of what is not told yet the newest counts.
+
+    With `bootstrap_servers` every query that reads topics is told there, one without a name by its
+    id; without, those that have a name and read through our source, where they read, unless that
+    is by TLS or SASL: a query's progress, which anybody may see, does not have the settings. In the
+    place of brokers there may be settings of a client, theirs among them.
+    """
+
+    def __init__(
+        self, bootstrap_servers: Brokers | None = None, *, commit: Commit = commit
+    ) -> None:
+        """Connects to nobody yet.
+
+        Raises:
+            ValueError: there are settings, and no brokers among them.
+        """
+        self._brokers = bootstrap_servers
+        if isinstance(bootstrap_servers, Mapping) and "bootstrap.servers" not in bootstrap_servers:
+            raise ValueError("say which brokers are told: bootstrap.servers")
+        self._commit = commit
+        self._tellers: dict[str, _Teller] = {}
+
+    def close(self, timeout_s: float = _CLOSE_S) -> None:
+        """Waits until what was read is told, at most for a time; then nothing is told any more."""
+        for teller in [*self._tellers.values()]:
+            teller.close(timeout_s)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        """Nothing is read yet."""
+        """Does nothing: nothing is read yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """A batch is done, and written down in the checkpoint."""
         progress = event.progress
-        offsets: PartitionOffsets = {}
+        readers: dict[tuple[str, str], PartitionOffsets] = {}
         for source in progress.sources:
-            offsets.update(read_offsets(source.endOffset))
-        if offsets:
-            self._commit(group_of(progress.name or str(progress.id)), offsets)
+            reader = self._reader(progress, source)
+            if reader is not None:
+                readers.setdefault(reader, {}).update(read_offsets(source.endOffset))
+        for (servers, group_id), offsets in readers.items():
+            if offsets:
+                if servers not in self._tellers:
+                    brokers = servers if self._brokers is None else self._brokers
+                    self._tellers[servers] = _Teller(partial(self._commit, brokers))
+                self._tellers[servers].tell(group_id, offsets)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """Nothing new was read."""
+        """Does nothing: nothing new was read."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """What was read stays read."""
+        """Does nothing: what was read stays read."""
 
-    def _commit(self, group_id: str, offsets: PartitionOffsets) -> None:
-        commits = {part: CommittedOffset(offset) for part, offset in offsets.items()}
-        try:
-            asyncio.run(self._alter(group_id, commits))
-        except BrokerError as error:
-            _log.warning("the progress of group %s is not told: %s", group_id, error)
+    def _reader(
+        self, progress: StreamingQueryProgress, source: SourceProgress
+    ) -> tuple[str, str] | None:
+        """Whom to tell of a source, and as which group."""
+        brokers = self._brokers
+        if brokers is not None:
+            servers = brokers if isinstance(brokers, str) else str(brokers["bootstrap.servers"])
+            return servers, group_of(progress.name or str(progress.id))
+        told = reader_from_json(_document(source.latestOffset))
+        if told is None or (progress.name is None and "{}" in told[1]):
+            return None
+        return told[0], told[1].replace("{}", progress.name or "")
 
-    async def _alter(
-        self, group_id: str, commits: Mapping[TopicPartition, CommittedOffset]
-    ) -> None:
-        async with Admin(self._bootstrap_servers) as admin:
-            outcomes = await admin.alter_group_offsets(group_id, commits)
-        for error in outcomes.values():
-            if error is not None:
-                raise error
+
+async def _alter(brokers: Brokers, group_id: str, offsets: PartitionOffsets) -> None:
+    commits = {part: CommittedOffset(offset) for part, offset in offsets.items()}
+    async with Admin(brokers) as admin:
+        outcomes = await admin.alter_group_offsets(group_id, commits)
+    for error in outcomes.values():
+        if error is not None:
+            raise error
 
 
 def source_metrics(source: SourceProgress) -> dict[str, float]:
-    """What the connector tells as `metrics` of a source, by the same names: offsets behind.
+    """The connector's `metrics` of a source, by the same names: offsets behind.
 
     Spark has no place where a source in Python could tell it, so it is made of the offsets that
     Spark does tell. Empty for a source that is no topic, and before anything was read.
@@ -102,9 +213,14 @@ def offsets_behind(source: SourceProgress) -> PartitionOffsets:
 def read_offsets(text: str | None) -> PartitionOffsets:
     """The offsets of a source that speaks of topics; none of one that does not."""
     try:
-        document = json.loads(text or "")
-        if not isinstance(document, dict):
-            return {}
-        return offsets_from_json(document)
+        return offsets_from_json(_document(text))
     except (ValueError, AttributeError, TypeError):
         return {}
+
+
+def _document(text: str | None) -> dict[str, Any]:
+    try:
+        document = json.loads(text or "")
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}

@@ -10,7 +10,7 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -18,6 +18,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from pyspark_odradek.gateway import Gateway, launch
+from pyspark_odradek.progress import ProgressGroups
 from pyspark_odradek.source import DefaultSource
 
 # A local session starts faster and answers small queries sooner with these. Its time zone is
@@ -26,9 +27,20 @@ DEFAULTS: Final[dict[str, str]] = {
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # What a query remembers is on disk: of a whole topic in its first batch it may be very much.
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    # Spark's own, and the options of the source and the sink that are secrets.
+    "spark.redaction.regex": (
+        "(?i)secret|password|token|access[.]?key|sasl[.]jaas[.]config|ssl[.]keystore[.]key"
+    ),
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+# Of a JVM that works for seconds, as in tests: to compile what it runs as well as Java can, and to
+# collect garbage by several threads, costs several times what that saves there.
+FOR_SECONDS: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 LOCAL_DEFAULTS: Final[dict[str, str]] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
@@ -42,11 +54,15 @@ def session(
     master: str = "local[*]",
     memory: str = "1g",
     conf: Mapping[str, str] | None = None,
+    java_options: Sequence[str] = (),
 ) -> Iterator[SparkSession]:
     """Starts a JVM and a session on it; both have ended when the block is left.
 
+    A streaming query with a name is seen as the group `spark.<name>`.
+
     `memory` is the heap of the driver, which is also the executor of a local master. `conf`
-    goes over the defaults and may hold settings that count only when a JVM starts.
+    goes over the defaults and may hold settings that count only when a JVM starts. `java_options`
+    are further options of that JVM, such as `FOR_SECONDS`.
 
     Raises:
         GatewayError: there is no Java to run, or Spark did not start.
@@ -54,13 +70,15 @@ def session(
     local = LOCAL_DEFAULTS if master.startswith("local") else {}
     settings = {**DEFAULTS, **local, **(conf or {})}
     python = os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    gateway = launch(settings, memory=memory)
+    gateway = launch(settings, memory=memory, java_options=java_options)
+    progress = ProgressGroups()
     try:
         spark = _connect(gateway, app_name, master, settings)
         if shlex.quote(python) != python:
             # Spark looks for data sources with a shell that splits the path of Python, and
             # finds none where it has a space.
             spark.dataSource.register(DefaultSource)
+        spark.streams.addListener(progress)
         yield spark
         if master != "local" and not master.startswith("local["):
             # The executors of a cluster are told; of one that is gone they would be started again.
@@ -71,6 +89,7 @@ def session(
         _expect_the_end()
         gateway.close()
         _forget_session()
+        progress.close()
 
 
 def _connect(
@@ -105,8 +124,8 @@ def _keeping_interrupt_handler() -> Iterator[None]:
 
 
 def _expect_the_end() -> None:
-    """Has nobody show a traceback when the JVM goes: not Py4J, which tells it of every object that
-    is no longer used here, nor the server to which it tells what Python workers have counted."""
+    """Silences tracebacks when the JVM ends: Py4J's, which tells it of every object that is no
+    longer used here, and that of the server to which Python workers report their counts."""
     if SparkContext._gateway is not None:
         SparkContext._gateway._gateway_client.is_connected = False
     context = SparkContext._active_spark_context

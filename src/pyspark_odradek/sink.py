@@ -5,9 +5,9 @@ Columns are the connector's: `value`, and where they are there `key`, `topic`, `
 well, which is what a restored topic needs.
 
 At least once: a task that is repeated writes its records again; a writer is idempotent for as
-long as it lives, not beyond. Exactly once (`exactlyOnce`, streams only): task and batch number
-name what a task writes, the same rows whenever Spark repeats it, and the log knows which of
-them it has (`odradek.tables.write.transaction`). So `commit` and `abort` have nothing to do here.
+long as it lives, not beyond. Exactly once (a stream to one topic, unless `exactlyOnce=false`): a
+task leaves its records in an open transaction, `odradek.tables.write.transaction`, and `commit`,
+on the driver, commits those of all tasks, `odradek.tables.write.batch_commit`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -38,9 +38,11 @@ from pyspark_odradek.workers import freeze_imports
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from odradek.client.blocking import Cluster
+    from odradek.client.sync import Cluster
+    from odradek.tables.write.batch_commit import BatchCommit
+    from odradek.tables.write.query_run import QueryRun
     from odradek.tables.write.record_accumulator import BinaryColumn, Rows
-    from odradek.tables.write.transaction import WriterName
+    from odradek.tables.write.transaction import Content, Share
     from odradek.tables.write.writing import TopicWriter
 
 # What Spark tells the tasks of a micro-batch.
@@ -66,6 +68,14 @@ class Written(WriterCommitMessage):
     records: int
 
 
+@dataclass
+class Prepared(Written):
+    """The message of a task that has written, for the driver to commit."""
+
+    run: "QueryRun"
+    share: "Share"
+
+
 class BatchWriter(DataSourceArrowWriter):
     """Writes a table."""
 
@@ -79,10 +89,10 @@ class BatchWriter(DataSourceArrowWriter):
         return write_batches(self._options, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Nothing to do: what is written is visible at once."""
+        """Does nothing: what is written is visible at once."""
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Nothing that could be taken back."""
+        """Does nothing: what is written cannot be taken back."""
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -96,14 +106,20 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> Written:  # type: ignore[override]
         """The records of a task, on a worker; all are acknowledged when it returns."""
         if self._options.exactly_once:
-            return write_once(self._options, iterator)
+            return write_once(self._options, iterator, *_told_by_spark(self._options))
         return write_batches(self._options, iterator)
 
+    @in_one_sentence
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Nothing to do: what is written is visible at once."""
+        """Commits what all tasks have prepared; what was not is visible already."""
+        if prepared := _prepared(messages):
+            commit_prepared(self._options, prepared, batchId)
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Nothing that could be taken back: a repeated batch writes its records again."""
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
+        """Takes back what tasks have prepared, so that readers need not wait for it."""
+        if prepared := _prepared(messages):
+            commit = _batch_commit(self._options, prepared)
+            commit.abort([message.share for message in prepared])
 
 
 def check_columns(options: SinkOptions, schema: StructType) -> None:
@@ -144,48 +160,69 @@ def write_batches(options: SinkOptions, batches: "Iterator[pa.RecordBatch]") -> 
 
     with closing(_cluster(options)) as cluster:
         writer = TopicWriter(cluster, options.write, SystemClock())
-        return _write_all(options, writer, batches)
+        tables = (_rows(options, batch) for batch in batches if batch.num_rows)
+        records = sum(rows.count for rows in _appended(writer, tables))
+        writer.flush()
+    freeze_imports()
+    return Written(records)
 
 
-def write_once(options: SinkOptions, batches: "Iterator[pa.RecordBatch]") -> Written:
-    """Writes the rows of a streaming task, unless an earlier attempt at it has.
+def write_once(
+    options: SinkOptions,
+    batches: "Iterator[pa.RecordBatch]",
+    run: "QueryRun",
+    task: int,
+    batch_id: int,
+) -> Prepared:
+    """Writes the rows of a task of a batch, unless an earlier attempt has; they are not committed.
 
     Raises:
-        ValueError: Spark does not say which batch this is.
         KafkaError: the broker refused records, or a newer attempt has taken over.
     """
     from odradek.clock import SystemClock
-    from odradek.model import TopicPartition
-    from odradek.tables.write.transaction import BatchTransaction
+    from odradek.tables.write.transaction import BatchTransaction, Content, Share
     from odradek.tables.write.writing import TopicWriter
 
-    name, batch_id = _writer_name(options)
-    first = next(batches, None)
+    first = next((batch for batch in batches if batch.num_rows), None)
     if first is None:
-        return Written(0)
-    assert options.topic is not None, "checked with the options"
+        return Prepared(0, run, Share(task, Content()))
     transaction = BatchTransaction(
-        options.bootstrap_servers,
-        name,
-        TopicPartition(options.topic, 0),
-        timeout_ms=options.transaction_timeout_ms,
+        options.brokers, run, task, timeout_ms=options.transaction_timeout_ms
     )
     with closing(_cluster(options)) as cluster, transaction:
-        rows = chain((first,), batches)
+        tables = (_rows(options, batch) for batch in chain((first,), batches) if batch.num_rows)
         if not transaction.begin(batch_id):
-            transaction.check_repeated(sum(batch.num_rows for batch in rows))
-            return Written(0)
+            lacks = not options.fail_on_data_loss
+            share = transaction.repeated(_content_of(tables), may_lack_records=lacks)
+            return Prepared(0, run, share)
         writer = TopicWriter(cluster, options.write, SystemClock(), transaction)
-        written = _write_all(options, writer, rows)
-        transaction.commit(batch_id, written.records)
-        return written
+        content = _content_of(_appended(writer, tables))
+        writer.flush()
+        freeze_imports()
+        return Prepared(content.records, run, transaction.prepare(batch_id, content))
 
 
-def _writer_name(options: SinkOptions) -> "tuple[WriterName, int]":
-    """Who writes, and which batch: from what Spark tells its tasks."""
+def commit_prepared(options: SinkOptions, prepared: Sequence[Prepared], batch_id: int) -> None:
+    """Commits what the tasks of a batch have prepared.
+
+    Raises:
+        OutdatedQuery: a newer run has taken over, or the batch was written otherwise.
+        KafkaError: a coordinator refuses, or does not answer.
+    """
+    commit = _batch_commit(options, prepared)
+    commit.commit(batch_id, [message.share for message in prepared])
+
+
+def _told_by_spark(options: SinkOptions) -> "tuple[QueryRun, int, int]":
+    """The run, the task and the batch: from what Spark tells its tasks.
+
+    Raises:
+        ValueError: it does not.
+    """
     from pyspark import TaskContext
 
-    from odradek.tables.write.transaction import WriterName
+    from odradek.model import TopicPartition
+    from odradek.tables.write.query_run import QueryRun
 
     context = TaskContext.get()
     told = (
@@ -195,32 +232,55 @@ def _writer_name(options: SinkOptions) -> "tuple[WriterName, int]":
     )
     if context is None or told is None or None in told:
         raise ValueError("exactlyOnce: Spark does not tell this task its query, run and batch")
+    assert options.topic is not None, "checked with the options"
     checkpoint, run, batch_id = map(str, told)
     query = options.query_name or checkpoint
-    return WriterName(query, checkpoint, run, context.partitionId()), int(batch_id)
+    marker = TopicPartition(options.topic, 0)
+    return QueryRun(query, checkpoint, run, marker), context.partitionId(), int(batch_id)
+
+
+def _prepared(messages: Sequence[WriterCommitMessage | None]) -> list[Prepared]:
+    return [message for message in messages if isinstance(message, Prepared)]
+
+
+def _batch_commit(options: SinkOptions, prepared: Sequence[Prepared]) -> "BatchCommit":
+    from odradek.tables.write.batch_commit import BatchCommit
+
+    return BatchCommit(
+        options.brokers,
+        prepared[0].run,
+        timeout_ms=options.transaction_timeout_ms,
+        may_lack_records=not options.fail_on_data_loss,
+    )
 
 
 def _cluster(options: SinkOptions) -> "Cluster":
-    from odradek.client.blocking import Cluster
+    from odradek.client.sync import Cluster
 
     return Cluster(
         options.bootstrap_servers,
         client_id=options.client_id,
         request_timeout_ms=options.delivery_timeout_ms,
+        security=options.security.security(),
     )
 
 
-def _write_all(
-    options: SinkOptions, writer: "TopicWriter", batches: "Iterable[pa.RecordBatch]"
-) -> Written:
-    count = 0
-    for batch in batches:
-        if batch.num_rows:
-            writer.append(_rows(options, batch))
-        count += batch.num_rows
-    writer.flush()
-    freeze_imports()
-    return Written(count)
+def _appended(writer: "TopicWriter", tables: "Iterable[Rows]") -> "Iterator[Rows]":
+    """The same rows, each batch of them when the writer has it."""
+    for rows in tables:
+        writer.append(rows)
+        yield rows
+
+
+def _content_of(tables: "Iterable[Rows]") -> "Content":
+    from odradek.tables.write.record_accumulator import checksum_of
+    from odradek.tables.write.transaction import Content
+
+    records = checksum = 0
+    for rows in tables:
+        records += rows.count
+        checksum += checksum_of(rows)
+    return Content(records, checksum)
 
 
 def _counts(name: str, options: SinkOptions) -> bool:

@@ -4,19 +4,28 @@ As with a read, what nobody knows is refused. The producer is always idempotent 
 all in-sync replicas; whoever asks for less is told so.
 """
 
-import difflib
 import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from odradek.client.security_options import NO_SECURITY_OPTIONS, SecurityOptions
 from odradek.records.compression import Compression
+from odradek.suggestions import did_you_mean
 from odradek.tables.write.writing import WriteOptions
+from pyspark_odradek.security import REFUSED_SECURITY, SECURITY_OPTIONS, parse_security
 
 _log = logging.getLogger(__name__)
 
-_OWN: Final = ("topic", "includeHeaders", "keepTimestamps", "exactlyOnce", "queryName")
+_OWN: Final = (
+    "topic",
+    "includeHeaders",
+    "keepTimestamps",
+    "exactlyOnce",
+    "failOnDataLoss",
+    "queryName",
+)
 # The lowest and the highest level of the codecs that have levels, as in Kafka.
 _LEVELS: Final = {"gzip": (-1, 9), "lz4": (1, 17), "zstd": (-131_072, 22)}
 _CLIENT: Final = (
@@ -31,7 +40,7 @@ _CLIENT: Final = (
     "kafka.transaction.timeout.ms",
     "kafka.acks",
     "kafka.enable.idempotence",
-    "kafka.security.protocol",
+    *SECURITY_OPTIONS,
 )
 # Kafka's producer has these as well; this one has nothing for them to tune.
 _IGNORED: Final = (
@@ -78,6 +87,7 @@ _REFUSED: Final = {
     "kafka.partitioner.ignore.keys": "say the column partition",
     "kafka.transaction.two.phase.commit.enable": "a task commits what it has written",
     "kafka.transactional.id": "the sink would have to choose it for every task",
+    **REFUSED_SECURITY,
 }
 
 
@@ -92,9 +102,17 @@ class SinkOptions:
     delivery_timeout_ms: int = 120_000
     keep_timestamps: bool = False
     exactly_once: bool = False
+    # Whether a repeated batch must have all records that it had, where some of it is committed.
+    fail_on_data_loss: bool = True
     query_name: str | None = None
     # As long as brokers allow by default: what a task writes is one transaction.
     transaction_timeout_ms: int = 900_000
+    security: SecurityOptions = NO_SECURITY_OPTIONS
+
+    @property
+    def brokers(self) -> dict[str, object]:
+        """The settings by which a client reaches the brokers."""
+        return self.security.settings(self.bootstrap_servers)
 
 
 def parse_sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
@@ -112,7 +130,8 @@ def parse_sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOpti
     defaults = WriteOptions()
     codec = options.get("kafka.compression.type", "none").strip().lower()
     topic = options.get("topic", "").strip() or None
-    exactly_once = _boolean(options, "exactlyOnce")
+    by_default = "true" if streaming and topic is not None else "false"
+    exactly_once = _boolean(options, "exactlyOnce", by_default)
     if exactly_once and not streaming:
         raise ValueError("exactlyOnce is for streams, whose batches have numbers")
     if exactly_once and topic is None:
@@ -121,6 +140,7 @@ def parse_sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOpti
         bootstrap_servers=servers,
         topic=topic,
         exactly_once=exactly_once,
+        fail_on_data_loss=_boolean(options, "failOnDataLoss", "true"),
         query_name=options.get("queryname") or None,
         transaction_timeout_ms=_positive(
             options, "kafka.transaction.timeout.ms", SinkOptions.transaction_timeout_ms
@@ -139,6 +159,7 @@ def parse_sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOpti
             options, "kafka.delivery.timeout.ms", SinkOptions.delivery_timeout_ms
         ),
         keep_timestamps=_boolean(options, "keepTimestamps"),
+        security=parse_security(options),
     )
 
 
@@ -152,9 +173,7 @@ def _refuse_unknown(options: Mapping[str, str]) -> None:
         if name in ignored and name.startswith("kafka."):
             _log.warning("%s has no effect on this sink", known[name])
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {known[close[0]]}?" if close else ""
-            raise ValueError(f"unknown option {name!r}{hint}")
+            raise ValueError(f"unknown option {name!r}{did_you_mean(name, known.values())}")
 
 
 def _refuse_less(options: Mapping[str, str]) -> None:
@@ -163,9 +182,6 @@ def _refuse_less(options: Mapping[str, str]) -> None:
         raise ValueError(f"kafka.acks: {acks} could lose records; this sink waits for all replicas")
     if not _boolean(options, "kafka.enable.idempotence", default="true"):
         raise ValueError("kafka.enable.idempotence: without it a retry could write a record twice")
-    protocol = options.get("kafka.security.protocol", "PLAINTEXT").strip().upper()
-    if protocol != "PLAINTEXT":
-        raise ValueError(f"kafka.security.protocol: {protocol} is not supported, only PLAINTEXT")
 
 
 def _codec(text: str) -> int:

@@ -37,6 +37,7 @@ from odradek.tables.plan.offsets import (
     offsets_from_json,
     offsets_to_json,
     topic_ids_from_json,
+    with_reader,
 )
 from odradek.tables.plan.options import ReadOptions
 from odradek.tables.plan.ranges import ranges_between, share_budget
@@ -60,7 +61,7 @@ class DefaultSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format` is given."""
+        """The name to give `format`."""
         return "odradek"
 
     @in_one_sentence
@@ -127,7 +128,7 @@ class RefusedStream(DataSourceStreamReader):
         raise self._reason
 
     def read(self, _: InputPartition) -> "Iterator[pa.RecordBatch]":
-        """Nothing was planned."""
+        """Returns no rows: nothing was planned."""
         raise self._reason
 
 
@@ -269,7 +270,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> OffsetJson | None:  # noqa: N802
         """How far the topics went when they were last looked at; shown in Spark's progress."""
-        return None if self._latest_seen is None else self._latest_seen.to_json()
+        if self._latest_seen is None:
+            return None
+        report, client = self._latest_seen.to_json(), self._options.client
+        # What reaches other brokers than those of PLAINTEXT is not to be shown.
+        if client.bootstrap_servers is None or not client.security.is_plaintext:
+            return report
+        return with_reader(report, client.bootstrap_servers, self._options.group)
 
     @in_one_sentence
     def partitions(self, start: OffsetJson, end: OffsetJson) -> Sequence[InputPartition]:
@@ -296,7 +303,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _read(self._options, self._schema, partition)
 
     def commit(self, end: OffsetJson) -> None:
-        """Nothing to do: a topic keeps its records whether they were read or not."""
+        """Does nothing: a topic keeps its records whether they were read or not."""
 
     def stop(self) -> None:
         """Gives back what is held, and closes the connections of planning."""

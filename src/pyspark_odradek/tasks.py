@@ -1,4 +1,4 @@
-"""What one Spark task reads, and how ranges are shared out among tasks.
+"""The reading of one Spark task, and how ranges are divided among tasks.
 
 A task costs tens of milliseconds before its first record, in Spark and in the Python process
 that it starts up. A topic of hundreds of nearly empty partitions would be nothing but that, so
@@ -7,7 +7,7 @@ packed alike.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import InputPartition
@@ -42,10 +42,20 @@ def tasks_for(
     """Shares ranges out, in their order; `min_tasks` is what the user asked for at least."""
     few = max(FEW_TASKS, min_tasks or 0)
     if len(ranges) <= few:
-        return [ReadTask((piece,), identity, lease) for piece in ranges]
+        return [_task((piece,), identity, lease) for piece in ranges]
     share = -(-sum(piece.size for piece in ranges) // few)
     packs = _packed(ranges, min(share, PACKED_OFFSETS))
-    return [ReadTask(tuple(pack), identity, lease) for pack in packs]
+    return [_task(pack, identity, lease) for pack in packs]
+
+
+def _task(ranges: Sequence[OffsetRange], identity: Identity, lease: "ReadLease | None") -> ReadTask:
+    """A task, with the ids of its own topics alone: a plan may have thousands of both."""
+    topic_ids = {
+        piece.topic_partition.topic: identity.topic_ids[piece.topic_partition.topic]
+        for piece in ranges
+        if piece.topic_partition.topic in identity.topic_ids
+    }
+    return ReadTask(tuple(ranges), replace(identity, topic_ids=topic_ids), lease)
 
 
 def _packed(ranges: Iterable[OffsetRange], limit: int) -> list[list[OffsetRange]]:

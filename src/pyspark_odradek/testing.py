@@ -26,7 +26,7 @@ class SparkAndBroker:
         return self.spark.readStream.format("odradek").options(**settings).load()
 
     def run(self, writer: DataStreamWriter) -> None:
-        """Has a query take all that is there, and waits until it has; it has ended then.
+        """Makes a query take all records at hand, and waits until it has; it has ended then.
 
         Raises:
             StreamingQueryException: it failed.

@@ -6,7 +6,9 @@ pytest, together with those that begin with the name of a file (`# conftest.py`)
 shell blocks run against the broker that they start themselves; only the port is another.
 """
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -23,6 +25,14 @@ TIMEOUT_S = 240
 # What a block says when it needs more than this package and the clients that its tests know.
 NEEDED = {"fastapi": "fastapi", "pytest.mark.asyncio": "pytest_asyncio"}
 PORT = "9092"
+# Blocks of Python that none of the tests here runs, by their page, and why.
+NOT_RUN = {
+    "docs/client/tasks.md": "an app of a broker on the usual port; the page's other block runs one",
+    "docs/spark/reference.md": "the session that README's block makes, which runs",
+    "docs/spark/testing.md": "a fixture alone, which a session of Spark would need",
+}
+PAGES_OF_FAULTS = ("docs/faults.md", "docs/client/tasks.md")
+"""What these show is told by clients and workers as well."""
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -61,18 +71,35 @@ def files_with_tests(page: Path) -> dict[str, str]:
     return files
 
 
-def run(command: list[str], folder: Path) -> str:
+def run(command: list[str], folder: Path, silent: re.Pattern[str] | None = None) -> str:
     done = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    assert silent is None or not silent.search(done.stderr), done.stderr
     return done.stdout
 
 
 @pytest.mark.parametrize("page", pages_with_python(), ids=lambda page: str(page.relative_to(ROOT)))
 def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
-    """A page shows code that does not work any more."""
-    run([sys.executable, "-W", "error", "-c", "\n".join(quick_blocks(page))], tmp_path)
+    """A page shows code that does not work any more; or it prints what the page does not show, as
+    a client does whose broker is gone."""
+    is_of_faults = str(page.relative_to(ROOT)) in PAGES_OF_FAULTS
+    code = "\n".join(quick_blocks(page))
+    silent = re.compile("Connection refused" if is_of_faults else ".")
+    run([sys.executable, "-W", "error", "-c", code], tmp_path, silent)
+
+
+def test_every_block_of_python_is_run() -> None:
+    """A block that no test runs is the one that stops working."""
+    left_out = set()
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        run_by_others = [*quick_blocks(page), *files_with_tests(page).values()]
+        if page.name == "README.md":  # by the first minute
+            run_by_others += [block for block in blocks(page, "python") if "spark" in block]
+        if set(blocks(page, "python")) - set(run_by_others):
+            left_out.add(str(page.relative_to(ROOT)))
+    assert left_out == set(NOT_RUN)
 
 
 def is_with_spark(page: Path) -> bool:
@@ -132,3 +159,71 @@ def test_the_first_minute_in_a_shell_and_in_spark(tmp_path: Path) -> None:
         broker.kill()
         broker.wait()
         broker.stdout.close()
+
+
+@pytest.mark.slow
+def test_a_protected_broker_from_nothing(tmp_path: Path) -> None:
+    """The page on security ends with a broker that nobody reaches, or with one that all reach."""
+    if shutil.which("openssl") is None:
+        pytest.skip("PEER MISSING, NOT TESTED: openssl")
+    port = str(free_port())
+    page = ROOT / "docs/operating/security.md"
+    prepare, start, talk = (block.replace(PORT, port) for block in blocks(page, "sh"))
+    own = Path(sys.executable).parent
+    programs = os.environ | {"PATH": f"{own}{os.pathsep}{os.environ['PATH']}"}
+    subprocess.run(
+        ["bash", "-e", "-c", prepare], cwd=tmp_path, check=True, capture_output=True, env=programs
+    )
+    broker = subprocess.Popen(
+        ["bash", "-c", f"exec {start}"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=programs,
+    )
+    try:
+        assert broker.stdout is not None
+        assert broker.stdout.readline().startswith("odradek ready")
+        done = subprocess.run(
+            ["bash", "-e", "-c", talk],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            env=programs,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        assert "who is there" in done.stdout.splitlines(), done.stderr
+        create = f"odradek topics --bootstrap-server localhost:{port} --create --topic other"
+        denied = subprocess.run(
+            [*create.split(), "--command-config", "client.properties"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            env=programs,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        assert denied.returncode == 1
+        assert "Topic authorization failed" in denied.stdout + denied.stderr
+        (tmp_path / "client.properties").write_text("")
+        list_topics = f"odradek topics --bootstrap-server localhost:{port} --list"
+        refused = subprocess.run(
+            [*list_topics.split(), "--command-config", "client.properties"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            env=programs,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        assert refused.returncode == 1
+        assert "letters" not in refused.stdout
+    finally:
+        broker.terminate()
+        said = broker.communicate(timeout=TIMEOUT_S)[1]
+    assert broker.returncode == 0
+    assert "secret" not in said
+    assert "geheim" not in said
+    assert "the client uses PLAINTEXT or SASL_PLAINTEXT where this listener has TLS" in said

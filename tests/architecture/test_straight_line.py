@@ -29,12 +29,13 @@ STEPS = {
         "handlers/produce.py",
         "protocol/produce.py",
         "handlers/topic_names.py",
-        "handlers/context.py",
+        "handlers/gathered_appends.py",
     ],
     "nothing has to come before the append: it is in no transaction, and not heavy": [
         "handlers/before_append.py",
         "handlers/transactions/transaction_verification.py",
         "handlers/unpacking.py",
+        "handlers/scheduled_records.py",
     ],
     "the socket read has ended: all of it goes to its partitions": [
         "replication/replica_manager.py",
@@ -73,8 +74,13 @@ STEPS = {
         "purgatory/delayed_operation.py",
         "timer/timer_task.py",
     ],
+    "a broker that has metrics counts it, by its topic and by its stages": [
+        "replication/traffic.py",
+        "handlers/request_metrics.py",
+    ],
     "a broker inside a program remembers the answer, should a test fail": [
         "server/in_process/last_errors.py",
+        "server/observers.py",
     ],
 }
 

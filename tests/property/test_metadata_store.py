@@ -16,11 +16,10 @@ from odradek.metadata import (
     NewPartitions,
     NewTopic,
     PartitionChange,
-    ResourceType,
 )
-from odradek.metadata.embedded import EmbeddedMetadataStore, SharedMetadata
-from odradek.metadata.embedded.database import Database
-from odradek.metadata.embedded.journal import Journal
+from odradek.metadata.sqlite import EmbeddedMetadataStore, SharedMetadata
+from odradek.metadata.sqlite.database import Database
+from odradek.metadata.sqlite.journal import Journal
 from odradek.model import TopicPartition
 
 _NAMES = st.sampled_from(["a", "b", "c"])
@@ -50,7 +49,7 @@ class _Node:
 
     def run(self, kind: str, name: str, number: int) -> None:
         topic = self.cache.image.topic(name)
-        resource = ConfigResource(ResourceType.TOPIC, name)
+        resource = ConfigResource.topic(name)
         match kind:
             case "create":
                 new = NewTopic(name, ((1,),) * number, {"retention.ms": str(number)})

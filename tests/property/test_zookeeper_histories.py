@@ -1,16 +1,27 @@
 """Random histories of brokers over one ZooKeeper: lost sessions, broken connections, deaf brokers,
-every interleaving. When all is quiet again, all brokers show what ZooKeeper holds."""
+failed directories, controllers that end while they read, every interleaving. No controller speaks
+before it has read, no topic is taken for deleted that is there (`Broker` looks). When all is quiet
+again, all brokers show what ZooKeeper holds, and nobody leads what he cannot serve."""
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.metadata.zookeeper_cluster import Broker, Cluster
 
-from odradek.metadata import ConfigResource, NewPartitions, NewTopic, PartitionChange, ResourceType
+from odradek.metadata import (
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    PartitionChange,
+    changes,
+    engine,
+)
 from odradek.metadata.image import BrokerRegistration
 from odradek.metadata.zookeeper import znodes
 from odradek.model import NO_LEADER, TopicPartition
@@ -32,6 +43,7 @@ class History:
         kinds = [
             *(self.create, self.create, self.delete, self.grow, self.change_isr, self.change_isr),
             *(self.set, self.stop, self.start, self.expire, self.drop, self.deafen, self.wait),
+            *(self.fail_directory, self.unseat),
         ]
         self.random.choice(kinds)()
         for _ in range(self.random.randrange(40)):
@@ -92,7 +104,7 @@ class History:
                         self.ask(broker, "change_partitions", [change])
 
     def set(self) -> None:
-        resource = ConfigResource(ResourceType.TOPIC, self.random.choice(NAMES))
+        resource = ConfigResource.topic(self.random.choice(NAMES))
         value = str(self.random.randrange(100))
         self.ask(self.any_broker(), "alter_configs", {resource: {"retention.ms": value}})
 
@@ -118,11 +130,12 @@ class History:
     def expire(self) -> None:
         broker: Any = self.any_broker()
         if broker is not None:
-            if self.random.random() < 0.3:
-                broker.zookeeper.lose_by_itself()
-            else:
-                broker.zookeeper.expire()
-            self.cluster.turns_of(broker.id).append(lambda: self.register(broker))
+            by_itself = self.random.random() < 0.3
+            self.lose(broker, broker.zookeeper.lose_by_itself if by_itself else broker.expire)
+
+    def lose(self, broker: Broker, end_session: Callable[[], None]) -> None:
+        end_session()
+        self.cluster.turns_of(broker.id).append(lambda: self.register(broker))
 
     def drop(self) -> None:
         broker: Any = self.any_broker()
@@ -134,12 +147,42 @@ class History:
         if broker is not None:
             broker.is_deaf = not broker.is_deaf
 
+    def fail_directory(self) -> None:
+        """A broker cannot serve some of its replicas any more."""
+        broker = self.any_broker()
+        if broker is None:
+            return
+        mine = changes.replicas_of(broker.image, broker.id)
+        lost = [each for each in mine if self.random.random() < 0.3]
+        broker.unserved.update(lost)
+        broker.store.report_offline(lost, broker.id)
+
+    def unseat(self) -> None:
+        """The controller goes, and whoever is elected goes while it reads."""
+        for _ in range(2):
+            for broker in list(self.cluster.brokers.values()):
+                if broker.elected is not None and len(self.cluster.brokers) > 1:
+                    if self.random.random() < 0.5:
+                        broker.close()
+                    else:
+                        self.lose(broker, broker.expire)
+            for _ in range(100):
+                if any(each.elected is not None for each in self.cluster.brokers.values()):
+                    break
+                self.step()
+            for _ in range(self.random.randrange(12)):
+                self.step()
+
     def wait(self) -> None:
         self.cluster.settle(2)
 
     def check(self) -> None:
-        """At any moment: what a broker is told never goes back, and each epoch has one leader."""
+        """At any moment: what a broker is told never goes back, each epoch has one leader, and
+        nobody commands who has not read."""
         for broker in self.cluster.brokers.values():
+            assert not broker.broken, broker.broken
+            if broker.elected is not None and not broker.elected.has_read:
+                assert not broker.has_commanded(broker.elected.epoch)
             for topic in broker.image.topics.values():
                 for each in topic.partitions:
                     key = (str(topic.topic_id), each.partition, each.leader_epoch)
@@ -154,10 +197,25 @@ class History:
                 self.register(self.cluster.add(broker_id))
         for broker in self.cluster.brokers.values():
             broker.is_deaf = False
-        self.cluster.settle(60)
+        self.cluster.settle(200)
+        self.check_failed_directories()
+        for broker in self.cluster.brokers.values():
+            back = sorted(broker.unserved)
+            broker.unserved.clear()
+            broker.store.report_online(back, broker.id)
+        self.cluster.settle(200)
         self.check_all_agree()
         assert all(count == 1 for count in self.answered.values())
         assert len(self.answered) == self.begun, "somebody was never answered"
+
+    def check_failed_directories(self) -> None:
+        for broker in self.cluster.brokers.values():
+            for where in broker.unserved:
+                for other in self.cluster.brokers.values():
+                    state = other.image.partition(where)
+                    if state is not None and broker.id in state.replicas:
+                        assert state.leader != broker.id, f"{broker.id} leads {where}"
+                        assert broker.id in state.offline, f"{where} is not offline at {other.id}"
 
     def check_all_agree(self) -> None:
         tree = self.cluster.tree
@@ -190,9 +248,11 @@ class History:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 1 << 32), st.integers(1, 25))
-def test_all_agree_in_the_end(seed: int, length: int) -> None:
-    history = History(seed)
-    for _ in range(length):
-        history.go_on()
-    history.finish()
+@given(st.integers(0, 1 << 32), st.integers(1, 25), st.sampled_from([1, 2, 20]))
+def test_all_agree_in_the_end(seed: int, length: int, slice_partitions: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "SLICE_PARTITIONS", slice_partitions)
+        history = History(seed)
+        for _ in range(length):
+            history.go_on()
+        history.finish()

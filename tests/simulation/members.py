@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 from tests.simulation.network import (
     HEARTBEAT_INTERVAL_MS,
-    PARTITIONS,
     REQUEST_TIMEOUT_MS,
     TOPIC,
     SimulatedMember,
@@ -57,7 +56,7 @@ class ClassicSimulatedMember(SimulatedMember):
 
     def say_goodbye(self) -> None:
         leaving = LeavingMember(self.member_id, self.instance_id, "done")
-        self.simulation.world.groups.leave(self.group_id, [leaving])
+        self.simulation.world.groups.leave(self.group_id, [leaving], lambda _answer: None)
 
     def become(self, state: str) -> None:
         self.state = state
@@ -139,10 +138,11 @@ class ClassicSimulatedMember(SimulatedMember):
     def shares(self, joined: JoinResult) -> Mapping[str, bytes]:
         """What a leader assigns: everybody every so many-th partition."""
         ids = [member.member_id for member in joined.members]
+        partitions = self.simulation.partitions
         return {
             member_id: encode_assignment(
                 Assignment(
-                    tuple(TopicPartition(TOPIC, n) for n in range(index, PARTITIONS, len(ids)))
+                    tuple(TopicPartition(TOPIC, n) for n in range(index, partitions, len(ids)))
                 )
             )
             for index, member_id in enumerate(ids)
@@ -245,8 +245,7 @@ class ConsumerSimulatedMember(SimulatedMember):
         self.send(heartbeat)
 
     def owned(self) -> Partitions:
-        topic_id = self.simulation.world.topic_id(TOPIC)
-        return {topic_id: self.partitions} if self.partitions else {}
+        return {self.simulation.topic_id: self.partitions} if self.partitions else {}
 
     def on_answer(self, answer: HeartbeatResult | BrokerError) -> None:
         self.is_awaiting = False
@@ -255,8 +254,7 @@ class ConsumerSimulatedMember(SimulatedMember):
             return
         self.epoch = answer.member_epoch
         if answer.assignment is not None:
-            topic_id = self.simulation.world.topic_id(TOPIC)
-            self.assigned = answer.assignment.get(topic_id, frozenset())
+            self.assigned = answer.assignment.get(self.simulation.topic_id, frozenset())
         if self.partitions <= self.assigned:
             self.partitions = self.assigned
             self.simulation.note_assignment(self)

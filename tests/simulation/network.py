@@ -1,9 +1,10 @@
 """A network that loses, delays and repeats, a coordinator that is killed, and a checker.
 
-Members follow their protocol as client libraries do. What they send may be lost, sent twice or
-come late, they may vanish without a word, and the coordinator is killed at random and comes back
-with nothing but its log, of which the uncommitted tail may be missing. After every step a checker
-holds what must always hold; in the end, when the trouble stops, the groups must settle.
+Members follow their protocol as client libraries do. What they send may be lost, sent twice, at
+once or later, or come late, they may vanish without a word, and the coordinator is killed at random
+and comes back with nothing but its log, of which the uncommitted tail may be missing. The log
+refuses appends at any step. After every step a checker holds what must always hold; in the end,
+when the trouble stops, the groups must settle.
 
 Everything follows from the seed: a failure is repeated by running the test again.
 """
@@ -23,12 +24,16 @@ from odradek.coordinator.offsets.requests import (
     CommittedTopic,
     OffsetCommitRequest,
 )
-from odradek.errors import BrokerError
+from odradek.errors import BrokerError, ErrorCode
 
-PARTITIONS = 24
 TOPIC = "t"
 HEARTBEAT_INTERVAL_MS = 3_000
 REQUEST_TIMEOUT_MS = 15_000
+REFUSALS = (
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+)
 
 
 class SimulatedMember(ABC):
@@ -96,19 +101,27 @@ class SimulatedMember(ABC):
 class Simulation:
     """The members, the network between, and the checker."""
 
-    def __init__(self, seed: int, **settings: object) -> None:
+    def __init__(self, seed: int, partitions: int = 24, trouble: float = 0.1) -> None:
         self.random = random.Random(seed)
-        self.world = ConsumerWorld({TOPIC: PARTITIONS}, partitions=2, **settings)
-        self.trouble = 0.1
+        self.partitions = partitions
+        self.world = ConsumerWorld({TOPIC: partitions}, partitions=2)
+        self.topic_id = self.world.topic_id(TOPIC)
+        self.turns = 10
+        self.steps_ms = self.peaceful_steps_ms = (1, 20, 200, 500)
+        self.trouble = trouble
         self.now_ms = 0
         self.late: list[tuple[int, Callable[[], None]]] = []
         self.members: list[SimulatedMember] = []
         self.gone: set[SimulatedMember] = set()
         self.owners: dict[tuple[str, int], dict[int, str]] = {}
         self.epochs: dict[str, int] = {}
+        self.emptied: dict[str, Group] = {}
         self.acknowledged: dict[tuple[str, int], int] = {}
         self.sent: dict[tuple[str, int], set[int]] = {}
         self.world.log.holds = seed % 2 == 1
+        self.world.log.refuses = self.refuses
+        self.refusals = 0
+        self.is_refusing = False
         self.restarts = 0
         self.kinds_seen: set[tuple[str, str]] = set()
 
@@ -123,8 +136,17 @@ class Simulation:
             self.late.append((self.now_ms + self.random.randrange(5_000), request))
             return
         request()
-        if chance < self.trouble:
+        if chance < self.trouble * 3 / 4:
+            request()
+        elif chance < self.trouble:
             self.late.append((self.now_ms + self.random.randrange(2_000), request))
+
+    def refuses(self) -> ErrorCode | None:
+        """The log: for a while it takes hardly anything, and seldom it refuses out of the blue."""
+        if self.random.random() > self.trouble * (8 if self.is_refusing else 0.2):
+            return None
+        self.refusals += 1
+        return self.random.choice(REFUSALS)
 
     def deliver(self, member: SimulatedMember, attempt: int, answer: Callable[[], None]) -> None:
         """An answer: it may be lost, and nobody listens when the library has given up."""
@@ -152,6 +174,7 @@ class Simulation:
             self.step()
         self.trouble = 0.0
         self.world.log.holds = False
+        self.steps_ms = self.peaceful_steps_ms
         self.settle()
         self.gone.add(next(member for member in self.members if member not in self.gone))
         self.kill()
@@ -166,14 +189,14 @@ class Simulation:
         raise AssertionError(f"not settled: {states}")
 
     def step(self) -> None:
-        for _ in range(10):
+        for _ in range(self.turns):
             member = self.random.choice(self.members)
             if member not in self.gone:
                 member.step()
                 if self.random.random() < 0.3:
                     member.commit_something()
         self.misfortune()
-        duration_ms = self.random.choice((1, 20, 200, 500))
+        duration_ms = self.random.choice(self.steps_ms)
         self.now_ms += duration_ms
         self.world.advance(duration_ms)
         due = [request for at_ms, request in self.late if at_ms <= self.now_ms]
@@ -181,7 +204,7 @@ class Simulation:
         for request in due:
             request()
         self.check()
-        if self.random.random() < 0.4 or not self.trouble:
+        if self.world.log.held and (self.random.random() < 0.4 or not self.trouble):
             self.world.log.commit()
             self.check()
 
@@ -192,6 +215,8 @@ class Simulation:
         elif chance < self.trouble * 0.5:
             self.world.log.holds = not self.world.log.holds
         elif chance < self.trouble * 0.7:
+            self.is_refusing = not self.is_refusing
+        elif chance < self.trouble * 0.9:
             self.vanish_or_return(self.random.choice(self.members))
 
     def kill(self) -> None:
@@ -263,15 +288,19 @@ class Simulation:
     def groups(self) -> list[Group]:
         return [group for shard in self.world.runtime.shards() for group in shard.registry]
 
-    def check_epoch(self, group_id: str, epoch: int) -> None:
-        """A group that was empty and is made anew counts from the beginning."""
-        if epoch < self.epochs.get(group_id, 0):
-            for key in [key for key in self.owners if key[0] == group_id]:
+    def check_epoch(self, group: ClassicGroup | ConsumerGroup, epoch: int) -> None:
+        """A group that was empty and is made anew counts from the beginning, and may already have
+        come as far again when it is seen: held writes can end one and fill the next at once."""
+        emptied = self.emptied.pop(group.group_id, group)
+        if epoch < self.epochs.get(group.group_id, 0) or emptied is not group:
+            for key in [key for key in self.owners if key[0] == group.group_id]:
                 del self.owners[key]
-        self.epochs[group_id] = epoch
+        self.epochs[group.group_id] = epoch
+        if not group.members:
+            self.emptied[group.group_id] = group
 
     def check_classic(self, group: ClassicGroup) -> None:
-        self.check_epoch(group.group_id, group.generation_id)
+        self.check_epoch(group, group.generation_id)
         waiting = [each for each in group.members.values() if each.awaiting_join is not None]
         assert len(waiting) == group.joining_count, f"{group.group_id} has lost count"
         if group.state is GroupState.EMPTY:
@@ -292,19 +321,19 @@ class Simulation:
     def check_consumers(self, group: ConsumerGroup) -> None:
         """Every partition has one owner at most, and whoever reads one is it, as long as the
         coordinator and the member are of one mind about the member's epoch."""
-        self.check_epoch(group.group_id, group.epoch)
+        self.check_epoch(group, group.epoch)
         owners: dict[int, str] = {}
         for member in group.members.values():
             assert member.member_epoch <= group.epoch, f"{member.member_id} is in the future"
             for partitions in (member.assigned, member.pending_revocation):
-                for partition in partitions.get(self.world.topic_id(TOPIC), ()):
+                for partition in partitions.get(self.topic_id, ()):
                     before = owners.setdefault(partition, member.member_id)
                     assert before == member.member_id, (
                         f"{group.group_id}: {partition} belongs to {before} and {member.member_id}"
                     )
         for each in self.members:
-            known = group.members.get(each.member_id)
-            if each.group_id != group.group_id or known is None or each in self.gone:
+            known = None if each.group_id != group.group_id else group.members.get(each.member_id)
+            if known is None or each in self.gone:
                 continue
             if each.generation == known.member_epoch:
                 for partition in each.partitions:
@@ -325,6 +354,6 @@ class Simulation:
             if len({each.generation for each in mine}) != 1:
                 return False
             shares = sorted(partition for each in mine for partition in each.partitions)
-            if shares != list(range(PARTITIONS)):  # somebody has not heard of its share yet
+            if shares != list(range(self.partitions)):  # somebody has not heard of its share yet
                 return False
         return True

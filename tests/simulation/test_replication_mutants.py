@@ -22,8 +22,8 @@ MUTATIONS = {
     ),
     "an epoch without records is kept": Mutation(
         "storage/log/log.py",
-        "                lambda: self.leader_epochs.truncate_from_end(local.log_end_offset),\n",
-        "                lambda: None,\n",
+        "            self._end_epochs()\n            return False\n",
+        "            return False\n",
     ),
     "whoever lives may lead": Mutation(
         "controller/replicas/elections.py", "if live and may_elect_unclean():", "if live:"
@@ -32,6 +32,21 @@ MUTATIONS = {
         "controller/replicas/reassignments.py",
         "    isr = tuple(replica for replica in partition.isr if replica in assignment.replicas)\n",
         "    isr = assignment.replicas\n",
+    ),
+    "what a full disk refused counts as written": Mutation(
+        "storage/log/appender.py",
+        '            self._producers.rollback()\n            doing = f"appending',
+        '            doing = f"appending',
+    ),
+    "a duplicate of what is refused is acknowledged": Mutation(
+        "storage/log/appender.py",
+        "                if isinstance(results[index], LogAppendInfo):\n",
+        "                if index == staged.first_result:\n",
+    ),
+    "a gap is taken from a producer": Mutation(
+        "storage/producers/producer_state.py",
+        "        if first_sequence != expected:\n",
+        "        if first_sequence < expected:\n",
     ),
     "one follower is enough for the high watermark": Mutation(
         "replication/in_sync_replicas.py",

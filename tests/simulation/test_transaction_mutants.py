@@ -16,9 +16,9 @@ MUTATIONS = {
     "a zombie ends the transaction of its successor": Mutation(
         "coordinator/transactions/commands.py",
         "    if value.producer_epoch != request.producer.producer_epoch:\n"
-        "        raise BrokerError(ErrorCode.PRODUCER_FENCED)\n"
-        "    if value.state is TransactionState.ONGOING:\n",
-        "    if value.state is TransactionState.ONGOING:\n",
+        "        raise BrokerError(ErrorCode.PRODUCER_FENCED)\n\n\n"
+        "def _end_by_version_1",
+        "\n\ndef _end_by_version_1",
     ),
     "a zombie adds to the transaction of its successor": Mutation(
         "coordinator/transactions/commands.py",
@@ -34,8 +34,8 @@ MUTATIONS = {
     ),
     "commands of one id look at a state that is not replayed": Mutation(
         "coordinator/transactions/transaction_coordinator.py",
-        "self._runtime.execute(transactional_id, command, on_outcome, exclusive=True)",
-        "self._runtime.execute(transactional_id, command, on_outcome)",
+        "        is_first = not self._runtime.is_busy(transactional_id)\n",
+        "        is_first = False\n",
     ),
     "the first refusal of a marker is its last": Mutation(
         "coordinator/transactions/markers.py",
@@ -58,7 +58,7 @@ MUTATIONS = {
     ),
     "a late write is let in after the end": Mutation(
         "storage/producers/producer_state.py",
-        "return self._verifications.get(producer_id) == number",
+        "return verification is not None and verification.number == number",
         "return True",
     ),
     "an end marker does not take a verification away": Mutation(
@@ -66,6 +66,16 @@ MUTATIONS = {
         "        producer_id = header.producer_id\n"
         "        self._verifications.pop(producer_id, None)\n",
         "        producer_id = header.producer_id\n",
+    ),
+    "a write gets in before one that was not verified": Mutation(
+        "storage/producers/producer_state.py",
+        "        if verification is None:\n            return\n",
+        "        return\n",
+    ),
+    "the end of a transaction that the log refuses is forgotten": Mutation(
+        "coordinator/transactions/markers.py",
+        "            self._await(DelayedMarkers(self, RETRY_MS))\n\n    def _log",
+        "            self._await(None)\n\n    def _log",
     ),
     "a lost answer makes a record come twice": Mutation(
         "storage/producers/producer_state.py",

@@ -1,16 +1,18 @@
 """Producers, coordinators and logs in one thread, with whatever can go wrong between them.
 
-Answers are lost and asked for again, producers die and come back as zombies, appends reach a log
-long after their verification, leaders hold markers back or refuse them, replicas of the
-coordinator's log are slow or lose its uncommitted tail, brokers are killed, time passes.
+Answers are lost and asked for again, producers send several writes before the first is answered,
+die and come back as zombies, questions to the coordinator and their answers take their time,
+leaders hold markers back, every log refuses what is appended for a while (too few replicas, a full
+disk, another leader), replicas of the coordinator's log are slow or lose its uncommitted tail,
+brokers are killed, time passes.
 
 A transaction writes records to some partitions and moves an offset of a group, which a real
 group coordinator keeps.
 
 What must hold (`Simulation.check`): a transaction is read whole or not at all, once; what was
-acknowledged as committed is read, and what was not, is not; the group stands where the last
-transaction that counts has put it; and one time-out after all producers are gone no log holds
-its readers up.
+acknowledged as committed is read, and what was not, is not; no log has a gap in the sequences of a
+producer; the group stands where the last transaction that counts has put it; and one time-out after
+all producers are gone no log holds its readers up.
 
 One thing is left out, since nothing in Kafka's older protocol keeps it out: a TxnOffsetCommit has
 no sequence, so when it was sent again, and the first one comes in the producer's next transaction,
@@ -18,7 +20,7 @@ it is taken for a part of that. The newer protocol's epochs end it.
 """
 
 import random
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 
 from tests.unit.coordinator.fakes import ListLog, World
 from tests.unit.coordinator.transactional.transactions import Leaders, TransactionWorld
@@ -34,7 +36,14 @@ from odradek.coordinator.transactions.requests import (
     EndTxnRequest,
     InitProducerIdRequest,
 )
+from odradek.coordinator.transactions.states import may_expire
+from odradek.coordinator.transactions.writes import TransactionWrites
 from odradek.errors import BrokerError, ErrorCode
+from odradek.handlers.transactions.transaction_verification import (
+    ClientAbility,
+    TransactionVerifier,
+    Write,
+)
 from odradek.model import AppendOrigin, TopicPartition, TransactionResult
 from odradek.records.batch import parse_header
 from odradek.records.builder import RecordBatchBuilder
@@ -45,6 +54,8 @@ E = ErrorCode
 OFFSETS = TopicPartition("__consumer_offsets", 0)
 GROUP = "g"
 TIMEOUT_MS = 20_000
+IN_FLIGHT = 3
+REFUSALS = [E.NOT_ENOUGH_REPLICAS, E.KAFKA_STORAGE_ERROR, E.NOT_LEADER_OR_FOLLOWER]
 FENCED = {
     E.PRODUCER_FENCED,
     E.INVALID_PRODUCER_EPOCH,
@@ -59,7 +70,9 @@ class SimulatedLog:
 
     def __init__(self, name):
         self.name = name
+        self.refusal = None
         self.entries = []
+        self.sequences = defaultdict(list)
         self.producers = ProducerStateManager(name)
 
     def write(self, append, on_done):
@@ -72,6 +85,9 @@ class SimulatedLog:
         )
         builder.append(0, None, b"v")
         data = bytearray(builder.build())
+        if self.refusal is not None:
+            on_done(self.refusal)
+            return
         try:
             is_new = take_in(self.producers, data, len(self.entries), AppendOrigin.CLIENT)
         except BrokerError as error:
@@ -80,11 +96,15 @@ class SimulatedLog:
         if is_new:
             tag = append.transaction.tag, append.sequence
             self.entries.append((append.identity.producer_id, tag, None))
+            self.sequences[append.identity].append(append.sequence)
             self.producers.on_high_watermark(len(self.entries))
         on_done(E.NONE)
 
     def mark(self, marker, now_ms, on_done):
         """An end marker of a coordinator."""
+        if self.refusal is not None:
+            on_done(self.refusal)
+            return
         origin, version = AppendOrigin.COORDINATOR, marker.transaction_version
         try:
             take_in(self.producers, marker.batch(now_ms), len(self.entries), origin, version)
@@ -144,6 +164,9 @@ class OffsetsLog(ListLog):
         self.producers = ProducerStateManager(str(OFFSETS))
 
     def append(self, partition, batch, on_committed, transaction_version=0):
+        if self.refusal is not None:
+            on_committed(BrokerError(self.refusal))
+            return
         offset, origin = self.ends.get(partition, 0), AppendOrigin.COORDINATOR
         try:
             take_in(self.producers, batch, offset, origin, transaction_version)
@@ -168,6 +191,14 @@ class SimulatedOffsets:
     @property
     def producers(self):
         return self._world.log.producers
+
+    @property
+    def refusal(self):
+        return self._world.log.refusal
+
+    @refusal.setter
+    def refusal(self, code):
+        self._world.log.refusal = code
 
     def write(self, append, on_done):
         """A TxnOffsetCommit, which carries no sequence."""
@@ -220,6 +251,25 @@ class SimulatedLeaders(Leaders):
         simulation.places[partition].mark(marker, simulation.world.clock.wall_ms(), on_marked)
 
 
+class SimulatedQuestions(TransactionWrites):
+    """The way from leaders to the coordinator, on which questions and answers may be late."""
+
+    def __init__(self, simulation):
+        self._simulation = simulation
+
+    def add_or_verify(self, request, verify_only, on_done):
+        simulation = self._simulation
+
+        def ask():
+            coordinator = simulation.world.coordinator
+            coordinator.add_or_verify(request, verify_only, answer)
+
+        def answer(codes):
+            simulation.maybe_late(lambda: on_done(codes))
+
+        simulation.maybe_late(ask)
+
+
 class Transaction:
     """What its producer knows of a transaction."""
 
@@ -233,7 +283,8 @@ class Transaction:
 
 
 class SimulatedProducer:
-    """One instance of a transactional producer; sends one request at a time, as clients do."""
+    """One instance of a transactional producer; up to three writes to a partition are under way,
+    and nothing else, as with clients."""
 
     def __init__(self, simulation, name, number):
         self.simulation = simulation
@@ -245,8 +296,10 @@ class SimulatedProducer:
         self.added = set()
         self.transaction = None
         self.must_abort = False
-        # A write whose answer has not come: it is sent again until it has, or the end is abort.
+        # A partition with writes whose answers have not come, and their sequences: they are sent
+        # again until they have, or the end is abort.
         self.unanswered = None
+        self.pending = []
         self.waits = False
         self.is_dead = False
         self.count = 0
@@ -311,24 +364,23 @@ class SimulatedProducer:
         if self.version == 0 and partition not in self.added:
             self._add(partition)
             return
-        self.unanswered = partition
-        on_sent = self._answered(lambda code: self._on_written(partition, code))
-        append = Append(self, partition, on_sent)
-        if self.simulation.places[partition].producers.is_in_transaction(*self.identity):
-            append.verified(E.NONE)
-        else:
-            self._verify(partition, append)
+        if self.unanswered is None:
+            self.unanswered = partition
+            count = 1 if partition == OFFSETS else self.simulation.random.randint(1, IN_FLIGHT)
+            self.pending = [self.sequences[partition] + each for each in range(count)]
+            self.sequences[partition] += count
+        self.waits = True
+        self.asked += 1
+        number = self.asked
 
-    def _verify(self, partition, append):
-        """What a leader does before the first write of a transaction."""
-        append.begin_verification()
-        coordinator = self.simulation.world.coordinator
-        if self.version == 0:
-            (code,) = coordinator.verify_partitions(self.name, self.identity, [partition])
-            append.verified(code)
-        else:
-            request = AddPartitionsRequest(self.name, self.identity, [partition], 2)
-            coordinator.add_partitions(request, append.verified)
+        def on_sent(sequence, code):
+            if number == self.asked and not self.is_dead:
+                if not self.simulation.chance(0.1):
+                    self._on_written(partition, sequence, code)
+                self.waits = sequence != sent[-1]
+
+        sent = list(self.pending)
+        Requests(self, partition, sent, on_sent).next()
 
     def _add(self, partition):
         def on_answer(code):
@@ -340,14 +392,17 @@ class SimulatedProducer:
         request = AddPartitionsRequest(self.name, self.identity, [partition], 0)
         self.simulation.world.coordinator.add_partitions(request, self._answered(on_answer))
 
-    def _on_written(self, partition, code):
+    def _on_written(self, partition, sequence, code):
+        if self.unanswered != partition or sequence not in self.pending:
+            return
         if code is E.NONE:
-            self.unanswered = None
-            if partition != OFFSETS:
-                self.sequences[partition] += 1
+            self.pending.remove(sequence)
             self.transaction.written[partition] += 1
+            if not self.pending:
+                self.unanswered = None
         elif code is E.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            self.must_abort = True
+            # Behind another that has failed it is sent again with that.
+            self.must_abort = self.must_abort or sequence == self.pending[0]
         else:
             self._on_error(code)
 
@@ -395,45 +450,61 @@ class SimulatedProducer:
         self.added.clear()
         self.transaction = None
         self.unanswered = None
+        self.pending = []
         self.must_abort = False
 
     def die(self):
         self.is_dead = True
 
 
-class Append:
-    """A record on its way into a log; it may get there late."""
+class Requests:
+    """Writes that came on one connection: its broker handles one after the other."""
 
-    def __init__(self, producer, partition, on_done):
+    def __init__(self, producer, partition, sequences, on_sent):
+        self._appends = deque(Append(producer, partition, each) for each in sequences)
+        self._on_sent = on_sent
+        self._simulation = producer.simulation
+        self._kills = producer.simulation.kills
+
+    def next(self):
+        if self._appends and self._kills == self._simulation.kills:
+            append = self._appends.popleft()
+            append.begin(lambda code: self._answered(append.sequence, code))
+
+    def _answered(self, sequence, code):
+        self._on_sent(sequence, code)
+        self.next()
+
+
+class Append:
+    """A record on its way into a log."""
+
+    def __init__(self, producer, partition, sequence):
         self._simulation = producer.simulation
         self._producer = producer
+        self._partition = partition
         self._place = producer.simulation.places[partition]
         self.name = producer.name
         self.transaction = producer.transaction
-        self.sequence = producer.sequences[partition]
+        self.sequence = sequence
         self.identity = producer.identity
-        self._on_done = on_done
-        self._number = -1
 
-    def begin_verification(self):
-        self._number = self._place.producers.begin_verification(self.identity.producer_id)
+    def begin(self, on_done):
+        """What a leader does with it."""
+        sequence = -1 if self._partition == OFFSETS else self.sequence
+        adds = self._producer.version == 2
+        client = ClientAbility.IMPLICIT_ADD if adds else ClientAbility.ABORTABLE_ERROR
+        write = Write(self._partition, self.identity, sequence)
 
-    def verified(self, code):
-        if code is not E.NONE:
-            self._place.producers.end_verification(self.identity.producer_id, self._number)
-            self._on_done(E.INVALID_PRODUCER_EPOCH if code is E.PRODUCER_FENCED else code)
-        elif self._simulation.chance(0.15):
-            self._simulation.late.append(self)
-        else:
-            self.arrive()
+        def on_verified(refused):
+            if refused:
+                on_done(refused[self._partition])
+            elif self._is_lost_offset():
+                on_done(E.INVALID_TXN_STATE)
+            else:
+                self._place.write(self, on_done)
 
-    def arrive(self):
-        if self._is_lost_offset():
-            self._on_done(E.INVALID_TXN_STATE)
-        elif self._place.producers.is_verification_valid(*self.identity, self._number):
-            self._place.write(self, self._on_done)
-        else:
-            self._on_done(E.INVALID_TXN_STATE)
+        self._simulation.verifier.verify(self.name, [write], client, on_verified)
 
     def _is_lost_offset(self):
         """Whether it is what the older protocol could not keep out of the next transaction."""
@@ -441,8 +512,7 @@ class Append:
         return (
             producer.version == 0
             and producer.transaction is not self.transaction
-            and self._place is self._simulation.offsets
-            and self._place.producers.is_in_transaction(*self.identity)
+            and self._partition == OFFSETS
         )
 
 
@@ -459,7 +529,14 @@ class Simulation:
         self.offsets = SimulatedOffsets()
         self.places = {**self.logs, OFFSETS: self.offsets}
         self.calm = False
+        self.kills = 0
         self.late = []
+        self.verifier = TransactionVerifier(
+            SimulatedQuestions(self),
+            lambda topic_partition: self.places[topic_partition].producers,
+            self.world.config,
+            self.world.clock,
+        )
         self.transactions = []
         self._births = Counter()
         self.world.leaders = SimulatedLeaders(self)
@@ -468,6 +545,13 @@ class Simulation:
 
     def chance(self, probability):
         return not self.calm and self.random.random() < probability
+
+    def maybe_late(self, work):
+        """On the way from one broker to another."""
+        if self.chance(0.1):
+            self.late.append(work)
+        else:
+            work()
 
     def _born(self, name):
         self._births[name] += 1
@@ -482,8 +566,11 @@ class Simulation:
         roll = self.random.random()
         if roll < 0.76:
             self._let_one_act()
-        elif roll < 0.82 and self.late:
-            self.late.pop(self.random.randrange(len(self.late))).arrive()
+        elif roll < 0.80 and self.late:
+            self.late.pop(self.random.randrange(len(self.late)))()
+        elif roll < 0.83:
+            place = self.random.choice([self.world.log, *self.places.values()])
+            place.refusal = self.random.choice(REFUSALS) if place.refusal is None else None
         elif roll < 0.87:
             self.world.log.holds = not self.world.log.holds
             if not self.world.log.holds:
@@ -514,7 +601,9 @@ class Simulation:
         self.producers = [each for each in self.producers if not each.is_dead]
 
     def _kill_the_broker(self):
+        self.kills += 1
         self.late.clear()
+        self._heal()
         if self.chance(0.5):
             self.world.log.cut()
         self.world.log.held.clear()
@@ -525,16 +614,21 @@ class Simulation:
             place.kill()
         self.world.restart()
 
+    def _heal(self):
+        for place in (self.world.log, *self.places.values()):
+            place.refusal = None
+
     def _settle(self):
         """All producers are gone; what is on its way arrives, and time-outs are over."""
         self.calm = True
         for each in self.producers:
             each.die()
         self.world.log.holds = self.world.leaders.holds = False
+        self._heal()
         self.world.log.commit()
         self.world.leaders.release()
-        for each in self.late:
-            each.arrive()
+        while self.late:
+            self.late.pop(0)()
         self.world.advance(TIMEOUT_MS + 1)
         self.world.coordinator.abort_timed_out()
         self.world.advance(1_000)
@@ -545,12 +639,18 @@ class Simulation:
         for partition, place in self.places.items():
             assert place.producers.first_unstable_offset < 0, f"{partition} holds its readers up"
         for partition, log in self.logs.items():
+            for identity, sequences in log.sequences.items():
+                gap = f"{partition} has {sequences} of {identity}"
+                assert sequences == list(range(len(sequences))), gap
             committed, pending = log.committed()
             assert not any(pending.values()), f"{partition} has undecided records: {pending}"
             for (tag, sequence), times in committed.items():
                 assert times == 1, f"{tag}, sequence {sequence} is {times} times in {partition}"
                 seen[tag, partition] += 1
         assert not self.world.markers.waiting(), "somebody waits for markers"
+        for shard in self.world.runtime.shards():
+            for name, value in shard.transactions.items():
+                assert may_expire(value.state), f"{name} is {value.state.name} for ever"
         offsets = {}
         for transaction in self.transactions:
             self._check_transaction(transaction, seen, offsets)

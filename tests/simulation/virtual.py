@@ -42,8 +42,17 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._jumping.now_s
 
+    async def getaddrinfo(self, host: Any, port: Any, **_: Any) -> list[Any]:
+        """A name is its only address, unless the network knows better."""
+        assert self.network is not None, "there is one"
+        return [(0, 0, 0, "", (each, port)) for each in self.network.names.get(host, [host])]
+
     async def create_connection(  # type: ignore[override]
-        self, protocol_factory: Callable[[], asyncio.BufferedProtocol], host: str, port: int
+        self,
+        protocol_factory: Callable[[], asyncio.BufferedProtocol],
+        host: str,
+        port: int,
+        **_: Any,
     ) -> tuple[asyncio.Transport, asyncio.BufferedProtocol]:
         assert self.network is not None, "there is one"
         protocol = protocol_factory()
@@ -118,7 +127,7 @@ class Connection(asyncio.Transport):
         network = self.network
         if network.is_cut(self.host):
             return
-        chance = network.dice.random() / network.trouble if network.trouble else 1.0
+        chance = network.rng.random() / network.trouble if network.trouble else 1.0
         if chance < 0.25:
             self._later(self.break_off)  # lost
             return
@@ -168,8 +177,8 @@ class Connection(asyncio.Transport):
 
     def _later(self, work: Callable[[], None], *, is_late: bool = False) -> None:
         """In its order: what was sent before comes before."""
-        dice = self.network.dice
-        delay_ms = dice.randrange(LATE_MS) if is_late else dice.randrange(1, LATENCY_MS)
+        rng = self.network.rng
+        delay_ms = rng.randrange(LATE_MS) if is_late else rng.randrange(1, LATENCY_MS)
         loop = asyncio.get_running_loop()
         self._at_s = max(self._at_s, loop.time() + delay_ms / 1000)
         loop.call_at(self._at_s, work)
@@ -178,12 +187,14 @@ class Connection(asyncio.Transport):
 class Network:
     """The connections there are, and how much trouble. `trouble` is the chance of it a request."""
 
-    def __init__(self, dice: random.Random, serve: Serve) -> None:
-        self.dice = dice
+    def __init__(self, rng: random.Random, serve: Serve) -> None:
+        self.rng = rng
         self.serve = serve
         self.trouble = 0.0
         self.connections: set[Connection] = set()
         self.dead_brokers: set[int] = set()
+        self.names: dict[str, list[str]] = {}
+        self.unreachable: set[str] = set()
         self._cut: set[str] = set()
 
     def cut(self, host: str) -> None:
@@ -201,7 +212,9 @@ class Network:
                 connection.break_off()
 
     async def connect(self, host: str, port: int, protocol: asyncio.BufferedProtocol) -> Connection:
-        await asyncio.sleep(self.dice.randrange(1, LATENCY_MS) / 1000)
+        await asyncio.sleep(self.rng.randrange(1, LATENCY_MS) / 1000)
+        if host in self.unreachable:
+            await asyncio.get_running_loop().create_future()
         if port in self.dead_brokers or self.is_cut(host):
             raise ConnectionRefusedError(f"{host}:{port}")
         connection = Connection(self, host, port, protocol)

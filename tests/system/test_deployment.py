@@ -126,5 +126,6 @@ def test_the_workflows_call_our_own_commands() -> None:
     folder = ROOT / ".github" / "workflows"
     for name, command in (("test.yml", "./test"), ("wheels.yml", "tools/wheels")):
         runs = re.findall(r"^\s+- run: (.*)$", (folder / name).read_text("utf-8"), re.MULTILINE)
-        assert runs == [command]
+        # The others are for machines that are not Debians.
+        assert [each for each in runs if not each.startswith("python -m")] == [command]
         assert os.access(ROOT / command, os.X_OK)

@@ -14,6 +14,13 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from tests.architecture.test_documents import (
+    NEEDED,
+    files_with_tests,
+    pages_with_python,
+    pages_with_tests,
+    quick_blocks,
+)
 from tools import peers
 from tools.free_port import free_port
 
@@ -21,6 +28,8 @@ ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 1800
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PORT = "9092"
+# What the pages use beside the package.
+FOR_PAGES = ("aiokafka", "confluent-kafka", "pandas>=2.2.2,<3", "polars", "pyarrow", "pytest")
 
 
 def plain_copy(directory: Path) -> Path:
@@ -75,11 +84,32 @@ def live_the_first_minute(python: str, folder: Path) -> None:
     scripts = [block for block in pages if not block.startswith("def test_")]
     [test] = [block for block in pages if block.startswith("def test_")]
     assert len(scripts) > 1, "README's first minute has shrunk"
-    for script in scripts:
-        run(python, "-W", "error", "-c", script, cwd=folder)
+    said = [run(python, "-W", "error", "-c", script, cwd=folder) for script in scripts]
+    assert "".join(said) == "350 ms later\n", "more is printed than what the page shows"
     (folder / "test_readme.py").write_text(test, encoding="utf-8")
     assert "1 passed" in run(python, "-m", "pytest", "-q", "test_readme.py", cwd=folder)
     serve_and_talk([block for kind, block in blocks if kind == "sh"], python, folder)
+
+
+def type_what_the_pages_say(python: str, folder: Path) -> None:
+    """The Python of all pages, as it stands; what needs Spark or another framework is tried where
+    that is installed."""
+    pip_install(python, *FOR_PAGES, cwd=folder)
+    for number, page in enumerate(pages_with_python()):
+        place = folder / f"page-{number}"
+        place.mkdir()
+        run(python, "-W", "error", "-c", "\n".join(quick_blocks(page)), cwd=place)
+    for number, page in enumerate(pages_with_tests()):
+        files = files_with_tests(page)
+        if any(words in text for words in NEEDED for text in files.values()) or "spark" in str(
+            page
+        ):
+            continue
+        place = folder / f"tests-of-page-{number}"
+        place.mkdir()
+        for name, text in files.items():
+            (place / name).write_text(text, encoding="utf-8")
+        assert " passed" in run(python, "-m", "pytest", "-q", cwd=place)
 
 
 def serve_and_talk(blocks: list[str], python: str, folder: Path) -> None:
@@ -144,4 +174,22 @@ def test_built_and_installed_with_a_compiler(tmp_path: Path) -> None:
     pip_install(python, str(wheel), cwd=tmp_path)
     assert compiled_modules(python)
     assert "odradek 0." in run(str(Path(python).parent / "odradek"), "--version", cwd=tmp_path)
+    check_missing_extra(python, tmp_path)
     live_the_first_minute(python, tmp_path)
+    type_what_the_pages_say(python, tmp_path)
+
+
+def check_missing_extra(python: str, folder: Path) -> None:
+    """README's cluster without its extra: told at once, and nothing is left behind."""
+    program = str(Path(python).parent / "odradek")
+    done = subprocess.run(
+        [program, "cluster", "start", "-n", "3", "--data-dir", "cluster", "--fetch-zookeeper"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "pip install 'odradek[zookeeper]'" in done.stderr
+    assert not (folder / "cluster").exists()

@@ -117,6 +117,11 @@ def _live(directory: Path, zookeeper: str) -> None:
         try:
             assert run("restart", directory).count("restarted and in sync") == 3
             state = json.loads((directory / "cluster.json").read_text(encoding="utf-8"))
+            first, second, _, ensemble, replicas = run("status", directory).splitlines()
+            assert first.startswith("Broker 1 at 127.0.0.1:")
+            assert second.endswith(f": runs as process {state['pids']['2']}")
+            assert ensemble == f"ZooKeeper at {zookeeper}"
+            assert replicas == "Replicas: all in sync"
             os.kill(state["pids"]["2"], signal.SIGKILL)
             assert "broker 2" in run("restart", directory, "--broker-id", "2")
         finally:

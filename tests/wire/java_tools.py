@@ -22,8 +22,10 @@ CLASSES: Final = {
     "console-consumer": f"{_PACKAGE}.consumer.ConsoleConsumer",
     "console-producer": f"{_PACKAGE}.ConsoleProducer",
     "consumer-groups": f"{_PACKAGE}.consumer.group.ConsumerGroupCommand",
+    "share-groups": f"{_PACKAGE}.consumer.group.ShareGroupCommand",
     "get-offsets": f"{_PACKAGE}.GetOffsetShell",
     "delete-records": f"{_PACKAGE}.DeleteRecordsCommand",
+    "acls": f"{_PACKAGE}.AclCommand",
     "cluster": f"{_PACKAGE}.ClusterTool",
     "log-dirs": f"{_PACKAGE}.LogDirsCommand",
     "producer-perf-test": f"{_PACKAGE}.ProducerPerformance",
@@ -59,7 +61,12 @@ class JavaTools:
             f"-Dlog4j.configuration=file:{logging[0]}",
             f"-Dlog4j2.configurationFile={logging[1]}",
         ]
-        self._command = [java, *flags, "-cp", class_path, os.fspath(RUNNER)]
+        # Compiled once: a JVM that is started with a source compiles it each time.
+        compiler = [java, "--module", "jdk.compiler/com.sun.tools.javac.Main"]
+        paths = ["-cp", class_path, "-d", os.fspath(folder), os.fspath(RUNNER)]
+        subprocess.run([*compiler, *paths], check=True, capture_output=True)
+        path = os.pathsep.join([os.fspath(folder), class_path])
+        self._command = [java, *flags, "-cp", path, RUNNER.stem]
         self._jvm = self._start()
 
     def _start(self) -> "subprocess.Popen[bytes]":

@@ -1,6 +1,6 @@
-"""What is looked at before `odradek start` opens anything: a refusal leaves nothing behind.
+"""Checks that `odradek start` makes before it opens anything: a refusal leaves nothing behind.
 
-Each check raises `StartError` with a sentence that says what to do. They are here and not in the
+Each check raises with a sentence that says what to do. They are here and not in the
 broker since they look at what a person gave: `odradek.Broker` in a test has directories of its
 own. Nothing is written. What can change a moment later (a port, a lock) is found by the broker
 itself all the same.
@@ -10,21 +10,13 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from odradek.config import BROKER_SETTINGS, BrokerConfig
-from odradek.config.layers import base_name
-from odradek.metadata.embedded import schema
+from odradek.config import BrokerConfig
+from odradek.config.protection import check_protection
+from odradek.metadata.sqlite import schema
 from odradek.network.listener import SocketOptions, bind_socket
 from odradek.server.errors import StartError
 from odradek.storage import checkpoints, names
 
-# Where they have no effect, whoever set them believes the broker to be protected.
-_PROTECTING: Final = (
-    "ssl.",
-    "sasl.",
-    "authorizer.class.name",
-    "super.users",
-    "security.inter.broker.protocol",
-)
 _OWN_FILES: Final = frozenset(
     {
         names.LOCK_FILE,
@@ -44,6 +36,7 @@ def check_before_start(config: BrokerConfig, given: Mapping[str, str]) -> None:
 
     Raises:
         StartError: with what to do about it.
+        ConfigError: a setting promises what is not served.
     """
     check_protection(config, given)
     check_first_directory(config.log_dirs[0])
@@ -52,30 +45,6 @@ def check_before_start(config: BrokerConfig, given: Mapping[str, str]) -> None:
     if not config["zookeeper.connect"]:
         check_metadata(config.log_dirs)
     check_addresses(config)
-
-
-def check_protection(config: BrokerConfig, given: Mapping[str, str]) -> None:
-    """Refuses to serve openly what was to be protected."""
-    for endpoint in config.listeners:
-        if endpoint.security_protocol != "PLAINTEXT":
-            raise StartError(
-                f"Listener {endpoint.listener_name}: {endpoint.security_protocol} is not supported "
-                "yet; use PLAINTEXT, on an address that only those can reach whom you trust"
-            )
-    idle = [name for name in sorted(given) if _protects(name, given[name])]
-    if idle:
-        raise StartError(
-            f"Security is not served yet, the broker would be open to all in spite of "
-            f"{', '.join(idle)}: remove these settings if that is meant"
-        )
-
-
-def _protects(name: str, text: str) -> bool:
-    setting = base_name(name) or name
-    row = BROKER_SETTINGS.get(setting)
-    if row is None or not setting.startswith(_PROTECTING):
-        return False
-    return text.strip() != "" and row.parse(text) != row.default
 
 
 def check_first_directory(directory: str) -> None:

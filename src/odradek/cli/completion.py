@@ -23,7 +23,7 @@ class Flag(NamedTuple):
 
 
 class Completed(NamedTuple):
-    """What may follow one command: its own words, then flags; file names anywhere."""
+    """The completions of one command: its own words, then flags; file names anywhere."""
 
     name: str
     text: str
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def epilog() -> str:
-    """What `--help` ends with: where the script goes."""
+    """The end of the `--help` text: where to put the script."""
     return INSTALL
 
 

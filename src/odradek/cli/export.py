@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from odradek.cli.people.flags import SERVERS_VARIABLE
-from odradek.cli.people.places import Base, parse_place
+from odradek.cli.everyday.flags import SERVERS_VARIABLE, tell_if_nobody_listens
+from odradek.cli.everyday.places import Base, parse_place
+from odradek.cli.tools.connection import text_of
 from odradek.errors import BrokerError
 from odradek.tables.columns import COLUMNS
 from odradek.tables.errors import DamagedRecords, DataLoss, MissingData, WrongPath
@@ -73,7 +74,7 @@ def export_file(text: str) -> str:
 
 
 def format_of(path: str) -> str:
-    """What the ending of a file name says."""
+    """Derives the format from the ending of a file name."""
     return os.path.splitext(path)[1].removeprefix(".").lower()
 
 
@@ -104,6 +105,8 @@ def run(arguments: argparse.Namespace) -> int:
         return _refuse("pyarrow is not installed: pip install 'odradek[arrow]'", 1)
     from odradek.tables.topic import Topic
 
+    if arguments.bootstrap_server is not None:
+        tell_if_nobody_listens(arguments.bootstrap_server)
     columns = None if arguments.columns is None else arguments.columns.split(",")
     try:
         topic = Topic(
@@ -118,7 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
     except ValueError as error:
         return _refuse(str(error), 2)
     except (BrokerError, MissingData, DataLoss, WrongPath) as error:
-        return _refuse(str(error), 1)
+        return _refuse(text_of(error), 1)
     try:
         records = write_file(arguments.to, format_of(arguments.to), batches, columns)
     except (
@@ -130,7 +133,7 @@ def run(arguments: argparse.Namespace) -> int:
         OSError,
         ValueError,
     ) as error:
-        return _refuse(str(error), 1)
+        return _refuse(text_of(error), 1)
     size = os.stat(arguments.to).st_size
     print(f"{arguments.to}: {records:,} records, {size:,} bytes", file=sys.stderr)
     return 0

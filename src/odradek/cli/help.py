@@ -10,8 +10,9 @@ import textwrap
 from collections.abc import Mapping
 from typing import Final
 
-from odradek.cli.main import COMMANDS, did_you_mean, run_command
+from odradek.cli.main import COMMANDS, run_command
 from odradek.config import BROKER_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS, Setting
+from odradek.suggestions import did_you_mean
 
 SETTINGS: Final = "settings"
 TABLES: Final[tuple[tuple[str, Mapping[str, Setting]], ...]] = (

@@ -14,6 +14,7 @@ full disk, is told in one sentence.
 """
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -21,6 +22,8 @@ from importlib import import_module
 from typing import Final, NamedTuple, NoReturn
 
 from odradek import __version__
+from odradek.cli.arguments import CommandParser, Help
+from odradek.suggestions import did_you_mean
 
 WRONG_USAGE: Final = 2
 # Before a command: its wrong usage has the status that it has of Kafka's tools.
@@ -29,7 +32,6 @@ KAFKA_WRONG_USAGE: Final = 1
 INTERRUPTED: Final = 128 + 2
 READER_GONE: Final = 128 + 13
 # Of the words that are short.
-LIKENESS: Final = 0.6
 
 
 class Command(NamedTuple):
@@ -56,10 +58,15 @@ exit status:
 
 COMMANDS: Final = (
     Command("start", "odradek.cli.start", "run a broker in the foreground"),
-    Command("consume", "odradek.cli.people.consume", "print records, those that one wants"),
-    Command("produce", "odradek.cli.people.produce", "send lines, JSON or files as records"),
-    Command("groups", "odradek.cli.people.groups", "groups with their lag in records and in time"),
-    Command("top", "odradek.cli.people.top", "watch brokers, topics and groups at work"),
+    Command("consume", "odradek.cli.everyday.consume", "print records, those that one wants"),
+    Command("produce", "odradek.cli.everyday.produce", "send lines, JSON or files as records"),
+    Command("groups", "odradek.cli.everyday.groups", "groups, and their lag in records and time"),
+    Command(
+        "schedules", "odradek.cli.everyday.schedules", "what will be delivered later, and when"
+    ),
+    Command("top", "odradek.cli.everyday.top", "watch brokers, topics and groups at work"),
+    Command("metrics", "odradek.cli.everyday.metrics", "the metrics that a broker serves"),
+    Command("explain", "odradek.cli.everyday.explain", "why nothing comes, in words"),
     Command("topics", "odradek.cli.tools.topics", "list, describe, create, alter, delete topics"),
     Command("configs", "odradek.cli.tools.configs", "describe and change settings"),
     Command(
@@ -68,14 +75,30 @@ COMMANDS: Final = (
         "list, describe, reset groups",
     ),
     Command(
+        "share-groups",
+        "odradek.cli.tools.groups.share_groups",
+        "list, describe, reset share groups",
+    ),
+    Command(
         "console-producer",
         "odradek.cli.tools.records.console_producer",
         "send lines as records",
     ),
     Command("console-consumer", "odradek.cli.tools.records.console_consumer", "print records"),
+    Command(
+        "console-share-consumer",
+        "odradek.cli.tools.records.console_share_consumer",
+        "print what a share group is handed",
+    ),
     Command("get-offsets", "odradek.cli.tools.get_offsets", "offsets of partitions, by time"),
     Command("delete-records", "odradek.cli.tools.delete_records", "delete records before offsets"),
     Command("transactions", "odradek.cli.tools.transactions", "look at transactions and end them"),
+    Command("acls", "odradek.cli.tools.acls", "list, add and remove ACLs"),
+    Command(
+        "delegation-tokens",
+        "odradek.cli.tools.delegation_tokens",
+        "create, renew, expire, describe tokens",
+    ),
     Command("log-dirs", "odradek.cli.tools.log_dirs", "what lies in brokers' log directories"),
     Command(
         "reassign-partitions",
@@ -131,6 +154,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             status = run_command(words[1:] if is_kafkas else words)
         finally:
+            gc.enable()
             print(end="", flush=True)
     except SystemExit as ended:
         if is_kafkas and ended.code == WRONG_USAGE:
@@ -144,7 +168,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         discard_output()
         if status == 0:  # else the command has said so
-            print(f"odradek: {error}", file=sys.stderr)
+            where = f"{error.filename}: " if error.filename else ""
+            print(f"odradek: {where}{error.strerror or error}", file=sys.stderr)
         return 1
     return status
 
@@ -167,6 +192,8 @@ def run_command(words: Sequence[str]) -> int:
         # Assertions are part of how the broker protects its data; they stay on.
         print("odradek: python -O is not supported: it switches assertions off", file=sys.stderr)
         return 1
+    # What is imported stays: the collector would look through all of it again and again.
+    gc.disable()
     parser = build_parser(words)
     if not words:
         parser.print_help()
@@ -176,6 +203,7 @@ def run_command(words: Sequence[str]) -> int:
     if unknown:
         refuse_arguments(arguments.parser, unknown)
     module = import_module(arguments.module)
+    gc.enable()
     status: int = module.run(arguments)
     return status
 
@@ -214,34 +242,29 @@ def refuse_arguments(parser: argparse.ArgumentParser, unknown: Sequence[str]) ->
     flags = [flag for flag in parser._option_string_actions if flag.startswith("--")]
     mistyped = next((word for word in unknown if word.startswith("-")), "")
     meant = did_you_mean(mistyped.partition("=")[0], flags)
-    parser.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")
-
-
-def did_you_mean(word: str, names: Sequence[str]) -> str:
-    """What the answer to a mistyped word ends with; empty when nothing is like it."""
-    from odradek.config.likely_names import likely_name
-
-    likely = likely_name(word, names, LIKENESS)
-    return f" (did you mean {likely}?)" if likely is not None else ""
+    typed = " ".join(word for word in unknown if word != "--")  # which we may have put there
+    parser.error(f"unrecognized arguments: {typed}{meant}")
 
 
 def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
     """The parser, in full for the command that `words` name."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="odradek",
         description="A broker that speaks Kafka's protocol, and its tools.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Help,
     )
     parser.add_argument("--version", action="version", version=f"odradek {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     named = next((word for word in words if not word.startswith("-")), None)
-    for command in COMMANDS:
+    # A parser for each of the others would cost a start 3 ms.
+    asked = [command for command in COMMANDS if words[:1] == [command.name]]
+    for command in asked or COMMANDS:
         subparser = subparsers.add_parser(
             command.name,
             help=command.help,
             description=command.help[0].upper() + command.help[1:] + ".",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=Help,
             allow_abbrev=False,
         )
         subparser.set_defaults(module=command.module, parser=subparser)

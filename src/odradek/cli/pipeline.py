@@ -12,9 +12,12 @@ import re
 import sys
 import time
 from dataclasses import fields
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from odradek.cli.arguments import positive_number
+
+if TYPE_CHECKING:
+    from odradek.client.security_options import SecurityOptions
 
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours"}
 _SHIFTS: Final = {"k": 10, "m": 20, "g": 30}
@@ -29,6 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="bootstrap_servers",
         required=True,
         help="the brokers to ask",
+    )
+    parser.add_argument(
+        "--command-config",
+        metavar="FILE",
+        help="a file of client settings: how brokers are reached by TLS and SASL",
     )
     parser.add_argument(
         "--topic", metavar="T", required=True, help="the topic (query: several, by commas)"
@@ -133,6 +141,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the broker's data directory, when it is on this machine: segments are read there",
     )
     parser.add_argument(
+        "--isolation-level",
+        choices=("read_committed", "read_uncommitted"),
+        help="whether records of transactions that were taken back are read (default: not)",
+    )
+    parser.add_argument(
         "--max-records",
         metavar="N",
         dest="max_offsets_per_trigger",
@@ -208,7 +221,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.name not in takes:
         return _refuse(f"there is no pipeline {arguments.name!r}, only {', '.join(takes)}", 2)
     # Flags are called as the settings are; what nobody gave has its default there.
-    names = [field.name for field in fields(PipelineSettings)]
+    names = [field.name for field in fields(PipelineSettings) if field.name != "security"]
     given = {name: each for name in names if (each := getattr(arguments, name)) is not None}
     useless = given.keys() - {"bootstrap_servers", "topic", *takes[arguments.name]}
     if useless:
@@ -217,6 +230,11 @@ def run(arguments: argparse.Namespace) -> int:
         return _refuse(f"{arguments.name} does nothing with {', '.join(told)}", 2)
     if arguments.report is not None and (why := _unwritable(arguments.report)):
         return _refuse(f"--report {arguments.report}: {why}", 2)
+    if arguments.command_config is not None:
+        try:
+            given["security"] = _security(arguments.command_config)
+        except (OSError, ValueError) as error:
+            return _refuse(f"--command-config {arguments.command_config}: {error}", 2)
     settings = PipelineSettings(**given)
     begun_s = time.monotonic()
     try:
@@ -238,6 +256,15 @@ def run(arguments: argparse.Namespace) -> int:
         with open(arguments.report, "w", encoding="utf-8") as file:
             file.write(report_page(arguments.name, settings, outcome, seconds))
     return 1 if outcome.findings else 0
+
+
+def _security(path: str) -> "SecurityOptions":
+    """Reads the TLS and SASL settings in a file of client settings."""
+    from odradek.client.security_options import SecurityOptions
+    from odradek.config.properties import parse_properties
+
+    with open(path, encoding="utf-8") as file:
+        return SecurityOptions.of(parse_properties(file.read()))
 
 
 def _tell(batch: object) -> None:

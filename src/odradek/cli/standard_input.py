@@ -13,7 +13,7 @@ _CHUNK_BYTES: Final = 1 << 16
 
 
 async def read_chunks(descriptor: int) -> AsyncIterator[bytes]:
-    """What comes, as it comes, until the end.
+    """Reads chunks as they come, until the end.
 
     Raises:
         OSError: it cannot be read.
@@ -52,8 +52,8 @@ async def _readable(descriptor: int) -> None:
     ready = asyncio.Event()
     try:
         loop.add_reader(descriptor, ready.set)
-    except PermissionError:
-        return  # a file: it never makes anybody wait
+    except (PermissionError, NotImplementedError):
+        return  # a file: it never makes anybody wait; or a loop that can only wait for sockets
     try:
         await ready.wait()
     finally:

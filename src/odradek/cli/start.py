@@ -11,7 +11,6 @@ import asyncio
 import gc
 import logging
 import os
-import signal
 import sys
 import time
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -19,16 +18,17 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from odradek.cli.arguments import natural_number, port
 from odradek.clock import SystemClock
 from odradek.config import BrokerConfig, ConfigError, parse_properties
-from odradek.config.likely_names import with_likely_setting
+from odradek.config.endpoints import PLAIN, named_listener
 from odradek.config.single_node import SINGLE_NODE_DEFAULTS
+from odradek.config.suggestions import with_suggestion
 from odradek.config.unserved import unserved
 from odradek.server.errors import StartError
 
 if TYPE_CHECKING:
+    from odradek.security.scram_users import NewUser
     from odradek.server.broker import BrokerServer
 
 DEFAULT_DATA_DIR: Final = "odradek-data"
-PLAIN: Final = "PLAINTEXT://"
 LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 YOUNG_OBJECTS: Final = 20_000
 UNCOMPILED: Final = "ODRADEK_PURE is set, or there was no C compiler when odradek was installed"
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--listener",
         metavar="[NAME://]HOST:PORT",
         action="append",
-        type=listener,
+        type=named_listener,
         default=[],
         help="where to listen, any number of times; the name is PLAINTEXT unless given; port 0 "
         "takes a free one; sets listeners (default: PLAINTEXT://:9092)",
@@ -77,6 +77,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="one setting, any number of times; goes before --config",
     )
     parser.add_argument(
+        "--add-scram",
+        metavar="MECHANISM=[name=NAME,password=PASSWORD]",
+        action="append",
+        type=scram_user,
+        default=[],
+        help="a user who can log in by SCRAM, unless there is one of that name; as kafka-storage",
+    )
+    parser.add_argument(
         "--zookeeper",
         metavar="HOST:PORT[,...][/CHROOT]",
         help="the ZooKeeper ensemble of a cluster; sets zookeeper.connect",
@@ -91,15 +99,21 @@ def key_value(text: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
-def listener(text: str) -> str:
-    """Reads `NAME://HOST:PORT`, or `HOST:PORT` for a listener without protection."""
-    return text if "://" in text else PLAIN + text
+def scram_user(text: str) -> "NewUser":
+    """Reads `--add-scram`."""
+    from odradek.security.scram_users import parse_new_user
+
+    try:
+        return parse_new_user(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the broker until SIGTERM or SIGINT."""
     started_ns = time.monotonic_ns()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=LOG_FORMAT)
+    gc.disable()  # until it serves, as for all imports of the command
     # Imported here: usage errors and --help need no broker.
     from odradek.cli.before_start import check_before_start
     from odradek.event_loop import new_event_loop
@@ -112,12 +126,15 @@ def run(arguments: argparse.Namespace) -> int:
             raise StartError("A broker needs a broker.id of its own, a number of at least 0")
         check_before_start(config, given)
         if config.unknown:
-            names = ", ".join(with_likely_setting(name) for name in config.unknown)
+            names = ", ".join(with_suggestion(name) for name in config.unknown)
             logger.warning("Unknown settings are ignored: %s", names)
         if idle := unserved(given):
             logger.warning("Settings without effect: %s", ", ".join(idle))
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(serve(BrokerServer(config, SystemClock(), on_halt=end_process), started_ns))
+            server = BrokerServer(
+                config, SystemClock(), on_halt=end_process, scram_users=arguments.add_scram
+            )
+            runner.run(serve(server, started_ns))
     except (StartError, ConfigError) as error:
         print(f"odradek: {error}", file=sys.stderr)
         return 1
@@ -174,7 +191,8 @@ def read_properties(path: str) -> dict[str, str]:
 
 
 def configure(given: dict[str, str]) -> BrokerConfig:
-    """What the broker runs with: Kafka's defaults in a cluster, else those of a single node.
+    """The settings the broker runs with: Kafka's defaults in a cluster, else those of a single
+    node.
 
     Raises:
         ConfigError: a setting has a value that it cannot have.
@@ -196,16 +214,17 @@ async def serve(server: "BrokerServer", started_ns: int) -> None:
     Raises:
         StartError: the broker cannot be started.
     """
+    from odradek.event_loop import on_end_signals
+
     asked_to_stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, asked_to_stop.set)
+    on_end_signals(asyncio.get_running_loop(), asked_to_stop.set)
     await server.start()
     try:
         started_in_ms = (time.monotonic_ns() - started_ns) // 1_000_000
+        metrics = f" metrics={server.metrics_url}" if server.metrics_url else ""
         print(
             f"odradek ready bootstrap={server.bootstrap_servers} broker={server.config.broker_id} "
-            f"cluster={server.cluster_id} started_in_ms={started_in_ms}",
+            f"cluster={server.cluster_id} started_in_ms={started_in_ms}{metrics}",
             flush=True,
         )
         if not is_compiled():
@@ -226,17 +245,18 @@ def is_compiled() -> bool:
 
 
 def ease_collector() -> None:
-    """Has the cyclic collector look less often, and not at all at what is there by now.
+    """Makes the cyclic garbage collector run less often, and skip every object alive by now.
 
     Requests on their way are thousands of objects that go with their last reference. With the
     collector's own settings, looking at them took a third of the time of pipelined commits.
     """
     gc.freeze()
+    gc.enable()
     gc.set_threshold(YOUNG_OBJECTS, 20, 20)
 
 
 def epilog() -> str:
-    """What `--help` ends with."""
+    """The end of the `--help` text."""
     return """\
 examples:
   odradek start                                    data in ./odradek-data, port 9092

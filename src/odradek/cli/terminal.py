@@ -10,10 +10,9 @@ import os
 import re
 import signal
 import sys
-import termios
-import tty
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Final, TextIO
 
 QUIT: Final = ("q", "\x04")
@@ -30,6 +29,11 @@ CYAN: Final = "\x1b[36m"
 def takes_colours(stream: TextIO) -> bool:
     """Whether a stream is a terminal whose owner has nothing against colours."""
     return stream.isatty() and not os.environ.get("NO_COLOR")
+
+
+def is_live() -> bool:
+    """Whether there is a screen to draw on, and a keyboard whose keys come one by one."""
+    return sys.stdin.isatty() and sys.stdout.isatty() and find_spec("termios") is not None
 
 
 def painted(text: str, colour: str) -> str:
@@ -54,6 +58,9 @@ def terminal_size() -> tuple[int, int]:
 @contextmanager
 def keys_without_enter() -> Iterator[None]:
     """Lets single keys through while the block runs; the terminal is as before after it."""
+    import termios
+    import tty
+
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
     try:

@@ -1,4 +1,4 @@
-"""What a client raises: a tree of types over Kafka's table of error codes.
+"""The errors a client raises: a tree of types over Kafka's table of error codes.
 
     KafkaError
     ├─ RetriableError           asking again may help; the client did so while it had time
@@ -21,8 +21,10 @@ Every error has `code` (an `ErrorCode`), `message` and `retriable`. An answer's 
 type in one place, `error_for`. Errors of one item among many are values in the result, not raised.
 """
 
+import copyreg
+import os
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from odradek.client.record_metadata import RecordMetadata
 from odradek.errors import BrokerError, ErrorCode
@@ -36,6 +38,10 @@ class KafkaError(BrokerError):
         self, message: str | None = None, code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
     ) -> None:
         super().__init__(code, message)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # As exceptions are pickled they are made by their type's arguments, which are others.
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
     @property
     def retriable(self) -> bool:
@@ -66,7 +72,7 @@ class RequestTimedOut(RetriableError):
 
 
 class StaleMetadata(RetriableError):
-    """What the client knows of a partition is not so (any more)."""
+    """The client's metadata of a partition is wrong, or out of date."""
 
 
 class UnknownTopicOrPartition(StaleMetadata):
@@ -149,7 +155,7 @@ class NotDelivered(KafkaError):
 
 
 class RequestError(KafkaError):
-    """What was asked for is not legal; asking again does not help."""
+    """The request is not legal; asking again does not help."""
 
 
 class OffsetOutOfRange(KafkaError):
@@ -157,7 +163,24 @@ class OffsetOutOfRange(KafkaError):
 
 
 class NoOffsetForPartition(OffsetOutOfRange):
-    """Nothing is committed, and `auto.offset.reset` says not to choose an offset."""
+    """Nothing is committed, and `auto.offset.reset` forbids choosing an offset."""
+
+
+class LogTruncated(OffsetOutOfRange):
+    """The present leader does not have the records that were read, and `auto.offset.reset` forbids
+    choosing where to go on: `offset` is the first that may be another record, -1 if unknown."""
+
+    def __init__(self, partition: TopicPartition, offset: int) -> None:
+        super().__init__(
+            f"the leader of {partition} does not have what was read of it, from offset {offset} on",
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+        )
+        self.partition: Final = partition
+        self.offset: Final = offset
+
+
+class WokenUp(KafkaError):
+    """Somebody has called `wakeup`."""
 
 
 class UnsupportedVersion(KafkaError):
@@ -194,9 +217,14 @@ _TYPES: Final[dict[ErrorCode, type[KafkaError]]] = {
     ErrorCode.LEADER_NOT_AVAILABLE: StaleMetadata,
     ErrorCode.NOT_LEADER_OR_FOLLOWER: StaleMetadata,
     ErrorCode.REPLICA_NOT_AVAILABLE: StaleMetadata,
+    ErrorCode.KAFKA_STORAGE_ERROR: StaleMetadata,
+    ErrorCode.LISTENER_NOT_FOUND: StaleMetadata,
     ErrorCode.FENCED_LEADER_EPOCH: StaleMetadata,
     ErrorCode.UNKNOWN_LEADER_EPOCH: StaleMetadata,
     ErrorCode.INCONSISTENT_TOPIC_ID: StaleMetadata,
+    ErrorCode.KAFKA_STORAGE_ERROR: StaleMetadata,
+    ErrorCode.LISTENER_NOT_FOUND: StaleMetadata,
+    ErrorCode.OFFSET_NOT_AVAILABLE: StaleMetadata,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: CoordinatorError,
     ErrorCode.COORDINATOR_NOT_AVAILABLE: CoordinatorError,
     ErrorCode.NOT_COORDINATOR: CoordinatorError,
@@ -258,3 +286,18 @@ def raise_for(code: int, message: str | None = None) -> None:
     """Raises the error of a code, unless it says that there is none."""
     if code:
         raise error_for(code, message)
+
+
+def unanswered(what: object) -> KafkaError:
+    """The error of what was asked for, and of which the answer says nothing."""
+    return NetworkError(f"the answer says nothing of {what}")
+
+
+def in_words(error: object) -> str:
+    """A reason as people know it: `Connection refused`, without its number and a loop's own words
+    around it."""
+    if not isinstance(error, OSError):
+        return str(error)
+    # Those of names have negative numbers, which are nobody's but their own.
+    number = error.errno or 0
+    return os.strerror(number) if number > 0 else error.strerror or str(error)

@@ -12,36 +12,29 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from odradek.config.definition import ConfigError, ConfigSource, Value, table
-from odradek.config.dynamic import check_names, check_values
+from odradek.config.dynamic import check_names, check_values, usable
 from odradek.config.endpoints import parse_endpoints, parse_protocol_map
 from odradek.config.layers import Layered, base_name, layers_of, synonyms_of
-from odradek.config.tables.cluster import CLUSTER_SETTINGS
-from odradek.config.tables.coordinators import COORDINATOR_SETTINGS
-from odradek.config.tables.identities import IDENTITY_SETTINGS
-from odradek.config.tables.log import LOG_SETTINGS
-from odradek.config.tables.network import NETWORK_SETTINGS
+from odradek.config.tables.rows import rows
 from odradek.config.tables.security import SECURITY_SETTINGS
-from odradek.config.tables.share_and_streams import SHARE_AND_STREAMS_SETTINGS
-from odradek.config.tables.tiering import TIERING_SETTINGS
 from odradek.config.topic import (
     BROKER_SYNONYMS,
     TOPIC_SETTINGS,
     LogConfig,
     Synonym,
-    check_topic_settings,
 )
 from odradek.model import EndPoint
 
 BROKER_SETTINGS: Final = table(
     [
-        *CLUSTER_SETTINGS,
-        *NETWORK_SETTINGS,
-        *LOG_SETTINGS,
-        *COORDINATOR_SETTINGS,
+        *rows("cluster"),
+        *rows("network"),
+        *rows("log"),
+        *rows("coordinators"),
+        *rows("share_groups"),
         *SECURITY_SETTINGS,
-        *IDENTITY_SETTINGS,
-        *SHARE_AND_STREAMS_SETTINGS,
-        *TIERING_SETTINGS,
+        *rows("identities"),
+        *rows("without_effect"),
     ]
 )
 
@@ -80,6 +73,7 @@ class BrokerConfig:
         self._cluster: dict[str, str] = {}
         self._broker: dict[str, str] = {}
         self._listeners: list[Callable[[frozenset[str]], None]] = []
+        self._checks: list[Callable[[BrokerConfig, frozenset[str]], None]] = []
         self._adopt(_parse(self._static))
 
     def __getitem__(self, name: str) -> Any:
@@ -128,9 +122,18 @@ class BrokerConfig:
         return name or self.inter_broker_listener_name
 
     def for_listener(self, listener_name: str, name: str) -> Any:
-        """What `listener.name.<listener>.<name>` says; None where a listener has no value of its
+        """The value of `listener.name.<listener>.<name>`; None where a listener has none of its
         own."""
         return self._values.get(f"listener.name.{listener_name.lower()}.{name}")
+
+    def of_listener(self, listener_name: str, name: str, mechanism: str | None = None) -> Any:
+        """A setting as it counts for a listener, and a SASL mechanism on it: its own value there,
+        else the one for all."""
+        prefix = f"listener.name.{listener_name.lower()}."
+        names = [prefix + name, name]
+        if mechanism is not None:
+            names.insert(0, f"{prefix}{mechanism.lower()}.{name}")
+        return next((self._values[each] for each in names if each in self._values), None)
 
     def topic_defaults(self) -> Mapping[str, Value]:
         """The value of every topic setting for a topic that sets nothing itself; another
@@ -139,7 +142,7 @@ class BrokerConfig:
 
     @property
     def log_defaults(self) -> LogConfig:
-        """What a topic that sets nothing itself is run with."""
+        """The settings of a topic that sets nothing itself."""
         return self._log_defaults
 
     def layers(self, name: str) -> list[Layered]:
@@ -170,19 +173,44 @@ class BrokerConfig:
         """
         check_names(BROKER_SETTINGS, settings, per_broker=per_broker)
         scope = {"broker": settings} if per_broker else {"cluster": settings}
-        check_values(self._values, _parse(self._merged(**scope)))
+        merged = self._merged(**scope)
+        values = _parse(merged)
+        check_values(self._values, values)
+        changed = _changed(self._values, values)
+        for check in self._checks:
+            check(BrokerConfig(merged), changed)
 
-    def update_dynamic(self, *, cluster: Mapping[str, str], broker: Mapping[str, str]) -> None:
+    def check_by(self, check: "Callable[[BrokerConfig, frozenset[str]], None]") -> None:
+        """Asks `check` as well before a change at run time is accepted: about the settings as they
+        would be, and the names of those that change. It raises `ConfigError`."""
+        self._checks.append(check)
+
+    def update_dynamic(
+        self, *, cluster: Mapping[str, str], broker: Mapping[str, str]
+    ) -> list[ConfigError]:
         """Takes what was set at run time for all brokers and for this one, and tells listeners.
 
-        Raises:
-            ConfigError: the values do not go together; nothing has changed then.
+        Answers what is wrong with settings that are left out: they were checked when they were
+        set, but maybe by another version, or beside another file. All for this broker are left out
+        where they do not go together with the others; those for all brokers always do.
         """
-        values = _parse(self._merged(cluster=cluster, broker=broker))
-        before = self._values
-        names = before.keys() | values.keys()
-        changed = frozenset(name for name in names if values.get(name) != before.get(name))
-        self._cluster, self._broker = dict(cluster), dict(broker)
+        cluster, problems = usable(BROKER_SETTINGS, cluster, per_broker=False)
+        broker, others = usable(BROKER_SETTINGS, broker, per_broker=True)
+        problems += others
+        try:
+            values = _parse(self._merged(cluster, broker))
+        except ConfigError as error:
+            problems.append(error)
+            broker = {}
+            values = _parse(self._merged(cluster, broker))
+        self._take(values, cluster, broker)
+        return problems
+
+    def _take(
+        self, values: dict[str, Any], cluster: dict[str, str], broker: dict[str, str]
+    ) -> None:
+        changed = _changed(self._values, values)
+        self._cluster, self._broker = cluster, broker
         self._adopt(values)
         if changed:
             for listener in tuple(self._listeners):
@@ -249,6 +277,11 @@ def _with_both_ids(properties: Mapping[str, str]) -> dict[str, str]:
     return both
 
 
+def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> frozenset[str]:
+    names = before.keys() | after.keys()
+    return frozenset(name for name in names if after.get(name) != before.get(name))
+
+
 def _parse(texts: Mapping[str, str]) -> dict[str, Any]:
     values: dict[str, Any] = {name: row.default for name, row in BROKER_SETTINGS.items()}
     for name, text in texts.items():
@@ -256,8 +289,6 @@ def _parse(texts: Mapping[str, str]) -> dict[str, Any]:
         if row is not None:
             values[name] = row.parse(text)
     _check_together(values)
-    check_topic_settings(_topic_defaults(values, texts))
-    _parse_overrides(values)
     return values
 
 
@@ -310,12 +341,6 @@ def _scaled(value: int, factor: int) -> int:
 
 
 def _parse_overrides(values: Mapping[str, Any]) -> dict[str, int]:
-    name = "max.connections.per.ip.overrides"
-    text: str = values[name]
-    limits = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        address, _, count = part.rpartition(":")
-        if not address or not count.isdecimal():
-            raise ConfigError(name, text, "Value must be address:count, separated by commas")
-        limits[address] = int(count)
-    return limits
+    text: str = values["max.connections.per.ip.overrides"]
+    parts = (part.strip().rpartition(":") for part in text.split(",") if part.strip())
+    return {address: int(count) for address, _, count in parts}

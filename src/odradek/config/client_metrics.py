@@ -3,11 +3,11 @@
 A subscription is named and holds for the clients that all of its `match` patterns fit.
 """
 
-import re
 from collections.abc import Mapping
 from typing import Final
 
 from odradek.config.definition import ConfigError, Setting, SettingType, table
+from odradek.expressions import ExpressionError, ExpressionsUnavailable, Match, compiled
 
 DEFAULT_INTERVAL_MS: Final = 300_000
 CLIENT_METRICS_SETTINGS: Final = table(
@@ -66,8 +66,9 @@ def check_client_metrics(settings: Mapping[str, str]) -> None:
     parse_match(settings.get("match", ""))
 
 
-def parse_match(text: str) -> dict[str, re.Pattern[str]]:
-    """The patterns of `match` by the property of a client that each is for.
+def parse_match(text: str) -> dict[str, Match]:
+    """Reads the patterns of `match`, by the property of a client that each is for. They are
+    RE2's, since they are matched on the event loop with what clients say of themselves.
 
     Raises:
         ConfigError: a part is not `property=pattern`, or the pattern is none.
@@ -78,14 +79,16 @@ def parse_match(text: str) -> dict[str, re.Pattern[str]]:
         if name not in MATCHED_PROPERTIES or len(rest) != 1 or not rest[0]:
             raise ConfigError("match", text, f"Illegal client matching pattern: {part}")
         try:
-            patterns[name] = re.compile(rest[0])
-        except re.error as error:
+            patterns[name] = compiled(rest[0])
+        except ExpressionsUnavailable as error:
+            raise ConfigError("match", text, str(error)) from error
+        except ExpressionError as error:
             raise ConfigError("match", text, f"Illegal client matching pattern: {part}") from error
     return patterns
 
 
 def wanted_metrics(settings: Mapping[str, str]) -> tuple[str, ...]:
-    """What the names of the metrics begin with that a subscription wants."""
+    """The prefixes of metric names that a subscription asks for."""
     wanted = CLIENT_METRICS_SETTINGS["metrics"].parse(settings.get("metrics", ""))
     assert isinstance(wanted, tuple), "metrics is a list"
     return wanted

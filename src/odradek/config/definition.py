@@ -1,4 +1,4 @@
-"""What a setting is: its name, type, default, bounds, how it may change, and its text.
+"""The definition of a setting: its name, type, default, bounds, how it may change, and its text.
 
 One row per setting, in one table per kind of resource. The parser, `--help`, DescribeConfigs
 and the reference pages all read the row, so they cannot disagree. Values arrive as text, as
@@ -72,7 +72,6 @@ class ConfigError(ValueError):
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 _DECIMAL: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_COMMA: Final = re.compile(r"\s*,\s*")
 _BITS: Final = {SettingType.SHORT: 16, SettingType.INT: 32, SettingType.LONG: 64}
 
 
@@ -82,7 +81,8 @@ class Setting:
 
     `default` is a parsed value; None says that the setting is unset unless someone sets it.
     `also` is one more legal number outside the bounds, `choices` names the legal strings (of
-    a list: the legal elements), and every string or element must match `pattern` wholly.
+    a list: the legal elements), and every string or element must match `pattern` wholly, unless
+    `alone` is all that a list has.
     """
 
     name: str
@@ -95,6 +95,7 @@ class Setting:
     choices: tuple[str, ...] = ()
     ignore_case: bool = False
     pattern: str | None = None
+    alone: str | None = None
     dynamic: DynamicMode = DynamicMode.READ_ONLY
     is_hidden: bool = False
 
@@ -175,10 +176,11 @@ class Setting:
         return number
 
     def _list(self, text: str) -> tuple[str, ...]:
-        elements = tuple(_COMMA.split(text)) if text else ()
-        for element in elements:
+        elements = tuple(each.strip() for each in text.split(",")) if text else ()
+        for element in () if "".join(elements) == self.alone else elements:
             self._check_string(element)
-        return tuple(dict.fromkeys(elements))
+        # Kafka leaves doubles in lists that it checks as a whole.
+        return elements if self.alone is not None else tuple(dict.fromkeys(elements))
 
     def _check_string(self, text: str) -> None:
         if self.choices and not self._is_choice(text):

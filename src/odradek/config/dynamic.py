@@ -1,4 +1,4 @@
-"""What may be changed while a broker runs: Kafka's rules for the settings of brokers.
+"""Settings that may change while a broker runs: Kafka's rules.
 
 A name that is not known is kept like any other, since a plug-in may know it. A known one must be
 dynamic, and reach as far as it is set: some only hold for one broker, those of certificates only
@@ -70,6 +70,22 @@ def _check_row(row: Setting, name: str, text: str, *, per_broker: bool) -> None:
         if row.dynamic is DynamicMode.PER_BROKER and not per_broker:
             raise ConfigError(name, text, "it can only be set for one broker, not for all")
     row.parse(text)
+
+
+def usable(
+    table: Mapping[str, Setting], settings: Mapping[str, str], *, per_broker: bool
+) -> tuple[dict[str, str], list[ConfigError]]:
+    """Keeps the stored settings that may be set in this scope; reports the others."""
+    kept: dict[str, str] = {}
+    problems: list[ConfigError] = []
+    for name, text in settings.items():
+        try:
+            check_names(table, {name: text}, per_broker=per_broker)
+        except ConfigError as error:
+            problems.append(error)
+        else:
+            kept[name] = text
+    return kept, problems
 
 
 def check_values(before: Mapping[str, Any], after: Mapping[str, Any]) -> None:

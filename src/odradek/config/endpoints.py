@@ -9,10 +9,17 @@ from odradek.model import EndPoint
 
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
+PLAIN: Final = "PLAINTEXT://"
+
 _ENDPOINT: Final = re.compile(
     r"(?P<name>[A-Za-z0-9_.-]+)://(?:\[(?P<v6>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^\[\]/:\s]*))"
     r":(?P<port>[0-9]{1,5})"
 )
+
+
+def named_listener(text: str) -> str:
+    """`NAME://HOST:PORT`, or `HOST:PORT` for a listener without protection."""
+    return text if "://" in text else PLAIN + text
 
 
 def parse_protocol_map(text: str) -> dict[str, str]:

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 GROUP_VERSION: Final = "group.version"
 KRAFT_VERSION: Final = "kraft.version"
 METADATA_VERSION: Final = "metadata.version"
+SHARE_VERSION: Final = "share.version"
 TRANSACTION_VERSION: Final = "transaction.version"
 
 
@@ -28,6 +29,7 @@ SUPPORTED_FEATURES: Final[Mapping[str, FeatureRange]] = MappingProxyType(
         GROUP_VERSION: FeatureRange(0, 1, 1),
         KRAFT_VERSION: FeatureRange(0, 1, 0),
         METADATA_VERSION: FeatureRange(7, 30, 30),
+        SHARE_VERSION: FeatureRange(0, 1, 1),
         TRANSACTION_VERSION: FeatureRange(0, 2, 2),
     }
 )

@@ -13,6 +13,9 @@ from typing import Final, NamedTuple
 from odradek.config.definition import ConfigSource, Setting
 
 _LISTENER_NAME: Final = re.compile(r"listener\.name\.[^.]*\.(.*)")
+_MECHANISM: Final = re.compile(
+    r"(plain|scram-sha-256|scram-sha-512|oauthbearer|gssapi)\.(?=sasl\.)"
+)
 _MECHANISM_SETTINGS: Final = (
     "sasl.jaas.config",
     "sasl.login.callback.handler.class",
@@ -58,7 +61,7 @@ def base_name(name: str) -> str | None:
     match = _LISTENER_NAME.fullmatch(name)
     if match is None:
         return None
-    base = match[1]
+    base = _MECHANISM.sub("", match[1])
     return next((each for each in _MECHANISM_SETTINGS if base.endswith(each)), base)
 
 

@@ -8,277 +8,14 @@ it (its synonyms, the first that is set), else from the table. Kafka 4 refuses s
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from odradek.config.definition import ConfigError, Setting, SettingType, Value, table
+from odradek.config.definition import ConfigError, Value, table
+from odradek.config.tables.rows import rows
 
-_LONG_MAX: Final = (1 << 63) - 1
 _MINUTE_MS: Final = 60_000
 _HOUR_MS: Final = 3_600_000
-_DAY_MS: Final = 86_400_000
-_THROTTLED: Final = r"\*|[0-9]+:[0-9]+"
 
-COMPRESSION_TYPES: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
-TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
-FORMAT_VERSION_PATTERN: Final = r"[0-9]+(\.[0-9]+){1,3}(-IV[0-9]+)?"
 
-BOOLEAN: Final = SettingType.BOOLEAN
-STRING: Final = SettingType.STRING
-INT: Final = SettingType.INT
-LONG: Final = SettingType.LONG
-DOUBLE: Final = SettingType.DOUBLE
-LIST: Final = SettingType.LIST
-
-TOPIC_SETTINGS: Final = table(
-    [
-        Setting(
-            "cleanup.policy",
-            LIST,
-            ("delete",),
-            "What happens to old records: `delete` drops whole segments by age and size, "
-            "`compact` keeps the newest record of every key; both may be combined, and an "
-            "empty list keeps everything.",
-            choices=("compact", "delete"),
-        ),
-        Setting(
-            "compression.gzip.level",
-            INT,
-            -1,
-            "The level at which the broker compresses with gzip; -1 is the codec's own default.",
-            at_least=1,
-            at_most=9,
-            also=-1,
-        ),
-        Setting(
-            "compression.lz4.level",
-            INT,
-            9,
-            "The level at which the broker compresses with lz4.",
-            at_least=1,
-            at_most=17,
-        ),
-        Setting(
-            "compression.type",
-            STRING,
-            "producer",
-            "The codec in which batches are stored; `producer` keeps whatever the producer "
-            "chose, `uncompressed` stores them without one.",
-            choices=COMPRESSION_TYPES,
-        ),
-        Setting(
-            "compression.zstd.level",
-            INT,
-            3,
-            "The level at which the broker compresses with zstd.",
-            at_least=-131_072,
-            at_most=22,
-        ),
-        Setting(
-            "delete.retention.ms",
-            LONG,
-            _DAY_MS,
-            "How long a compacted topic keeps a tombstone, so that a slow reader still learns "
-            "of the deletion.",
-            at_least=0,
-        ),
-        Setting(
-            "file.delete.delay.ms",
-            LONG,
-            60_000,
-            "How long a deleted segment's renamed files stay on disk.",
-            at_least=0,
-        ),
-        Setting(
-            "flush.messages",
-            LONG,
-            _LONG_MAX,
-            "After how many appended records the log is forced to disk.",
-            at_least=1,
-        ),
-        Setting(
-            "flush.ms",
-            LONG,
-            _LONG_MAX,
-            "How long appended records may wait before the log is forced to disk.",
-            at_least=0,
-        ),
-        Setting(
-            "follower.replication.throttled.replicas",
-            LIST,
-            (),
-            "The replicas whose fetching is throttled: `partition:broker` pairs, or `*` for all.",
-            pattern=_THROTTLED,
-        ),
-        Setting(
-            "index.interval.bytes",
-            INT,
-            4_096,
-            "How many bytes of records lie between two entries of the offset index.",
-            at_least=0,
-        ),
-        Setting(
-            "leader.replication.throttled.replicas",
-            LIST,
-            (),
-            "The replicas to which leaders throttle: `partition:broker` pairs, or `*` for all.",
-            pattern=_THROTTLED,
-        ),
-        Setting(
-            "local.retention.bytes",
-            LONG,
-            -2,
-            "How many bytes stay on local disk when older segments are tiered; -2 takes "
-            "`retention.bytes`. Nothing is tiered here.",
-            at_least=-2,
-        ),
-        Setting(
-            "local.retention.ms",
-            LONG,
-            -2,
-            "How long segments stay on local disk when older ones are tiered; -2 takes "
-            "`retention.ms`. Nothing is tiered here.",
-            at_least=-2,
-        ),
-        Setting(
-            "max.compaction.lag.ms",
-            LONG,
-            _LONG_MAX,
-            "How long at most a record may stay out of compaction's reach.",
-            at_least=1,
-        ),
-        Setting(
-            "max.message.bytes",
-            INT,
-            1_048_588,
-            "The largest batch that is accepted, counted as it is stored.",
-            at_least=0,
-        ),
-        Setting(
-            "message.format.version",
-            STRING,
-            None,
-            "The Kafka version whose message format is written: below 0.10.0 magic 0, below "
-            "0.11.0 magic 1, else magic 2, which is also what an unset value means.",
-            pattern=FORMAT_VERSION_PATTERN,
-            is_hidden=True,
-        ),
-        Setting(
-            "message.timestamp.after.max.ms",
-            LONG,
-            _HOUR_MS,
-            "How far a record's CreateTime may lie ahead of the broker's clock.",
-            at_least=0,
-        ),
-        Setting(
-            "message.timestamp.before.max.ms",
-            LONG,
-            _LONG_MAX,
-            "How far a record's CreateTime may lie behind the broker's clock.",
-            at_least=0,
-        ),
-        Setting(
-            "message.timestamp.type",
-            STRING,
-            "CreateTime",
-            "Whether a record's timestamp is the producer's (CreateTime) or the moment of its "
-            "append (LogAppendTime).",
-            choices=TIMESTAMP_TYPES,
-        ),
-        Setting(
-            "min.cleanable.dirty.ratio",
-            DOUBLE,
-            0.5,
-            "How large a part of the log must be uncompacted before the cleaner takes it up.",
-            at_least=0,
-            at_most=1,
-        ),
-        Setting(
-            "min.compaction.lag.ms",
-            LONG,
-            0,
-            "How long a record is safe from compaction.",
-            at_least=0,
-        ),
-        Setting(
-            "min.insync.replicas",
-            INT,
-            1,
-            "How many replicas must be in sync for a produce with acks=all to be accepted.",
-            at_least=1,
-        ),
-        Setting(
-            "preallocate",
-            BOOLEAN,
-            False,
-            "Whether a new segment's file is given its full size at once.",
-        ),
-        Setting(
-            "remote.log.copy.disable",
-            BOOLEAN,
-            False,
-            "Whether a tiered topic stops copying segments. Nothing is tiered here.",
-        ),
-        Setting(
-            "remote.log.delete.on.disable",
-            BOOLEAN,
-            False,
-            "Whether tiered segments go when tiering is switched off. Nothing is tiered here.",
-        ),
-        Setting(
-            "remote.storage.enable",
-            BOOLEAN,
-            False,
-            "Whether the topic's old segments are tiered. Not available here: `true` is refused.",
-        ),
-        Setting(
-            "retention.bytes",
-            LONG,
-            -1,
-            "How large a partition may grow before its oldest segments go; -1 sets no limit.",
-        ),
-        Setting(
-            "retention.ms",
-            LONG,
-            7 * _DAY_MS,
-            "How long records are kept before their segment goes; -1 keeps them for ever.",
-            at_least=-1,
-        ),
-        Setting(
-            "segment.bytes",
-            INT,
-            1_073_741_824,
-            "How large a segment's file may grow before the next one is begun.",
-            at_least=14,
-        ),
-        Setting(
-            "segment.index.bytes",
-            INT,
-            10_485_760,
-            "How large a segment's index file may grow; a full one rolls the segment.",
-            at_least=4,
-        ),
-        Setting(
-            "segment.jitter.ms",
-            LONG,
-            0,
-            "The most by which a segment's roll by time is brought forward at random, so that "
-            "not every partition rolls at once.",
-            at_least=0,
-        ),
-        Setting(
-            "segment.ms",
-            LONG,
-            7 * _DAY_MS,
-            "After what time a segment is closed even when it is not full.",
-            at_least=1,
-        ),
-        Setting(
-            "unclean.leader.election.enable",
-            BOOLEAN,
-            False,
-            "Whether a replica that is not in sync may lead when no other is left, at the "
-            "price of losing records.",
-        ),
-    ]
-)
+TOPIC_SETTINGS: Final = table(rows("topic"))
 
 
 class Synonym(NamedTuple):
@@ -352,7 +89,14 @@ class LogConfig:
         self.compression_gzip_level: int = v["compression.gzip.level"]
         self.compression_lz4_level: int = v["compression.lz4.level"]
         self.compression_zstd_level: int = v["compression.zstd.level"]
-        self.message_timestamp_type: str = v["message.timestamp.type"]
+        self.schedule_target_topic: str | None = v["schedule.target.topic"] or None
+        self.is_schedule: bool = v["schedule.enable"] or self.schedule_target_topic is not None
+        self.schedule_max_delay_ms: int = v["schedule.max.delay.ms"]
+        self.schedule_release_max_rate: int = v["schedule.release.max.rate"]
+        # Delays count from the moment of the append, by the clock that they are released by.
+        self.message_timestamp_type: str = (
+            "LogAppendTime" if self.is_schedule else v["message.timestamp.type"]
+        )
         self.message_timestamp_before_max_ms: int = v["message.timestamp.before.max.ms"]
         self.message_timestamp_after_max_ms: int = v["message.timestamp.after.max.ms"]
         self.message_format_version: str | None = v["message.format.version"]
@@ -375,15 +119,24 @@ class LogConfig:
     def from_settings(
         cls, overrides: Mapping[str, str], defaults: Mapping[str, Value]
     ) -> "LogConfig":
-        """The topic's own settings over the `topic_defaults` of a broker.
+        """The settings that a topic shall have over the `topic_defaults` of a broker.
 
         Raises:
-            ConfigError: an override is unknown or has an illegal value.
+            ConfigError: a setting is unknown or has an illegal value, or two contradict each other.
         """
-        values = dict(defaults)
-        values.update(parse_topic_settings(overrides))
-        check_topic_settings(values)
+        values = {**defaults, **parse_topic_settings(overrides)}
+        _check_lags(values)
         return cls(values)
+
+    @classmethod
+    def from_stored(
+        cls, overrides: Mapping[str, str], defaults: Mapping[str, Value]
+    ) -> tuple["LogConfig", list[ConfigError]]:
+        """The settings that a topic has, over the `topic_defaults` of a broker, and what is wrong
+        with those that are left out. They were checked when they were set, but maybe by another
+        version; and what contradicts itself since a default has changed is used as it is."""
+        values, problems = usable_topic_settings(overrides)
+        return cls({**defaults, **values}), problems
 
 
 def parse_topic_settings(settings: Mapping[str, str]) -> dict[str, Value]:
@@ -392,27 +145,41 @@ def parse_topic_settings(settings: Mapping[str, str]) -> dict[str, Value]:
     Raises:
         ConfigError: a name is unknown, or a value is illegal.
     """
-    values: dict[str, Value] = {}
-    for name, text in settings.items():
-        row = TOPIC_SETTINGS.get(name)
-        if row is None:
-            reason = "Unknown topic config name"
-            raise ConfigError(name, text, reason, f"{reason}: {name}")
-        values[name] = row.parse(text)
+    values, problems = usable_topic_settings(settings)
+    if problems:
+        raise problems[0]
     return values
 
 
-def check_topic_settings(values: Mapping[str, Any]) -> None:
-    """Checks settings against each other, once all of a topic's values are known.
+def usable_topic_settings(
+    settings: Mapping[str, str],
+) -> tuple[dict[str, Value], list[ConfigError]]:
+    """Parses those of a topic's own settings that can be used; says what is wrong with others."""
+    values: dict[str, Value] = {}
+    problems: list[ConfigError] = []
+    for name, text in settings.items():
+        try:
+            values[name] = _parse_topic_setting(name, text)
+        except ConfigError as error:
+            problems.append(error)
+    return values, problems
 
-    Raises:
-        ConfigError: two settings contradict each other, or one needs what is not built.
-    """
+
+def _parse_topic_setting(name: str, text: str) -> Value:
+    row = TOPIC_SETTINGS.get(name)
+    if row is None:
+        reason = "Unknown topic config name"
+        raise ConfigError(name, text, reason, f"{reason}: {name}")
+    value = row.parse(text)
+    if name == "remote.storage.enable" and value:
+        raise ConfigError(name, text, "tiered storage is not available")
+    return value
+
+
+def _check_lags(values: Mapping[str, Any]) -> None:
     if values["min.compaction.lag.ms"] > values["max.compaction.lag.ms"]:
         raise ConfigError(
             "min.compaction.lag.ms",
             str(values["min.compaction.lag.ms"]),
             f"it must not exceed max.compaction.lag.ms ({values['max.compaction.lag.ms']})",
         )
-    if values["remote.storage.enable"]:
-        raise ConfigError("remote.storage.enable", "true", "tiered storage is not available")

@@ -14,10 +14,28 @@ _NO_MEANING: Final = "has no meaning here"
 _TABLE: Final = (
     (
         _NOT_SERVED,
-        "security",
-        "sasl.* ssl.* delegation.token.* authorizer.class.name super.users "
-        "allow.everyone.if.no.acl.found principal.builder.class connections.max.reauth.ms "
-        "connection.failed.authentication.delay.ms",
+        "tokens that brokers fetch for themselves by an assertion",
+        "sasl.oauthbearer.assertion.*",
+    ),
+    (_NOT_SERVED, "Kerberos", "sasl.kerberos.*"),
+    (
+        _NO_MEANING,
+        "it chooses among libraries of a Java machine, or warns its owner",
+        "ssl.provider ssl.protocol ssl.keymanager.algorithm ssl.trustmanager.algorithm "
+        "ssl.secure.random.implementation zookeeper.clientCnxnSocket",
+    ),
+    (
+        _NO_MEANING,
+        "only Kafka's own rules are there to be named",
+        "principal.builder.class ssl.engine.factory.class sasl.server.callback.handler.class "
+        "sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.jwt.retriever.class "
+        "sasl.login.callback.handler.class sasl.login.class sasl.client.callback.handler.class",
+    ),
+    (
+        _NO_MEANING,
+        "a line counts only for a listener and a mechanism, as in Kafka: "
+        "listener.name.NAME.MECHANISM.sasl.jaas.config",
+        "sasl.jaas.config",
     ),
     (
         _NOT_SERVED,
@@ -25,13 +43,8 @@ _TABLE: Final = (
         "remote.* local.retention.bytes local.retention.ms log.local.retention.bytes "
         "log.local.retention.ms follower.fetch.last.tiered.offset.enable",
     ),
-    (_NOT_SERVED, "share groups", "share.* group.share.*"),
     (_NOT_SERVED, "streams groups", "streams.* group.streams.*"),
-    (
-        _NOT_SERVED,
-        "quotas of clients",
-        "controller.quota.window.* client.quota.callback.class",
-    ),
+    (_NOT_SERVED, "quotas by a plug-in", "client.quota.callback.class"),
     (
         _NOT_SERVED,
         "every log directory takes new replicas",
@@ -40,8 +53,9 @@ _TABLE: Final = (
     (_NOT_SERVED, "two-phase commit of other systems", "transaction.two.phase.commit.enable"),
     (
         _NOT_SERVED,
-        "protection of the broker's nodes in ZooKeeper",
-        "zookeeper.set.acl",
+        "protection of the broker's nodes in ZooKeeper, and a look whether its certificates are "
+        "revoked",
+        "zookeeper.set.acl zookeeper.ssl.crl.enable zookeeper.ssl.ocsp.enable",
     ),
     (
         _NO_MEANING,
@@ -55,7 +69,13 @@ _TABLE: Final = (
     ),
     (
         _NO_MEANING,
+        "share groups have one assignor, `simple`",
+        "group.share.assignors",
+    ),
+    (
+        _NO_MEANING,
         "there is no Raft quorum",
+        "sasl.mechanism.controller.protocol "
         "controller.quorum.* controller.listener.names metadata.log.* metadata.max.* process.roles "
         "initial.broker.registration.timeout.ms early.start.listeners log.dir.failure.timeout.ms",
     ),
@@ -65,7 +85,8 @@ _TABLE: Final = (
         "num.io.threads num.network.threads background.threads queued.max.requests "
         "group.coordinator.threads group.coordinator.background.threads "
         "group.coordinator.append.linger.ms group.coordinator.cached.buffer.max.bytes "
-        "add.partitions.to.txn.retry.backoff.*",
+        "share.coordinator.threads share.coordinator.append.linger.ms "
+        "share.coordinator.cached.buffer.max.bytes",
     ),
     (
         _NO_MEANING,
@@ -75,7 +96,8 @@ _TABLE: Final = (
     (
         _NO_MEANING,
         "it is about classes or metrics of a Java machine",
-        "metric.reporters metrics.* kafka.metrics.* auto.include.jmx.reporter config.providers "
+        "metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms "
+        "kafka.metrics.* auto.include.jmx.reporter config.providers "
         "security.providers alter.config.policy.class.name create.topic.policy.class.name",
     ),
     (
@@ -104,6 +126,6 @@ def why_unserved(name: str) -> str | None:
 
 
 def unserved(names: Iterable[str]) -> list[str]:
-    """Those of the names that do nothing, each with the reason, for a person to read."""
+    """Finds settings that have no effect here, each with the reason, for a person to read."""
     marked = ((name, why_unserved(name)) for name in sorted(names))
     return [f"{name} ({why})" for name, why in marked if why is not None]

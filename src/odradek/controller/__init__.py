@@ -1,6 +1,6 @@
 """The controller: topics, partitions, settings, elections, producer ids."""
 
-from odradek.controller.controller import Controller, CreateTopicPolicy
+from odradek.controller.controller import Controller
 from odradek.controller.producer_ids import ProducerIdManager
 from odradek.controller.results import (
     AlterOperation,
@@ -17,6 +17,7 @@ from odradek.controller.results import (
     ResourceResult,
     TopicReference,
 )
+from odradek.controller.topics.operations import CreateTopicPolicy
 
 __all__ = [
     "AlterOperation",

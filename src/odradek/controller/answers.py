@@ -47,8 +47,16 @@ def one_each(outcome: list[R] | BrokerError, count: int) -> list[R | BrokerError
     return list(outcome)
 
 
+def in_request_order(
+    plans: Sequence[Plan | BrokerError], outcomes: Sequence[R | BrokerError]
+) -> list[R | BrokerError]:
+    """The outcomes of the plans that were carried out, the errors of the others between them."""
+    rest = iter(outcomes)
+    return [plan if isinstance(plan, BrokerError) else next(rest) for plan in plans]
+
+
 def identity_of(image: MetadataImage, reference: TopicReference) -> object:
-    """What a reference stands for, so that a name and an id of one topic are the same."""
+    """The topic of a reference, so that a name and an id of one topic are the same."""
     if reference.name is not None:
         return reference.name
     topic = image.topic_by_id(reference.topic_id)
@@ -56,20 +64,17 @@ def identity_of(image: MetadataImage, reference: TopicReference) -> object:
 
 
 def deleted(
-    reference: TopicReference, topic: TopicImage, outcome: TopicImage | BrokerError
+    reference: TopicReference, topic: TopicImage | BrokerError, outcome: TopicImage | BrokerError
 ) -> DeleteTopicResult:
-    """The outcome of a topic that was to go; gone meanwhile is told in the words of the request."""
-    if isinstance(outcome, BrokerError):
-        code = outcome.code
-        if code is ErrorCode.UNKNOWN_TOPIC_ID and reference.name is not None:
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return DeleteTopicResult(topic.name, topic.topic_id, code, outcome.message)
-    return DeleteTopicResult(topic.name, topic.topic_id)
-
-
-def not_deleted(reference: TopicReference, error: BrokerError) -> DeleteTopicResult:
-    """The outcome of a reference that was refused before the store was asked."""
-    return DeleteTopicResult(reference.name, reference.topic_id, error.code, error.message)
+    """The outcome of a topic that was to go, or of a reference that was refused before the store
+    was asked; gone meanwhile is told in the words of the request."""
+    name, topic_id = reference if isinstance(topic, BrokerError) else (topic.name, topic.topic_id)
+    if not isinstance(outcome, BrokerError):
+        return DeleteTopicResult(name, topic_id)
+    code = outcome.code
+    if code is ErrorCode.UNKNOWN_TOPIC_ID and reference.name is not None:
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return DeleteTopicResult(name, topic_id, code, outcome.message)
 
 
 def late_topic(result: CreateTopicResult) -> CreateTopicResult:

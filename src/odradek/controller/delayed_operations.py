@@ -1,8 +1,9 @@
-"""What the controller waits for: new topics until they can be used, leaders until they lead, and a
-broker that has just come to a cluster until it has heard what there is.
+"""The waits of the controller: a change of topics until it is made and can be used, leaders until
+they lead, and a broker that has just come to a cluster until it has heard what there is.
 
 The first two are woken by the publication of an image that touches their topics. All give up after
-the request's time-out. On one node the first look finds everything done.
+the request's time-out, also when the metadata store has not answered by then: in a cluster nobody
+may be there to take a new topic up. On one node the first look finds everything done.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,8 +26,8 @@ class BrokerKey(NamedTuple):
     broker_id: int
 
 
-class DelayedCreateTopics(DelayedOperation):
-    """Waits until every partition of the topics has a leader.
+class DelayedTopicChange(DelayedOperation):
+    """Waits until a change of topics is stored, and every partition of them has a leader.
 
     A partition whose replicas are all offline is not waited for: its log directory failed,
     and time will not mend that. `on_done` gets the names that are not ready, none of them
@@ -34,34 +35,37 @@ class DelayedCreateTopics(DelayedOperation):
     """
 
     def __init__(
-        self,
-        timeout_ms: int,
-        topics: Sequence[str],
-        cache: MetadataCache,
-        on_done: Callable[[frozenset[str]], None],
+        self, timeout_ms: int, cache: MetadataCache, on_done: Callable[[frozenset[str]], None]
     ) -> None:
         super().__init__(timeout_ms)
-        self._topics = topics
+        self._topics: Sequence[str] | None = None
         self._cache = cache
         self._on_done = on_done
 
+    def on_stored(self, topics: Sequence[str]) -> None:
+        """The change is made; from here on only leaders of these topics are waited for."""
+        self._topics = topics
+        self.safe_try_complete()
+
     def try_complete(self) -> bool:
         """Completes when every topic is ready."""
-        return not self._not_ready() and self.force_complete()
+        return self._topics is not None and not self._not_ready() and self.force_complete()
 
     def on_complete(self) -> None:
         """Answers with what is not there yet: nothing, unless the time is over."""
         self._on_done(self._not_ready())
 
     def on_expiration(self) -> None:
-        """Nothing besides: the answer names what was not ready."""
+        """The answer names what was not ready."""
 
     def missing(self) -> str:
-        """The leaders that are not there yet."""
+        """The store's answer, or the leaders that are not there yet."""
+        if self._topics is None:
+            return "the metadata store's answer"
         return f"leaders of {', '.join(sorted(self._not_ready()))}"
 
     def _not_ready(self) -> frozenset[str]:
-        return frozenset(name for name in self._topics if not self._is_ready(name))
+        return frozenset(name for name in self._topics or () if not self._is_ready(name))
 
     def _is_ready(self, name: str) -> bool:
         topic = self._cache.image.topic(name)
@@ -98,7 +102,7 @@ class DelayedElectLeader(DelayedOperation):
         self._on_done(self._not_leading())
 
     def on_expiration(self) -> None:
-        """Nothing besides: the answer names the partitions that were not ready."""
+        """The answer names the partitions that were not ready."""
 
     def missing(self) -> str:
         """The leaders that are not there yet."""
@@ -129,7 +133,7 @@ class DelayedMetadata(DelayedOperation):
         self._on_done()
 
     def on_expiration(self) -> None:
-        """Nothing besides: who waited looks at what is known."""
+        """The caller looks at what is known."""
 
     def missing(self) -> str:
         """The controller's word."""

@@ -1,4 +1,4 @@
-"""What a change of features comes to: the rules of upgrades and downgrades.
+"""The rules of upgrades and downgrades of features.
 
 A feature may go up by an upgrade, and down by one of the downgrades, as far as this broker
 supports it. The version of the metadata goes up only: lower ones could not hold what is kept.

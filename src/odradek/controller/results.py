@@ -1,4 +1,4 @@
-"""What the controller is asked for and what it answers, as values.
+"""The requests to the controller and its results, as values.
 
 One result per topic or resource, with an error code where it was refused: the answer to one
 never hides the others. Handlers turn these into messages of whatever version.
@@ -19,7 +19,7 @@ UNKNOWN_COUNT = -1
 
 
 class ConfigSynonym(NamedTuple):
-    """One place that a setting has a value in; the first one decides."""
+    """A place where a setting has a value; the first one decides."""
 
     name: str
     value: str | None
@@ -40,7 +40,7 @@ class ConfigEntry(NamedTuple):
 
 
 class UpgradeType(IntEnum):
-    """What a change of a feature's level may do; the numbers are the protocol's."""
+    """The directions in which a feature's level may change; the numbers are the protocol's."""
 
     UNKNOWN = 0
     UPGRADE = 1
@@ -49,7 +49,7 @@ class UpgradeType(IntEnum):
 
 
 class FeatureUpdate(NamedTuple):
-    """A level that somebody wants a feature to be finalized at."""
+    """The level at which a feature is to be finalized."""
 
     name: str
     level: int
@@ -58,7 +58,7 @@ class FeatureUpdate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CreatableTopic:
-    """A topic that somebody wants. -1 takes the broker's default; `assignments` (of partitions,
+    """A topic to create. -1 takes the broker's default; `assignments` (of partitions,
     with their replicas) go with both counts being -1."""
 
     name: str
@@ -70,7 +70,7 @@ class CreatableTopic:
 
 @dataclass(frozen=True, slots=True)
 class CreateTopicResult:
-    """What became of it. `configs` are the settings in force, counts those of the topic."""
+    """The outcome of a creation. `configs` are the settings in force, counts those of the topic."""
 
     name: str
     error_code: ErrorCode = ErrorCode.NONE
@@ -95,7 +95,7 @@ class TopicReference(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopicResult:
-    """What became of a deletion; the name is None when an unknown id was given."""
+    """The outcome of a deletion; the name is None when an unknown id was given."""
 
     name: str | None
     topic_id: UUID = ZERO_UUID
@@ -129,7 +129,7 @@ class ResourceResult(NamedTuple):
 
 
 class AlterOperation(IntEnum):
-    """What IncrementalAlterConfigs does to a setting; the numbers are the protocol's."""
+    """The operations of IncrementalAlterConfigs; the numbers are the protocol's."""
 
     SET = 0
     DELETE = 1
@@ -138,7 +138,7 @@ class AlterOperation(IntEnum):
 
 
 class ConfigAlteration(NamedTuple):
-    """One step of IncrementalAlterConfigs; `operation` as it came from the wire."""
+    """A step of IncrementalAlterConfigs; `operation` as it came from the wire."""
 
     name: str
     operation: int

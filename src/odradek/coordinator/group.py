@@ -1,7 +1,8 @@
-"""`Group`: what every kind of group can be asked, and `GroupRegistry`, which holds both kinds.
+"""`Group`: what every kind of group can be asked, and `GroupRegistry`, which holds all kinds.
 
-A group is classic (members choose the assignment among themselves) or a consumer group of the
-newer protocol (the coordinator assigns). Offsets, listing and deletion treat them alike,
+A group is classic (members choose the assignment among themselves), a consumer group of the
+newer protocol (the coordinator assigns) or a share group (members read the same partitions
+together). Offsets, listing and deletion treat them alike,
 through this class.
 """
 
@@ -24,6 +25,7 @@ class GroupType(StrEnum):
 
     CLASSIC = "classic"
     CONSUMER = "consumer"
+    SHARE = "share"
 
 
 class Group(ABC):
@@ -45,12 +47,23 @@ class Group(ABC):
     @property
     @abstractmethod
     def protocol_type(self) -> str:
-        """What the members are ("consumer", "connect"); empty for a group without any."""
+        """The protocol type of the members ("consumer", "connect"); empty for a group without
+        any."""
+
+    @property
+    @abstractmethod
+    def member_count(self) -> int:
+        """How many members the group has."""
 
     @property
     @abstractmethod
     def is_empty(self) -> bool:
         """Whether the group has no members."""
+
+    @property
+    def may_expire(self) -> bool:
+        """Whether the group goes by itself once it has no members and no offsets."""
+        return True
 
     @abstractmethod
     def check_offset_commit(
@@ -96,6 +109,11 @@ class Group(ABC):
             BrokerError: NON_EMPTY_GROUP or GROUP_ID_NOT_FOUND.
         """
 
+    @property
+    @abstractmethod
+    def subscribed_topics(self) -> frozenset[str]:
+        """The topics that members name, whether there are such topics or not."""
+
     @abstractmethod
     def is_subscribed_to(self, topic: str) -> bool:
         """Whether a member reads the topic; one that may be read counts as read."""
@@ -118,7 +136,7 @@ class Group(ABC):
 
 
 class GroupRegistry:
-    """The groups of one partition, of both kinds, by id."""
+    """The groups of one partition, of all kinds, by id."""
 
     def __init__(self) -> None:
         self._groups: dict[str, Group] = {}

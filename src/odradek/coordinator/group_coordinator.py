@@ -7,9 +7,12 @@ what it caused is committed. Error codes are those that clients know (`response_
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
+from odradek.background import do_each
 from odradek.clock import Clock
+from odradek.coordinator.classic.protocol import ClassicProtocol
 from odradek.coordinator.classic.requests import (
     GroupDescription,
     JoinRequest,
@@ -28,9 +31,10 @@ from odradek.coordinator.consumer.requests import (
 )
 from odradek.coordinator.group import Group
 from odradek.coordinator.group_shard import GroupShard
+from odradek.coordinator.modern.member_state import JOIN_EPOCH
 from odradek.coordinator.offsets.requests import FetchedOffsets, OffsetCommitRequest, TopicErrors
 from odradek.coordinator.runtime.batches import EndMarker, Producer
-from odradek.coordinator.runtime.response_errors import response_code, response_error
+from odradek.coordinator.runtime.response_errors import TOO_LARGE, response_code, response_error
 from odradek.coordinator.runtime.runtime import CoordinatorRuntime
 from odradek.coordinator.runtime.shard import CoordinatorResult
 from odradek.errors import BrokerError, ErrorCode
@@ -55,6 +59,7 @@ class GroupCoordinator:
     def __init__(self, runtime: CoordinatorRuntime[GroupShard], clock: Clock) -> None:
         self.runtime = runtime
         self._clock = clock
+        self._topics_to_forget: dict[frozenset[str], int] = {}
 
     # Members that speak the classic protocol
 
@@ -69,12 +74,12 @@ class GroupCoordinator:
             else:
                 on_joined(outcome._replace(error_code=response_code(outcome.error_code)))
 
-        try:
-            shard = self._named_shard(request.group_id)
+        def begin(members: ClassicProtocol) -> None:
             check_names(request)
-            shard.classic_protocol(request.group_id).join(request, on_done)
-        except BrokerError as error:
-            on_done(error)
+            members.join(request, on_done)
+
+        self._on_arrival(request.group_id, request.member_id)
+        self._begin(request.group_id, begin, on_done)
 
     def sync(self, request: SyncRequest, on_synced: OnSynced) -> None:
         """SyncGroup; answered when the member's assignment is committed."""
@@ -101,18 +106,55 @@ class GroupCoordinator:
             return error.code
         return ErrorCode.NONE
 
-    def leave(self, group_id: str, members: Sequence[LeavingMember]) -> list[ErrorCode]:
-        """LeaveGroup; one code for each member.
+    def leave(
+        self,
+        group_id: str,
+        members: Sequence[LeavingMember],
+        on_done: Callable[[list[ErrorCode] | BrokerError], None],
+    ) -> None:
+        """LeaveGroup; one code for each member, when it is committed that they have left."""
 
-        Raises:
-            BrokerError: this broker cannot answer for the group.
-        """
-        codes = self._named_shard(group_id).classic_protocol(group_id).leave(group_id, members)
-        for member, code in zip(members, codes, strict=True):
-            if code is not ErrorCode.NONE:
-                who = member.member_id or f"instance {member.group_instance_id}"
-                _log_refusal("LeaveGroup", group_id, who, BrokerError(code))
-        return codes
+        def on_left(outcome: list[ErrorCode] | BrokerError) -> None:
+            codes = [outcome.code] * len(members) if isinstance(outcome, BrokerError) else outcome
+            for member, code in zip(members, codes, strict=True):
+                if code is not ErrorCode.NONE:
+                    who = member.member_id or f"instance {member.group_instance_id}"
+                    _log_refusal("LeaveGroup", group_id, who, BrokerError(code))
+            on_done(_to_response(outcome))
+
+        self._begin(group_id, lambda protocol: protocol.leave(group_id, members, on_left), on_left)
+
+    def _begin(
+        self,
+        group_id: str,
+        begin: Callable[[ClassicProtocol], None],
+        on_refused: Callable[[BrokerError], None],
+    ) -> None:
+        """Begins a request with the group's kind, once no other request is about to change that."""
+        if not group_id:
+            on_refused(BrokerError(ErrorCode.INVALID_GROUP_ID))
+            return
+
+        def on_turn(outcome: ClassicProtocol | BrokerError) -> None:
+            try:
+                if isinstance(outcome, BrokerError):
+                    raise outcome
+                begin(outcome)
+            except BrokerError as error:
+                on_refused(error)
+
+        self.runtime.execute(
+            group_id,
+            lambda shard: CoordinatorResult((), shard.classic_protocol(group_id)),
+            on_turn,
+            exclusive=True,
+            expires=True,
+        )
+
+    def _on_arrival(self, group_id: str, member_id: str) -> None:
+        """A sign of life counts when it arrives, however long others of the group come first."""
+        if self.runtime.is_busy(group_id):
+            self.runtime.shard(group_id).consumer.on_arrival(group_id, member_id)
 
     # Members of consumer groups
 
@@ -130,6 +172,8 @@ class GroupCoordinator:
                 _log_refusal("ConsumerGroupHeartbeat", request.group_id, who, outcome)
             on_done(outcome)
 
+        if request.member_epoch >= JOIN_EPOCH:
+            self._on_arrival(request.group_id, request.member_id)
         self._execute(
             request.group_id,
             lambda shard: shard.consumer.heartbeat(request, api_version),
@@ -168,6 +212,12 @@ class GroupCoordinator:
         `complete_transaction` says so."""
         if not request.group_id:
             on_done(BrokerError(ErrorCode.INVALID_GROUP_ID))
+            return
+        if producer.producer_id < 0 or producer.producer_epoch < 0:
+            # No log has room for the transaction of nobody; none would ever end it.
+            is_nobody = producer.producer_id < 0
+            code = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+            on_done(BrokerError(code if is_nobody else ErrorCode.INVALID_PRODUCER_EPOCH))
             return
         commit = _OffsetCommit(request, self._clock.wall_ms(), on_done)
         self.runtime.execute_transactional(
@@ -219,15 +269,33 @@ class GroupCoordinator:
         self._execute(group_id, lambda shard: shard.offsets.delete(group_id, topics), on_done)
 
     def expire_offsets(self) -> None:
-        """Removes expired offsets and groups, in slices; called from time to time."""
+        """Removes expired offsets and groups, in slices; called from time to time. What cannot be
+        removed now is looked at again the next time."""
         now_ms = self._clock.wall_ms()
-        self.runtime.sweep(lambda shard, uncommitted: shard.upkeep.expire(now_ms, uncommitted))
+
+        def expire() -> None:
+            self.runtime.sweep(
+                lambda shard, uncommitted: shard.upkeep.expire(now_ms, uncommitted),
+                lambda error: logger.warning("expired offsets are not removed: %s", error),
+            )
+
+        forgotten, self._topics_to_forget = self._topics_to_forget, {}
+        steps: list[Callable[[], None]] = [expire]
+        steps += [partial(self._forget_topics, *each) for each in forgotten.items()]
+        do_each(steps, lambda step: step())
 
     def on_topics_deleted(self, topics: frozenset[str]) -> None:
         """Removes the offsets of topics that are gone, in slices."""
-        now_ms = self._clock.wall_ms()
+        self._forget_topics(topics, self._clock.wall_ms())
+
+    def _forget_topics(self, topics: frozenset[str], deleted_ms: int) -> None:
+        def on_refused(error: BrokerError) -> None:
+            logger.warning("offsets of deleted topics are not removed: %s", error)
+            self._topics_to_forget[topics] = deleted_ms
+
         self.runtime.sweep(
-            lambda shard, uncommitted: shard.upkeep.delete_topics(topics, now_ms, uncommitted)
+            lambda shard, uncommitted: shard.upkeep.delete_topics(topics, deleted_ms, uncommitted),
+            on_refused,
         )
 
     # Administration
@@ -276,7 +344,11 @@ class GroupCoordinator:
         exclusive: bool = False,
     ) -> None:
         self.runtime.execute(
-            group_id, command, lambda outcome: on_done(_to_response(outcome)), exclusive=exclusive
+            group_id,
+            command,
+            lambda outcome: on_done(_to_response(outcome)),
+            exclusive=exclusive,
+            expires=True,
         )
 
     def _named_shard(self, group_id: str) -> GroupShard:
@@ -309,14 +381,11 @@ class _OffsetCommit:
 
     def _refusal(self, error: BrokerError) -> BrokerError:
         code = response_code(error.code)
-        if error.code in _TOO_LARGE:
+        if error.code in TOO_LARGE:
             code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
         refusal = BrokerError(code, error.message)
         _log_refusal("OffsetCommit", self._request.group_id, self._request.member_id, refusal)
         return refusal
-
-
-_TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 
 
 def _to_response(outcome: R | BrokerError) -> R | BrokerError:

@@ -20,13 +20,16 @@ from odradek.coordinator.records.offset_records import OffsetAndMetadata, Offset
 from odradek.coordinator.records.record import CoordinatorRecord
 from odradek.coordinator.runtime.shard import CoordinatorShard
 from odradek.coordinator.services import ShardServices
+from odradek.coordinator.share_groups.classic_members import NoClassicMembers
+from odradek.coordinator.share_groups.replay import ShareGroupReplay
+from odradek.coordinator.share_groups.share_groups import ShareGroups
 from odradek.model import TransactionResult
 
 Replay = Callable[[Any, Any], None]
 
 
 class GroupShard(CoordinatorShard):
-    """Groups of both kinds, and offsets. Called on the broker's loop only."""
+    """Groups of all kinds, and offsets. Called on the broker's loop only."""
 
     def __init__(self, partition: int, services: ShardServices) -> None:
         self.partition = partition
@@ -35,20 +38,23 @@ class GroupShard(CoordinatorShard):
         self.offset_store = OffsetStore()
         self.classic = ClassicGroups(self.registry, services)
         self.consumer = ConsumerGroups(self.registry, services)
+        self.share = ShareGroups(self.registry, services)
         self._classic_protocols: dict[GroupType, ClassicProtocol] = {
             GroupType.CLASSIC: self.classic,
             GroupType.CONSUMER: ClassicMembers(self.consumer, self.classic),
+            GroupType.SHARE: NoClassicMembers(),
         }
         self.offsets = OffsetCommands(self.offset_store, self.registry, services.config)
         self.upkeep = OffsetUpkeep(self.offset_store, self.registry, services.config)
         self._replays: dict[type, Replay] = {
             GroupMetadataKey: self.classic.replay,
-            **ConsumerGroupReplay(self.registry).methods(),
+            **ShareGroupReplay(self.registry, self.share.on_gone).methods(),
+            **ConsumerGroupReplay(self.registry, self.consumer.on_member_replayed).methods(),
         }
 
     def classic_protocol(self, group_id: str) -> ClassicProtocol:
-        """Who answers the members of a group that speak the classic protocol: its kind. A group
-        that is not there would be made, by the first who joins it, as a classic one."""
+        """The classic protocol of a group, chosen by its kind. A missing group is created with the
+        protocol its first member uses."""
         group = self.registry.get(group_id)
         return self._classic_protocols[GroupType.CLASSIC if group is None else group.type]
 
@@ -98,9 +104,11 @@ class GroupShard(CoordinatorShard):
             self.classic.ensure_offset_group(group_id)
         self.classic.on_loaded()
         self.consumer.on_loaded()
+        self.share.on_loaded()
 
     def on_unloaded(self) -> None:
         """See `CoordinatorShard`."""
         for group in self.registry:
             group.on_unloaded()
         self.consumer.on_unloaded()
+        self.share.on_unloaded()

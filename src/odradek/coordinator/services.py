@@ -1,4 +1,4 @@
-"""What groups need of the world: time, waiting places, settings, ids, and the log."""
+"""Services that groups need: time, purgatories, settings, ids, and the log."""
 
 from collections.abc import Callable
 from uuid import UUID

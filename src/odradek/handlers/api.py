@@ -31,7 +31,7 @@ class Permission(NamedTuple):
 
 
 class Cost(Enum):
-    """What a request uses up besides the time that every one takes: which quota bounds it."""
+    """The resource that a request uses up besides time: which quota bounds it."""
 
     REQUEST_TIME = "request_percentage"
     PRODUCED_BYTES = "producer_byte_rate"

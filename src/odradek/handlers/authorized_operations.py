@@ -1,4 +1,4 @@
-"""What may be done with a group, a topic or the cluster, as one bit for each of Kafka's operations.
+"""Authorized operations on a group, a topic or the cluster: one bit for each of Kafka's operations.
 
 There are no permissions here: everybody may do whatever there is to do, as with a Kafka that has
 no authorizer.

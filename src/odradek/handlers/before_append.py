@@ -1,4 +1,4 @@
-"""What may have to be done before records are appended, and may take time.
+"""Steps that records may have to pass before they are appended, and that may take time.
 
 A produce request goes straight from being decoded to the append of its socket read, unless a
 step stands between: verifying that its transaction is open, looking up a permission, unpacking
@@ -12,7 +12,7 @@ large batches on a helper thread. Such a step derives from `BeforeAppend` and is
         def start(self, append, on_done):
             self._transactions.verify(
                 append.transactional_id,
-                [topic_partition for topic_partition, _ in append.entries],
+                [topic_partition for topic_partition, _ in append.sources()],
                 lambda refused: on_done(refused),  # {} when all of them may be appended
             )
 
@@ -22,7 +22,7 @@ What holds meanwhile:
   with the others of its socket read.
 - Else its connection waits, as for any unanswered request: what came before on it is appended
   before, nothing that came after is looked at. The request keeps its frame, so the batches in
-  `entries` stay as they are until `on_done` is called; nobody else writes to them.
+  `sources` stay as they are until `on_done` is called; nobody else writes to them.
 - Other connections go on. Whatever a step has found may have changed by the time of the append,
   so the log checks again what must be true then (Kafka's verification guard).
 - `on_done` is called exactly once, on the loop. If the client has gone meanwhile, the records are
@@ -36,7 +36,7 @@ from mypy_extensions import mypyc_attr
 
 from odradek.errors import BrokerError
 from odradek.model import TopicPartition
-from odradek.records.validate import Batches
+from odradek.records.validate import Batches, PreparedRecords
 
 if TYPE_CHECKING:
     from odradek.handlers.request import Request
@@ -44,11 +44,16 @@ if TYPE_CHECKING:
 Refusals = Mapping[TopicPartition, BrokerError]
 
 
+def _nobody(_topic_partition: TopicPartition) -> bool:
+    return False
+
+
 class PendingAppend:
     """A produce request that could be appended now.
 
-    `entries` are the batches of the partitions that nothing has refused yet: as they came, or
-    prepared by a step.
+    `entries` are what goes to the log of the partitions that nothing has refused yet; steps look
+    at `sources`, and hand over what they have made of one with `prepare`. What else its sender may
+    not write says `is_denied`.
     """
 
     def __init__(
@@ -57,11 +62,24 @@ class PendingAppend:
         required_acks: int,
         transactional_id: str | None,
         entries: list[tuple[TopicPartition, Batches]],
+        is_denied: Callable[[TopicPartition], bool] = _nobody,
     ) -> None:
         self.request = request
         self.required_acks = required_acks
         self.transactional_id = transactional_id
         self.entries = entries
+        self.is_denied = is_denied
+
+    def sources(self) -> list[tuple[TopicPartition, memoryview]]:
+        """The batches as they came, whatever a step before has made of them."""
+        return [
+            (where, records.source if isinstance(records, PreparedRecords) else records)
+            for where, records in self.entries
+        ]
+
+    def prepare(self, position: int, prepared: PreparedRecords) -> None:
+        """Prepares the append for the source at that position."""
+        self.entries[position] = (self.entries[position][0], prepared)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -18,7 +18,7 @@ from typing import Final
 from odradek.errors import ErrorCode
 from odradek.handlers.api import Api, Concerns
 from odradek.handlers.context import HandlerContext
-from odradek.handlers.request import Request
+from odradek.handlers.request import Request, RequestQuotas
 from odradek.log_limit import LimitedLog
 from odradek.protocol import messages
 from odradek.protocol.exchange import Exchange, RequestHandler
@@ -39,6 +39,11 @@ class Dispatcher(RequestHandler):
         self._flexible_from = {api.key: api.flexible_from for api in context.apis.values()}
         self._batched: list[Request] = []
         self._unserved: dict[int, LimitedLog] = {}  # by API key
+        self._quotas: RequestQuotas | None = context.quotas
+
+    def charge(self, quotas: RequestQuotas | None) -> None:
+        """Charges requests from now on, or no longer."""
+        self._quotas = quotas
 
     def handle_frame(self, exchange: Exchange) -> None:
         """Takes a request up; see `RequestHandler`."""
@@ -59,23 +64,29 @@ class Dispatcher(RequestHandler):
         if self._batched and header.api_key != self._batched[0].api_key:
             self.end_of_read()
         context = self._context
-        observer, quotas = context.observer, context.quotas
+        observer, quotas = context.observer, self._quotas
         request = Request(exchange, header, api, observer, quotas, self._run)
         if quotas is not None:
             request.size_bytes = len(exchange.frame)
         if observer is not None:
             observer.received(request)
+        began_ns = 0 if quotas is None else quotas.busy_ns()
         try:
             api.handle(context, request)
         except ProtocolError as error:
             self._refuse_request(request, error)
         except Exception:  # noqa: BLE001 - the one boundary where a bug becomes an answer
             self._fail(request)
+        if quotas is not None:
+            quotas.took(request, api, quotas.busy_ns() - began_ns)
         if request.answered:
             return
         if exchange.batched:
             self._batched.append(request)
-        elif not request.keeps_frame:
+            return
+        if observer is not None:
+            observer.left(request)
+        if not request.keeps_frame:
             exchange.release_frame()
 
     def refuse(
@@ -111,17 +122,30 @@ class Dispatcher(RequestHandler):
         if not batched:
             return
         self._batched = []
-        end_of_read = self._apis[batched[0].api_key].end_of_read
+        api, quotas = self._apis[batched[0].api_key], self._quotas
+        end_of_read = api.end_of_read
+        began_ns = 0 if quotas is None else quotas.busy_ns()
         try:
             assert end_of_read is not None, "an API that batches says what is done with a batch"
             end_of_read(self._context)
         except Exception:  # noqa: BLE001 - as in _dispatch
             for request in batched:
                 self._fail(request)
+        if quotas is not None:
+            share_ns = (quotas.busy_ns() - began_ns) // len(batched)
+            for request in batched:
+                quotas.took(request, api, share_ns)
+        observer = self._context.observer
+        if observer is not None:
+            for request in batched:
+                if not request.answered:
+                    observer.left(request)
 
     def connection_closed(self, connection_id: str) -> None:
-        """Drops the fetch that the connection waits for; fetch sessions outlive it, as in Kafka."""
+        """Drops the fetch that the connection waits for, and its share sessions; other fetch
+        sessions outlive it, as in Kafka."""
         self._context.parked_fetches.connection_closed(connection_id)
+        self._context.share_sessions.connection_closed(connection_id)
         self._context.client_metrics.connection_closed(connection_id)
 
     def _fail(self, request: Request) -> None:

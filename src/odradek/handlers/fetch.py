@@ -7,11 +7,12 @@ there.
 
 Version notes: 0-1 get magic 0 and 2-3 magic 1, converted down; before 10 a client cannot be
 expected to read zstd. 3 adds the limit of the whole response; before, only the partitions'
-limits hold. Before 6 KAFKA_STORAGE_ERROR is told as NOT_LEADER_OR_FOLLOWER. 11 adds racks, 12
-current leaders, 13 names topics by id, 16 says where the leaders can be reached. Replicas fetch by
-the same request; -2 as the replica id is a consumer that may read from any replica.
+limits hold. Before 6 KAFKA_STORAGE_ERROR is told as NOT_LEADER_OR_FOLLOWER. 11 adds racks, 13
+names topics by id, 16 says who leads, to consumers also where. Replicas fetch by the same request;
+-2 as the replica id is a consumer that may read from any replica.
 """
 
+from collections.abc import Callable
 from typing import Final
 from uuid import UUID
 
@@ -46,11 +47,12 @@ BATCH_VERSION: Final = 4
 STORAGE_ERROR_VERSION: Final = 6
 ZSTD_VERSION: Final = 10
 RACK_VERSION: Final = 11
-CURRENT_LEADER_VERSION: Final = 12
+CURRENT_LEADER_VERSION: Final = 16
 TOPIC_ID_VERSION: Final = 13
 
 _Answer = tuple[SessionPartition, FetchPartitionResponse]
 
+_NONE: Final = ErrorCode.NONE
 _EPOCH_ERRORS: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -59,11 +61,17 @@ def handle(context: HandlerContext, request: Request) -> None:
     opened = _open(context, request)
     if opened is None:
         return
-    reply, params = opened
+    _read(context, request, *opened)
+
+
+def _read(
+    context: HandlerContext, request: Request, reply: "_FetchReply", params: FetchParams
+) -> None:
     parked = context.replicas.fetch_messages(params, reply.infos, request.guard(reply.on_fetched))
     if parked is not None and not parked.is_completed:
         reply.is_parked = True
-        context.parked_fetches.park(request.exchange.connection_id, parked)
+        connection_id, client_id = request.exchange.connection_id, request.client_id or ""
+        context.parked_fetches.park(connection_id, client_id, parked)
 
 
 def refuse(context: HandlerContext, request: Request, code: ErrorCode, concerns: Concerns) -> None:
@@ -79,21 +87,56 @@ def refuse(context: HandlerContext, request: Request, code: ErrorCode, concerns:
     reply.on_fetched(results)
 
 
+def _nothing(_partition: TopicPartition) -> bool:
+    return False
+
+
+def _everything(_partition: TopicPartition) -> bool:
+    return True
+
+
+def handle_allowed(
+    context: HandlerContext,
+    request: Request,
+    may_follow: Callable[[], bool],
+    is_denied: Concerns,
+) -> None:
+    """Reads what the caller may: a follower all or nothing, a consumer what is not denied."""
+    opened = _open(context, request)
+    if opened is None:
+        return
+    reply, params = opened
+    if params.replica_id >= 0:
+        is_denied = _nothing if may_follow() else _everything
+    reply.deny(is_denied)
+    if reply.infos:
+        _read(context, request, reply, params)
+    else:
+        reply.on_fetched([])
+
+
 def fail(request: Request, code: ErrorCode) -> None:
     """Answers the request as a whole with an error."""
+    request.note_error(code)
     _send(request, FetchResponse([], code))
 
 
 def _open(context: HandlerContext, request: Request) -> "tuple[_FetchReply, FetchParams] | None":
-    """What is asked of the replicas; None when the session was refused, which is answered."""
+    """Resolves what to ask of the replicas; None when the session was refused, which is
+    answered."""
     exchange = request.exchange
     version = request.api_version
     body = decode_fetch_request(exchange.frame, version, request.body_position)
+    request.variant = "FetchFollower" if body.replica_id >= 0 else "FetchConsumer"
     fetch_context = context.fetch_sessions.open(body, version >= TOPIC_ID_VERSION)
     if fetch_context.error_code != ErrorCode.NONE:
         fail(request, fetch_context.error_code)
         return None
     reply = _FetchReply(context, request, body.replica_id >= 0, fetch_context)
+    if body.replica_id < 0 and version >= MAX_BYTES_VERSION:
+        allowed_bytes = request.most_to_fetch()
+        if allowed_bytes is not None:
+            body.max_bytes = min(body.max_bytes, allowed_bytes)
     return reply, _params(context, body, version, exchange.answer_bytes())
 
 
@@ -137,7 +180,8 @@ class _FetchReply:
         self._request = request
         self._from_follower = from_follower
         self._fetch_context = fetch_context
-        self._known: list[bool] = []
+        # For each partition why it is not asked for, or NONE.
+        self._early: list[ErrorCode] = []
         image = context.metadata.image
         name: str | None = None
         last_id: UUID | None = None
@@ -146,33 +190,75 @@ class _FetchReply:
             if last_id is None or partition.topic_id is not last_id:
                 name = topic_name(image, partition.name, partition.topic_id)
                 last_id = partition.topic_id
-            self._known.append(name is not None)
+            self._early.append(_NONE if name is not None else ErrorCode.UNKNOWN_TOPIC_ID)
             if name is not None:
                 self.infos.append(partition.resolve(name))
+
+    def deny(self, is_denied: Concerns) -> None:
+        """Takes partitions out that the caller may not read."""
+        infos = iter(tuple(self.infos))
+        self.infos.clear()
+        for place, early in enumerate(self._early):
+            if early is _NONE:
+                info = next(infos)
+                if is_denied(info.topic_partition):
+                    self._early[place] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                else:
+                    self.infos.append(info)
 
     def on_fetched(self, results: list[FetchResult]) -> None:
         """Answers with what was read."""
         if self.is_parked:
             self._context.parked_fetches.answered(self._request.exchange.connection_id)
+        if self._request.is_charged and not self._from_follower and self._is_throttled(results):
+            session = self._fetch_context.session
+            session_id = 0 if session is None else session.session_id
+            _send(self._request, FetchResponse([], session_id=session_id))
+            return
         leaders = CurrentLeaders(self._context.metadata.image, self._request.exchange.listener_name)
         version = self._request.api_version
         is_incremental = self._fetch_context.session is not None
         answers: list[_Answer] = []
         position = 0
-        for partition, known in zip(self._fetch_context.partitions, self._known, strict=True):
-            if known:
+        for partition, early in zip(self._fetch_context.partitions, self._early, strict=True):
+            if early is _NONE:
                 info, result = self.infos[position], results[position]
                 position += 1
                 if is_incremental and info.tells_again(result):
                     continue
-                answers.append((partition, _answer(result, info, version, leaders)))
+                answer = _answer(result, info, version, leaders)
             else:
-                answer = FetchPartitionResponse(partition.index, ErrorCode.UNKNOWN_TOPIC_ID)
+                answer = FetchPartitionResponse(partition.index, early)
                 answer.aborted = []
-                answers.append((partition, answer))
+            if answer.error_code != ErrorCode.NONE:
+                self._request.note_error(answer.error_code)
+            answers.append((partition, answer))
+        self._count(results)
         response = self._respond(answers)
-        response.node_endpoints = leaders.endpoints
+        if not self._from_follower:  # brokers know where the others are
+            response.node_endpoints = leaders.endpoints
         _send(self._request, response)
+
+    def _count(self, results: list[FetchResult]) -> None:
+        traffic = self._context.replicas.traffic
+        if not traffic.is_counted:
+            return
+        for result in results:
+            if self._from_follower:
+                traffic.replicated_out(result.size_bytes)
+            elif result.error_code == ErrorCode.NONE:
+                traffic.fetched(result.topic_partition.topic, result.size_bytes)
+            else:
+                traffic.not_fetched(result.topic_partition.topic, result.error_code)
+
+    def _is_throttled(self, results: list[FetchResult]) -> bool:
+        """Whether its client has had too much, so that it gets nothing now."""
+        size_bytes = 0
+        for result in results:
+            for records in result.records or ():
+                size_bytes += len(records)
+        self._request.used = size_bytes
+        return self._request.throttle_time_ms > 0
 
     def _respond(self, answers: list[_Answer]) -> FetchResponse:
         fetch_context = self._fetch_context

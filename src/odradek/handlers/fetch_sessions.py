@@ -70,7 +70,7 @@ class SessionPartition:
         self.info = None
 
     def resolve(self, name: str) -> FetchInfo:
-        """What to ask the replicas; `name` is that of the topic."""
+        """Makes the question for the replicas; `name` is that of the topic."""
         info = self.info
         if info is None or info.topic_partition.topic != name:
             asked = self.asked
@@ -105,7 +105,7 @@ class SessionPartition:
 
 
 class FetchSession:
-    """What one client fetches. `epoch` is that of the next request that it may send."""
+    """The fetch session of one client. `epoch` is that of the next request that it may send."""
 
     def __init__(self, session_id: int, by_id: bool, privileged: bool, now_ms: int) -> None:
         self.session_id = session_id
@@ -165,11 +165,17 @@ class FetchSessionCache:
         self._max_slots = max_slots
         self._clock = clock
         self._last_id = clock.wall_ms() & _ID_MASK
+        self.evictions = 0
         # In the order of their last use, the longest unused first.
         self._sessions: dict[int, FetchSession] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions all sessions remember together."""
+        return sum(len(session.partitions) for session in self._sessions.values())
 
     def find(self, session_id: int) -> FetchSession | None:
         """The session of that id, if it is open."""
@@ -242,6 +248,7 @@ class FetchSessionCache:
         if victim is None:
             return False
         del self._sessions[victim.session_id]
+        self.evictions += 1
         return True
 
     def _find_victim(self, size: int, privileged: bool, now_ms: int) -> FetchSession | None:

@@ -12,10 +12,13 @@ Who asks may say, in tagged fields of ours, from where on records are to be held
 from typing import Final
 
 from odradek.errors import BrokerError, ErrorCode
+from odradek.handlers.api import Concerns
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
 from odradek.model import NO_LEADER_EPOCH, TopicPartition
 from odradek.protocol.list_offsets import (
+    NO_LEASE,
+    RENEWED_LEASE,
     LeaseTerms,
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -34,7 +37,7 @@ from odradek.replication.fetch import (
     READ_COMMITTED,
 )
 from odradek.replication.offset_lookup import find_offset, find_segment_starts
-from odradek.storage.leases import Lease, is_lease_id, release_lease, write_lease
+from odradek.storage.leases import Lease, is_lease_id, release_lease, renew_lease, write_lease
 
 OFFSET_NOT_AVAILABLE_VERSION: Final = 5
 ISOLATION_LEVELS: Final = (0, READ_COMMITTED)
@@ -45,6 +48,11 @@ _NAMED_TIMESTAMPS: Final[dict[int, int]] = {-1: 0, -2: 0, -3: 7, -4: 8, -5: 9, -
 
 def handle(context: HandlerContext, request: Request) -> None:
     """Answers every partition at once."""
+    handle_allowed(context, request, None)
+
+
+def handle_allowed(context: HandlerContext, request: Request, is_denied: Concerns | None) -> None:
+    """Answers every partition at once; those that the caller may not know of with an error."""
     version = request.api_version
     body = decode_list_offsets_request(request.exchange.frame, version, request.body_position)
     if body.isolation_level not in ISOLATION_LEVELS:
@@ -59,15 +67,19 @@ def handle(context: HandlerContext, request: Request) -> None:
         for asked in topic.partitions:
             topic_partition = TopicPartition(topic.name, asked.index)
             try:
+                if is_denied is not None and is_denied(topic_partition):
+                    raise BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 if topic_partition in repeated:
                     raise BrokerError(
                         ErrorCode.INVALID_REQUEST, f"{topic_partition} is asked for twice"
                     )
-                if body.lease is not None and asked.lease_offset >= 0:
+                if body.lease is not None and asked.lease_offset != NO_LEASE:
                     _hold(context, topic_partition, body.lease, asked.lease_offset)
                 answer = _answer(context, topic_partition, asked, isolation, only_leader, version)
             except BrokerError as error:
                 answer = _refusal(asked.index, error.code, version)
+            if answer.error_code != ErrorCode.NONE:
+                request.note_error(answer.error_code)
             partitions.append(answer)
         topics.append(ListOffsetsTopicResponse(topic.name, partitions))
     _send(request, ListOffsetsResponse(topics))
@@ -101,12 +113,15 @@ def _hold(
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"{terms.lease_id!r} cannot name a lease")
     log = context.replicas.partition(topic_partition).local_log(NO_LEADER_EPOCH, False)
     file_system, now_ms = log.log_directory.file_system, log.log_directory.clock.wall_ms()
-    lease = Lease(terms.lease_id, terms.owner, offset, now_ms + terms.duration_ms)
+    path, expires_ms = log.local.path, now_ms + terms.duration_ms
     try:
-        if terms.duration_ms > 0:
-            write_lease(file_system, log.local.path, lease, now_ms)
-        else:
-            release_lease(file_system, log.local.path, terms.lease_id)
+        if terms.duration_ms <= 0:
+            release_lease(file_system, path, terms.lease_id)
+        elif offset == RENEWED_LEASE:
+            renew_lease(file_system, path, terms.lease_id, expires_ms, now_ms)
+        elif offset >= 0:
+            lease = Lease(terms.lease_id, terms.owner, offset, expires_ms)
+            write_lease(file_system, path, lease, now_ms)
     except OSError as error:
         raise log.log_directory.storage_error(error, f"leasing {topic_partition}") from error
 

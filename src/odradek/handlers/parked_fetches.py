@@ -12,14 +12,19 @@ class ParkedFetches:
     """Connection ids and their waiting fetches."""
 
     def __init__(self) -> None:
-        self._by_connection: dict[str, DelayedFetch] = {}
+        # With the name of the client that waits.
+        self._by_connection: dict[str, tuple[str, DelayedFetch]] = {}
 
     def __len__(self) -> int:
         return len(self._by_connection)
 
-    def park(self, connection_id: str, fetch: DelayedFetch) -> None:
+    def waiting(self) -> list[tuple[str, DelayedFetch]]:
+        """Lists the clients that wait, and for what."""
+        return list(self._by_connection.values())
+
+    def park(self, connection_id: str, client_id: str, fetch: DelayedFetch) -> None:
         """Remembers the fetch that a connection waits for."""
-        self._by_connection[connection_id] = fetch
+        self._by_connection[connection_id] = client_id, fetch
 
     def answered(self, connection_id: str) -> None:
         """Forgets the fetch that the connection waited for, if it did."""
@@ -27,6 +32,6 @@ class ParkedFetches:
 
     def connection_closed(self, connection_id: str) -> None:
         """Drops the connection's fetch, if it waits."""
-        fetch = self._by_connection.pop(connection_id, None)
-        if fetch is not None:
-            fetch.abandon()
+        parked = self._by_connection.pop(connection_id, None)
+        if parked is not None:
+            parked[1].abandon()

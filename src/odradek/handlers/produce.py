@@ -1,9 +1,9 @@
 """Produce, versions 0 to 13: append records to partitions.
 
-A request is taken apart and checked here, and gathered (`HandlerContext.gathered`): what one
+A request is taken apart and checked here, and gathered (`GatheredAppends`): what one
 socket read brought is appended together at its end. A step that takes time may come before
-(`before_append`); such a request is appended on its own when that is done. The answer leaves at
-once for acks=1, when every in-sync replica has the records for acks=-1, and not at all for
+(`steps_before_append`); such a request is appended on its own when that is done. The answer leaves
+at once for acks=1, when every in-sync replica has the records for acks=-1, and not at all for
 acks=0: there a failure closes the connection, since the client has no other way to learn of it.
 
 Version notes: versions 0-2 carry message sets of magic 0 and 1, which the log converts;
@@ -15,16 +15,26 @@ Transactional batches need a transactional id in the request; whether their tran
 asked by a step before the append (`transaction_verification`).
 """
 
+from collections.abc import Callable
 from struct import Struct
 from typing import Final
 from uuid import UUID
 
+from odradek.background import Background
+from odradek.clock import Clock
+from odradek.config.broker import BrokerConfig
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.api import Concerns
-from odradek.handlers.before_append import PendingAppend, Refusals
+from odradek.handlers.before_append import BeforeAppend, PendingAppend, Refusals
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
+from odradek.handlers.scheduled_records import ScheduledRecords
 from odradek.handlers.topic_names import CurrentLeaders, topic_name
+from odradek.handlers.transactions.transaction_verification import (
+    TransactionVerification,
+    TransactionVerifier,
+)
+from odradek.handlers.unpacking import Unpacking
 from odradek.model import AppendOrigin, TopicPartition
 from odradek.protocol.primitives import Buffer
 from odradek.protocol.produce import (
@@ -38,6 +48,9 @@ from odradek.protocol.produce import (
 from odradek.records.compression import Compression
 from odradek.records.validate import Batches
 from odradek.replication.append import ACKS_ALL, ACKS_NONE, AppendRequest, AppendResult
+from odradek.replication.replica_manager import ReplicaManager
+from odradek.replication.schedule.manager import ScheduleManager
+from odradek.timer import Timer
 
 STORAGE_ERROR_VERSION: Final = 4
 BATCH_VERSION: Final = 3
@@ -54,6 +67,24 @@ _ZSTD: Final = int(Compression.ZSTD)  # not by way of the enumeration, which is 
 _MAGIC_POSITION: Final = 16
 _ATTRIBUTES_POSITION: Final = 22
 TRANSACTIONAL_MASK: Final = 0x10
+
+
+def steps_before_append(
+    replicas: ReplicaManager,
+    verifier: TransactionVerifier,
+    background: Background,
+    clock: Clock,
+    timer: Timer,
+    config: BrokerConfig,
+    schedules: ScheduleManager,
+) -> tuple[BeforeAppend, ...]:
+    """The steps before an append, in the order a broker takes them."""
+    return (
+        Unpacking(replicas, background, clock),
+        ScheduledRecords(schedules),
+        # Last: what it finds holds only if the append follows at once.
+        TransactionVerification(verifier, config, clock, timer),
+    )
 
 
 def handle(context: HandlerContext, request: Request) -> None:
@@ -77,6 +108,27 @@ def refuse(context: HandlerContext, request: Request, code: ErrorCode, concerns:
     _begin(context, request, body, reply)
 
 
+def handle_allowed(
+    context: HandlerContext,
+    request: Request,
+    may_transact: Callable[[str], bool],
+    is_denied: Concerns,
+) -> None:
+    """Appends what the caller may write: where `is_denied` says otherwise nothing of it is told,
+    not even whether the topic is there."""
+    body = decode_produce_request(
+        request.exchange.frame, request.api_version, request.body_position
+    )
+    reply = _ProduceReply(context, request, body)
+    request.handled_by = reply
+    transactional_id = body.transactional_id
+    if reply.is_transactional and transactional_id and not may_transact(transactional_id):
+        reply.fail(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return
+    reply.deny(is_denied)
+    _begin(context, request, body, reply)
+
+
 def _begin(
     context: HandlerContext, request: Request, body: ProduceRequest, reply: "_ProduceReply"
 ) -> None:
@@ -90,7 +142,7 @@ def _begin(
 
 def end_of_read(context: HandlerContext) -> None:
     """Appends what the requests of a socket read have brought, and answers what it can."""
-    context.append_gathered()
+    context.gathered.append()
 
 
 def fail(request: Request, code: ErrorCode) -> None:
@@ -117,6 +169,7 @@ class _ProduceReply:
         self._acks = body.acks
         self._timeout_ms = body.timeout_ms
         self._is_late = False
+        self._is_denied: Concerns | None = None
         # For each topic its name or id, and for each partition an early result, or None.
         self._topics: list[tuple[str | None, UUID | None, list[int]]] = []
         self._early: list[AppendResult | None] = []
@@ -150,20 +203,37 @@ class _ProduceReply:
 
     def refuse(self, code: ErrorCode, concerns: Concerns) -> None:
         """Takes partitions out that would else be appended to."""
-        self._refuse_entries(
-            {where: BrokerError(code) for where, _ in self.entries if concerns(where)}
-        )
+        refused = {where: BrokerError(code) for where, _ in self.entries if concerns(where)}
+        if refused:
+            self._refuse_entries(refused)
+
+    def deny(self, is_denied: Concerns) -> None:
+        """Takes partitions out that the caller may not write, whatever else is wrong with them."""
+        self._is_denied = is_denied
+        for where, _ in self.entries:
+            if is_denied(where):
+                break
+        else:
+            if len(self.entries) == len(self._early):
+                return
+        self.refuse(ErrorCode.TOPIC_AUTHORIZATION_FAILED, is_denied)
+        for place, early in enumerate(self._early):
+            if early is not None and is_denied(early.topic_partition):
+                error = BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                self._early[place] = _refusal(early.topic_partition, error)
 
     # The way to the append
 
     def gather(self) -> None:
         """Leaves the records for the append at the end of the socket read."""
         self._request.exchange.batched = True
-        self._context.gathered.append(self._append_request())
+        self._context.gathered.add(self._append_request())
 
     def prepare(self, transactional_id: str | None) -> bool:
         """Begins the steps before the append; whether they are done, and all is gathered."""
         pending = PendingAppend(self._request, self._acks, transactional_id, self.entries)
+        if self._is_denied is not None:
+            pending.is_denied = self._is_denied
         self._next_step(pending, 0)
         self._is_late = not self._request.exchange.batched
         return not self._is_late
@@ -189,8 +259,8 @@ class _ProduceReply:
 
     def _append_late(self) -> None:
         """Appends by itself, after whatever its connection sent before: it has waited for this."""
-        self._context.gathered.append(self._append_request())
-        self._context.append_gathered()
+        self._context.gathered.add(self._append_request())
+        self._context.gathered.append()
         self._request.exchange.release_frame()
 
     def _append_request(self) -> AppendRequest:
@@ -244,7 +314,10 @@ class _ProduceReply:
         for name, topic_id, indexes in self._topics:
             partitions: list[ProducePartitionResponse] = []
             for index in indexes:
-                partitions.append(_answer(results[position], index, version, leaders))
+                answer = _answer(results[position], index, version, leaders)
+                if answer.error_code != ErrorCode.NONE:
+                    self._request.note_error(answer.error_code)
+                partitions.append(answer)
                 position += 1
             topics.append(ProduceTopicResponse(name, topic_id, partitions))
         _send(self._request, ProduceResponse(topics, 0, leaders.endpoints))
@@ -304,7 +377,8 @@ def _answer(
 
 
 def check_records(records: Buffer | None, version: int) -> BrokerError | None:
-    """What the version of the request does not allow in its records; the log checks the rest."""
+    """Checks the rules that the version of the request sets for records; the log checks the
+    rest."""
     if records is None or len(records) == 0:
         return BrokerError(ErrorCode.INVALID_RECORD, "there are no records for the partition")
     if version < BATCH_VERSION:

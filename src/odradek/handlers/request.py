@@ -24,7 +24,8 @@ NOT_ASKED: int = -1
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class RequestObserver:
-    """Hears of every request twice, for counters and timings. This one does nothing with it.
+    """Hears of every request two or three times, for counters and timings. This one does nothing
+    with it.
 
     A request that was never answered (acks=0) is completed too; one whose connection was
     closed by us likewise.
@@ -32,6 +33,9 @@ class RequestObserver:
 
     def received(self, request: "Request") -> None:
         """The header has been read and the API is served."""
+
+    def left(self, request: "Request") -> None:
+        """Its handler is done, and it waits for something before it can be answered."""
 
     def completed(self, request: "Request") -> None:
         """The answer has been handed to the network."""
@@ -49,6 +53,23 @@ class RequestQuotas:
         answer leaves at once and whose connection is then muted for as long (KIP-219).
         """
         return 0
+
+    def busy_ns(self) -> int:
+        """The time now, by which that of handlers is measured."""
+        return 0
+
+    def took(self, request: "Request", api: "Api", time_ns: int) -> None:
+        """Charges a request for the time that its handler took; told when it is over, so its client
+        is left alone for it from the next answer on."""
+
+    def most_to_fetch(self, request: "Request") -> int | None:  # noqa: ARG002
+        """How many bytes a client may fetch in one go, if that is bounded."""
+        return None
+
+    def may_mutate(self, request: "Request", count: int, is_strict: bool) -> bool:  # noqa: ARG002
+        """Charges a client for partitions that are made or removed; False when a strict request
+        has to do without."""
+        return True
 
 
 class Request:
@@ -78,8 +99,16 @@ class Request:
         self.keeps_frame = False
         # What a handler keeps between request and answer, for its `fail`.
         self.handled_by: object = None
+        # Has the fields of an answer its own way before they are written.
+        self.amend: Callable[[dict[str, object]], None] | None = None
         self.used = 0
         self.size_bytes = 0
+        # What an observer notes: when its handler began, and left it waiting (-1: did not).
+        self.began_ms = 0
+        self.left_ms = -1
+        # The name that it is counted under as well, and the errors of its answer.
+        self.variant = ""
+        self.errors: list[int] | None = None
         self._api = api
         self._body: Any = None
         self._quotas = quotas
@@ -100,6 +129,10 @@ class Request:
             )
         return self._body
 
+    def narrow(self, body: Any) -> None:
+        """Shows the handler less than was asked for."""
+        self._body = body
+
     def keep_frame(self) -> None:
         """Says that the frame is needed until the answer, after the handler has returned.
 
@@ -109,11 +142,35 @@ class Request:
 
     @property
     def throttle_time_ms(self) -> int:
-        """What the answer says of the quotas; asked for when it is encoded, counted once."""
+        """The throttle time of the response; asked for when it is encoded, counted once."""
         if self._throttle_time_ms == NOT_ASKED:
             assert self._quotas is not None, "without quotas there is nothing to ask"
             self._throttle_time_ms = self._quotas.throttle_time_ms(self, self._api)
         return self._throttle_time_ms
+
+    @property
+    def throttled_ms(self) -> int:
+        """The throttle time that its answer told; 0 before it is asked for."""
+        return max(self._throttle_time_ms, 0)
+
+    def note_error(self, code: int) -> None:
+        """Counts an error of the answer, of the whole or of a part."""
+        if self.errors is None:
+            self.errors = []
+        self.errors.append(code)
+
+    @property
+    def is_charged(self) -> bool:
+        """Whether somebody wants to know what it has `used`."""
+        return self._quotas is not None
+
+    def most_to_fetch(self) -> int | None:
+        """How many bytes its client may fetch in one go, if quotas bound that."""
+        return None if self._quotas is None else self._quotas.most_to_fetch(self)
+
+    def may_mutate(self, count: int, is_strict: bool) -> bool:
+        """Whether its client may make or remove so many partitions; they are charged then."""
+        return self._quotas is None or self._quotas.may_mutate(self, count, is_strict)
 
     def respond(self, buffers: list[Buffer]) -> None:
         """Answers with an encoded response, header included."""
@@ -129,6 +186,10 @@ class Request:
         """Answers in another version than was asked for (ApiVersions falls back to 0)."""
         if self.throttle_time_ms and messages.has_throttle_time(self.api_key):
             fields["throttle_time_ms"] = self.throttle_time_ms
+        if self.amend is not None:
+            self.amend(fields)
+        if self._observer is not None:
+            _note_errors(self, fields)
         body = messages.encode_response(self.api_key, version, fields)
         header_version = response_header_version(self.api_key, version, self._api.flexible_from)
         header = encode_response_header(self.correlation_id, header_version)
@@ -171,3 +232,18 @@ class Request:
     def _complete(self) -> None:
         if self._observer is not None:
             self._observer.completed(self)
+
+
+def _note_errors(request: Request, fields: object) -> None:
+    """Counts the errors in plain values, however deep they lie."""
+    if isinstance(fields, dict):
+        for name, value in fields.items():
+            if name == "error_code":
+                if value:
+                    request.note_error(int(value))
+            elif isinstance(value, list | tuple | dict):
+                _note_errors(request, value)
+    elif isinstance(fields, list | tuple):
+        for each in fields:
+            if isinstance(each, dict | list | tuple):
+                _note_errors(request, each)

@@ -8,79 +8,25 @@ oldest mode of librdkafka and for kafkajs, ListOffsets from 0 likewise. An API i
 having its row here, unless that hides it, as Kafka does with what a broker has no use for.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final, Protocol
 
+from odradek._lazy import LazyModule
 from odradek.errors import ErrorCode
 from odradek.handlers import fetch, list_offsets, produce
 from odradek.handlers.api import ANYBODY, Api, Cost, Permission
-from odradek.handlers.cluster import (
-    api_versions,
-    describe_cluster,
-    describe_quorum,
-    update_features,
-)
-from odradek.handlers.configs import (
-    alter_configs,
-    describe_client_quotas,
-    describe_configs,
-    incremental_alter_configs,
-    list_config_resources,
-)
+from odradek.handlers.cluster import api_versions
 from odradek.handlers.context import HandlerContext
-from odradek.handlers.groups import (
-    consumer_group_describe,
-    consumer_group_heartbeat,
-    delete_groups,
-    describe_groups,
-    find_coordinator,
-    heartbeat,
-    join_group,
-    leave_group,
-    list_groups,
-    offset_commit,
-    offset_delete,
-    offset_fetch,
-    sync_group,
-)
-from odradek.handlers.replicas import (
-    alter_partition,
-    alter_partition_reassignments,
-    alter_replica_log_dirs,
-    controlled_shutdown,
-    describe_log_dirs,
-    elect_leaders,
-    leader_and_isr,
-    list_partition_reassignments,
-    stop_replica,
-    update_metadata,
-)
+from odradek.handlers.groups import heartbeat, offset_commit
 from odradek.handlers.request import Request
-from odradek.handlers.telemetry import get_telemetry_subscriptions, push_telemetry
-from odradek.handlers.topics import (
-    create_partitions,
-    create_topics,
-    delete_records,
-    delete_topics,
-    describe_topic_partitions,
-    metadata,
-    offset_for_leader_epoch,
-)
-from odradek.handlers.transactions import (
-    add_offsets_to_txn,
-    add_partitions_to_txn,
-    allocate_producer_ids,
-    describe_producers,
-    describe_transactions,
-    end_txn,
-    init_producer_id,
-    list_transactions,
-    txn_offset_commit,
-    write_txn_markers,
-)
+from odradek.handlers.topics import metadata
 from odradek.model import AclOperation, ResourceType
+from odradek.protocol.header import NEVER_FLEXIBLE
+
+_CAPITAL: Final = re.compile(r"(?<!^)(?=[A-Z])")
 
 
 class _Handlers(Protocol):
@@ -91,19 +37,39 @@ class _Handlers(Protocol):
     def fail(self, request: Request, code: ErrorCode, /) -> None: ...
 
 
+class WhenAsked:
+    """The module of an API, imported with its first request: most brokers are never asked for
+    most of them."""
+
+    def __init__(self, package: str, api: str) -> None:
+        module = _CAPITAL.sub("_", api).lower()
+        self.module = LazyModule(f"odradek.handlers.{package}.{module}")
+
+    def handle(self, context: HandlerContext, request: Request) -> None:
+        """Serves the request."""
+        self.module.handle(context, request)
+
+    def fail(self, request: Request, code: ErrorCode) -> None:
+        """Answers the error in the shape of this API's response."""
+        self.module.fail(request, code)
+
+
 def _row(
     key: int,
     name: str,
     min_version: int,
     max_version: int,
     flexible_from: int,
-    module: _Handlers,
+    module: _Handlers | str,
     operation: AclOperation | None = None,
     resource: ResourceType = ResourceType.TOPIC,
     cost: Cost = Cost.REQUEST_TIME,
     is_hidden: bool = False,
 ) -> Api:
-    """A row; without an operation anybody may ask."""
+    """A row; without an operation anybody may ask. Of a module that is imported when it is asked
+    for, the package is named."""
+    if isinstance(module, str):
+        module = WhenAsked(module, name)
     permission = ANYBODY if operation is None else Permission(operation, resource)
     versions = (min_version, max_version, flexible_from)
     return Api(
@@ -126,91 +92,104 @@ _DESCRIBE_CONFIGS, _ALTER_CONFIGS = AclOperation.DESCRIBE_CONFIGS, AclOperation.
 _CLUSTER_ACTION = AclOperation.CLUSTER_ACTION
 _TOPIC, _GROUP, _CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
 _TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
+_TOKEN, _USER = ResourceType.DELEGATION_TOKEN, ResourceType.USER
 _MUTATIONS = Cost.CONTROLLER_MUTATIONS
 
-# key, name, versions served from and to, the first flexible one, module; operation and resource
-# that a caller must be allowed; what is used up besides time.
+# key, name, versions served from and to, the first flexible one, module or its package; operation
+# and resource that a caller must be allowed; what is used up besides time.
 _ROWS: Final = (
     _row(0, "Produce", 0, 13, 9, produce, _WRITE, _TOPIC, Cost.PRODUCED_BYTES),
     _row(1, "Fetch", 0, 18, 12, fetch, _READ, _TOPIC, Cost.FETCHED_BYTES),
     _row(2, "ListOffsets", 0, 11, 6, list_offsets, _DESCRIBE, _TOPIC),
     _row(3, "Metadata", 0, 13, 9, metadata, _DESCRIBE, _TOPIC),
     _row(8, "OffsetCommit", 2, 10, 8, offset_commit, _READ, _GROUP),
-    _row(9, "OffsetFetch", 1, 10, 6, offset_fetch, _DESCRIBE, _GROUP),
-    _row(10, "FindCoordinator", 0, 6, 3, find_coordinator, _DESCRIBE, _GROUP),
-    _row(11, "JoinGroup", 0, 9, 6, join_group, _READ, _GROUP),
+    _row(9, "OffsetFetch", 1, 10, 6, "groups", _DESCRIBE, _GROUP),
+    _row(10, "FindCoordinator", 0, 6, 3, "groups", _DESCRIBE, _GROUP),
+    _row(11, "JoinGroup", 0, 9, 6, "groups", _READ, _GROUP),
     _row(12, "Heartbeat", 0, 4, 4, heartbeat, _READ, _GROUP),
-    _row(13, "LeaveGroup", 0, 5, 4, leave_group, _READ, _GROUP),
-    _row(14, "SyncGroup", 0, 5, 4, sync_group, _READ, _GROUP),
-    _row(15, "DescribeGroups", 0, 6, 5, describe_groups, _DESCRIBE, _GROUP),
-    _row(16, "ListGroups", 0, 5, 3, list_groups, _DESCRIBE, _GROUP),
+    _row(13, "LeaveGroup", 0, 5, 4, "groups", _READ, _GROUP),
+    _row(14, "SyncGroup", 0, 5, 4, "groups", _READ, _GROUP),
+    _row(15, "DescribeGroups", 0, 6, 5, "groups", _DESCRIBE, _GROUP),
+    _row(16, "ListGroups", 0, 5, 3, "groups", _DESCRIBE, _GROUP),
+    _row(17, "SaslHandshake", 0, 1, NEVER_FLEXIBLE, "security"),
     _row(18, "ApiVersions", 0, 4, 3, api_versions),
-    _row(19, "CreateTopics", 2, 7, 5, create_topics, _CREATE, _TOPIC, _MUTATIONS),
-    _row(20, "DeleteTopics", 1, 6, 4, delete_topics, _DELETE, _TOPIC, _MUTATIONS),
-    _row(21, "DeleteRecords", 0, 2, 2, delete_records, _DELETE, _TOPIC),
-    _row(22, "InitProducerId", 0, 5, 2, init_producer_id, _WRITE, _TRANSACTIONAL_ID),
-    _row(23, "OffsetForLeaderEpoch", 2, 4, 4, offset_for_leader_epoch, _DESCRIBE, _TOPIC),
-    _row(24, "AddPartitionsToTxn", 0, 5, 3, add_partitions_to_txn, _WRITE, _TRANSACTIONAL_ID),
-    _row(25, "AddOffsetsToTxn", 0, 4, 3, add_offsets_to_txn, _WRITE, _TRANSACTIONAL_ID),
-    _row(26, "EndTxn", 0, 5, 3, end_txn, _WRITE, _TRANSACTIONAL_ID),
-    _row(27, "WriteTxnMarkers", 1, 2, 1, write_txn_markers, _CLUSTER_ACTION, _CLUSTER),
-    _row(28, "TxnOffsetCommit", 0, 5, 3, txn_offset_commit, _WRITE, _TRANSACTIONAL_ID),
-    _row(32, "DescribeConfigs", 1, 4, 4, describe_configs, _DESCRIBE_CONFIGS, _TOPIC),
-    _row(33, "AlterConfigs", 0, 2, 2, alter_configs, _ALTER_CONFIGS, _TOPIC),
-    _row(34, "AlterReplicaLogDirs", 1, 2, 2, alter_replica_log_dirs, _ALTER, _CLUSTER),
-    _row(35, "DescribeLogDirs", 1, 5, 2, describe_log_dirs, _DESCRIBE, _CLUSTER),
-    _row(37, "CreatePartitions", 0, 3, 2, create_partitions, _ALTER, _TOPIC, _MUTATIONS),
-    _row(42, "DeleteGroups", 0, 2, 2, delete_groups, _DELETE, _GROUP),
-    _row(43, "ElectLeaders", 0, 2, 2, elect_leaders, _ALTER, _CLUSTER),
-    _row(44, "IncrementalAlterConfigs", 0, 1, 1, incremental_alter_configs, _ALTER_CONFIGS, _TOPIC),
-    _row(
-        45,
-        "AlterPartitionReassignments",
-        0,
-        1,
-        0,
-        alter_partition_reassignments,
-        _ALTER,
-        _CLUSTER,
-    ),
-    _row(
-        46,
-        "ListPartitionReassignments",
-        0,
-        0,
-        0,
-        list_partition_reassignments,
-        _DESCRIBE,
-        _CLUSTER,
-    ),
-    _row(47, "OffsetDelete", 0, 0, 1, offset_delete, _DELETE, _GROUP),
-    _row(48, "DescribeClientQuotas", 0, 1, 1, describe_client_quotas, _DESCRIBE_CONFIGS, _CLUSTER),
-    _row(55, "DescribeQuorum", 0, 2, 0, describe_quorum, _DESCRIBE, _CLUSTER),
-    _row(57, "UpdateFeatures", 0, 2, 0, update_features, _ALTER, _CLUSTER),
-    _row(60, "DescribeCluster", 0, 2, 0, describe_cluster, _DESCRIBE, _CLUSTER),
-    _row(61, "DescribeProducers", 0, 0, 0, describe_producers, _READ, _TOPIC),
-    _row(65, "DescribeTransactions", 0, 0, 0, describe_transactions, _DESCRIBE, _TRANSACTIONAL_ID),
-    _row(66, "ListTransactions", 0, 2, 0, list_transactions, _DESCRIBE, _TRANSACTIONAL_ID),
-    _row(68, "ConsumerGroupHeartbeat", 0, 1, 0, consumer_group_heartbeat, _READ, _GROUP),
-    _row(69, "ConsumerGroupDescribe", 0, 1, 0, consumer_group_describe, _DESCRIBE, _GROUP),
-    _row(71, "GetTelemetrySubscriptions", 0, 0, 0, get_telemetry_subscriptions, is_hidden=True),
-    _row(72, "PushTelemetry", 0, 0, 0, push_telemetry, is_hidden=True),
-    _row(74, "ListConfigResources", 0, 1, 0, list_config_resources, _DESCRIBE_CONFIGS, _CLUSTER),
-    _row(75, "DescribeTopicPartitions", 0, 0, 0, describe_topic_partitions, _DESCRIBE, _TOPIC),
+    _row(19, "CreateTopics", 2, 7, 5, "topics", _CREATE, _TOPIC, _MUTATIONS),
+    _row(20, "DeleteTopics", 1, 6, 4, "topics", _DELETE, _TOPIC, _MUTATIONS),
+    _row(21, "DeleteRecords", 0, 2, 2, "topics", _DELETE, _TOPIC),
+    _row(22, "InitProducerId", 0, 5, 2, "transactions", _WRITE, _TRANSACTIONAL_ID),
+    _row(23, "OffsetForLeaderEpoch", 2, 4, 4, "topics", _DESCRIBE, _TOPIC),
+    _row(24, "AddPartitionsToTxn", 0, 5, 3, "transactions", _WRITE, _TRANSACTIONAL_ID),
+    _row(25, "AddOffsetsToTxn", 0, 4, 3, "transactions", _WRITE, _TRANSACTIONAL_ID),
+    _row(26, "EndTxn", 0, 5, 3, "transactions", _WRITE, _TRANSACTIONAL_ID),
+    _row(27, "WriteTxnMarkers", 1, 2, 1, "transactions", _CLUSTER_ACTION, _CLUSTER),
+    _row(28, "TxnOffsetCommit", 0, 5, 3, "transactions", _WRITE, _TRANSACTIONAL_ID),
+    _row(29, "DescribeAcls", 1, 3, 2, "acls", _DESCRIBE, _CLUSTER),
+    _row(30, "CreateAcls", 1, 3, 2, "acls", _ALTER, _CLUSTER),
+    _row(31, "DeleteAcls", 1, 3, 2, "acls", _ALTER, _CLUSTER),
+    _row(32, "DescribeConfigs", 1, 4, 4, "configs", _DESCRIBE_CONFIGS, _TOPIC),
+    _row(33, "AlterConfigs", 0, 2, 2, "configs", _ALTER_CONFIGS, _TOPIC),
+    _row(34, "AlterReplicaLogDirs", 1, 2, 2, "replicas", _ALTER, _CLUSTER),
+    _row(35, "DescribeLogDirs", 1, 5, 2, "replicas", _DESCRIBE, _CLUSTER),
+    _row(36, "SaslAuthenticate", 0, 2, 2, "security"),
+    _row(37, "CreatePartitions", 0, 3, 2, "topics", _ALTER, _TOPIC, _MUTATIONS),
+    _row(38, "CreateDelegationToken", 1, 3, 2, "tokens", AclOperation.CREATE_TOKENS, _USER),
+    _row(39, "RenewDelegationToken", 1, 2, 2, "tokens", _DESCRIBE, _TOKEN),
+    _row(40, "ExpireDelegationToken", 1, 2, 2, "tokens", _DESCRIBE, _TOKEN),
+    _row(41, "DescribeDelegationToken", 1, 3, 2, "tokens", _DESCRIBE, _TOKEN),
+    _row(42, "DeleteGroups", 0, 2, 2, "groups", _DELETE, _GROUP),
+    _row(43, "ElectLeaders", 0, 2, 2, "replicas", _ALTER, _CLUSTER),
+    _row(44, "IncrementalAlterConfigs", 0, 1, 1, "configs", _ALTER_CONFIGS, _TOPIC),
+    _row(45, "AlterPartitionReassignments", 0, 1, 0, "replicas", _ALTER, _CLUSTER),
+    _row(46, "ListPartitionReassignments", 0, 0, 0, "replicas", _DESCRIBE, _CLUSTER),
+    _row(47, "OffsetDelete", 0, 0, 1, "groups", _DELETE, _GROUP),
+    _row(48, "DescribeClientQuotas", 0, 1, 1, "configs", _DESCRIBE_CONFIGS, _CLUSTER),
+    _row(49, "AlterClientQuotas", 0, 1, 1, "configs", _ALTER_CONFIGS, _CLUSTER),
+    _row(50, "DescribeUserScramCredentials", 0, 0, 0, "security", _DESCRIBE, _CLUSTER),
+    _row(51, "AlterUserScramCredentials", 0, 0, 0, "security", _ALTER, _CLUSTER),
+    _row(55, "DescribeQuorum", 0, 2, 0, "cluster", _DESCRIBE, _CLUSTER),
+    _row(57, "UpdateFeatures", 0, 2, 0, "cluster", _ALTER, _CLUSTER),
+    _row(60, "DescribeCluster", 0, 2, 0, "cluster", _DESCRIBE, _CLUSTER),
+    _row(61, "DescribeProducers", 0, 0, 0, "transactions", _READ, _TOPIC),
+    _row(65, "DescribeTransactions", 0, 0, 0, "transactions", _DESCRIBE, _TRANSACTIONAL_ID),
+    _row(66, "ListTransactions", 0, 2, 0, "transactions", _DESCRIBE, _TRANSACTIONAL_ID),
+    _row(68, "ConsumerGroupHeartbeat", 0, 1, 0, "groups", _READ, _GROUP),
+    _row(69, "ConsumerGroupDescribe", 0, 1, 0, "groups", _DESCRIBE, _GROUP),
+    _row(71, "GetTelemetrySubscriptions", 0, 0, 0, "telemetry", is_hidden=True),
+    _row(72, "PushTelemetry", 0, 0, 0, "telemetry", is_hidden=True),
+    _row(74, "ListConfigResources", 0, 1, 0, "configs", _DESCRIBE_CONFIGS, _CLUSTER),
+    _row(75, "DescribeTopicPartitions", 0, 0, 0, "topics", _DESCRIBE, _TOPIC),
+    _row(76, "ShareGroupHeartbeat", 1, 1, 0, "share", _READ, _GROUP),
+    _row(77, "ShareGroupDescribe", 1, 1, 0, "share", _DESCRIBE, _GROUP),
+    _row(78, "ShareFetch", 1, 2, 0, "share", _READ, _GROUP, Cost.FETCHED_BYTES),
+    _row(79, "ShareAcknowledge", 1, 2, 0, "share", _READ, _GROUP),
+    _row(83, "InitializeShareGroupState", 0, 0, 0, "share", _CLUSTER_ACTION, _CLUSTER),
+    _row(84, "ReadShareGroupState", 0, 0, 0, "share", _CLUSTER_ACTION, _CLUSTER),
+    _row(85, "WriteShareGroupState", 0, 1, 0, "share", _CLUSTER_ACTION, _CLUSTER),
+    _row(86, "DeleteShareGroupState", 0, 0, 0, "share", _CLUSTER_ACTION, _CLUSTER),
+    _row(87, "ReadShareGroupStateSummary", 0, 1, 0, "share", _CLUSTER_ACTION, _CLUSTER),
+    _row(90, "DescribeShareGroupOffsets", 0, 1, 0, "share", _DESCRIBE, _GROUP),
+    _row(91, "AlterShareGroupOffsets", 0, 0, 0, "share", _READ, _GROUP),
+    _row(92, "DeleteShareGroupOffsets", 0, 0, 0, "share", _DELETE, _GROUP),
 )
 
 API_TABLE: Final[Mapping[int, Api]] = MappingProxyType({row.key: row for row in _ROWS})
 
+
+def all_told(apis: Mapping[int, Api]) -> Mapping[int, Api]:
+    """A table of which nothing is hidden: that of a broker that receives clients' metrics."""
+    return {key: replace(row, is_hidden=False) for key, row in apis.items()}
+
+
 _CONTROL_ROWS: Final = (
-    _row(4, "LeaderAndIsr", 0, 7, 4, leader_and_isr, _CLUSTER_ACTION, _CLUSTER),
-    _row(5, "StopReplica", 0, 4, 2, stop_replica, _CLUSTER_ACTION, _CLUSTER),
-    _row(6, "UpdateMetadata", 0, 8, 6, update_metadata, _CLUSTER_ACTION, _CLUSTER),
-    _row(7, "ControlledShutdown", 0, 3, 3, controlled_shutdown, _CLUSTER_ACTION, _CLUSTER),
-    _row(56, "AlterPartition", 2, 3, 0, alter_partition, _CLUSTER_ACTION, _CLUSTER),
-    _row(67, "AllocateProducerIds", 0, 0, 0, allocate_producer_ids, _CLUSTER_ACTION, _CLUSTER),
+    _row(4, "LeaderAndIsr", 0, 7, 4, "replicas", _CLUSTER_ACTION, _CLUSTER),
+    _row(5, "StopReplica", 0, 4, 2, "replicas", _CLUSTER_ACTION, _CLUSTER),
+    _row(6, "UpdateMetadata", 0, 8, 6, "replicas", _CLUSTER_ACTION, _CLUSTER),
+    _row(7, "ControlledShutdown", 0, 3, 3, "replicas", _CLUSTER_ACTION, _CLUSTER),
+    _row(56, "AlterPartition", 2, 3, 0, "replicas", _CLUSTER_ACTION, _CLUSTER),
+    _row(67, "AllocateProducerIds", 0, 0, 0, "transactions", _CLUSTER_ACTION, _CLUSTER),
 )
 
-_CONTROLLERS_ALONE: Final = frozenset({19, 20, 37, 43, 45, 46, 57})
+_CONTROLLERS_ALONE: Final = frozenset({19, 20, 37, 43, 45, 46, 51, 57})
 _RAFT_ALONE: Final = frozenset({55})
 _TOLD_BY_CONTROLLER: Final = frozenset({3, 60, 75})
 UNTOLD_TIMEOUT_MS: Final = 5_000

@@ -1,4 +1,4 @@
-"""What a client is told about a topic that is not there."""
+"""The error a client is answered about a topic that does not exist."""
 
 from odradek.controller.topics.names import check_topic_name
 from odradek.errors import BrokerError, ErrorCode

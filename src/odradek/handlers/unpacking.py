@@ -6,8 +6,8 @@ unpack to 256 MiB, and nobody else would be served for a third of a second; of z
 kilobytes are enough. So batches that are or may become large are validated on a helper thread,
 and what comes back only wants its place in the log. The order of a connection is kept: it waits.
 
-What is heavy was measured (docs/performance.md): half a millisecond of the loop. zstd says in the
-heads of its blocks how much may come out; the other codecs cannot grow by more than a factor.
+What is heavy was measured (docs/performance/log.md): half a millisecond of the loop. zstd says in
+the heads of its blocks how much may come out; the other codecs cannot grow by more than a factor.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.before_append import BeforeAppend, PendingAppend, Refusals
 from odradek.model import TopicPartition
 from odradek.records.compression import Compression, zstd_bound
-from odradek.records.validate import Batches, BatchRules, PreparedRecords, prepare_produced
+from odradek.records.validate import BatchRules, PreparedRecords, prepare_produced
 from odradek.replication.replica_manager import ReplicaManager
 
 HEAVY_BYTES: Final = 64 * 1024  # compressed, of any codec
@@ -46,16 +46,14 @@ class Unpacking(BeforeAppend):
 
     def concerns(self, append: PendingAppend) -> bool:
         """Whether any of the batches is heavy."""
-        for _, records in append.entries:
-            if isinstance(records, memoryview) and is_heavy(records):
-                return True
-        return False
+        return any(is_heavy(records) for _, records in append.sources())
 
     def start(self, append: PendingAppend, on_done: Callable[[Refusals], None]) -> None:
-        """Has the heavy ones validated by their topic's rules; the others stay as they are."""
+        """Starts validating the heavy batches by their topic's rules; the others stay as they
+        are."""
         heavy: list[tuple[int, memoryview, BatchRules]] = []
-        for position, (topic_partition, records) in enumerate(append.entries):
-            if isinstance(records, memoryview) and is_heavy(records):
+        for position, (topic_partition, records) in enumerate(append.sources()):
+            if is_heavy(records):
                 rules = self._rules(topic_partition)
                 if rules is not None:
                     heavy.append((position, records, rules))
@@ -112,12 +110,10 @@ def _prepare_all(heavy: list[tuple[int, memoryview, BatchRules]], now_ms: int) -
 def _take_over(append: PendingAppend, outcomes: Outcomes) -> Refusals:
     refused: dict[TopicPartition, BrokerError] = {}
     for position, outcome in outcomes:
-        topic_partition = append.entries[position][0]
         if isinstance(outcome, PreparedRecords):
-            entry: tuple[TopicPartition, Batches] = (topic_partition, outcome)
-            append.entries[position] = entry
+            append.prepare(position, outcome)
         else:
-            refused[topic_partition] = outcome
+            refused[append.entries[position][0]] = outcome
     return refused
 
 

@@ -27,6 +27,7 @@ from odradek.kafka_files.inspection import (
 )
 from odradek.kafka_files.producer_check import ProducerCheck
 from odradek.model import TopicPartition
+from odradek.protocol.uuids import uuid_text
 from odradek.records.legacy import first_offset
 from odradek.records.reader import read_batch
 from odradek.storage import checkpoints, names
@@ -64,7 +65,7 @@ _PASSED_OVER: Final = (
     ".checkpoint.deleted",
 )
 _LEFTOVERS: Final = (names.CLEANED_SUFFIX, names.SWAP_SUFFIX, ".tmp")
-_NO_ID: Final = checkpoints.encode_uuid(UUID(int=0))
+_NO_ID: Final = uuid_text(UUID(int=0))
 _QUORUM_FILES: Final = frozenset({"quorum-state"})
 
 CUT: Final = "the next start after a crash cuts the log there"
@@ -86,14 +87,14 @@ class Finding(NamedTuple):
 
 
 class KnownPartition(NamedTuple):
-    """What the metadata says of a partition. Offsets of a compacted one may have gaps."""
+    """The metadata of a partition to check. Offsets of a compacted one may have gaps."""
 
     topic_id: UUID
     is_compacted: bool
 
 
 class CheckedLog(NamedTuple):
-    """What the walk of a log found out: where it begins and ends, and its records' bytes."""
+    """The findings of the walk of a log: where it begins and ends, and its records' bytes."""
 
     start_offset: int
     end_offset: int
@@ -475,8 +476,8 @@ class PartitionCheck:
             return
         if self._known is not None and self.topic_id != self._known.topic_id:
             problem = (
-                f"the topic id is {checkpoints.encode_uuid(self.topic_id)}, "
-                f"the metadata says {checkpoints.encode_uuid(self._known.topic_id)}"
+                f"the topic id is {uuid_text(self.topic_id)}, "
+                f"the metadata says {uuid_text(self._known.topic_id)}"
             )
             self._find(name, problem, remedy="the next start takes it for a deleted topic's")
 

@@ -13,7 +13,7 @@ from odradek.storage.index import offset_index, time_index
 
 
 class IndexProblem(NamedTuple):
-    """What is wrong with an entry; `position` is the entry's own, in the index."""
+    """A wrong index entry; `position` is the entry's own, in the index."""
 
     text: str
     position: int

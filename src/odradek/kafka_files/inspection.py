@@ -18,6 +18,7 @@ from odradek.storage.index.transaction_index import AbortedEntry
 from odradek.storage.log.recovery import check_batch
 from odradek.storage.producers.producer_snapshot import CorruptSnapshot, decode_snapshot
 from odradek.storage.producers.producer_state import ProducerState
+from odradek.system_calls import OPEN_FLAGS, pread
 
 WHOLE_FILE: Final = 0x7FFFFFFF
 _LENGTH: Final = struct.Struct(">i")
@@ -48,7 +49,7 @@ class FoundBatch(NamedTuple):
     data: bytes
 
     def problem(self) -> str | None:
-        """What the checksum says against the batch; None when it is right."""
+        """Explains how the checksum contradicts the batch; None when it is right."""
         try:
             check_batch(self.data, self.header)
         except CorruptRecords as error:
@@ -68,7 +69,7 @@ class LogFile:
         try:
             if os.path.isdir(path):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-            self._descriptor: Final = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._descriptor: Final = os.open(path, os.O_RDONLY | OPEN_FLAGS)
         except OSError as error:
             raise UnreadableFile(path, explain(error)) from error
         self.size_bytes: Final = os.fstat(self._descriptor).st_size
@@ -122,7 +123,7 @@ class LogFile:
 
     def _read(self, position: int, size_bytes: int) -> bytes:
         try:
-            data = os.pread(self._descriptor, size_bytes, position)
+            data = pread(self._descriptor, size_bytes, position)
         except OSError as error:
             raise UnreadableFile(self.path, explain(error), position) from error
         if len(data) < size_bytes:
@@ -193,7 +194,7 @@ def read_time_index(path: str, *, is_trimmed: bool = False) -> list[tuple[int, i
 
 
 def check_offset_index(path: str) -> None:
-    """What a broker asks of an offset index before it trusts it.
+    """Checks an offset index as a broker does before it trusts it.
 
     Raises:
         UnreadableFile: it would be rebuilt.
@@ -206,7 +207,7 @@ def check_offset_index(path: str) -> None:
 
 
 def check_time_index(path: str) -> None:
-    """What a broker asks of a time index before it trusts it.
+    """Checks a time index as a broker does before it trusts it.
 
     Raises:
         UnreadableFile: it would be rebuilt.

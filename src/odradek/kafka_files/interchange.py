@@ -19,6 +19,7 @@ from odradek.model import NO_PRODUCER_ID, TopicPartition
 from odradek.records.legacy import read_message
 from odradek.storage import checkpoints, names
 from odradek.storage.checkpoints import CorruptCheckpoint
+from odradek.system_calls import OPEN_FLAGS, pread
 
 _COPY_BYTES: Final = 8 * 1024 * 1024
 _CHECKPOINT: Final = re.compile(r"^(\d{20})-(\d{10})\.checkpoint$")
@@ -47,7 +48,7 @@ class SourceDirectory(NamedTuple):
 
 
 class CopiedLog(NamedTuple):
-    """What was copied of a log, counted in the copy; `damage` is what was found wrong."""
+    """The result of copying a log, counted in the copy; `damage` lists what was found wrong."""
 
     record_count: int
     size_bytes: int
@@ -61,7 +62,7 @@ OnBytes = Callable[[int], None]
 
 
 def read_source(path: str) -> SourceDirectory:
-    """What lies in a log directory.
+    """Reads the contents of a log directory.
 
     Raises:
         UnreadableFile: it is no log directory, or a file that must be right is not.
@@ -185,7 +186,7 @@ def _read_offsets(directory: str, name: str) -> dict[TopicPartition, int]:
 
 def _copy_file(source: str, target: str, on_bytes: OnBytes) -> None:
     try:
-        reader = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+        reader = os.open(source, os.O_RDONLY | OPEN_FLAGS)
     except OSError as error:
         raise UnreadableFile(source, explain(error)) from error
     try:
@@ -203,7 +204,7 @@ def _copy_file(source: str, target: str, on_bytes: OnBytes) -> None:
 
 def _read_piece(path: str, descriptor: int, position: int) -> bytes:
     try:
-        return os.pread(descriptor, _COPY_BYTES, position)
+        return pread(descriptor, _COPY_BYTES, position)
     except OSError as error:
         raise UnreadableFile(path, explain(error), position) from error
 

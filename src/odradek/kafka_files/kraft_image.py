@@ -9,8 +9,9 @@ from typing import Final
 from uuid import UUID
 
 from odradek.kafka_files import kraft_records
-from odradek.metadata.image import ResourceType
-from odradek.protocol.schema import Json, decode_uuid
+from odradek.model import ConfigResourceType
+from odradek.protocol.schema import Json
+from odradek.protocol.uuids import uuid_of
 
 
 @dataclass
@@ -23,7 +24,7 @@ class KafkaTopic:
 
 
 class KafkaMetadata:
-    """What the log said so far."""
+    """The metadata read from the log so far."""
 
     def __init__(self) -> None:
         self.topics: dict[UUID, KafkaTopic] = {}
@@ -78,7 +79,7 @@ class KafkaMetadata:
         topic.leader_epochs[partition] = before + epoch
 
     def _config(self, fields: dict[str, Json]) -> None:
-        if fields["resourceType"] != ResourceType.TOPIC:
+        if fields["resourceType"] != ConfigResourceType.TOPIC:
             return
         settings = self.configs.setdefault(str(fields["resourceName"]), {})
         if fields["value"] is None:
@@ -91,7 +92,7 @@ METADATA_TOPIC: Final = "__cluster_metadata"
 
 
 def _id(fields: dict[str, Json]) -> UUID:
-    return decode_uuid(str(fields["topicId"]))
+    return uuid_of(str(fields["topicId"]))
 
 
 def _int(fields: dict[str, Json], name: str) -> int:

@@ -1,4 +1,5 @@
-"""What an Apache Kafka without ZooKeeper writes into `__cluster_metadata-0`, as far as it matters.
+"""The records that an Apache Kafka without ZooKeeper writes into `__cluster_metadata-0`, as far as
+they matter.
 
 A record's value is a frame version (1), the number of its type and its version, all unsigned
 varints, then its fields. `METADATA_RECORDS` holds the types that say which topics and settings

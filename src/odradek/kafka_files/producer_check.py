@@ -54,7 +54,8 @@ class ProducerCheck:
                 )
 
     def compare_aborted(self, entries: Sequence[AbortedEntry]) -> list[tuple[int, str]]:
-        """What is wrong with a segment's transaction index: offsets of markers, and what."""
+        """Compares a segment's transaction index with its batches: offsets of markers, and what is
+        wrong."""
         found = {entry.last_offset: entry for entry in entries}
         problems = []
         for expected in self._aborted:
@@ -72,7 +73,7 @@ class ProducerCheck:
         return problems
 
     def compare_snapshot(self, offset: int, states: Sequence[ProducerState]) -> str | None:
-        """What the batches below `offset` have against a snapshot; None when nothing."""
+        """Compares a snapshot with the batches below `offset`; None when they agree."""
         for state in states:
             if state.last_offset >= offset or state.txn_first_offset >= offset:
                 return f"it knows what producer {state.producer_id} wrote later"

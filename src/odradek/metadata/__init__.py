@@ -7,7 +7,6 @@ from odradek.metadata.image import (
     MetadataDelta,
     MetadataImage,
     PartitionImage,
-    ResourceType,
     TopicImage,
 )
 from odradek.metadata.store import (
@@ -19,10 +18,12 @@ from odradek.metadata.store import (
     NewTopic,
     PartitionChange,
 )
+from odradek.model import ConfigResourceType
 
 __all__ = [
     "BrokerRegistration",
     "ConfigResource",
+    "ConfigResourceType",
     "ListenerStage",
     "MetadataCache",
     "MetadataDelta",
@@ -34,6 +35,5 @@ __all__ = [
     "NewTopic",
     "PartitionChange",
     "PartitionImage",
-    "ResourceType",
     "TopicImage",
 ]

@@ -14,12 +14,15 @@ class MetadataCache:
     """Holds the published image. Written by the store only.
 
     `is_told` is False while a broker that has just come to a cluster has heard nothing from its
-    controller: its image says who lives, and of topics not even that they exist.
+    controller: its image says who lives, and of topics not even that they exist. `is_current` is
+    False as well from the end of a session until the controller has told everything again: clients
+    are still answered from the image, but topics may have come meanwhile that it knows nothing of.
     """
 
     def __init__(self, image: MetadataImage | None = None) -> None:
         self.image = MetadataImage("") if image is None else image
         self.is_told = True
+        self.is_current = True
         self._listeners: list[Callable[[MetadataDelta], None]] = []
         self._told_listeners: list[Callable[[], None]] = []
 
@@ -34,7 +37,8 @@ class MetadataCache:
         self._listeners.append(listener)
 
     def tell(self) -> None:
-        """Notes that the published image has come from a controller."""
+        """Notes that the published image has come from a controller, and is whole."""
+        self.is_current = True
         if self.is_told:
             return
         self.is_told = True

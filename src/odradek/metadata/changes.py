@@ -1,4 +1,4 @@
-"""What every operation of a store does: image in, delta and result out.
+"""The operations of a store: image in, delta and result out.
 
 Pure: no file, no clock, no callback. A store writes down what the delta of a `Change` says, in its
 own manner, and then publishes it. A `BrokerError` in a result stands for the one item that was
@@ -8,7 +8,7 @@ refused; the others of the same call are done.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 from uuid import UUID
 
 from odradek.errors import BrokerError, ErrorCode
@@ -19,7 +19,6 @@ from odradek.metadata.image import (
     MetadataDelta,
     MetadataImage,
     PartitionImage,
-    ResourceType,
     TopicImage,
     with_replicas,
     without_replicas,
@@ -30,9 +29,12 @@ from odradek.metadata.store import (
     NewTopic,
     PartitionChange,
 )
-from odradek.model import NO_LEADER, TopicPartition
+from odradek.model import NO_LEADER, ConfigResourceType, TopicPartition
+from odradek.protocol.uuids import uuid_text
 
 T = TypeVar("T")
+
+MAX_EPOCH: Final = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +45,44 @@ class Change(Generic[T]):
     delta: MetadataDelta | None = None
 
 
+def difference(
+    before: MetadataImage, after: MetadataImage, *, are_deleted: bool = True
+) -> MetadataDelta:
+    """The change from one image to another: topics, brokers, settings."""
+    added, removed, changed = [], [], []
+    for name, topic in after.topics.items():
+        known = before.topics.get(name)
+        if known is None or known.topic_id != topic.topic_id:
+            added.append(topic)
+        elif known is not topic and known != topic:
+            changed.append(topic)
+    for name, topic in before.topics.items():
+        other = after.topics.get(name)
+        if other is None or other.topic_id != topic.topic_id:
+            removed.append(topic)
+    resources: set[ConfigResource] = set()
+    if before.configs is not after.configs:
+        both = {*before.configs, *after.configs}
+        resources = {each for each in both if before.config(each) != after.config(each)}
+    return MetadataDelta(
+        before,
+        after,
+        added=added,
+        removed=removed,
+        changed=changed,
+        configs=resources,
+        brokers_changed=before.brokers != after.brokers
+        or before.controller_id != after.controller_id,
+        are_deleted=are_deleted,
+    )
+
+
 def register_broker(image: MetadataImage, broker: BrokerRegistration) -> Change[BrokerRegistration]:
     """The broker lives, its replicas are there, and it is the controller where there is none."""
     brokers = {**image.brokers, broker.id: broker}
     controller_id = image.controller_id if image.controller_id in image.brokers else broker.id
     after = with_replicas(
-        image.with_brokers(brokers, controller_id), _replicas_of(image, broker.id), broker.id
+        image.with_brokers(brokers, controller_id), replicas_of(image, broker.id), broker.id
     )
     return Change(broker, _of_brokers(image, after))
 
@@ -64,7 +98,7 @@ def unregister_broker(image: MetadataImage, broker_id: int, epoch: int) -> Chang
         oldest = min(brokers.values(), key=attrgetter("epoch"), default=None)
         controller_id = NO_CONTROLLER if oldest is None else oldest.id
     after = without_replicas(
-        image.with_brokers(brokers, controller_id), _replicas_of(image, broker_id), broker_id
+        image.with_brokers(brokers, controller_id), replicas_of(image, broker_id), broker_id
     )
     return Change(None, _of_brokers(image, after))
 
@@ -78,13 +112,13 @@ def create_topics(
     configs: dict[ConfigResource, Mapping[str, str]] = {}
     for topic in topics:
         if topic.name in image.topics or topic.name in added:
-            results.append(_topic_exists(topic.name))
+            results.append(topic_exists(topic.name))
             continue
         created = TopicImage(topic.name, new_id(), _new_partitions(image, 0, topic.assignment))
         added[topic.name] = created
         results.append(created)
         if topic.configs:
-            configs[ConfigResource(ResourceType.TOPIC, topic.name)] = topic.configs
+            configs[ConfigResource.topic(topic.name)] = topic.configs
     after = image.with_topics(added.values()).with_configs(configs)
     return Change(results, MetadataDelta(image, after, added=added.values(), configs=configs))
 
@@ -102,7 +136,7 @@ def delete_topics(
             continue
         removed[topic_id] = topic
         results.append(topic)
-    resources = [ConfigResource(ResourceType.TOPIC, topic.name) for topic in removed.values()]
+    resources = [ConfigResource.topic(topic.name) for topic in removed.values()]
     after = image.with_topics(removed=removed.values()).with_configs({r: {} for r in resources})
     return Change(results, MetadataDelta(image, after, removed=removed.values()))
 
@@ -116,10 +150,10 @@ def create_partitions(
     for addition in additions:
         topic = changed.get(addition.name) or image.topic(addition.name)
         if topic is None:
-            results.append(_unknown_topic(addition.name))
+            results.append(unknown_topic(addition.name))
             continue
         if len(topic.partitions) != addition.first:
-            results.append(_grown_meanwhile(topic))
+            results.append(grown_meanwhile(topic.name, len(topic.partitions)))
             continue
         partitions = _new_partitions(image, addition.first, addition.assignment)
         changed[topic.name] = topic.with_partitions(partitions)
@@ -140,7 +174,7 @@ def change_partitions(
         name, index = change.topic_partition
         topic = image.topic(name)
         if topic is None or not 0 <= index < len(topic.partitions):
-            results.append(_unknown_topic(name))
+            results.append(unknown_topic(name))
             continue
         partition = changed.get(name, {}).get(index) or topic.partitions[index]
         if broker_id not in (image.controller_id, partition.leader):
@@ -176,7 +210,7 @@ def update_features(image: MetadataImage, levels: Mapping[str, int]) -> Change[N
 
 def _is_deleted_topic(image: MetadataImage, resource: ConfigResource) -> bool:
     """A topic may go between the check of a request and its turn."""
-    return resource.type is ResourceType.TOPIC and resource.name not in image.topics
+    return resource.type is ConfigResourceType.TOPIC and resource.name not in image.topics
 
 
 def _merged(settings: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
@@ -200,7 +234,8 @@ def new_partition(image: MetadataImage, index: int, replicas: tuple[int, ...]) -
     return PartitionImage(index, leader, 0, 0, replicas, live or replicas, offline)
 
 
-def _replicas_of(image: MetadataImage, broker_id: int) -> list[TopicPartition]:
+def replicas_of(image: MetadataImage, broker_id: int) -> list[TopicPartition]:
+    """All partitions that a broker has a replica of."""
     return [
         TopicPartition(topic.name, partition.partition)
         for topic in image.topics.values()
@@ -239,10 +274,15 @@ def _changed(
     is_new_epoch = change.leader != partition.leader or not (
         set(partition.replicas) <= set(assignment.replicas)
     )
+    leader_epoch = partition.leader_epoch + is_new_epoch
+    partition_epoch = partition.partition_epoch + 1
+    if max(leader_epoch, partition_epoch) > MAX_EPOCH:
+        # Neither the protocol nor a log has room for a higher one.
+        return BrokerError(ErrorCode.INVALID_REQUEST, f"{change.topic_partition} has no epoch left")
     return partition._replace(
         leader=change.leader,
-        leader_epoch=partition.leader_epoch + is_new_epoch,
-        partition_epoch=partition.partition_epoch + 1,
+        leader_epoch=leader_epoch,
+        partition_epoch=partition_epoch,
         isr=change.isr,
         replicas=assignment.replicas,
         adding=assignment.adding,
@@ -256,16 +296,28 @@ def _changed(
     )
 
 
-def _topic_exists(name: str) -> BrokerError:
+def new_topic_id(random_bytes: Callable[[int], bytes], image: MetadataImage) -> UUID:
+    """A random id that is neither reserved nor taken, nor prints with a leading dash, which
+    command lines would read as an option."""
+    while True:
+        candidate = UUID(bytes=random_bytes(16), version=4)
+        taken = image.topic_by_id(candidate) is not None
+        if not taken and not uuid_text(candidate).startswith("-"):
+            return candidate
+
+
+def topic_exists(name: str) -> BrokerError:
+    """Of a topic that was to be created."""
     return BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
 
 
-def _unknown_topic(name: str) -> BrokerError:
+def unknown_topic(name: str) -> BrokerError:
+    """Of a topic that was to be changed."""
     return BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name}.")
 
 
-def _grown_meanwhile(topic: TopicImage) -> BrokerError:
-    count = len(topic.partitions)
+def grown_meanwhile(name: str, count: int) -> BrokerError:
+    """Of a topic that has got partitions between the request and its turn."""
     return BrokerError(
-        ErrorCode.INVALID_PARTITIONS, f"Topic {topic.name} has grown to {count} partition(s)."
+        ErrorCode.INVALID_PARTITIONS, f"Topic {name} has grown to {count} partition(s)."
     )

@@ -1,4 +1,4 @@
-"""What a controller and the brokers of its cluster say to each other; the port to the way there.
+"""The requests between a controller and its brokers, and the port that carries them.
 
 Where metadata is kept in ZooKeeper only the controller knows all of it and decides; it tells the
 others by LeaderAndIsr, UpdateMetadata and StopReplica, and they ask it by AlterPartition and
@@ -36,8 +36,8 @@ class PartitionState(NamedTuple):
         return TopicPartition(self.topic, self.partition.partition)
 
 
-class Decree(NamedTuple):
-    """Who commands, under which epoch, and the epoch of the broker that the command is for."""
+class ControlHeader(NamedTuple):
+    """The controller, its epoch, and the epoch of the broker that a request is for."""
 
     controller_id: int
     controller_epoch: int
@@ -48,17 +48,17 @@ class LeaderAndIsr(NamedTuple):
     """The replicas that the broker is to lead or to follow from here on. A full one names all of
     them: what else the broker has is no replica of this cluster any more."""
 
-    decree: Decree
+    header: ControlHeader
     is_full: bool
     partitions: Sequence[PartitionState]
     leaders: Sequence[BrokerRegistration]
 
 
 class UpdateMetadata(NamedTuple):
-    """What clients are to be told: all live brokers, and the partitions that have changed. A leader
+    """The metadata for clients: all live brokers, and the partitions that have changed. A leader
     of -2 says that the topic is being deleted."""
 
-    decree: Decree
+    header: ControlHeader
     partitions: Sequence[PartitionState]
     brokers: Sequence[BrokerRegistration]
 
@@ -75,7 +75,7 @@ class StoppedReplica(NamedTuple):
 class StopReplica(NamedTuple):
     """The replicas that the broker is to give up."""
 
-    decree: Decree
+    header: ControlHeader
     replicas: Sequence[StoppedReplica]
 
 
@@ -89,7 +89,7 @@ class AlterPartition(NamedTuple):
 
 
 ReplicaErrors = Mapping[TopicPartition, ErrorCode]
-"""What became of each replica; NONE among them."""
+"""The outcome for each replica; NONE where it was done."""
 
 
 class ControlPlane(ABC):
@@ -169,4 +169,4 @@ class ControlledBroker(ABC):
     def on_controlled_shutdown(
         self, broker_id: int, broker_epoch: int, on_done: OnDone[Sequence[TopicPartition]]
     ) -> None:
-        """Has others lead what a stopping broker leads; answers what it still leads."""
+        """Moves leaderships away from a stopping broker; answers what it still leads."""

@@ -5,38 +5,34 @@ a new image that shares all that stayed, so creating many topics is linear. The 
 listeners what to do without comparing images. Nothing here knows where metadata is kept.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import IntEnum
+from itertools import chain
 from types import MappingProxyType
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from odradek.acl import AccessControlEntry, ResourcePattern
+from odradek.client_quota import QuotaEntity, Quotas
 from odradek.config.features import DEFAULT_LEVELS
 from odradek.metadata.shared_map import SharedMap
-from odradek.model import INTERNAL_TOPICS, NO_LEADER, EndPoint, TopicPartition
+from odradek.model import INTERNAL_TOPICS, NO_LEADER, ConfigResourceType, EndPoint, TopicPartition
 
 ZERO_UUID: Final = UUID(int=0)
 NO_CONTROLLER: Final = -1
 _NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-class ResourceType(IntEnum):
-    """Kinds of things that have settings; the numbers are the protocol's."""
-
-    UNKNOWN = 0
-    TOPIC = 2
-    BROKER = 4
-    BROKER_LOGGER = 8
-    CLIENT_METRICS = 16
-    GROUP = 32
-
-
 class ConfigResource(NamedTuple):
     """A thing with settings. A broker of the empty name stands for all brokers."""
 
-    type: ResourceType
+    type: ConfigResourceType
     name: str
+
+    @classmethod
+    def topic(cls, name: str) -> "ConfigResource":
+        """The settings of a topic."""
+        return cls(ConfigResourceType.TOPIC, name)
 
 
 class BrokerRegistration(NamedTuple):
@@ -107,16 +103,19 @@ class TopicImage(NamedTuple):
 
     def with_partitions(self, changed: Iterable[PartitionImage]) -> "TopicImage":
         """The topic with some partitions replaced or added at the end."""
-        partitions = {image.partition: image for image in self.partitions}
-        partitions.update((image.partition, image) for image in changed)
-        ordered = tuple(partitions[index] for index in sorted(partitions))
-        assert [image.partition for image in ordered] == list(range(len(ordered))), ordered
-        return self._replace(partitions=ordered)
+        partitions = list(self.partitions)
+        for image in sorted(changed):
+            if image.partition < len(partitions):
+                partitions[image.partition] = image
+            else:
+                assert image.partition == len(partitions), f"{len(partitions)} come before {image}"
+                partitions.append(image)
+        return self._replace(partitions=tuple(partitions))
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
-    """One consistent moment of the metadata. `controller_id` is -1 while there is none;
+    """The metadata at one consistent moment. `controller_id` is -1 while there is none;
     `controller_epoch` rises with every controller and fences the earlier ones. Of `features` are
     the finalized levels, those that are in use; `features_epoch` rises with every change of them.
     """
@@ -130,6 +129,10 @@ class MetadataImage:
     configs: SharedMap[ConfigResource, Mapping[str, str]] = field(default_factory=SharedMap)
     features: Mapping[str, int] = field(default_factory=lambda: DEFAULT_LEVELS)
     features_epoch: int = 0
+    acls: SharedMap[ResourcePattern, frozenset[AccessControlEntry]] = field(
+        default_factory=SharedMap
+    )
+    client_quotas: SharedMap[QuotaEntity, Quotas] = field(default_factory=SharedMap)
 
     def topic(self, name: str) -> TopicImage | None:
         """The topic of that name, if there is one."""
@@ -147,12 +150,12 @@ class MetadataImage:
         return topic.partitions[topic_partition.partition]
 
     def config(self, resource: ConfigResource) -> Mapping[str, str]:
-        """What was set for a resource at run time; empty when nothing was."""
+        """The settings of a resource that were set at run time; empty when none were."""
         return self.configs.get(resource, _NO_SETTINGS)
 
     def topic_config(self, name: str) -> Mapping[str, str]:
-        """What the topic itself sets."""
-        return self.config(ConfigResource(ResourceType.TOPIC, name))
+        """The settings that the topic itself has."""
+        return self.config(ConfigResource.topic(name))
 
     def with_topics(
         self, put: Iterable[TopicImage] = (), removed: Iterable[TopicImage] = ()
@@ -194,6 +197,19 @@ class MetadataImage:
         epoch = self.features_epoch + 1
         return replace(self, features=MappingProxyType(in_use), features_epoch=epoch)
 
+    def with_acls(
+        self, acls: Mapping[ResourcePattern, frozenset[AccessControlEntry]]
+    ) -> "MetadataImage":
+        """This image with the ACLs on some patterns replaced; empty ones are dropped."""
+        put = {pattern: entries for pattern, entries in acls.items() if entries}
+        return replace(self, acls=self.acls.replaced(put, acls.keys() - put.keys()))
+
+    def with_client_quotas(self, quotas: Mapping[QuotaEntity, Quotas]) -> "MetadataImage":
+        """This image with the quotas of some entities replaced; empty ones are dropped."""
+        put = {entity: values for entity, values in quotas.items() if values}
+        gone = quotas.keys() - put.keys()
+        return replace(self, client_quotas=self.client_quotas.replaced(put, gone))
+
     def with_brokers(
         self, brokers: Mapping[int, BrokerRegistration], controller_id: int
     ) -> "MetadataImage":
@@ -208,7 +224,10 @@ class MetadataImage:
 
 
 class MetadataDelta:
-    """What a change did: the image before, the image after, and what is different. Immutable."""
+    """A change: the image before, the image after, and what is different. Immutable.
+
+    Topics that were removed `are_deleted`, unless all that is known is that nobody speaks of them.
+    """
 
     def __init__(
         self,
@@ -219,7 +238,10 @@ class MetadataDelta:
         removed: Iterable[TopicImage] = (),
         changed: Iterable[TopicImage] = (),
         configs: Iterable[ConfigResource] = (),
+        acls: Iterable[ResourcePattern] = (),
+        client_quotas: Iterable[QuotaEntity] = (),
         brokers_changed: bool = False,
+        are_deleted: bool = True,
     ) -> None:
         self.previous: Final = previous
         self.image: Final = image
@@ -227,10 +249,19 @@ class MetadataDelta:
         self.topics_removed: Final = tuple(removed)
         self.topics_changed: Final = tuple(changed)
         self.configs_changed: Final = frozenset(configs)
+        self.acls_changed: Final = frozenset(acls)
+        self.client_quotas_changed: Final = frozenset(client_quotas)
         self.brokers_changed: Final = brokers_changed
+        self.are_deleted: Final = are_deleted
+        # Known where the change is a slice of a large one, which is not to be compared as a whole.
+        self._partitions: Sequence[tuple[str, PartitionImage]] | None = None
 
     def partitions(self) -> Iterator[tuple[TopicImage, PartitionImage]]:
         """Every partition that is new or has a new state, with its topic."""
+        if self._partitions is not None:
+            for name, partition in self._partitions:
+                yield self.image.topics[name], partition
+            return
         for topic in self.topics_added:
             for partition in topic.partitions:
                 yield topic, partition
@@ -240,6 +271,61 @@ class MetadataDelta:
                 index = partition.partition
                 if index >= len(before) or before[index] != partition:
                     yield topic, partition
+
+    def in_slices(self, size: int) -> "Iterator[MetadataDelta]":
+        """The same change in steps of at most `size` partitions, those of removed topics first; the
+        first step has all else."""
+        changed = [(topic.name, partition) for topic, partition in self.partitions()]
+        if len(changed) + sum(len(topic.partitions) for topic in self.topics_removed) <= size:
+            yield self
+            return
+        known = [self.previous.topics[topic.name] for topic in self.topics_changed]
+        before = self.image.with_topics((*known, *self.topics_removed), self.topics_added)
+        is_first = True
+        for step in chain(
+            _removals(before, self.topics_removed, size),
+            self._changes(before.with_topics(removed=self.topics_removed), changed, size),
+        ):
+            whole = MetadataDelta(
+                self.previous if is_first else before,
+                step.image,
+                added=step.topics_added,
+                removed=step.topics_removed,
+                changed=step.topics_changed,
+                configs=self.configs_changed if is_first else (),
+                acls=self.acls_changed if is_first else (),
+                client_quotas=self.client_quotas_changed if is_first else (),
+                brokers_changed=self.brokers_changed and is_first,
+                are_deleted=self.are_deleted,
+            )
+            whole._partitions = step._partitions
+            yield whole
+            before, is_first = step.image, False
+
+    def _changes(
+        self, before: MetadataImage, changed: Sequence[tuple[str, PartitionImage]], size: int
+    ) -> "Iterator[MetadataDelta]":
+        """The steps of partitions that are new or have a new state."""
+        added = {topic.name: topic for topic in self.topics_added}
+        for start in range(0, len(changed), size):
+            steps: dict[str, list[PartitionImage]] = {}
+            for name, partition in changed[start : start + size]:
+                steps.setdefault(name, []).append(partition)
+            put = {
+                name: (before.topic(name) or added[name]._replace(partitions=())).with_partitions(
+                    partitions
+                )
+                for name, partitions in steps.items()
+            }
+            step = MetadataDelta(
+                before,
+                before.with_topics(put.values()),
+                added=[topic for name, topic in put.items() if before.topic(name) is None],
+                changed=[topic for name, topic in put.items() if before.topic(name) is not None],
+            )
+            step._partitions = changed[start : start + size]
+            yield step
+            before = step.image
 
     def without_replicas(
         self, partitions: Collection[TopicPartition], broker_id: int
@@ -255,8 +341,34 @@ class MetadataDelta:
             removed=self.topics_removed,
             changed=_as_in(image, self.topics_changed),
             configs=self.configs_changed,
+            acls=self.acls_changed,
+            client_quotas=self.client_quotas_changed,
             brokers_changed=self.brokers_changed,
+            are_deleted=self.are_deleted,
         )
+
+
+def _removals(
+    before: MetadataImage, topics: Iterable[TopicImage], size: int
+) -> Iterator[MetadataDelta]:
+    """The steps in which topics go, of a large one its last partitions first: a change that is cut
+    short leaves the others, which are still to go."""
+    after = before
+    going: list[TopicImage] = []
+    room = size
+    for topic in topics:
+        rest = topic
+        while rest is topic or rest.partitions:
+            left = rest.partitions[:-room] if len(rest.partitions) > room else ()
+            going.append(topic._replace(partitions=rest.partitions[len(left) :]))
+            room -= len(going[-1].partitions)
+            rest = topic._replace(partitions=left)
+            after = after.with_topics([rest]) if left else after.with_topics(removed=[topic])
+            if room == 0:
+                yield MetadataDelta(before, after, removed=going)
+                before, going, room = after, [], size
+    if going:
+        yield MetadataDelta(before, after, removed=going)
 
 
 def without_replicas(

@@ -21,6 +21,8 @@ from enum import IntEnum
 from typing import NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
+from odradek.acl import AclBinding
+from odradek.client_quota import QuotaEntity, QuotaKey
 from odradek.errors import BrokerError, EnvironmentFailure
 from odradek.metadata.image import (
     BrokerRegistration,
@@ -171,6 +173,20 @@ class MetadataStore(ABC):
         """Sets and, where the value is None, deletes settings of resources."""
 
     @abstractmethod
+    def alter_acls(
+        self, added: Collection[AclBinding], removed: Collection[AclBinding], on_done: OnDone[None]
+    ) -> None:
+        """Adds ACLs and takes others away; those that are there, or are not, stay so."""
+
+    @abstractmethod
+    def alter_client_quotas(
+        self,
+        altered: Mapping[QuotaEntity, Mapping[QuotaKey, float | None]],
+        on_done: OnDone[None],
+    ) -> None:
+        """Sets quotas of clients and, where the value is None, takes them away."""
+
+    @abstractmethod
     def update_features(self, levels: Mapping[str, int], on_done: OnDone[None]) -> None:
         """Finalizes features at other levels for the whole cluster; at 0 one is out of use."""
 
@@ -185,5 +201,5 @@ class MetadataStore(ABC):
 
     @abstractmethod
     def report_online(self, partitions: Sequence[TopicPartition], broker_id: int) -> None:
-        """Has the listeners take up replicas that are offline, and publishes what comes of it.
+        """Offers offline replicas to the listeners again, and publishes the outcome.
         Unknown ones are passed over."""

@@ -11,6 +11,7 @@ The rules that keep memory bounded:
 
 - a frame is received where it will be handled; only the head of a frame that outgrows its
   buffer is ever copied;
+- a connection that nobody has logged in on has memory for what has come, and little beyond;
 - memory that an exchange still owns is not written to (`Exchange` says until when): the
   connection receives behind it, and when the tail is full it stops reading. Once all frames are
   released the buffer goes back, however long the answers take;
@@ -29,10 +30,16 @@ from mypy_extensions import i64
 
 from odradek.clock import Clock
 from odradek.log_limit import LimitedLog
-from odradek.network.receive_buffers import READ_BUFFER_BYTES, BufferPool, ReceiveBuffer
+from odradek.model import ANONYMOUS, KafkaPrincipal
+from odradek.network.foreign_protocols import describe
+from odradek.network.receive_buffers import (
+    READ_BUFFER_BYTES,
+    SETUP_BUFFER_BYTES,
+    BufferPool,
+    ReceiveBuffer,
+)
 from odradek.network.request_memory import RequestMemory
 from odradek.network.response_memory import ResponseMemory
-from odradek.network.strangers import describe
 from odradek.network.turns import Turns
 from odradek.protocol.exchange import Exchange, RequestHandler
 from odradek.protocol.framing import SIZE_BYTES, encode_size, frame_size
@@ -43,7 +50,6 @@ LARGE_FRAME_BYTES: Final = READ_BUFFER_BYTES // 2  # from here on a frame is not
 EAGER_BYTES: Final = 4 * 1024 * 1024  # up to this a frame's memory is set aside at once
 FLUSH_BYTES: Final = 1024 * 1024  # answers of one read are written early when they exceed this
 TURN_MS: Final = 5  # how long a connection handles frames before the others have their turn
-ANONYMOUS: Final = "User:ANONYMOUS"
 
 # Why a connection handles no frames at the moment; any combination.
 UNANSWERED: Final = 1
@@ -57,7 +63,7 @@ HELD: Final = 128
 
 
 class Transport(Protocol):
-    """What a connection needs of asyncio's transport."""
+    """The methods of asyncio's transport that a connection needs."""
 
     def writelines(self, list_of_data: list[Buffer], /) -> None:
         """Queues the buffers; they must not change any more."""
@@ -86,7 +92,7 @@ class Transport(Protocol):
 
 @final
 class ConnectionContext:
-    """What the connections of one listener share."""
+    """The state that the connections of one listener share."""
 
     def __init__(
         self,
@@ -159,11 +165,11 @@ class SocketExchange(Exchange):
         self.connection.close()
 
     def answer_bytes(self) -> int:
-        """What the broker's memory has left for answers."""
+        """The memory the broker has left for responses."""
         return self.connection.context.answers.left_bytes
 
     def throttle(self, throttle_time_ms: int) -> None:
-        """Has the connection handle nothing for so long."""
+        """Makes the connection handle nothing for so long."""
         self.connection.throttle(throttle_time_ms)
 
     def release_frame(self) -> None:
@@ -204,7 +210,12 @@ class Connection:
         self.client_port = client_port
         self.local_host = local_host
         self.local_port = local_port
-        self.principal = ANONYMOUS
+        # Whoever authenticates the connection sets it, before any request is handed on.
+        self.principal: KafkaPrincipal = ANONYMOUS
+        self.is_established = True  # False while nobody knows yet who is there
+        # Takes the frames in place of the broker's handler, and hands on what may pass.
+        self.gate: RequestHandler | None = None
+        self.frame_max_bytes: i64 = context.frame_max_bytes
         self.received_ms = context.clock.monotonic_ms()  # of the last read
         self._transport = transport
         self._memory = context.memory
@@ -232,6 +243,8 @@ class Connection:
         """Where the next bytes go; never empty, since a full connection pauses reading."""
         receive = self._receive
         if receive is None:
+            if not self.is_established:
+                self._expected_bytes = SETUP_BUFFER_BYTES
             receive = self._receive = self.context.buffers.take(self._expected_bytes)
             self._limit = self._expected_bytes or receive.capacity
         return receive.view[self._end : self._limit]
@@ -276,7 +289,7 @@ class Connection:
         self.context.handler.connection_closed(self.connection_id)
 
     def unread_bytes(self) -> int:
-        """What was answered and has not been taken by the client yet."""
+        """The size of responses that the client has not taken yet."""
         return self._transport.get_write_buffer_size()
 
     def drop(self) -> None:
@@ -425,7 +438,8 @@ class Connection:
 
     def _handle_frames(self) -> bool:
         """Handles what is complete until one must be waited for; whether there was any."""
-        handler = self.context.handler
+        gate = self.gate
+        handler = self.context.handler if gate is None else gate
         handled = False
         while self._stalls == 0:
             size = self._frame_bytes()
@@ -464,13 +478,14 @@ class Connection:
             return -1
         size: i64 = -1
         try:
-            size = frame_size(receive.data, start, self.context.frame_max_bytes)
+            size = frame_size(receive.data, start, self.frame_max_bytes)
         except ProtocolError as error:
             remark = describe(bytes(receive.view[start : start + SIZE_BYTES]))
             self.context.log.warning(f"Closing {self.connection_id}: {error}{remark}")
             self.close()
             return -1
-        if self._memory.limited and not self._charged_bytes:
+        # Who has not logged in yet cannot use up what the requests of the others may have.
+        if self._memory.limited and self.is_established and not self._charged_bytes:
             if not self._memory.try_charge(size + SIZE_BYTES):
                 self._stalls |= MEMORY_FULL
                 self._memory.wait(self._resume_soon)
@@ -564,9 +579,10 @@ class Connection:
             return
         needed = SIZE_BYTES + (size if size > 0 else 0)
         room = needed
-        if room > EAGER_BYTES:
+        eager: i64 = EAGER_BYTES if self.is_established else SETUP_BUFFER_BYTES
+        if room > eager:
             # A size is only a promise: more memory than this is set aside as the bytes come.
-            room = min(needed, max(EAGER_BYTES, 2 * waiting))
+            room = min(needed, max(eager, 2 * waiting))
         if self._start + room > receive.capacity:
             receive = self._move_to_front(receive, room)
         # The end of a large frame is not read beyond, so that the next one starts a buffer.

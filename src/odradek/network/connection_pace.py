@@ -1,9 +1,13 @@
-"""How fast connections come in: `max.connection.creation.rate`, of the broker and of a listener.
+"""How fast connections come in: `max.connection.creation.rate`, of the broker and of a listener,
+and the quotas of addresses.
 
 Kafka's rules: a connection counts when its turn comes; when that is over a rate it waits, and all
 that come after it over the same listener wait behind it. A listener that is kept for brokers has no
 rate but its own. Kafka leaves those that wait in the backlog of the socket; here they are accepted,
 and nothing that they send is handled. Their clients see no difference.
+
+An address that is over its quota holds nobody else up: its connection is left alone as long as it
+would have to wait, and closed then; it does not count.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -53,6 +57,51 @@ class CreationRates:
         """The rates that bound a listener."""
         own = self._of_listeners[listener_name]
         return [own] if is_protected else [self._of_broker, own]
+
+
+class AddressRates:
+    """How fast connections come from single addresses: `connection_creation_rate`."""
+
+    def __init__(self, clock: Clock, windows: int, window_ms: int) -> None:
+        self._clock: Final = clock
+        self._windows: Final = windows
+        self._window_ms: Final = window_ms
+        self._default: int | None = None
+        self._limits: Mapping[str, int] = {}
+        # With the time of their last use, the longest unused first.
+        self._rates: Final[dict[str, tuple[WindowedRate, int]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._rates)
+
+    def limit(self, default: int | None, limits: Mapping[str, int]) -> None:
+        """Sets the limits for the connections to come; None is no limit."""
+        self._default = default
+        self._limits = limits
+
+    def count(self, address: str) -> int:
+        """Counts a connection, or says for how many milliseconds it would have to wait."""
+        now_ms = self._clock.monotonic_ms()
+        self._forget_idle(now_ms)
+        limit = self._limits.get(address, self._default)
+        if limit is None:
+            return 0
+        found = self._rates.pop(address, None)
+        rate = WindowedRate(self._windows, self._window_ms) if found is None else found[0]
+        self._rates[address] = rate, now_ms
+        rate.record(now_ms, 1)
+        wait_ms = rate.wait_ms(now_ms, limit)
+        if wait_ms:
+            rate.record(now_ms, -1)
+        return wait_ms
+
+    def _forget_idle(self, now_ms: int) -> None:
+        """An address counts no more once all windows are over."""
+        while self._rates:
+            address = next(iter(self._rates))
+            if now_ms - self._rates[address][1] < self._windows * self._window_ms:
+                return
+            del self._rates[address]
 
 
 class ConnectionPace:

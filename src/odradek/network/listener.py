@@ -6,15 +6,16 @@ connection to: the loop that accepts is the loop that serves.
 
 import asyncio
 import logging
+import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 from odradek.log_limit import LimitedLog
 from odradek.model import EndPoint
-from odradek.network.addresses import format_host_port, plain_address
+from odradek.network.addresses import as_asked, format_host_port, plain_address
 from odradek.network.connection import Connection, ConnectionContext, Transport
-from odradek.network.connection_pace import ConnectionPace, CreationRate
+from odradek.network.connection_pace import AddressRates, ConnectionPace, CreationRate
 from odradek.network.connection_quotas import ConnectionQuotas
 from odradek.network.readiness import READ, WRITE
 from odradek.network.socket_protocol import SocketProtocol
@@ -28,6 +29,23 @@ OS_DEFAULT: Final = -1
 
 class ListenerError(Exception):
     """A listener cannot be opened; the text names it and the reason."""
+
+
+class ListenerSecurity(Protocol):
+    """The protection of a listener that is not PLAINTEXT."""
+
+    def protocol(
+        self,
+        admit: Callable[[Any], Connection | None],
+        on_lost: Callable[[Connection], None],
+    ) -> asyncio.BaseProtocol:
+        """The asyncio protocol of an accepted socket."""
+        ...
+
+    def guard(self, connection: Connection) -> None:
+        """Lets nothing of a connection through before its client is known; sets its
+        `is_established` then."""
+        ...
 
 
 class SocketOptions:
@@ -53,34 +71,47 @@ class Listener:
         context: ConnectionContext,
         quotas: ConnectionQuotas,
         rates: Sequence[CreationRate],
+        addresses: AddressRates,
         timer: Timer,
         options: SocketOptions,
         idle_max_ms: int,
         on_empty: Callable[[], None],
         *,
         is_protected: bool = False,
+        security: ListenerSecurity | None = None,
+        setup_max_ms: int = -1,
     ) -> None:
-        """One that `is_protected` is for brokers: clients cannot use up what it may have."""
+        """One that `is_protected` is for brokers: clients cannot use up what it may have. With
+        `security`, connections that do not say who they are within `setup_max_ms` are dropped."""
         self.endpoint = endpoint
         self._context = context
         self._quotas = quotas
         self._pace = ConnectionPace(timer, rates)
+        self._addresses = addresses
         self._timer = timer
         self._options = options
         self._idle_max_ms = idle_max_ms
         self._on_empty = on_empty
         self._is_protected = is_protected
+        self._security = security
+        self._setup_max_ms = setup_max_ms
         self._refusals = LimitedLog(logger, context.clock)
         self._connections: dict[Connection, _Accepted] = {}
         self._socket: socket.socket | None = None
-        self._server: asyncio.AbstractServer | None = None
+        self._server: asyncio.Server | None = None
         self._accepted = 0
-        self._is_paused = False
+        self.is_paused = False
+        self._accepts = True
 
     @property
     def connection_count(self) -> int:
         """Open connections."""
         return len(self._connections)
+
+    @property
+    def accepted_count(self) -> int:
+        """Connections that there ever were."""
+        return self._accepted
 
     def has_open(self, connection_id: str) -> bool:
         """Whether a connection is open; a look at all of them."""
@@ -90,14 +121,11 @@ class Listener:
         """Takes the address; from here on `endpoint` has the real port.
 
         Raises:
-            ListenerError: TLS or SASL is asked for, or the address cannot be had.
+            ListenerError: the address cannot be had.
         """
         endpoint = self.endpoint
-        if endpoint.security_protocol != "PLAINTEXT":
-            raise ListenerError(
-                f"Listener {endpoint.listener_name}: {endpoint.security_protocol} is not "
-                "supported by this version, only PLAINTEXT is"
-            )
+        is_plain = endpoint.security_protocol == "PLAINTEXT"
+        assert is_plain or self._security is not None, f"{endpoint} is to be protected"
         try:
             self._socket = bind_socket(endpoint.host, endpoint.port, self._options)
         except OSError as error:
@@ -122,9 +150,11 @@ class Listener:
             raise self._unavailable(error) from error
 
     def stop_accepting(self) -> None:
-        """Closes the listening socket; open connections go on."""
+        """Closes the listening socket, in the loop's next turn at the latest; open connections
+        go on."""
+        self._accepts = False
         if self._server is not None:
-            self._server.close()
+            _close(self._server)
         elif self._socket is not None:
             self._socket.close()
 
@@ -134,13 +164,13 @@ class Listener:
 
     def pause(self) -> None:
         """Accepts on, and serves no connection until `resume`."""
-        self._is_paused = True
+        self.is_paused = True
         for connection in self._connections:
             connection.pause()
 
     def resume(self) -> None:
         """Serves what has come meanwhile."""
-        self._is_paused = False
+        self.is_paused = False
         for connection in tuple(self._connections):
             connection.resume()
 
@@ -172,7 +202,9 @@ class Listener:
 
     # --- the life of a connection ----------------------------------------------------------
 
-    def _make_protocol(self) -> SocketProtocol:
+    def _make_protocol(self) -> asyncio.BaseProtocol:
+        if self._security is not None:
+            return self._security.protocol(self._admit, self._on_lost)
         return SocketProtocol(self._admit, self._on_lost)
 
     def _admit(self, transport: asyncio.BaseTransport) -> Connection | None:
@@ -180,6 +212,8 @@ class Listener:
         local = transport.get_extra_info("sockname")
         if not peer or not local:
             return None  # the client was gone before it was accepted
+        if not self._accepts:
+            return None  # taken from the kernel before, and made in a later turn of the loop
         client_host = plain_address(peer[0])
         refusal = self._quotas.admit(client_host, is_protected=self._is_protected)
         if refusal is not None:
@@ -198,22 +232,50 @@ class Listener:
             local_host,
             local[1],
         )
-        if self._is_paused:
+        if self.is_paused:
             connection.pause()
-        self._pace.enter(connection)
+        if self._security is not None:
+            self._security.guard(connection)
         self._connections[connection] = accepted = _Accepted(transport)
+        wait_ms = self._addresses.count(client_host)
+        if wait_ms:
+            self._turn_away(connection, accepted, wait_ms)
+            return connection
+        self._pace.enter(connection)
         if self._idle_max_ms > 0:
             self._watch_idle(connection, accepted)
+        if not connection.is_established and self._setup_max_ms > 0:
+            self._watch_setup(connection, accepted)
         return connection
 
     def _on_lost(self, connection: Connection) -> None:
         accepted = self._connections.pop(connection)
-        if accepted.idle_task is not None:
-            accepted.idle_task.cancel()
+        for task in (accepted.idle_task, accepted.setup_task):
+            if task is not None:
+                task.cancel()
         self._pace.leave(connection)
         self._quotas.leave(connection.client_host)
         if not self._connections:
             self._on_empty()
+
+    def _turn_away(self, connection: Connection, accepted: "_Accepted", wait_ms: int) -> None:
+        """Leaves a connection alone, and closes it when its address might come again."""
+        host = connection.client_host
+        self._refusals.warning(f"{host} connects too often (connection_creation_rate)")
+        connection.hold()
+        accepted.setup_task = TimerTask(wait_ms, accepted.transport.abort)
+        self._timer.add(accepted.setup_task)
+
+    def _watch_setup(self, connection: Connection, accepted: "_Accepted") -> None:
+        def drop() -> None:
+            if not connection.is_established:
+                name = connection.connection_id
+                waited_ms = self._setup_max_ms
+                self._refusals.warning(f"Closing {name}: nobody logged in within {waited_ms} ms")
+                accepted.transport.abort()
+
+        accepted.setup_task = TimerTask(self._setup_max_ms, drop)
+        self._timer.add(accepted.setup_task)
 
     def _watch_idle(self, connection: Connection, accepted: "_Accepted") -> None:
         """Reads do not touch the timer, which keeps them cheap: the task looks and waits again."""
@@ -236,12 +298,28 @@ class Listener:
 
 
 class _Accepted:
-    """What the listener keeps about a connection."""
+    """The listener's state for a connection."""
 
     def __init__(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(Transport, transport)
         self.descriptor: Final[int] = transport.get_extra_info("socket").fileno()
         self.idle_task: TimerTask | None = None
+        self.setup_task: TimerTask | None = None
+
+
+def _close(server: asyncio.Server) -> None:
+    """Closes a listening server, and no connection that it has just accepted is forgotten.
+
+    asyncio's own loop accepts in one turn and makes the transport in the next. It cannot once the
+    server is closed, and leaves the open socket to the garbage collector.
+    """
+    loop = server.get_loop()
+    if not isinstance(loop, asyncio.SelectorEventLoop):
+        server.close()
+        return
+    for each in server.sockets:
+        loop.remove_reader(each.fileno())
+    loop.call_soon(server.close)
 
 
 def bind_socket(host: str, port: int, options: SocketOptions) -> socket.socket:
@@ -253,7 +331,8 @@ def bind_socket(host: str, port: int, options: SocketOptions) -> socket.socket:
     family, address = _resolve(host, port)
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if os.name == "posix":  # on Windows it would let others take the address away
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if not host else 1)
         # Accepted sockets inherit both, and the window is agreed on before `accept`.
@@ -274,7 +353,7 @@ def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, tuple[Any, ...
         if _ipv6_works():
             return socket.AF_INET6, ("::", port)
         return socket.AF_INET, ("0.0.0.0", port)
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    found = socket.getaddrinfo(as_asked(host), port, type=socket.SOCK_STREAM)
     family, _, _, _, address = min(found, key=lambda info: info[0] != socket.AF_INET)
     return family, address
 

@@ -1,4 +1,4 @@
-"""What the kernel holds for us at this moment, asked without waiting.
+"""Asks the kernel for what it holds at this moment, without waiting.
 
 The loop finds out by itself and needs none of this. It is for who wants to know that nothing is
 left to be found: a broker whose clock was moved by hand is at rest only then.
@@ -8,13 +8,18 @@ import select
 from collections.abc import Iterable
 from typing import Final
 
-READ: Final = select.POLLIN
-WRITE: Final = select.POLLOUT
+# Windows has no poll, and none of its numbers.
+READ: Final[int] = getattr(select, "POLLIN", 1)
+WRITE: Final[int] = getattr(select, "POLLOUT", 4)
 
 
 def any_ready(awaited: Iterable[tuple[int, int]]) -> bool:
     """Whether one of the descriptors is ready for what is awaited of it, `READ` and `WRITE`."""
     events = dict(awaited)
+    if not hasattr(select, "poll"):
+        reads = [each for each, wanted in events.items() if wanted & READ]
+        writes = [each for each, wanted in events.items() if wanted & WRITE]
+        return any(select.select(reads, writes, (), 0)) if reads or writes else False
     poll = select.poll()
     for descriptor, wanted in events.items():
         poll.register(descriptor, wanted)

@@ -13,6 +13,7 @@ A buffer may be given back only when nothing refers to frames in it any more (se
 from typing import Final, final
 
 READ_BUFFER_BYTES: Final = 256 * 1024
+SETUP_BUFFER_BYTES: Final = 4 * 1024  # of a client that has not logged in yet
 
 
 @final
@@ -35,7 +36,8 @@ class BufferPool:
         self._free: dict[int, list[ReceiveBuffer]] = {}
 
     def take(self, size_bytes: int) -> ReceiveBuffer:
-        """A buffer of at least `size_bytes`, its old content still in it."""
+        """A buffer of at least `size_bytes`, 0 being that of a read; its old content is still in
+        it."""
         capacity = size_class(size_bytes)
         free = self._free.get(capacity)
         if not free:
@@ -55,7 +57,7 @@ class BufferPool:
 
 
 def size_class(size_bytes: int) -> int:
-    """The capacity that serves `size_bytes`: the next power of two, at least one read."""
-    if size_bytes <= READ_BUFFER_BYTES:
+    """The capacity that serves `size_bytes`, 0 being one read: the next power of two."""
+    if size_bytes == 0:
         return READ_BUFFER_BYTES
-    return 1 << (size_bytes - 1).bit_length()
+    return max(SETUP_BUFFER_BYTES, 1 << (size_bytes - 1).bit_length())

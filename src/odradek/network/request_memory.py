@@ -20,6 +20,11 @@ class RequestMemory:
         self.used_bytes = 0
         self._waiting: list[Callable[[], None]] = []
 
+    @property
+    def left_bytes(self) -> int:
+        """How much of a limit is left."""
+        return max(self.max_bytes - self.used_bytes, 0)
+
     def try_charge(self, size_bytes: int) -> bool:
         """Charges a frame, or answers False when nothing is left."""
         if self.used_bytes >= self.max_bytes:
@@ -37,5 +42,5 @@ class RequestMemory:
                 wake()
 
     def wait(self, wake: Callable[[], None]) -> None:
-        """Has `wake` called once when there is memory again; it must only schedule work."""
+        """Calls `wake` once when there is memory again; it must only schedule work."""
         self._waiting.append(wake)

@@ -27,7 +27,7 @@ class Debtor(Protocol):
     """Somebody who owes the broker the reading of its answers."""
 
     def unread_bytes(self) -> int:
-        """What the transport holds now."""
+        """The bytes the transport holds now."""
         ...
 
     def drop(self) -> None:
@@ -36,7 +36,7 @@ class Debtor(Protocol):
 
 
 class _Debt:
-    """What one connection has not read, and since when it has read nothing."""
+    """The bytes one connection has not read, and since when it has read nothing."""
 
     def __init__(self, unread_bytes: int, since_ms: int) -> None:
         self.unread_bytes = unread_bytes

@@ -13,9 +13,14 @@ from odradek.clock import Clock
 from odradek.log_limit import LimitedLog
 from odradek.model import EndPoint
 from odradek.network.connection import ConnectionContext
-from odradek.network.connection_pace import CreationRates
+from odradek.network.connection_pace import AddressRates, CreationRates
 from odradek.network.connection_quotas import UNLIMITED, ConnectionQuotas
-from odradek.network.listener import Listener, ListenerError, SocketOptions
+from odradek.network.listener import (
+    Listener,
+    ListenerError,
+    ListenerSecurity,
+    SocketOptions,
+)
 from odradek.network.readiness import any_ready
 from odradek.network.receive_buffers import BufferPool
 from odradek.network.request_memory import RequestMemory
@@ -38,6 +43,7 @@ class NetworkLimits:
         frame_max_bytes: int = 104_857_600,
         request_memory_bytes: int = -1,
         idle_max_ms: int = 600_000,
+        setup_max_ms: int = 30_000,
         max_connections: int = UNLIMITED,
         max_connections_per_ip: int = UNLIMITED,
         per_ip_overrides: Mapping[str, int] | None = None,
@@ -52,6 +58,7 @@ class NetworkLimits:
         self.frame_max_bytes = frame_max_bytes
         self.request_memory_bytes = request_memory_bytes
         self.idle_max_ms = idle_max_ms
+        self.setup_max_ms = setup_max_ms
         self.max_connections = max_connections
         self.max_connections_per_ip = max_connections_per_ip
         self.per_ip_overrides = per_ip_overrides or {}
@@ -75,11 +82,14 @@ class SocketServer:
         timer: Timer,
         limits: NetworkLimits,
         loop: asyncio.AbstractEventLoop,
+        security: Mapping[str, ListenerSecurity] = {},
     ) -> None:
+        """`security` has what protects listeners, by their names."""
         self.request_memory = RequestMemory(limits.request_memory_bytes)
         self.quotas = ConnectionQuotas()
         names = {endpoint.listener_name for endpoint in endpoints}
         self._rates = CreationRates(clock, limits.rate_windows, limits.rate_window_ms, names)
+        self.address_rates = AddressRates(clock, limits.rate_windows, limits.rate_window_ms)
         self.limit(limits)
         buffers = BufferPool()
         log = LimitedLog(logger, clock)
@@ -111,11 +121,14 @@ class SocketServer:
                 self._rates.that_hold(
                     endpoint.listener_name, is_protected=endpoint.listener_name in protected
                 ),
+                self.address_rates,
                 timer,
                 limits.socket_options,
                 limits.idle_max_ms,
                 self._on_listener_empty,
                 is_protected=endpoint.listener_name in protected,
+                security=security.get(endpoint.listener_name),
+                setup_max_ms=limits.setup_max_ms,
             )
             for endpoint in endpoints
         ]
@@ -174,9 +187,21 @@ class SocketServer:
         for listener in self._listeners:
             listener.resume()
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether nothing is answered until `resume`."""
+        return any(listener.is_paused for listener in self._listeners)
+
     def has_open(self, connection_id: str) -> bool:
         """Whether a connection is open."""
         return any(listener.has_open(connection_id) for listener in self._listeners)
+
+    def connection_counts(self) -> list[tuple[str, int, int]]:
+        """For each listener its name, how many connections are open, and how many ever were."""
+        return [
+            (each.endpoint.listener_name, each.connection_count, each.accepted_count)
+            for each in self._listeners
+        ]
 
     @property
     def is_at_rest(self) -> bool:
@@ -193,6 +218,7 @@ class SocketServer:
         self.stop_accepting()
         for listener in self._listeners:
             listener.close_connections()
+        await asyncio.sleep(0)  # the listening sockets are closed after it
         self._all_closed.clear()
         if not self.quotas.total:
             return

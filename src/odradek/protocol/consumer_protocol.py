@@ -24,7 +24,7 @@ _RACK_VERSION: Final = 3
 
 
 class Subscription(NamedTuple):
-    """What a member reads, what it has, since which generation, and where it stands.
+    """The subscription of a member: its topics, owned partitions, generation and rack.
 
     `instance_id` is not among the bytes: JoinGroup has it beside them.
     """
@@ -39,7 +39,7 @@ class Subscription(NamedTuple):
 
 
 class Assignment(NamedTuple):
-    """What a member is given; `user_data` is between its assignor's two halves."""
+    """The assignment of a member; `user_data` passes between its assignor's two halves."""
 
     partitions: tuple[TopicPartition, ...]
     user_data: bytes | None = None
@@ -141,7 +141,7 @@ def read_partitions(reader: Reader) -> tuple[TopicPartition, ...]:
 
 
 def _read_prefix(reader: Reader) -> tuple[tuple[str, ...], bytes | None]:
-    """What every version of a subscription begins with."""
+    """Reads the fields that every version of a subscription begins with."""
     topics = tuple([reader.string(False) for _ in range(reader.array_length(False, 2))])
     return topics, _read_user_data(reader)
 

@@ -8,6 +8,7 @@ order of its requests. This module knows neither sockets nor APIs.
 
 from mypy_extensions import mypyc_attr
 
+from odradek.model import KafkaPrincipal
 from odradek.protocol.primitives import Buffer
 
 
@@ -38,7 +39,7 @@ class Exchange:
         listener_name: str,
         local_host: str,
         local_port: int,
-        principal: str,
+        principal: KafkaPrincipal,
         received_ms: int,
     ) -> None:
         self._frame: memoryview | None = frame
@@ -48,7 +49,7 @@ class Exchange:
         self.listener_name = listener_name
         self.local_host = local_host
         self.local_port = local_port
-        self.principal = principal
+        self.principal = principal  # who was at the other end when the request came
         self.received_ms = received_ms  # monotonic: for request times, never for timestamps
         # Set by a handler that will answer at the end of the read: further frames of this
         # connection may be handled meanwhile, since all of them are answered in order.
@@ -98,7 +99,7 @@ class Exchange:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class RequestHandler:
-    """What the network calls. One per broker, always on the event loop, never blocking."""
+    """The function the network calls. One per broker, always on the event loop, never blocking."""
 
     def handle_frame(self, exchange: Exchange) -> None:
         """Takes a request up. Frames of one connection arrive strictly in order.

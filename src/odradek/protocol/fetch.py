@@ -127,7 +127,7 @@ class FetchRequest:
 
 
 class FetchPartitionResponse:
-    """What one partition had to give.
+    """The part of a fetch response about one partition.
 
     `records` are buffers that follow one another; none means no records. `aborted` is
     (producer id, first offset) pairs, or `None` for a reader of uncommitted records.

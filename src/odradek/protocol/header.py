@@ -18,7 +18,7 @@ _MINIMUM_BYTES: Final = 8
 
 
 class RequestHeader:
-    """Who asks for what; the body begins at `body_position` of the frame."""
+    """The header of a request; the body begins at `body_position` of the frame."""
 
     def __init__(
         self,

@@ -23,12 +23,14 @@ TIMEOUT_VERSION: Final = 10
 # Far above the tags that Kafka gives out one after the other.
 LEASE_TAG: Final = 10_000
 NO_LEASE: Final = -1
+# A lease that is there goes on as it is.
+RENEWED_LEASE: Final = -2
 
 _ANSWER_V1: Final = Struct(">ihqq")  # index, error code, timestamp, offset
 
 
 class LeaseTerms:
-    """Who asks for a lease, under which id, and for how long; for 0 ms: gives it back."""
+    """The terms of a lease: its holder, its id, and how long it lasts; 0 ms gives it back."""
 
     def __init__(self, lease_id: str, owner: str, duration_ms: int) -> None:
         self.lease_id = lease_id
@@ -39,7 +41,7 @@ class LeaseTerms:
 class ListOffsetsPartition:
     """A question about one partition; `max_num_offsets` is asked by version 0 only.
 
-    `lease_offset` is where a lease on its records is to begin.
+    `lease_offset` is where a lease on its records is to begin, or `RENEWED_LEASE`.
     """
 
     def __init__(
@@ -212,7 +214,7 @@ def encode_list_offsets_request(request: ListOffsetsRequest, version: int) -> li
                 writer.int32(partition.max_num_offsets)
             if flexible and partition.lease_offset != NO_LEASE:
                 writer.uvarint(1)
-                writer.tagged(LEASE_TAG, partition.lease_offset.to_bytes(8, "big"))
+                writer.tagged(LEASE_TAG, partition.lease_offset.to_bytes(8, "big", signed=True))
             else:
                 writer.no_tags(flexible)
         writer.no_tags(flexible)

@@ -1,4 +1,4 @@
-"""The class of a message: kio's where it has one, else made from `message_tables`.
+"""The class of a message: made from `message_tables` or `share_messages`, else kio's.
 
 What is made looks to `message_reader` and `message_writer` as kio's classes do: a frozen dataclass
 per version, with the types of the wire in the metadata of its fields. `EVERY_NAME` of one that is
@@ -19,11 +19,13 @@ from odradek.protocol.message_schemas import (
 )
 from odradek.protocol.message_tables import MESSAGES
 from odradek.protocol.schema import Field, Schema
+from odradek.protocol.share_messages import SHARE_MESSAGES
 
 # Attributes of a message depend on API and version, so its class is untyped.
 MessageType = Any
 
 EVERY_NAME: Final = "__every_name__"
+_DECLARED: Final = {**MESSAGES, **SHARE_MESSAGES}
 _ARRAY: Final = "[]"
 _NULLABLE: Final = "?"
 _ANNOTATIONS: Final[dict[str, Any]] = {"string": str, "bool": bool, "uuid": UUID | None}
@@ -37,8 +39,8 @@ def request_type(api_key: int, version: int) -> MessageType:
         LookupError: there is no such message.
     """
     _check_known(api_key, version)
-    if api_key in MESSAGES:
-        return _make(MESSAGES[api_key].request, version)
+    if api_key in _DECLARED:
+        return _make(_DECLARED[api_key].request, version)
     return load_request_schema(api_key, version)
 
 
@@ -50,8 +52,8 @@ def response_type(api_key: int, version: int) -> MessageType:
         LookupError: there is no such message.
     """
     _check_known(api_key, version)
-    if api_key in MESSAGES:
-        return _make(MESSAGES[api_key].response, version)
+    if api_key in _DECLARED:
+        return _make(_DECLARED[api_key].response, version)
     return load_response_schema(api_key, version)
 
 
@@ -62,16 +64,16 @@ def _check_known(api_key: int, version: int) -> None:
 
 def versions(api_key: int) -> list[int]:
     """The versions of an API that can be read and written here, in order; empty if none can."""
-    if api_key in MESSAGES:
-        return list(range(MESSAGES[api_key].request.last_version + 1))
+    if api_key in _DECLARED:
+        return list(range(_DECLARED[api_key].request.last_version + 1))
     name = api_key_map.get(api_key)
     return sorted(schema_name_map[name]) if name is not None else []
 
 
 def name_of(api_key: int) -> str | None:
-    """What an API is called in Kafka's definitions, in words with lines between."""
-    if api_key in MESSAGES:
-        return MESSAGES[api_key].name
+    """The name of an API in Kafka's definitions, in words with hyphens between."""
+    if api_key in _DECLARED:
+        return _DECLARED[api_key].name
     name = api_key_map.get(api_key)
     return None if name is None else str(name)
 

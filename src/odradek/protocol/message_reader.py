@@ -22,6 +22,7 @@ _Read = Callable[[Reader], Any]
 _INT64: Final = Struct(">q")
 _DOUBLE: Final = Struct(">d")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LONGEST_MS: Final = timedelta.max // timedelta(milliseconds=1)
 _ELEMENT_BYTES: Final = 1
 _ERROR_CODES: Final = {int(code): code for code in KioErrorCode}
 
@@ -137,6 +138,11 @@ def _error_code(reader: Reader) -> KioErrorCode:
     return _ERROR_CODES.get(reader.int16(), KioErrorCode.unknown_server_error)
 
 
+def _duration(reader: Reader) -> timedelta:
+    """Reads a duration; one that is too long for Python, a client's "for ever", is cut."""
+    return timedelta(milliseconds=max(-_LONGEST_MS, min(reader.int64(), _LONGEST_MS)))
+
+
 def _moment(reader: Reader) -> datetime | None:
     value_ms = reader.int64()
     return None if value_ms < 0 else _EPOCH + timedelta(milliseconds=value_ms)
@@ -155,6 +161,6 @@ _FIXED: dict[str, _Read] = {
     "uuid": Reader.uuid,
     "error_code": _error_code,
     "timedelta_i32": lambda reader: timedelta(milliseconds=reader.int32()),
-    "timedelta_i64": lambda reader: timedelta(milliseconds=reader.int64()),
+    "timedelta_i64": _duration,
     "datetime_i64": _moment,
 }

@@ -1,4 +1,5 @@
-"""What is needed of kio, imported without hypothesis, which takes longer than all the rest.
+"""The parts of kio that are needed, imported without hypothesis, which takes longer than all the
+rest.
 
 kio registers its types with hypothesis wherever that is installed, and that leaves a folder
 `.hypothesis` where a command was called. It is installed where brokers and tools are started

@@ -21,15 +21,15 @@ CONTROLLED_SHUTDOWN: Final = 7
 
 
 class MessagePair(NamedTuple):
-    """What is asked and what is answered, under one key."""
+    """The request and the response of one key."""
 
     name: str
     request: Schema
     response: Schema
 
 
-def _decree(broker_epoch_since: int, kraft_since: int) -> tuple[Field, ...]:
-    """Who commands, in front of every request of a controller."""
+def _control_header(broker_epoch_since: int, kraft_since: int) -> tuple[Field, ...]:
+    """Reads the controller's id and epochs, which begin every request of a controller."""
     return (
         Field("controller_id", "int32"),
         Field("is_kraft_controller", "bool", since=kraft_since, default=False),
@@ -62,7 +62,7 @@ _REPLICA_STATE: Final = (
 _LEADER_AND_ISR_REQUEST: Final = Schema(
     "LeaderAndIsrRequest",
     (
-        *_decree(broker_epoch_since=2, kraft_since=7),
+        *_control_header(broker_epoch_since=2, kraft_since=7),
         Field("type", "int8", since=5),
         Field("ungrouped_partition_states", "[]struct", until=1, fields=_REPLICA_STATE),
         Field(
@@ -111,7 +111,7 @@ _LEADER_AND_ISR_RESPONSE: Final = Schema(
 _STOP_REPLICA_REQUEST: Final = Schema(
     "StopReplicaRequest",
     (
-        *_decree(broker_epoch_since=1, kraft_since=4),
+        *_control_header(broker_epoch_since=1, kraft_since=4),
         Field("delete_partitions", "bool", until=2),
         Field(
             "ungrouped_partitions",
@@ -182,7 +182,7 @@ _LIVE_BROKER: Final = (
 _UPDATE_METADATA_REQUEST: Final = Schema(
     "UpdateMetadataRequest",
     (
-        *_decree(broker_epoch_since=5, kraft_since=8),
+        *_control_header(broker_epoch_since=5, kraft_since=8),
         Field("type", "int8", since=8, tag=0, default=0),
         Field("ungrouped_partition_states", "[]struct", until=4, fields=_SHOWN_STATE),
         Field(

@@ -8,16 +8,17 @@ as they differ between versions; it is written from plain names and values
 kio knows what Kafka 4 serves. Versions that Kafka has dropped are not there, and are not
 advertised by us either; the three hot APIs, which go further back, do not come by here. What the
 controller of a Kafka 3 tells its brokers is declared by us (`message_classes`).
+
+kio and what reads and writes its classes are imported with the first message: a broker is ready
+before.
 """
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
-from odradek.protocol.message_classes import name_of, request_type, response_type, versions
-from odradek.protocol.message_reader import read_message
-from odradek.protocol.message_writer import write_message
+from odradek._lazy import LazyModule
 
 __all__ = [
     "Message",
@@ -25,6 +26,7 @@ __all__ = [
     "decode_response",
     "encode_request",
     "encode_response",
+    "epoch_milliseconds",
     "has_throttle_time",
     "is_flexible",
     "milliseconds",
@@ -36,6 +38,40 @@ __all__ = [
 
 # A message, whose attributes depend on its API and version.
 Message = Any
+
+_classes: Final[Any] = LazyModule("odradek.protocol.message_classes")
+_reader: Final[Any] = LazyModule("odradek.protocol.message_reader")
+_writer: Final[Any] = LazyModule("odradek.protocol.message_writer")
+
+
+def request_type(api_key: int, version: int) -> Any:
+    """The class of a request.
+
+    Raises:
+        LookupError: there is no such message.
+    """
+    return _classes.request_type(api_key, version)
+
+
+def response_type(api_key: int, version: int) -> Any:
+    """The class of a response.
+
+    Raises:
+        LookupError: there is no such message.
+    """
+    return _classes.response_type(api_key, version)
+
+
+def versions(api_key: int) -> list[int]:
+    """The versions of an API that can be read and written here, in order; empty if none can."""
+    found: list[int] = _classes.versions(api_key)
+    return found
+
+
+def name_of(api_key: int) -> str | None:
+    """The name of an API in Kafka's definitions, in words with hyphens between."""
+    name: str | None = _classes.name_of(api_key)
+    return name
 
 
 def is_flexible(api_key: int, version: int) -> bool:
@@ -49,7 +85,7 @@ def decode_request(api_key: int, version: int, frame: memoryview, position: int)
     Raises:
         ProtocolError: the body is malformed.
     """
-    return read_message(request_type(api_key, version), frame, position)
+    return _reader.read_message(request_type(api_key, version), frame, position)
 
 
 def decode_response(api_key: int, version: int, frame: memoryview, position: int) -> Message:
@@ -58,7 +94,7 @@ def decode_response(api_key: int, version: int, frame: memoryview, position: int
     Raises:
         ProtocolError: the body is malformed.
     """
-    return read_message(response_type(api_key, version), frame, position)
+    return _reader.read_message(response_type(api_key, version), frame, position)
 
 
 def encode_request(api_key: int, version: int, values: Mapping[str, object]) -> bytes:
@@ -67,7 +103,8 @@ def encode_request(api_key: int, version: int, values: Mapping[str, object]) -> 
     Raises:
         AssertionError: a name is in no version of this message.
     """
-    return write_message(request_type(api_key, version), values)
+    data: bytes = _writer.write_message(request_type(api_key, version), values)
+    return data
 
 
 def encode_response(api_key: int, version: int, values: Mapping[str, object]) -> bytes:
@@ -76,7 +113,8 @@ def encode_response(api_key: int, version: int, values: Mapping[str, object]) ->
     Raises:
         AssertionError: a name is in no version of this message.
     """
-    return write_message(response_type(api_key, version), values)
+    data: bytes = _writer.write_message(response_type(api_key, version), values)
+    return data
 
 
 @lru_cache(maxsize=1024)
@@ -89,3 +127,10 @@ def has_throttle_time(api_key: int) -> bool:
 def milliseconds(duration: timedelta) -> int:
     """A duration of kio's in whole milliseconds."""
     return duration // timedelta(milliseconds=1)
+
+
+def epoch_milliseconds(moment: datetime | None) -> int:
+    """A moment of kio's in whole milliseconds since 1970; -1 of none."""
+    if moment is None:
+        return -1
+    return milliseconds(moment - datetime(1970, 1, 1, tzinfo=UTC))

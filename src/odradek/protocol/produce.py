@@ -68,7 +68,7 @@ class ProduceRequest:
 
 
 class ProducePartitionResponse:
-    """What became of one partition's records."""
+    """The part of a produce response about one partition."""
 
     def __init__(
         self,

@@ -14,11 +14,11 @@ from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from odradek.protocol.primitives import ProtocolError, Reader
+from odradek.protocol.uuids import uuid_text
 
 Json: TypeAlias = "bool | int | str | list[Json] | dict[str, Json] | None"
 
 _NEVER: Final = 0x7FFF
-_ZERO_UUID: Final = bytes(16)
 
 
 class Field(NamedTuple):
@@ -97,7 +97,7 @@ def _value(reader: Reader, kind: str, field: Field, version: int, flexible: bool
         return None if data is None else base64.b64encode(data).decode()
     if kind == "uuid":
         value = reader.uuid()
-        return encode_uuid(_ZERO_UUID if value is None else value.bytes)
+        return uuid_text(value or UUID(int=0))
     return _number(reader, kind)
 
 
@@ -112,13 +112,3 @@ def _number(reader: Reader, kind: str) -> int:
         return reader.int32()
     assert kind == "int64", f"no type is called {kind}"
     return reader.int64()
-
-
-def encode_uuid(data: bytes) -> str:
-    """Kafka's text for an id."""
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
-
-
-def decode_uuid(text: str) -> UUID:
-    """The id of Kafka's text."""
-    return UUID(bytes=base64.urlsafe_b64decode(text + "=="))

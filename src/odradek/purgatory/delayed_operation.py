@@ -20,7 +20,7 @@ from odradek.timer.timer_task import MAX_DELAY_MS, TimerTask, clamp
 
 
 class OperationCounts:
-    """What one purgatory counts about its operations, kept by the operations themselves."""
+    """The counters of one purgatory, kept by its operations."""
 
     __slots__ = ("completed", "expired", "on_expired", "pending_watches", "watched")
 
@@ -41,8 +41,8 @@ class OperationCounts:
 class DelayedOperation(TimerTask):
     """Derive from it, override `try_complete`, `on_complete` and `on_expiration`.
 
-    An operation is used once. `missing` may be overridden as well: it answers, for people,
-    what the operation still waits for.
+    An operation is used once. `missing` and `is_routine` may be overridden as well: they tell
+    people what the operation still waits for, and whether that is worth a word.
     """
 
     __slots__ = ("_check_again", "_checking", "_completed", "_counts", "_watches")
@@ -67,16 +67,20 @@ class DelayedOperation(TimerTask):
         raise NotImplementedError
 
     def on_complete(self) -> None:
-        """What happens when the operation is complete; runs exactly once."""
+        """Completes the operation; runs exactly once."""
         raise NotImplementedError
 
     def on_expiration(self) -> None:
-        """What happens besides when its time is over; runs after `on_complete`."""
+        """Runs after `on_complete` when the operation completes because its time is over."""
         raise NotImplementedError
 
     def missing(self) -> str:
-        """What it still waits for, in a few words: "2 of 3 acks"."""
+        """Names what it still waits for, in a few words: "2 of 3 acks"."""
         return ""
+
+    def is_routine(self) -> bool:
+        """Whether one always waits like this while all is well: for a member's next heartbeat."""
+        return False
 
     def describe(self) -> str:
         """The same, as any task says what it is about."""

@@ -18,7 +18,7 @@ One owner, the timer's, calls everything here. Other threads hand over with
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import NamedTuple
 
 from mypy_extensions import i64, mypyc_attr
@@ -29,7 +29,7 @@ from odradek.timer.timer import Timer
 
 
 class WaitingOperation(NamedTuple):
-    """One operation that waits, for people: why is this request not answered?"""
+    """A waiting operation, described for people: why is this request not answered?"""
 
     kind: str
     """The class of the operation."""
@@ -41,10 +41,12 @@ class WaitingOperation(NamedTuple):
     """When it will expire, on the timer's clock."""
     missing: str
     """What it waits for, in its own words (`DelayedOperation.missing`)."""
+    is_routine: bool = False
+    """Whether one always waits like this while all is well (`DelayedOperation.is_routine`)."""
 
 
 class PurgatoryStats(NamedTuple):
-    """What became of the operations so far."""
+    """Counts of the operations so far, by how they ended."""
 
     watched: int
     """Operations that had to wait."""
@@ -192,7 +194,7 @@ class DelayedOperationPurgatory:
         return completed
 
     def check_and_complete_threadsafe(self, key: Hashable, reason: str = "check") -> None:
-        """Has the owner check `key` at its next turn, from any thread.
+        """Makes the owner check `key` at its next turn, from any thread.
 
         A check that was asked for and has not begun is not asked for again: it will see what
         has changed, and threads that ask faster than the owner checks fill no queue.
@@ -207,7 +209,7 @@ class DelayedOperationPurgatory:
         self.check_and_complete(asked[0], asked[1])
 
     def expire(self, key: Hashable) -> int:
-        """Has what waits under `key` expire now, as if its time were over; how many that were."""
+        """Expires the operations under `key` now, as if their time were over; returns how many."""
         watchers = self._watchers.get(key)
         if watchers is None:
             return 0
@@ -259,10 +261,21 @@ class DelayedOperationPurgatory:
                 since_ms=one.expiration_ms - one.delay_ms,
                 deadline_ms=one.expiration_ms,
                 missing=one.missing(),
+                is_routine=one.is_routine(),
             )
             for one, keys in found.values()
         ]
         return sorted(waiting, key=since)
+
+    def waiting_since(self) -> Iterator[int]:
+        """When each of the operations that wait now began to, on the timer's clock; others may
+        run between two."""
+        seen: set[int] = set()
+        for watchers in list(self._watchers.values()):
+            for one in watchers.operations:
+                if not one.is_completed and id(one) not in seen:
+                    seen.add(id(one))
+                    yield one.expiration_ms - one.delay_ms
 
     @property
     def stats(self) -> PurgatoryStats:

@@ -62,7 +62,7 @@ _crc32c: Final[Callable[[Buffer], int]] = crc32.iscsi
 
 
 class BatchHeader:
-    """What the header of one batch says. `position` is where in its buffer the batch begins.
+    """The header of one batch. `position` is where in its buffer the batch begins.
 
     `size_bytes` is the whole batch, with the 12 bytes of offset and length. For magic 0 and 1
     the fields that did not exist yet have Kafka's "none" values and `record_count` is -1.

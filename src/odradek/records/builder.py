@@ -82,7 +82,7 @@ class RecordBatchBuilder:
 
     @property
     def size_bytes(self) -> int:
-        """What `build` would give without a codec."""
+        """The size `build` would give without a codec."""
         return HEADER_BYTES + len(self._records)
 
     def append(

@@ -6,6 +6,7 @@ without a copy. The Spark source reads segments and Fetch answers with it; the c
 not ask for are walked over and cost nothing.
 
     binary column    validity bits (None: nothing is null), offsets int32[n + 1], data
+    binary views     validity bits, views of 16 bytes a row, the buffers that they point into
     offset           int64[n]
     timestamp        int64[n], milliseconds
     timestamp_type   int32[n], 0 CreateTime, 1 LogAppendTime, -1 none (magic 0)
@@ -18,7 +19,7 @@ are `librt.strings`, which compiled code appends to without a call.
 
 from typing import Final
 
-from librt.strings import BytesWriter, write_i32_le, write_i64_le
+from librt.strings import BytesWriter, read_i32_le, write_i32_le, write_i64_le
 from mypy_extensions import i32, i64, u8
 
 from odradek.records.batch import (
@@ -49,6 +50,10 @@ SMALLEST: Final = -LARGEST_OFFSET - 1
 LARGEST_OFFSET_BASE_OFFSET: Final = LARGEST_OFFSET - 0x7FFFFFFF
 # Half of what int32 offsets can address: the batch that crosses it still fits.
 LARGEST_BYTES: Final = 1 << 30
+# As long a string as a view has room for.
+INLINE_BYTES: Final = 12
+_PADDING: Final = bytes(INLINE_BYTES)
+_NO_VIEW: Final = bytes(16)
 
 
 class BinaryBuffers:
@@ -58,6 +63,18 @@ class BinaryBuffers:
         self.validity = validity
         self.null_count = null_count
         self.offsets = offsets
+        self.data = data
+
+
+class BinaryViewBuffers:
+    """A finished column of byte strings that lie where they were decoded: Arrow's binary views. A
+    view has a length and, of a string of 12 bytes at most, the string; of others the first four
+    bytes, the number of a buffer of `data`, and the position in it."""
+
+    def __init__(self, validity: bytes | None, null_count: int, views: bytes, data: list[bytes]):
+        self.validity = validity
+        self.null_count = null_count
+        self.views = views
         self.data = data
 
 
@@ -82,7 +99,7 @@ class HeaderBuffers:
 
 
 class ColumnBuffers:
-    """What `ColumnDecoder.finish` gives; the columns that were not asked for are None."""
+    """The result of `ColumnDecoder.finish`; columns that were not asked for are None."""
 
     def __init__(
         self,
@@ -93,6 +110,7 @@ class ColumnBuffers:
         timestamp: bytes | None,
         timestamp_type: bytes | None,
         headers: HeaderBuffers | None,
+        value_views: BinaryViewBuffers | None = None,
     ) -> None:
         self.row_count = row_count
         self.key = key
@@ -101,6 +119,7 @@ class ColumnBuffers:
         self.timestamp = timestamp
         self.timestamp_type = timestamp_type
         self.headers = headers
+        self.value_views = value_views
 
 
 class _Validity:
@@ -167,6 +186,50 @@ class _BinaryColumn:
         )
 
 
+class _ViewColumn:
+    """A growing column of byte strings that stay where they are."""
+
+    def __init__(self) -> None:
+        self._validity = _Validity()
+        self._views = BytesWriter()
+        self._data: list[bytes] = []
+        self._size_bytes: i64 = 0
+
+    @property
+    def size_bytes(self) -> i64:
+        """How many bytes its values have."""
+        return self._size_bytes
+
+    def point_into(self, data: bytes) -> None:
+        """Makes values appended from now on lie in this buffer."""
+        if not self._data or self._data[-1] is not data:
+            self._data.append(data)
+
+    def append(self, data: bytes, start: i64, end: i64) -> None:
+        length = end - start
+        if length > INLINE_BYTES:
+            write_i64_le(self._views, (i64(read_i32_le(data, start)) << 32) | length)
+            write_i64_le(self._views, (start << 32) | (len(self._data) - 1))
+        else:
+            write_i32_le(self._views, i32(length))
+            self._views.write(data[start:end])
+            self._views.write(_PADDING[length:])
+        self._size_bytes += length
+        self._validity.append_valid()
+
+    def append_null(self) -> None:
+        self._views.write(_NO_VIEW)
+        self._validity.append_null()
+
+    def finish(self) -> BinaryViewBuffers:
+        return BinaryViewBuffers(
+            self._validity.finish(),
+            self._validity.null_count,
+            self._views.getvalue(),
+            self._data,
+        )
+
+
 class _HeaderColumn:
     """The growing headers of all rows."""
 
@@ -216,6 +279,9 @@ class _HeaderColumn:
 class ColumnDecoder:
     """Turns batches into columns: `append` until there is enough, then `finish`, and again.
 
+    With `views` values are not copied: `value_views` points at them in what was appended, or in
+    what became of it when it was decompressed.
+
     Rows are the records of [`start_offset`, `end_offset`) whose times are not before `earliest_ms`
     and not after `latest_ms`. `append` stops behind the batch
     that reaches `max_rows` or `max_bytes` of data: `is_full` then, and `finish` makes room. After
@@ -239,7 +305,9 @@ class ColumnDecoder:
         max_bytes: int = LARGEST_BYTES,
         check_crc: bool = False,
         limit_bytes: int = DEFAULT_LIMIT_BYTES,
+        views: bool = False,
     ) -> None:
+        self._views = views
         self._wants_key = key
         self._wants_value = value
         self._wants_offset = offset
@@ -262,6 +330,7 @@ class ColumnDecoder:
         self._row_count: i64 = 0
         self._keys = _BinaryColumn()
         self._values = _BinaryColumn()
+        self._value_views = _ViewColumn()
         self._offsets = BytesWriter()
         self._timestamps = BytesWriter()
         self._timestamp_types = BytesWriter()
@@ -275,7 +344,8 @@ class ColumnDecoder:
     @property
     def data_bytes(self) -> int:
         """How many bytes of keys, values and headers have been gathered."""
-        return self._keys.size_bytes + self._values.size_bytes + self._headers.size_bytes
+        values_bytes = self._values.size_bytes + self._value_views.size_bytes
+        return self._keys.size_bytes + values_bytes + self._headers.size_bytes
 
     @property
     def is_full(self) -> bool:
@@ -306,7 +376,7 @@ class ColumnDecoder:
             if is_partial(buffer, position):
                 break
             header = parse_header(buffer, position)
-            self._append_batch(buffer, header)
+            self.append_batch(buffer, header)
             position += header.size_bytes
         return position
 
@@ -315,16 +385,22 @@ class ColumnDecoder:
         columns = ColumnBuffers(
             self._row_count,
             self._keys.finish() if self._wants_key else None,
-            self._values.finish() if self._wants_value else None,
+            self._values.finish() if self._wants_value and not self._views else None,
             self._offsets.getvalue() if self._wants_offset else None,
             self._timestamps.getvalue() if self._wants_timestamp else None,
             self._timestamp_types.getvalue() if self._wants_timestamp_type else None,
             self._headers.finish() if self._wants_headers else None,
+            self._value_views.finish() if self._wants_value and self._views else None,
         )
         self._clear()
         return columns
 
-    def _append_batch(self, buffer: Buffer, header: BatchHeader) -> None:
+    def append_batch(self, buffer: Buffer, header: BatchHeader) -> None:
+        """Takes the batch of `header`, whether there is room or not.
+
+        Raises:
+            CorruptRecords, InvalidRecords, UnsupportedCompression: it is damaged.
+        """
         if not 0 <= header.base_offset <= LARGEST_OFFSET_BASE_OFFSET:
             raise CorruptRecords(f"a batch cannot have the base offset {header.base_offset}")
         if header.last_offset >= self._start_offset and not header.is_control:
@@ -361,7 +437,7 @@ class ColumnDecoder:
         if self._wants_key:
             _append_optional(self._keys, record.key)
         if self._wants_value:
-            _append_optional(self._values, record.value)
+            self._append_value(record.value)
         if self._wants_headers:
             self._headers.end_row(False)
         if self._wants_offset:
@@ -371,6 +447,15 @@ class ColumnDecoder:
         if self._wants_timestamp_type:
             write_i32_le(self._timestamp_types, i32(timestamp_type))
         self._row_count += 1
+
+    def _append_value(self, value: bytes | None) -> None:
+        if not self._views:
+            _append_optional(self._values, value)
+        elif value is None:
+            self._value_views.append_null()
+        else:
+            self._value_views.point_into(value)
+            self._value_views.append(value, 0, len(value))
 
     def _append_records(self, buffer: Buffer, header: BatchHeader) -> None:
         """Every record of one batch of magic 2, walked where it lies if that is in `bytes`."""
@@ -397,7 +482,10 @@ class ColumnDecoder:
         earliest: i64 = max(SMALLEST, min(LARGEST_OFFSET, self._earliest_ms - begin_ms))
         latest: i64 = max(SMALLEST, min(LARGEST_OFFSET, self._latest_ms - begin_ms))
         keys = self._keys if self._wants_key else None
-        values = self._values if self._wants_value else None
+        values = self._values if self._wants_value and not self._views else None
+        views = self._value_views if self._wants_value and self._views else None
+        if views is not None:
+            views.point_into(data)
         headers = self._headers if self._wants_headers else None
         offsets = self._offsets if self._wants_offset else None
         timestamps = self._timestamps if self._wants_timestamp else None
@@ -437,6 +525,11 @@ class ColumnDecoder:
             position = field_end(packed, start, end)
             if values is not None:
                 _append_field(values, packed, data, start, position)
+            elif views is not None:
+                if packed & NEGATIVE:
+                    views.append_null()
+                else:
+                    views.append(data, start, position)
             if data[position] != 0:
                 position = _append_headers(data, position, end, headers)
             else:

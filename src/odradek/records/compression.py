@@ -1,7 +1,7 @@
 """The five codecs, in Kafka's framings, in both directions.
 
 Decompressing trusts nothing: the result may grow to `limit_bytes` and no further, and no
-allocation is made on a stranger's word beyond it. gzip and lz4 decode in steps; snappy says
+allocation is made on a client's word beyond it. gzip and lz4 decode in steps; snappy says
 its size first; a zstd frame is walked block by block for an upper bound (its encoders often
 leave the size out) and decoded into exactly that much.
 
@@ -14,14 +14,15 @@ import zlib
 from enum import IntEnum
 from io import BytesIO
 from mmap import mmap
-from typing import Final
+from typing import Any, Final
 
-import cramjam
-import lz4.frame
-
+from odradek._lazy import LazyModule
 from odradek.errors import ErrorCode
 from odradek.records.batch import Buffer
 from odradek.records.errors import CorruptRecords, InvalidRecords, UnsupportedCompression
+
+cramjam: Any = LazyModule("cramjam")
+lz4_frame: Any = LazyModule("lz4.frame")
 
 
 class Compression(IntEnum):
@@ -113,7 +114,7 @@ def decompress(
     *,
     broken_lz4_header: bool = False,
 ) -> bytes:
-    """What `compress` was given, by us or by any Kafka client.
+    """Decompresses what `compress` was given, by us or by any Kafka client.
 
     `broken_lz4_header` is for magic 0: the lz4 header checksum is not looked at.
 
@@ -216,10 +217,10 @@ def _decompress_raw_snappy(data: Buffer, room_bytes: int, limit_bytes: int) -> b
 def _compress_lz4(data: Buffer, level: int | None, broken_header: bool) -> bytes:
     """One frame of independent 64 KiB blocks without sizes: all that old Java readers know."""
     fast = level is None or level == _LZ4_DEFAULT_LEVEL
-    frame: bytes = lz4.frame.compress(
+    frame: bytes = lz4_frame.compress(
         data,
         compression_level=0 if fast else level,
-        block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+        block_size=lz4_frame.BLOCKSIZE_MAX64KB,
         block_linked=False,
         store_size=False,
     )
@@ -233,7 +234,7 @@ def _decompress_lz4(data: Buffer, limit_bytes: int, broken_header: bool) -> byte
     while True:
         if broken_header:
             data = _with_lz4_header_checksum(bytes(data), covers_magic=False)
-        frame = lz4.frame.LZ4FrameDecompressor()
+        frame = lz4_frame.LZ4FrameDecompressor()
         # The decoder allocates what it is allowed to return, so it is allowed little at first.
         step = max(_STEP_BYTES, 4 * len(data))
         while not frame.eof:

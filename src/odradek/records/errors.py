@@ -1,4 +1,4 @@
-"""What can be wrong with records, as the broker's errors.
+"""The faults that records can have, as the broker's errors.
 
 Two kinds. `CorruptRecords`: the bytes cannot be trusted (length, magic, checksum, a codec that
 fails); whoever reads a log stops there. `InvalidRecords`: the bytes are what the client meant,

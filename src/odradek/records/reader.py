@@ -3,6 +3,12 @@
 `read_batch` gives the records of one batch; `iter_records` those of a whole buffer. Checks
 what it touches, so that bad bytes raise and never crash; checksums only where asked. Whoever
 wants columns instead of objects takes `columnar`.
+
+Records of magic 2 are walked in four more places, for speed: `walk` checks what is produced,
+`columnar` makes columns, `storage.cleaner.record_filter` looks at keys, and the client's
+`record_reading` makes what users get. Each is a compiled loop of its own: one walk for all would
+call back, or make an object, for every record, which costs more than the loops do. What they share
+is `varint`.
 """
 
 from collections.abc import Iterator
@@ -74,7 +80,8 @@ def checked_records_bytes(
     check_crc: bool = False,
     limit_bytes: int = DEFAULT_LIMIT_BYTES,
 ) -> bytes:
-    """What follows the header of a magic-2 batch, decompressed, if the header can be believed.
+    """Returns the bytes behind the header of a magic-2 batch, decompressed, if the header can be
+    believed.
 
     Raises:
         CorruptRecords, InvalidRecords, UnsupportedCompression: as `read_batch`.
@@ -90,7 +97,7 @@ def checked_records_bytes(
 def records_bytes(
     buffer: Buffer, header: BatchHeader, limit_bytes: int = DEFAULT_LIMIT_BYTES
 ) -> bytes:
-    """What follows the header of a magic-2 batch, decompressed.
+    """Returns the bytes behind the header of a magic-2 batch, decompressed.
 
     Raises:
         CorruptRecords, InvalidRecords, UnsupportedCompression: as `decompress`.

@@ -1,4 +1,4 @@
-"""What a leader demands of records before they may enter its log, as Kafka demands it.
+"""The checks a leader makes of records before they may enter its log, as Kafka makes them.
 
 `validate_produced` takes what one produce request holds for one partition and gives
 `ValidRecords`: the bytes to append, wanting only `assign` for their place in the log. A batch
@@ -53,7 +53,7 @@ _CLIENT: Final = AppendOrigin.CLIENT
 
 
 class BatchRules:
-    """What one topic asks of its records; made once per topic configuration.
+    """The rules of one topic for its records; made once per topic configuration.
 
     `codec` None keeps the producer's. `limit_bytes` is what a compressed batch may grow to.
     """
@@ -148,7 +148,7 @@ class ValidRecords:
 
     @property
     def size_bytes(self) -> int:
-        """What an append writes."""
+        """The size an append writes."""
         return self.batches[-1].end_position
 
     def assign(self, base_offset: int, leader_epoch: int) -> None:
@@ -315,7 +315,7 @@ def _unpacked(data: bytes, header: BatchHeader, rules: BatchRules) -> bytes:
 
 
 def _check_client_header(header: BatchHeader) -> None:
-    """What a producer may say about its batch as a whole."""
+    """Checks the fields a producer may set for its batch as a whole."""
     if header.base_offset != 0:
         raise InvalidRecords(f"the base offset of a batch is 0, not {header.base_offset}")
     if header.record_count <= 0:

@@ -19,7 +19,7 @@ _NULL: Final = 1
 
 
 class RecordsSummary:
-    """What one walk learnt. Timestamps are deltas to the batch's base timestamp.
+    """The summary of one walk. Timestamps are deltas to the batch's base timestamp.
 
     `max_timestamp_index` is the first record that has the largest. Without records both
     deltas are 0 and the index is -1.

@@ -6,7 +6,7 @@ on the disk in the background; then, in the first step that leaves no record beh
 place of the current log. Nothing can be appended within a step, so that nothing is lost. A move
 goes on after a restart: its future log is there.
 
-    wish -> copying -> caught up -> on the disk -> swapped
+    request -> copying -> caught up -> on the disk -> swapped
               |  ^
               v  | every step: cut what the current log has cut, take over its start and watermark
 
@@ -202,7 +202,8 @@ class ReplicaAlterLogDirsManager:
 
 
 class _Move:
-    """One replica's way: a move that was given up and begun again is another one."""
+    """One replica's move between directories: a move that was given up and begun again is another
+    one."""
 
     def __init__(self, topic_partition: TopicPartition) -> None:
         self.topic_partition = topic_partition

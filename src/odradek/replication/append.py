@@ -28,6 +28,7 @@ from odradek.records.validate import Batches
 from odradek.replication.delayed.purgatories import APPEND, COMMITTED, ReplicationPurgatories
 from odradek.replication.partition import Partition
 from odradek.replication.partition_table import PartitionTable
+from odradek.replication.traffic import Traffic
 from odradek.storage.log.offset_metadata import LogAppendInfo
 
 ACKS_ALL: Final = -1
@@ -121,9 +122,12 @@ class RequestAppender:
     waking a fetch may let its connection go on, and with it another append.
     """
 
-    def __init__(self, partitions: PartitionTable, purgatories: ReplicationPurgatories) -> None:
+    def __init__(
+        self, partitions: PartitionTable, purgatories: ReplicationPurgatories, traffic: Traffic
+    ) -> None:
         self._partitions = partitions
         self._purgatories = purgatories
+        self._traffic = traffic
 
     def append(self, requests: Sequence[AppendRequest]) -> list[list[AppendResult]]:
         """Appends everything; one list of results a request, in the order of its entries."""
@@ -150,7 +154,15 @@ class RequestAppender:
             answers.append(results)
         for key, entries in by_partition.items():
             self._append_to(key, entries)
+            if self._traffic.is_counted:
+                self._count_refused(entries)
         return answers
+
+    def _count_refused(self, entries: list[_Entry]) -> None:
+        for entry in entries:
+            result = entry.result
+            if result.error_code != ErrorCode.NONE:
+                self._traffic.refused(result.topic_partition.topic, result.error_code)
 
     def _append_to(self, key: _Key, entries: list[_Entry]) -> None:
         topic_partition, origin, transaction_version = key
@@ -172,6 +184,9 @@ class RequestAppender:
             else:
                 entry.result.succeed(outcome)
                 appended = True
+                if self._traffic.is_counted:
+                    size_bytes, record_count = outcome.size_bytes, outcome.record_count
+                    self._traffic.appended(topic_partition.topic, size_bytes, record_count)
         if appended:
             self._purgatories.wake_fetches(partition.operation_key, APPEND)
             if partition.maybe_increment_leader_high_watermark():

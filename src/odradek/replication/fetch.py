@@ -1,4 +1,4 @@
-"""What is asked of a fetch, and what each partition answers.
+"""The request of a fetch, and the response for each partition.
 
 The same request serves consumers and followers; `replica_id` tells them apart, and with it
 what they may see: a follower reads up to the log end, a consumer up to the high watermark or
@@ -29,7 +29,7 @@ READ_COMMITTED: Final = 1
 
 
 class FetchParams:
-    """What holds for the whole request.
+    """The parameters of a whole fetch request.
 
     `max_bytes` bounds the sum over the partitions, but the first batch is sent even when it
     is larger, unless `hard_max_bytes` (the oldest versions, which bound partitions only).
@@ -67,7 +67,7 @@ class FetchParams:
 
 
 class FetchResult:
-    """What one partition had to give; without records when `error_code` is not NONE.
+    """The records of one partition; none when `error_code` is not NONE.
 
     `records` are buffers that follow one another. `aborted` is (producer id, first offset)
     pairs for a reader of committed records, otherwise None. `diverging_epoch` is set when

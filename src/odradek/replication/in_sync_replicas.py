@@ -25,7 +25,7 @@ NEVER_MS: Final = -(1 << 60)  # longer ago than any lag
 
 
 class Follower:
-    """What the leader knows of one other replica. Made anew at the start of each leadership."""
+    """The leader's view of another replica. Made anew at the start of each leadership."""
 
     def __init__(
         self, broker_id: int, in_sync: bool, now_ms: int, leader_log_end_offset: int
@@ -104,11 +104,15 @@ class InSyncReplicas:
         committed: Iterable[int],
         now_ms: int,
         leader_log_end_offset: int,
+        *,
+        is_same_state: bool = False,
     ) -> None:
-        """Takes over the store's state within one leadership; known followers stay known."""
+        """Takes over the store's state within one leadership; known followers stay known. A
+        proposal on the same state stays open: it may still be accepted."""
         for broker_id in [each for each in self.followers if each not in replicas]:
             del self.followers[broker_id]
-        self.proposed = None
+        if not is_same_state or not (self.proposed or frozenset()) <= {*replicas}:
+            self.proposed = None
         self.committed = frozenset(committed)
         self._add_followers(replicas, now_ms, leader_log_end_offset)
         self._check()

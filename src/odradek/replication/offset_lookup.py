@@ -94,8 +94,8 @@ def _refuse_if_lagging(partition: Partition, log: Log, isolation: int) -> None:
 def find_segment_starts(
     partition: Partition, timestamp: int, max_count: int, isolation: int, only_leader: bool
 ) -> list[int]:
-    """What version 0 of ListOffsets asks: at most `max_count` starts of segments whose last
-    record is not after `timestamp`, newest first; the end of the log stands for the latest.
+    """Answers version 0 of ListOffsets: at most `max_count` starts of segments whose last record is
+    not after `timestamp`, newest first; the end of the log stands for the latest.
 
     Raises:
         BrokerError: as `Partition.local_log`.

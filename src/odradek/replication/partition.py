@@ -42,7 +42,7 @@ from odradek.replication.fetch import (
 )
 from odradek.replication.in_sync_replicas import Follower, InSyncReplicas
 from odradek.storage.log.log import Log
-from odradek.storage.log.offset_metadata import LogAppendInfo, LogOffsetMetadata
+from odradek.storage.log.offset_metadata import LogAppendInfo, LogOffsetMetadata, LogReadInfo
 
 logger = logging.getLogger(__name__)
 
@@ -86,10 +86,17 @@ class Partition:
         """Whether this broker leads the partition."""
         return self.in_sync_replicas is not None
 
+    @property
+    def isr_size(self) -> int:
+        """How many replicas are in sync; 0 where this broker does not lead."""
+        in_sync = self.in_sync_replicas
+        return 0 if in_sync is None else len(in_sync.committed)
+
     def make_leader(self, image: PartitionImage, log: Log) -> bool:
         """Takes up, or goes on with, the leadership that the metadata says; True when it is new."""
         self.log = log
         is_new = not self.is_leader or image.leader_epoch != self.leader_epoch
+        is_same_state = image.partition_epoch == self.partition_epoch
         self._take_over(image)
         now_ms = self._clock.monotonic_ms()
         log_end_offset = log.log_end_offset
@@ -100,7 +107,9 @@ class Partition:
                 self.broker_id, image.replicas, image.isr, now_ms, log_end_offset
             )
         else:
-            self._in_sync().assign(image.replicas, image.isr, now_ms, log_end_offset)
+            self._in_sync().assign(
+                image.replicas, image.isr, now_ms, log_end_offset, is_same_state=is_same_state
+            )
         self._in_sync().note_offline(image.offline)
         self.maybe_increment_leader_high_watermark()
         return is_new
@@ -259,9 +268,12 @@ class Partition:
         """Reads one partition for a consumer or a follower.
 
         Raises:
-            BrokerError: OFFSET_OUT_OF_RANGE, INCONSISTENT_TOPIC_ID, or as `local_log`.
+            BrokerError: OFFSET_OUT_OF_RANGE, INCONSISTENT_TOPIC_ID, or as `local_log`; for a
+                broker that is no replica as `_follower`.
         """
         log = self._log_to_read(params, info)
+        if params.is_from_follower:
+            self._follower(params.replica_id, info.current_leader_epoch)
         result = self._result_of(log)
         if info.last_fetched_epoch >= 0:
             diverging = self.diverging_end(info, params)
@@ -276,7 +288,7 @@ class Partition:
         result.records = [*found.records]
         result.size_bytes = found.size_bytes
         if params.isolation == ISOLATION_TXN_COMMITTED:
-            result.aborted = _aborted(log, info.fetch_offset, upper_offset, result.size_bytes)
+            result.aborted = _aborted(log, found)
         return result
 
     def refer(self, params: FetchParams, info: FetchInfo, replica_id: int) -> FetchResult:
@@ -362,17 +374,10 @@ class Partition:
         """Takes over how far a follower has got; True when what is committed has changed.
 
         Raises:
-            BrokerError: NOT_LEADER_OR_FOLLOWER when that broker has no replica here, or as
-                `leader_log`.
+            BrokerError: STALE_BROKER_EPOCH, or as `leader_log` and `_follower`.
         """
         log = self.leader_log()
-        in_sync = self._in_sync()
-        follower = in_sync.followers.get(replica_id)
-        if follower is None:
-            raise BrokerError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"broker {replica_id} is no replica of {self.topic_partition}",
-            )
+        follower = self._follower(replica_id, NO_LEADER_EPOCH)
         if replica_epoch < follower.broker_epoch:
             raise BrokerError(
                 ErrorCode.STALE_BROKER_EPOCH,
@@ -388,6 +393,22 @@ class Partition:
         self._maybe_expand_isr(replica_id)
         moved = self.maybe_increment_leader_high_watermark()
         return moved or old_start != follower.log_start_offset or old_end != fetch_offset
+
+    def _follower(self, replica_id: int, current_leader_epoch: int) -> Follower:
+        """The state of a follower. A broker that is no replica, though it knows the epoch, may have
+        heard of a reassignment before this one: it is to ask again.
+
+        Raises:
+            BrokerError: UNKNOWN_LEADER_EPOCH, or NOT_LEADER_OR_FOLLOWER for one that says no epoch.
+        """
+        follower = self._in_sync().followers.get(replica_id)
+        if follower is not None:
+            return follower
+        knows_epoch = current_leader_epoch >= 0
+        raise BrokerError(
+            ErrorCode.UNKNOWN_LEADER_EPOCH if knows_epoch else ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            f"broker {replica_id} is no replica of {self.topic_partition}",
+        )
 
     def _maybe_expand_isr(self, replica_id: int) -> None:
         in_sync = self._in_sync()
@@ -408,11 +429,14 @@ class Partition:
             self._propose(in_sync.committed - lagging)
 
     def _propose(self, members: frozenset[int]) -> None:
-        self._in_sync().propose(members)
-        leader_epoch = self.leader_epoch
+        in_sync = self._in_sync()
+        in_sync.propose(members)
 
         def on_done(outcome: PartitionImage | BrokerError) -> None:
-            self._on_proposal_completed(leader_epoch, outcome)
+            # Else of another leadership, or the metadata brought an outcome already, and another
+            # proposal may be open by now.
+            if self.in_sync_replicas is in_sync and in_sync.proposed is members:
+                self._on_proposal_completed(in_sync, outcome)
 
         change = PartitionChange(
             self.topic_partition, self.partition_epoch, self.broker_id, tuple(sorted(members))
@@ -420,11 +444,8 @@ class Partition:
         self._propose_isr(change, on_done)
 
     def _on_proposal_completed(
-        self, leader_epoch: int, outcome: PartitionImage | BrokerError
+        self, in_sync: InSyncReplicas, outcome: PartitionImage | BrokerError
     ) -> None:
-        in_sync = self.in_sync_replicas
-        if in_sync is None or leader_epoch != self.leader_epoch or in_sync.proposed is None:
-            return  # another leadership, or the metadata brought the outcome already
         if isinstance(outcome, BrokerError):
             logger.warning("%s: the ISR stays: %s", self.topic_partition, outcome)
             in_sync.complete_proposal(in_sync.committed)
@@ -465,10 +486,10 @@ class Partition:
         return self._in_sync().low_watermark(log.log_start_offset, alive_brokers)
 
 
-def _aborted(
-    log: Log, fetch_offset: int, upper_offset: int, size_bytes: int
-) -> list[tuple[int, int]]:
-    if size_bytes == 0:
+def _aborted(log: Log, found: LogReadInfo) -> list[tuple[int, int]]:
+    """The aborted transactions with records among those that were found."""
+    if found.size_bytes == 0:
         return []
-    transactions = log.reader.aborted_transactions(fetch_offset, upper_offset)
+    fetch_offset = found.fetch_offset_metadata.message_offset
+    transactions = log.reader.aborted_transactions(fetch_offset, log.reader.end_of(found))
     return [(each.producer_id, each.first_offset) for each in transactions]

@@ -156,7 +156,9 @@ class PartitionTable(ReplicaStates):
         now_ms = self._clock.monotonic_ms()
         followers = [
             ReplicaView(
-                *(follower.broker_id, brokers[follower.broker_id].rack, follower.log_end_offset),
+                follower.broker_id,
+                brokers[follower.broker_id].rack,
+                follower.log_end_offset,
                 now_ms - follower.last_caught_up_ms,
             )
             for follower in partition.followers_with(offset)

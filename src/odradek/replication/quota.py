@@ -15,13 +15,16 @@ from mypy_extensions import mypyc_attr
 
 from odradek.clock import Clock
 from odradek.config.broker import BrokerConfig
-from odradek.metadata.image import ConfigResource, MetadataDelta, ResourceType
-from odradek.model import TopicPartition
+from odradek.config.definition import Value
+from odradek.config.topic import usable_topic_settings
+from odradek.metadata.image import MetadataDelta
+from odradek.model import ConfigResourceType, TopicPartition
 from odradek.windowed_rate import WindowedRate
 
 _ALL: Final = "*"
 _LEADER_REPLICAS: Final = "leader.replication.throttled.replicas"
 _FOLLOWER_REPLICAS: Final = "follower.replication.throttled.replicas"
+_SETTINGS: Final = frozenset({_LEADER_REPLICAS, _FOLLOWER_REPLICAS})
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -78,19 +81,27 @@ class ReplicationQuotas:
         self.follower: Final = quota("follower.replication.throttled.rate")
 
     def apply_delta(self, delta: MetadataDelta) -> tuple[()]:
-        """Covers what the topics say after a change."""
-        gone = (ConfigResource(ResourceType.TOPIC, topic.name) for topic in delta.topics_removed)
-        for resource in (*delta.configs_changed, *gone):
-            if resource.type == ResourceType.TOPIC:
-                settings = delta.image.config(resource)
-                self._cover(resource.name, self.leader, settings.get(_LEADER_REPLICAS))
-                self._cover(resource.name, self.follower, settings.get(_FOLLOWER_REPLICAS))
+        """Covers what the topics say after a change. A topic brings its settings along: nobody
+        announces those that a broker finds when it starts."""
+        topics = (*delta.topics_removed, *delta.topics_added, *delta.topics_changed)
+        names = {topic.name for topic in topics}
+        names.update(
+            each.name for each in delta.configs_changed if each.type is ConfigResourceType.TOPIC
+        )
+        for name in names:
+            own = delta.image.topic_config(name)
+            # What cannot be used of them is told of where logs get their settings.
+            throttled, _ = usable_topic_settings(
+                {each: own[each] for each in _SETTINGS if each in own}
+            )
+            self._cover(name, self.leader, throttled.get(_LEADER_REPLICAS))
+            self._cover(name, self.follower, throttled.get(_FOLLOWER_REPLICAS))
         return ()
 
-    def _cover(self, topic: str, quota: ReplicationQuota, replicas: str | None) -> None:
-        quota.cover(topic, replicas.split(",") if replicas else (), self._broker_id)
+    def _cover(self, topic: str, quota: ReplicationQuota, replicas: Value) -> None:
+        quota.cover(topic, replicas if isinstance(replicas, tuple) else (), self._broker_id)
 
 
 def _partitions_of(replicas: Iterable[str], broker_id: int) -> list[int]:
-    pairs = (each.split(":") for each in replicas)
+    pairs = (each.split(":") for each in replicas if each)
     return [int(partition) for partition, broker in pairs if int(broker) == broker_id]

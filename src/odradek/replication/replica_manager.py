@@ -13,6 +13,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
+from odradek.background import do_each
 from odradek.clock import Clock
 from odradek.config.broker import BrokerConfig
 from odradek.errors import BrokerError, ErrorCode
@@ -36,13 +37,16 @@ from odradek.replication.delayed.purgatories import (
     ReplicationPurgatories,
 )
 from odradek.replication.fetch import FetchInfo, FetchParams, FetchResult, OnFetched
+from odradek.replication.isr_meters import IsrMeters
 from odradek.replication.partition import OnIsrChanged, Partition
 from odradek.replication.partition_table import PartitionTable
 from odradek.replication.quota import ReplicationQuota
 from odradek.replication.replica_selector import replica_selector
 from odradek.replication.role_changes import RoleChanges
+from odradek.replication.traffic import Traffic
 from odradek.replication.unchanged_read import kept_read
 from odradek.storage.manager.log_manager import LogManager
+from odradek.storage.producers.producer_state import ProducerStateManager
 from odradek.timer import PeriodicTask, Timer
 
 # How long a log that found no room waits until it is tried again.
@@ -77,11 +81,14 @@ class ReplicaManager:
             delete_records_purge_interval=config[
                 "delete.records.purgatory.purge.interval.requests"
             ],
+            share_fetch_purge_interval=config["share.fetch.purgatory.purge.interval.requests"],
         )
         self.partitions = PartitionTable(
             broker_id, clock, leader_quota, replica_selector(config["replica.selector.class"])
         )
-        self._appender = RequestAppender(self.partitions, self.purgatories)
+        self.traffic = Traffic(clock)
+        self.isr_meters = IsrMeters(clock)
+        self._appender = RequestAppender(self.partitions, self.purgatories, self.traffic)
         self._roles = RoleChanges(
             broker_id,
             config,
@@ -105,10 +112,20 @@ class ReplicaManager:
         """A partition with a replica here; raises as `PartitionTable.get`."""
         return self.partitions.get(topic_partition)
 
+    def producers(self, topic_partition: TopicPartition) -> ProducerStateManager:
+        """The producers of a log that is led here.
+
+        Raises:
+            BrokerError: it is not.
+        """
+        return self.partition(topic_partition).leader_log().producers
+
     def apply_delta(self, delta: MetadataDelta) -> list[TopicPartition]:
         """Follows a change of the metadata; to be called before its image is published.
         Answers the replicas that cannot be served here."""
         self.partitions.image = delta.image
+        for topic in delta.topics_removed:
+            self.traffic.forget(topic.name)
         unserved = self._roles.apply(delta)
         self.log_dir_moves.resume()
         return unserved
@@ -116,8 +133,7 @@ class ReplicaManager:
     def resign(self) -> None:
         """Leads nothing any more, until the metadata says so again; who waits hears of it."""
         partitions = tuple(self.partitions)
-        for partition in partitions:
-            partition.resign()
+        do_each(partitions, lambda partition: partition.resign())
         self.purgatories.wake_each([each.operation_key for each in partitions], ROLE)
 
     def on_log_dir_failure(self, directory: str) -> None:
@@ -129,9 +145,11 @@ class ReplicaManager:
         self.purgatories.wake_each([each.operation_key for each in failed], ROLE)
 
     def reopen(self) -> None:
-        """Tries the logs again that could not be made, where a disk still works: it was full."""
-        if self._roles.unopened and self._log_manager.has_working_directory:
-            self._store.report_online(sorted(self._roles.unopened), self.broker_id)
+        """Tries the logs again that could not be made; the cluster hears of those that are there
+        now."""
+        opened = self._roles.open_again()
+        if opened:
+            self._store.report_online(opened, self.broker_id)
 
     def _make_partition(self, topic_partition: TopicPartition) -> Partition:
         return Partition(
@@ -144,8 +162,12 @@ class ReplicaManager:
         )
 
     def _propose_isr(self, change: PartitionChange, on_done: OnIsrChanged) -> None:
+        before = self.partition(change.topic_partition).isr_size
+
         def on_changed(outcome: list[PartitionImage | BrokerError] | BrokerError) -> None:
-            on_done(outcome if isinstance(outcome, BrokerError) else outcome[0])
+            done = outcome if isinstance(outcome, BrokerError) else outcome[0]
+            self.isr_meters.count(before, done)
+            on_done(done)
 
         self._store.change_partitions([change], on_changed)
 
@@ -154,7 +176,7 @@ class ReplicaManager:
         self.purgatories.wake_all(partition.operation_key, COMMITTED)
 
     def _on_moved(self, partition: Partition) -> None:
-        """Who waits for records of the partition looks for them where they are now."""
+        """Makes those who wait for records of the partition look where they are now."""
         self.purgatories.wake_all(partition.operation_key, ROLE)
 
     def _on_broker_config(self, _names: frozenset[str]) -> None:
@@ -283,8 +305,7 @@ class ReplicaManager:
 
     def maybe_shrink_isrs(self) -> None:
         """Proposes smaller ISRs where followers have been behind for too long."""
-        for partition in self.partitions:
-            partition.maybe_shrink_isr()
+        do_each(tuple(self.partitions), lambda partition: partition.maybe_shrink_isr())
 
     def shutdown(self) -> None:
         """Ends the upkeep and all waiting; the logs are closed by their manager."""

@@ -1,16 +1,17 @@
-"""What a change of the metadata does to the replicas of this broker.
+"""Applies a change of the metadata to the replicas of this broker.
 
 Partitions that name this broker get a log and a role; those that do so no longer lose both.
 By the time that the new image is published for clients, everything here has happened, so a
 partition that a client is told of can be appended to. A log that does not open is reported
-back: the partition is published as offline instead, and noted in `unopened`, since a disk that
-was only full may have room later.
+back: the partition is published as offline instead, and noted, since a disk that was only full
+may have room later (`open_again`).
 """
 
 import logging
 from collections.abc import Callable
 from uuid import UUID
 
+from odradek.background import do_each
 from odradek.config.broker import BrokerConfig
 from odradek.config.topic import LogConfig
 from odradek.errors import BrokerError
@@ -18,10 +19,9 @@ from odradek.metadata.image import (
     MetadataDelta,
     MetadataImage,
     PartitionImage,
-    ResourceType,
     TopicImage,
 )
-from odradek.model import TopicPartition
+from odradek.model import ConfigResourceType, TopicPartition
 from odradek.replication.delayed.keys import TopicPartitionOperationKey
 from odradek.replication.delayed.purgatories import ROLE, ReplicationPurgatories
 from odradek.replication.partition import Partition
@@ -49,7 +49,10 @@ class RoleChanges:
         self._purgatories = purgatories
         self._log_manager = log_manager
         self._make_partition = make_partition
-        self.unopened: set[TopicPartition] = set()
+        # Those whose logs could not be opened; whether they never had one.
+        self._unopened: dict[TopicPartition, bool] = {}
+        # What has been said of the settings of topics, so that it is said once.
+        self._told: dict[str, list[str]] = {}
         self._changed: list[TopicPartitionOperationKey] = []
 
     def apply(self, delta: MetadataDelta) -> list[TopicPartition]:
@@ -57,6 +60,7 @@ class RoleChanges:
         waits for any of them is woken once, when all have changed."""
         unserved = []
         for topic in delta.topics_removed:
+            self._told.pop(topic.name, None)
             for gone in topic.partitions:
                 self._drop(TopicPartition(topic.name, gone.partition))
         # A start brings all partitions: what their topic says is asked once.
@@ -68,20 +72,37 @@ class RoleChanges:
                 continue
             if topic.name not in configs:
                 configs[topic.name] = self._log_config(delta.image, topic.name)
-            is_new = _is_new(topic_partition, delta.previous)
+            is_new = _is_new(topic, partition_image, delta.previous, self._broker_id)
             if not self._host(topic, partition_image, configs[topic.name], is_new=is_new):
                 unserved.append(topic_partition)
         for resource in delta.configs_changed:
-            if resource.type == ResourceType.TOPIC:
+            if resource.type == ConfigResourceType.TOPIC:
                 self._update_configs(delta.image, resource.name)
         changed, self._changed = self._changed, []
         self._purgatories.wake_each(changed, ROLE)
         return unserved
 
+    def open_again(self) -> list[TopicPartition]:
+        """Tries the logs again that could not be opened; answers those that are there now."""
+        # One that fails anew may take others along.
+        return [each for each in sorted(self._unopened) if self._can_open(each)]
+
+    def _can_open(self, topic_partition: TopicPartition) -> bool:
+        image = self._partitions.image
+        topic, is_new = image.topic(topic_partition.topic), self._unopened.get(topic_partition)
+        if topic is None or is_new is None:
+            return False
+        config = self._log_config(image, topic.name)
+        try:
+            self._log_manager.get_or_create(topic_partition, topic.topic_id, config, is_new=is_new)
+        except BrokerError:
+            return False
+        return True
+
     def refresh_configs(self, image: MetadataImage) -> None:
         """Hands every log its settings anew: the broker's defaults have changed."""
-        for name in {partition.topic_partition.topic for partition in self._partitions}:
-            self._update_configs(image, name)
+        names = {partition.topic_partition.topic for partition in self._partitions}
+        do_each(names, lambda name: self._update_configs(image, name))
 
     def _host(
         self, topic: TopicImage, image: PartitionImage, config: LogConfig, *, is_new: bool
@@ -95,6 +116,9 @@ class RoleChanges:
         is_served = True
         if self._broker_id in image.offline:
             partition.make_offline()
+            if self._broker_id in self._partitions.image.brokers:
+                # Said of a live broker's log: that may be there again since, and is tried.
+                self._unopened.setdefault(topic_partition, is_new)
         else:
             is_served = self._open(partition, topic.topic_id, image, config, is_new=is_new)
         self._changed.append(partition.operation_key)
@@ -113,12 +137,12 @@ class RoleChanges:
         try:
             log = self._log_manager.get_or_create(topic_partition, topic_id, config, is_new=is_new)
         except BrokerError as error:
-            if topic_partition not in self.unopened:
+            if topic_partition not in self._unopened:
                 logger.error("%s is offline here: %s", topic_partition, error)
-                self.unopened.add(topic_partition)
+                self._unopened[topic_partition] = is_new
             partition.make_offline()
             return False
-        self.unopened.discard(topic_partition)
+        self._unopened.pop(topic_partition, None)
         if image.leader == self._broker_id:
             partition.make_leader(image, log)
         else:
@@ -127,7 +151,7 @@ class RoleChanges:
 
     def _drop(self, topic_partition: TopicPartition) -> None:
         """Lets a replica go, and its log; who waits for it hears that it is gone."""
-        self.unopened.discard(topic_partition)
+        self._unopened.pop(topic_partition, None)
         partition = self._partitions.remove(topic_partition)
         if partition is None:
             return
@@ -149,9 +173,24 @@ class RoleChanges:
                 partition.log.update_config(config)
 
     def _log_config(self, image: MetadataImage, topic: str) -> LogConfig:
-        return LogConfig.from_settings(image.topic_config(topic), self._config.topic_defaults())
+        """The settings of a topic; leaves out stored ones that cannot be used."""
+        stored = image.topic_config(topic)
+        config, problems = LogConfig.from_stored(stored, self._config.topic_defaults())
+        told = [str(each) for each in problems]
+        if told != self._told.get(topic, []):
+            self._told[topic] = told
+            for problem in told:
+                logger.error("a setting of topic %s is not used: %s", topic, problem)
+        return config
 
 
-def _is_new(topic_partition: TopicPartition, previous: MetadataImage) -> bool:
-    topic = previous.topics.get(topic_partition.topic)
-    return topic is None or topic_partition.partition >= len(topic.partitions)
+def _is_new(
+    topic: TopicImage, partition: PartitionImage, previous: MetadataImage, broker_id: int
+) -> bool:
+    """Whether the broker had no replica of it before. One of which nothing was known but that it
+    exists may have been here."""
+    known = previous.topic(topic.name)
+    if known is None or known.topic_id != topic.topic_id:
+        return True
+    before = previous.partition(TopicPartition(topic.name, partition.partition))
+    return before is None or bool(before.replicas and broker_id not in before.replicas)

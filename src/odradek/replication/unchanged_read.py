@@ -1,4 +1,4 @@
-"""What a follower was answered when it had everything, good until something moves.
+"""A response kept for a follower that had everything, good until something moves.
 
 Each follower asks for all partitions of a leader twice a second, and nearly always nothing has
 happened to nearly all of them. So the answer is kept with what was asked. Before it is given again
@@ -69,7 +69,8 @@ class UnchangedRead(KeptRead):
 def kept_read(
     partition: Partition, params: FetchParams, info: FetchInfo, result: FetchResult
 ) -> UnchangedRead | None:
-    """What may be answered again, of a read that succeeded and was recorded; None if not."""
+    """The response that may be given again, of a read that succeeded and was recorded; None if
+    there is none."""
     log = partition.log
     in_sync = partition.in_sync_replicas
     if log is None or in_sync is None or in_sync.proposed is not None:

@@ -11,42 +11,48 @@ A client can connect only when everything below is ready; a stop closes the sock
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from itertools import chain
 from operator import attrgetter
 from random import Random, SystemRandom
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from odradek.background import InlineWorkers
+from odradek.client.security import NO_SECURITY, ClientSecurity
 from odradek.clock import Clock
 from odradek.config import BrokerConfig
-from odradek.config.features import TRANSACTION_VERSION
-from odradek.controller import Controller, CreatableTopic, CreateTopicResult, ProducerIdManager
-from odradek.errors import BrokerError, ErrorCode, LogDirFailure
+from odradek.controller import Controller, ProducerIdManager
+from odradek.errors import BrokerError, LogDirFailure
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.dispatcher import Dispatcher
 from odradek.handlers.fetch_sessions import FetchSessionCache
+from odradek.handlers.gathered_appends import GatheredAppends
+from odradek.handlers.parked_fetches import ParkedFetches
+from odradek.handlers.produce import steps_before_append
 from odradek.handlers.request import RequestObserver
-from odradek.handlers.telemetry.client_metrics import ClientMetricsManager
-from odradek.handlers.transactions.transaction_verification import TransactionVerification
-from odradek.handlers.unpacking import Unpacking
+from odradek.handlers.request_metrics import RequestMetrics
+from odradek.handlers.share.share_sessions import ShareSessionCache
+from odradek.handlers.transactions.transaction_verification import TransactionVerifier
 from odradek.metadata.cache import MetadataCache
-from odradek.metadata.embedded import SharedMetadata
+from odradek.metadata.sqlite import SharedMetadata
 from odradek.metadata.store import ListenerStage, MetadataStoreError
+from odradek.metrics import Histogram
 from odradek.model import EndPoint
 from odradek.network import ListenerError, SocketServer, format_host_port
 from odradek.purgatory import DelayedOperationPurgatory, WaitingOperation
 from odradek.replication.follower.fetcher_manager import ReplicaFetcherManager
 from odradek.replication.quota import ReplicationQuotas
 from odradek.replication.replica_manager import ReplicaManager
+from odradek.server.authorization import Authorization
 from odradek.server.awaiting import outcome
 from odradek.server.background import ThreadPoolBackground, ThreadWorkers
+from odradek.server.client_metrics import client_metrics_manager, with_telemetry
+from odradek.server.client_quotas import ClientQuotas
 from odradek.server.controlled_shutdown import ControlledShutdown
-from odradek.server.coordination.groups import GroupCoordination
-from odradek.server.coordination.transactions import TransactionCoordination
-from odradek.server.dice import random_uuid
+from odradek.server.coordination.coordinators import Coordinators
+from odradek.server.delegation_tokens import delegation_tokens, removal_of_expired
 from odradek.server.errors import StartError
 from odradek.server.lifecycle import BrokerEvent, BrokerState, Lifecycle
 from odradek.server.loading_report import LoadingReport
@@ -59,8 +65,8 @@ from odradek.server.metadata_store import (
 from odradek.server.network_settings import advertised_endpoints, network_limits
 from odradek.server.observers import Observers
 from odradek.server.peers.channels import PeerChannels
-from odradek.server.peers.links import Links
 from odradek.server.presence import Presence
+from odradek.server.randomness import random_uuid
 from odradek.server.registration import Registration
 from odradek.server.statistics import write_statistics
 from odradek.storage.files import OsFileSystem
@@ -68,9 +74,14 @@ from odradek.storage.manager.log_manager import LogManager
 from odradek.timer import AsyncioDriver, PeriodicTask, SystemTimer, TimerTask
 from odradek.timer.system_timer import log_error
 
+if TYPE_CHECKING:
+    from odradek.security.scram_users import NewUser
+    from odradek.server.monitoring.monitoring import Monitoring
+    from odradek.server.peers.links import Links
+    from odradek.server.security.listeners import ListenersSecurity
+
 logger = logging.getLogger(__name__)
 
-CREATE_TOPIC_TIMEOUT_MS: Final = 30_000
 SLICE_TASKS: Final = 10_000
 
 
@@ -78,8 +89,9 @@ class BrokerServer:
     """A broker on the running event loop; `start`, serve, `stop`. All calls are the loop's.
 
     An ephemeral one keeps its metadata in memory and forces nothing to the disk. `on_halt` is
-    what ends the process when the broker cannot go on; see `halt`. Without `dice` its ids are the
-    operating system's randomness.
+    what ends the process when the broker cannot go on; see `halt`. Without `rng` its ids are the
+    operating system's randomness. `scram_users` can log in from the start. One that `is_counted`
+    has metrics though it serves them nowhere.
     """
 
     def __init__(
@@ -87,24 +99,32 @@ class BrokerServer:
         config: BrokerConfig,
         clock: Clock,
         *,
-        dice: Random | None = None,
+        rng: Random | None = None,
         observer: RequestObserver | None = None,
         ephemeral: bool = False,
         on_halt: Callable[[str], None] | None = None,
         shared: SharedMetadata | None = None,
-        links: Links | None = None,
+        links: "Links | None" = None,
+        scram_users: Sequence["NewUser"] = (),
+        is_counted: bool = False,
     ) -> None:
         self.config = config
         self.halted: str | None = None
         self._on_halt = on_halt
         self.lifecycle = Lifecycle()
         self.clock = clock
-        self._dice = SystemRandom() if dice is None else dice
-        self._new_uuid: Final = partial(random_uuid, self._dice)
+        self._rng = SystemRandom() if rng is None else rng
+        self._new_uuid: Final = partial(random_uuid, self._rng)
         self._ephemeral = ephemeral
         self._observer = observer
         self._shared = shared
         self._links = links
+        self._scram_users = scram_users
+        # Who exposes nothing does not count.
+        self._is_counted = is_counted or config["metrics.listener"] is not None
+        self._requests: RequestMetrics | None = None
+        self._monitoring: Monitoring | None = None
+        self.lateness: Final = Histogram()
         self._resources = AsyncExitStack()
 
     # --- start and stop -----------------------------------------------------------------------
@@ -119,9 +139,13 @@ class BrokerServer:
         self.lifecycle.transition(BrokerEvent.START)
         try:
             await self._start()
+            if self.halted is not None:
+                raise StartError(self.halted)
         except BaseException as error:
             self.lifecycle.transition(BrokerEvent.FAIL)
             await self._close()
+            if isinstance(error, OSError) and error.filename and error.strerror:
+                raise StartError(f"Cannot use {error.filename}: {error.strerror}") from error
             if isinstance(error, ListenerError | MetadataStoreError | LogDirFailure | OSError):
                 raise StartError(str(error)) from error
             raise
@@ -137,17 +161,18 @@ class BrokerServer:
         self.lifecycle.transition(BrokerEvent.LEAVE)
         await self._close()
 
-    def halt(self, reason: str) -> None:
+    def halt(self, reason: str, *, on_purpose: bool = False) -> None:
         """Ends the broker where it stands, as Kafka does when going on could do harm.
 
         Nothing is flushed or marked as clean, so the next start recovers. A broker that is a
         process ends by `on_halt`; one inside another program drops its clients, serves nothing
-        any more, and its `stop` lets go of what it holds. Only the first reason counts.
+        any more, and its `stop` lets go of what it holds. Only the first reason counts. A test that
+        halts one `on_purpose` has nothing to complain of.
         """
         if self.halted is not None:
             return
         self.halted = reason
-        logger.critical("Halting: %s", reason)
+        logger.log(logging.INFO if on_purpose else logging.CRITICAL, "Halting: %s", reason)
         if self._on_halt is not None:
             self._on_halt(reason)
         if self.lifecycle.state is BrokerState.RUNNING:
@@ -155,6 +180,12 @@ class BrokerServer:
 
     def _on_broken_invariant(self, error: AssertionError) -> None:
         self.halt(f"a broken invariant: {error}")
+
+    def _on_broken_metadata(self, error: Exception) -> None:
+        """The others are not to take this broker for a live one, either."""
+        logger.error("what follows the metadata has raised", exc_info=error)
+        self.halt(f"a broken invariant: {error!r}")
+        asyncio.get_running_loop().call_soon(self.store.close)
 
     def _on_task_failed(self, task: TimerTask, error: Exception) -> None:
         log_error(task, error)
@@ -167,19 +198,38 @@ class BrokerServer:
         self._resources.callback(self.background.close)
         self.timer = SystemTimer(self.clock, on_error=self._on_task_failed)
         self._start_timer()
-        self.peers = PeerChannels(self.config, self.clock, self.timer, self._links, self.halt)
+        self._security = self._make_security()
+        self.peers = PeerChannels(
+            *(self.config, self.clock, self.timer, self._links, self.halt, self._to_brokers)
+        )
         self._build_metadata()
         self._build_storage()
         self._build_rules()
         self._build_network(loop)
+        self._build_registration()
         self.sockets.bind()
         self._resources.callback(self.sockets.stop_accepting)
         self.lifecycle.transition(BrokerEvent.RECOVER)
         self._load()
         await self.registration.begin()
+        if self._scram_users:
+            await self._add_scram_users()
         self._resources.push_async_callback(self.sockets.stop)
         await self.sockets.start()
         await self._await_metadata()
+        if self.config["metrics.listener"] is not None:
+            await self.monitoring.serve(self.config["metrics.listener"])
+            self._resources.push_async_callback(self.monitoring.stop)
+
+    async def _add_scram_users(self) -> None:
+        """Adds users; one that has changed its password since keeps the new one."""
+        from odradek.security.scram_users import new_users
+
+        plan = partial(new_users, self._scram_users, self._rng.randbytes)
+        try:
+            await outcome(partial(self.controller.alter_users, plan))
+        except BrokerError as error:
+            raise StartError(f"the users of SCRAM cannot be kept: {error}") from error
 
     async def _await_metadata(self) -> None:
         """Returns when the controller has told what there is, or has been silent for too long."""
@@ -202,37 +252,65 @@ class BrokerServer:
         self._resources.callback(self.timer.close)
         self._resources.callback(driver.stop)
 
+    def _make_security(self) -> "ListenersSecurity | None":
+        """Makes the protection of the listeners. Where there is none, nothing of it is imported."""
+        if all(each.security_protocol == "PLAINTEXT" for each in self.config.listeners):
+            return None
+        from odradek.security.scram_users import scram_credential
+        from odradek.server.security.listeners import ListenersSecurity
+        from odradek.server.security.logins import ScramCredentials
+
+        config = self.config
+        has_peers = self._links is not None or config["zookeeper.connect"]
+        security = ListenersSecurity(
+            *(config, self.clock, self.timer, self.background),
+            ScramCredentials(
+                lambda mechanism, user: scram_credential(self.metadata.image, mechanism, user),
+                lambda mechanism, token_id: (
+                    self.tokens.credential(mechanism, token_id) if self.tokens is not None else None
+                ),
+            ),
+            self._rng.randbytes,
+            {config.inter_broker_listener_name, config.control_plane_listener_name}
+            if has_peers
+            else (),
+        )
+        self._resources.callback(security.close)
+        return security
+
+    def _to_brokers(self, listener_name: str) -> ClientSecurity:
+        return NO_SECURITY if self._security is None else self._security.to_brokers(listener_name)
+
     def _build_metadata(self) -> None:
         os.makedirs(self.config.log_dirs[0], exist_ok=True)
         self.metadata = MetadataCache()
+        self._authorization = Authorization(self.config, self.metadata)
         self._source = self._open_source()
         self.store = self._source.store
-        self.registration = Registration(
-            self.store,
-            self.metadata,
-            self.config,
-            self.timer,
-            endpoints=self._advertised_endpoints,
-            may_register=self._may_register,
-            resign=lambda: self.replicas.resign(),
-        )
+        self.acl_control = self._authorization.control(self.store)
         self._resources.push_async_callback(self.background.drain)
         if isinstance(self._source, ZooKeeperMetadata):
             self._resources.callback(self._source.plane.close)
         self._resources.callback(self.store.close)
-        self._resources.callback(self.registration.close)
 
     def _open_source(self) -> EmbeddedMetadata | ZooKeeperMetadata:
         if self.config["zookeeper.connect"]:
             return zookeeper_metadata(
-                self.config, self.metadata, self.clock, self.timer, self._dice, self.peers
+                self.config,
+                self.metadata,
+                self.clock,
+                self.timer,
+                self._rng,
+                self.peers,
+                self._on_broken_metadata,
             )
         return embedded_metadata(
             self.config,
             self.metadata,
             self.background,
-            self._dice,
+            self._rng,
             self._shared,
+            self._on_broken_metadata,
             ephemeral=self._ephemeral,
         )
 
@@ -259,7 +337,7 @@ class BrokerServer:
             self.config,
             broker_id,
             self.topic_purgatory,
-            self._dice.randrange,
+            self._rng.randrange,
         )
         if self.config["auto.leader.rebalance.enable"]:
             balancing = PeriodicTask(
@@ -268,11 +346,17 @@ class BrokerServer:
                 self.controller.balance_leaders,
             )
             self._resources.callback(balancing.cancel)
+        self._build_tokens()
         self.producer_ids = ProducerIdManager(self.store)
         quotas = ReplicationQuotas(broker_id, self.config, self.clock)
         self.store.subscribe(ListenerStage.REPLICAS, quotas.apply_delta)
         self.replicas = ReplicaManager(
-            *(broker_id, self.config, self.clock, self.timer, self.logs, self.store),
+            broker_id,
+            self.config,
+            self.clock,
+            self.timer,
+            self.logs,
+            self.store,
             quotas.leader,
         )
         self.store.subscribe(ListenerStage.REPLICAS, self.replicas.apply_delta)
@@ -287,55 +371,74 @@ class BrokerServer:
         )
         self.store.subscribe(ListenerStage.REPLICAS, self.fetchers.apply_delta)
         self.presence = Presence(lambda connection_id: self.sockets.has_open(connection_id))
-        self.groups = GroupCoordination(
+        self.coordinators = Coordinators(
             self.config,
             self.clock,
             self.timer,
-            self.replicas,
             self.metadata,
+            self.store,
+            self.controller,
+            self.producer_ids,
+            self.replicas,
+            self.peers,
             self._new_uuid,
             self.presence.is_present,
         )
-        self.store.subscribe(ListenerStage.COORDINATORS, self.groups.apply_delta)
-        self.transactions = TransactionCoordination(
-            self.config,
-            self.clock,
-            self.timer,
-            self.replicas,
-            self.metadata,
-            self.groups.coordinator,
-            self.producer_ids.next_id,
-            self.peers.to_replicate,
-            lambda: self.metadata.image.feature_level(TRANSACTION_VERSION),
+
+    def _build_tokens(self) -> None:
+        self.tokens = delegation_tokens(
+            *(self.config, self.clock, self.metadata, self.controller, self._rng.randbytes)
         )
-        self.store.subscribe(ListenerStage.COORDINATORS, self.transactions.apply_delta)
+        if self.tokens is not None:
+            removal = removal_of_expired(self.tokens, self.config, self.timer, self.metadata)
+            self._resources.callback(removal.cancel)
 
     def _build_network(self, loop: asyncio.AbstractEventLoop) -> None:
+        coordinators = self.coordinators
         self.fetch_sessions = FetchSessionCache(
             self.config["max.incremental.fetch.session.cache.slots"], self.clock
         )
+        self.parked_fetches = ParkedFetches()
+        self.client_metrics = client_metrics_manager(
+            self.config, self.metadata, self.clock, self.background, self._new_uuid
+        )
+        verifier = TransactionVerifier(
+            coordinators.transactions.writes, self.replicas.producers, self.config, self.clock
+        )
         context = HandlerContext(
             broker_id=self.config.broker_id,
-            apis=self._source.apis,
+            apis=self._authorization.guarded(with_telemetry(self._source.apis, self.config)),
+            acls=self.acl_control,
+            tokens=self.tokens,
             config=self.config,
             clock=self.clock,
             metadata=self.metadata,
             controller=self.controller,
             replicas=self.replicas,
-            groups=self.groups.coordinator,
-            transactions=self.transactions.coordinator,
-            transaction_writes=self.transactions.writes,
-            markers=self.transactions.markers,
-            before_append=(
-                Unpacking(self.replicas, self.background, self.clock),
-                # Last: what it finds holds only if the append follows at once.
-                TransactionVerification(self.transactions.writes, self.replicas, self.config),
+            groups=coordinators.groups.coordinator,
+            transactions=coordinators.transactions.coordinator,
+            verifier=verifier,
+            markers=coordinators.transactions.markers,
+            before_append=steps_before_append(
+                self.replicas,
+                verifier,
+                self.background,
+                self.clock,
+                self.timer,
+                self.config,
+                coordinators.schedules,
+            ),
+            share_states=coordinators.share_states.coordinator,
+            share_groups=coordinators.groups.share_groups,
+            share_partitions=coordinators.share_partitions,
+            share_sessions=ShareSessionCache(
+                self.config["group.share.max.share.sessions"], coordinators.share_partitions
             ),
             producer_ids=self.producer_ids,
             fetch_sessions=self.fetch_sessions,
-            client_metrics=ClientMetricsManager(
-                self.metadata, self.clock, self.config["telemetry.max.bytes"], self._new_uuid
-            ),
+            parked_fetches=self.parked_fetches,
+            client_metrics=self.client_metrics,
+            gathered=GatheredAppends(self.replicas.append_records),
             log_manager=self.logs,
             observer=self._observer_of_requests(),
             controlled=self._source.controlled,
@@ -348,16 +451,40 @@ class BrokerServer:
             self.timer,
             network_limits(self.config, self.clock),
             loop,
+            {} if self._security is None else self._security.by_listener,
         )
+        quotas = ClientQuotas(
+            self.config, self.clock, self.dispatcher.charge, self.sockets.address_rates.limit
+        )
+        self.metadata.on_published(quotas.apply)
         self.config.subscribe(self._on_config)
 
+    def _build_registration(self) -> None:
+        self.registration = Registration(
+            self.store,
+            self.metadata,
+            self.config,
+            self.timer,
+            endpoints=self._advertised_endpoints,
+            may_register=self._may_register,
+            resign=self.replicas.resign,
+        )
+        self._resources.callback(self.registration.close)
+
     def _observer_of_requests(self) -> RequestObserver | None:
-        """Who is there matters only where silence cannot be measured."""
-        if self.clock.keeps_pace:
-            return self._observer
-        if self._observer is None:
-            return self.presence
-        return Observers(self.presence, self._observer)
+        """Chooses the observer of requests: presence matters only where silence cannot be
+        measured."""
+        observers: list[RequestObserver] = [] if self.clock.keeps_pace else [self.presence]
+        if self._observer is not None:
+            observers.append(self._observer)
+        if self._is_counted:
+            self._requests = RequestMetrics(
+                self.clock, self._source.apis, self.replicas.traffic.fold
+            )
+            self.replicas.traffic.begin()
+            self.timer.on_ran = self.lateness.update
+            observers.append(self._requests)
+        return observers[0] if len(observers) == 1 else Observers(*observers) if observers else None
 
     # --- starting what was built ----------------------------------------------------------------
 
@@ -402,9 +529,8 @@ class BrokerServer:
         # No further step of compaction: the background has to come to an end.
         self.logs.cleaner.stop()
         if not self._ephemeral:
-            write_statistics(self.config.log_dirs[0], self._purgatories())
-        self.transactions.shutdown()
-        self.groups.shutdown()
+            write_statistics(self.config.log_dirs[0], self.purgatories())
+        self.coordinators.shutdown()
         self.fetchers.close()
         self.replicas.shutdown()
         self.topic_purgatory.shutdown()
@@ -444,38 +570,43 @@ class BrokerServer:
         return self._source
 
     @property
+    def monitoring(self) -> "Monitoring":
+        """The metrics of a broker that counts them."""
+        assert self._requests is not None, "nothing is counted here"
+        if self._monitoring is None:
+            from odradek.server.monitoring.monitoring import Monitoring
+
+            self._monitoring = Monitoring(self, self._requests)
+        return self._monitoring
+
+    def throttled_clients(self) -> list[tuple[str, int]]:
+        """The clients that quotas hold back, and for how many milliseconds yet; known where
+        requests are counted."""
+        requests = self._requests
+        return [] if requests is None else requests.throttled(self.clock.monotonic_ms())
+
+    @property
+    def metrics_url(self) -> str:
+        """Where metrics are served; empty where they are not."""
+        return "" if self._monitoring is None else self._monitoring.url
+
+    @property
     def cluster_id(self) -> str:
         """The id of the cluster."""
         return self.metadata.image.cluster_id
 
     def waiting(self) -> list[WaitingOperation]:
         """Everything that waits in this broker, the longest waiting first."""
-        found = chain.from_iterable(one.waiting() for one in self._purgatories())
+        found = chain.from_iterable(one.waiting() for one in self.purgatories())
         return sorted(found, key=attrgetter("since_ms"))
 
-    def _purgatories(self) -> tuple[DelayedOperationPurgatory, ...]:
+    def purgatories(self) -> tuple[DelayedOperationPurgatory, ...]:
+        """Where requests and members wait."""
         return (
             *self.replicas.purgatories,
-            *self.groups.purgatories,
-            *self.transactions.purgatories,
+            *self.coordinators.purgatories,
             self.topic_purgatory,
         )
-
-    async def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
-        """Creates a topic; when this returns it can be appended to.
-
-        Raises:
-            BrokerError: it cannot be created.
-        """
-        await self.create(CreatableTopic(name, partitions, configs=config))
-
-    async def create(self, wish: CreatableTopic) -> None:
-        """Creates a topic in every detail; raises as `create_topic`."""
-        results: list[CreateTopicResult] = await outcome(
-            lambda on_done: self.controller.create_topics([wish], CREATE_TOPIC_TIMEOUT_MS, on_done)
-        )
-        if results[0].error_code != ErrorCode.NONE:
-            raise BrokerError(results[0].error_code, results[0].message or "")
 
     async def finish_due_work(self) -> None:
         """Runs what is due, and returns when no work is under way in the background."""

@@ -11,7 +11,7 @@ from typing import Final
 
 
 class BrokerState(IntEnum):
-    """What a broker is doing; the numbers are those of Kafka's `BrokerState` metric."""
+    """The state of a broker; the numbers are those of Kafka's `BrokerState` metric."""
 
     NOT_RUNNING = 0
     STARTING = 1
@@ -22,7 +22,7 @@ class BrokerState(IntEnum):
 
 
 class BrokerEvent(Enum):
-    """What moves a broker from state to state."""
+    """An event that moves a broker from state to state."""
 
     START = auto()
     RECOVER = auto()

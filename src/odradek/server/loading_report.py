@@ -34,8 +34,10 @@ class LoadingReport:
         megabytes = progress.checked_bytes / 1e6
         logger.info(
             "opening logs: %d of %d, %.0f MB checked, %.0f MB/s",
-            *(progress.loaded_logs, progress.total_logs),
-            *(megabytes, megabytes / (now_ms - self._began_ms) * 1000),
+            progress.loaded_logs,
+            progress.total_logs,
+            megabytes,
+            megabytes / (now_ms - self._began_ms) * 1000,
         )
 
     def finish(self) -> None:
@@ -45,7 +47,8 @@ class LoadingReport:
             return
         logger.info(
             "recovered after an unclean end: %d of %d logs opened in %.1f s, %.1f MB checked",
-            *(progress.loaded_logs, progress.total_logs),
+            progress.loaded_logs,
+            progress.total_logs,
             (self._clock.monotonic_ms() - self._began_ms) / 1000,
             progress.checked_bytes / 1e6,
         )

@@ -6,22 +6,19 @@ the broker hands over before it stops.
 
 import asyncio
 from collections.abc import Mapping
-from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.background import Background
 from odradek.clock import Clock
 from odradek.config import BrokerConfig
-from odradek.controller.replicas.elections import plan_controlled_shutdown, plan_election
-from odradek.controller.replicas.reassignments import plan_reassignment
-from odradek.controller.results import ElectionType
 from odradek.handlers.api import Api
 from odradek.handlers.table import API_TABLE, ZOOKEEPER_API_TABLE
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata.control import ControlledBroker, ControlPlane
-from odradek.metadata.embedded import EmbeddedMetadataStore, SharedMetadata
-from odradek.metadata.embedded.journal import Journal
+from odradek.metadata.fail_stop import OnBroken
+from odradek.metadata.sqlite import EmbeddedMetadataStore, SharedMetadata
+from odradek.metadata.sqlite.journal import Journal
 from odradek.metadata.store import MetadataStore, MetadataStoreError
 from odradek.server.errors import StartError
 from odradek.server.peers.channels import PeerChannels
@@ -31,6 +28,7 @@ from odradek.timer import Timer
 
 if TYPE_CHECKING:
     from odradek.metadata.zookeeper import ZooKeeperSettings
+    from odradek.tls import TlsSettings
 
 
 class EmbeddedMetadata(NamedTuple):
@@ -55,21 +53,22 @@ def embedded_metadata(
     config: BrokerConfig,
     cache: MetadataCache,
     background: Background,
-    dice: Random,
+    rng: Random,
     shared: SharedMetadata | None,
+    on_broken: OnBroken,
     *,
     ephemeral: bool,
 ) -> EmbeddedMetadata:
     """A store of its own, on a journal unless it is `ephemeral`, or a session on a shared one."""
     if shared is None:
         journal = None if ephemeral else _open_journal(config)
-        shared = SharedMetadata(background, dice.randbytes, journal)
-    return EmbeddedMetadata(EmbeddedMetadataStore(cache, shared), shared)
+        shared = SharedMetadata(background, rng.randbytes, journal)
+    return EmbeddedMetadata(EmbeddedMetadataStore(cache, shared, on_broken), shared)
 
 
 def _open_journal(config: BrokerConfig) -> Journal:
     # An ephemeral broker does not pay for loading sqlite3.
-    from odradek.metadata.embedded.database import Database
+    from odradek.metadata.sqlite.database import Database
 
     return Database(config.log_dirs[0])
 
@@ -79,25 +78,31 @@ def zookeeper_metadata(
     cache: MetadataCache,
     clock: Clock,
     timer: Timer,
-    dice: Random,
+    rng: Random,
     peers: PeerChannels,
+    on_broken: OnBroken,
 ) -> ZooKeeperMetadata:
     """A store on the ensemble that `zookeeper.connect` names; not connected yet."""
-    # Who does not stand in a cluster need not have kazoo.
-    from odradek.metadata.zookeeper import ReplicaPlans, open_store
+    # A broker that stands alone does without kazoo, and without the modules of an election.
+    from odradek.controller.zookeeper_store import ZooKeeperMetadataStore
+    from odradek.metadata.zookeeper import open_session
 
-    name = config.inter_broker_listener_name
-    plane = SocketControlPlane(cache, timer, name, peers.to_control)
-    plans = ReplicaPlans(
-        controlled_shutdown=plan_controlled_shutdown,
-        reassignment=plan_reassignment,
-        preferred_election=partial(plan_election, election_type=ElectionType.PREFERRED),
+    loop = asyncio.get_running_loop()
+    session = open_session(
+        zookeeper_settings(config), timer, clock, loop.call_soon_threadsafe, on_broken
     )
-    store = open_store(
-        *(cache, config.broker_id, zookeeper_settings(config), plane, timer, clock),
-        asyncio.get_running_loop().call_soon_threadsafe,
-        dice.randbytes,
-        plans,
+    plane = SocketControlPlane(cache, timer, config.inter_broker_listener_name, peers.to_control)
+    store = ZooKeeperMetadataStore(
+        cache,
+        config.broker_id,
+        session,
+        plane,
+        timer,
+        clock,
+        rng.randbytes,
+        on_broken,
+        keeps_acls=bool(config["authorizer.class.name"]),
+        keeps_tokens=bool(config["delegation.token.secret.key"]),
     )
     return ZooKeeperMetadata(store, plane, store)
 
@@ -114,6 +119,32 @@ def zookeeper_settings(config: BrokerConfig) -> "ZooKeeperSettings":
         session_timeout_ms,
         session_timeout_ms if connection_timeout_ms is None else connection_timeout_ms,
         config["zookeeper.max.in.flight.requests"],
+        _zookeeper_tls(config) if config["zookeeper.ssl.client.enable"] else None,
+    )
+
+
+def _zookeeper_tls(config: BrokerConfig) -> "TlsSettings":
+    from odradek.tls import KeyStore, TlsSettings, TrustStore
+
+    password: str | None = config["zookeeper.ssl.keystore.password"]
+    lowest: str = config["zookeeper.ssl.protocol"]
+    # Kafka offers that one alone, which ZooKeeper 3.9 does not take unless it is told to.
+    versions = (lowest, "TLSv1.3") if lowest == "TLSv1.2" else (lowest,)
+    return TlsSettings(
+        KeyStore(
+            config["zookeeper.ssl.keystore.location"],
+            password,
+            password,
+            type=config["zookeeper.ssl.keystore.type"] or "JKS",
+        ),
+        TrustStore(
+            config["zookeeper.ssl.truststore.location"],
+            config["zookeeper.ssl.truststore.password"],
+            type=config["zookeeper.ssl.truststore.type"] or "JKS",
+        ),
+        config["zookeeper.ssl.enabled.protocols"] or versions,
+        config["zookeeper.ssl.cipher.suites"],
+        checks_host_name=bool(config["zookeeper.ssl.endpoint.identification.algorithm"]),
     )
 
 

@@ -5,7 +5,6 @@ One deliberate difference from Kafka: `socket.send.buffer.bytes` and
 100 KiB switches the operating system's own tuning off, which fits no network of today.
 """
 
-import os
 import socket
 from collections.abc import Sequence
 from typing import Final
@@ -14,9 +13,13 @@ from odradek.clock import Clock
 from odradek.config import BrokerConfig
 from odradek.model import EndPoint
 from odradek.network import NetworkLimits, SocketOptions
+from odradek.network.addresses import as_asked
 from odradek.network.listener import OS_DEFAULT
+from odradek.system_calls import host_name
 
 NEVER_IDLE: Final = -1
+# What clients give up after; as long as theirs (socket.connection.setup.timeout.max.ms).
+SETUP_MAX_MS: Final = 30_000
 CREATION_RATE: Final = "max.connection.creation.rate"
 ANY_ADDRESS: Final = frozenset({"", "0.0.0.0", "::"})
 
@@ -32,6 +35,7 @@ def network_limits(config: BrokerConfig, clock: Clock) -> NetworkLimits:
         frame_max_bytes=config.socket_request_max_bytes,
         request_memory_bytes=config.queued_max_request_bytes,
         idle_max_ms=config.connections_max_idle_ms if clock.keeps_pace else NEVER_IDLE,
+        setup_max_ms=SETUP_MAX_MS if clock.keeps_pace else NEVER_IDLE,
         max_connections=config.max_connections,
         max_connections_per_ip=config.max_connections_per_ip,
         per_ip_overrides=config.connections_per_ip_overrides,
@@ -50,7 +54,7 @@ def network_limits(config: BrokerConfig, clock: Clock) -> NetworkLimits:
 
 
 def advertised_endpoints(config: BrokerConfig, bound: Sequence[EndPoint]) -> list[EndPoint]:
-    """What clients are told to connect to, now that the real ports are known."""
+    """The endpoints advertised to clients, now that the real ports are known."""
     if config["advertised.listeners"] is None:
         return [endpoint._replace(host=reachable_host(endpoint.host)) for endpoint in bound]
     ports = {endpoint.listener_name: endpoint.port for endpoint in bound}
@@ -64,9 +68,9 @@ def reachable_host(host: str) -> str:
     """A host that a client can connect to: this machine's name where every address is bound."""
     if host not in ANY_ADDRESS:
         return host
-    name = os.uname().nodename
+    name = host_name()
     try:
-        socket.getaddrinfo(name, None)
+        socket.getaddrinfo(as_asked(name), None)
     except OSError:
         return "localhost"
     return name

@@ -16,6 +16,11 @@ class Observers(RequestObserver):
         for observer in self._observers:
             observer.received(request)
 
+    def left(self, request: Request) -> None:
+        """See `RequestObserver`."""
+        for observer in self._observers:
+            observer.left(request)
+
     def completed(self, request: Request) -> None:
         """See `RequestObserver`."""
         for observer in self._observers:

@@ -1,4 +1,4 @@
-"""Who is there, of the members of groups: for a clock that does not go as clients' clocks do.
+"""The presence of group members: for a clock that does not go as clients' clocks do.
 
 Members send heartbeats by the machine's time, a few seconds apart. On a clock that a test moves,
 or that runs a hundred times as fast, every session would be over before the next one can come. So
@@ -16,7 +16,10 @@ JOIN_GROUP: Final = 11
 HEARTBEAT: Final = 12
 SYNC_GROUP: Final = 14
 CONSUMER_GROUP_HEARTBEAT: Final = 68
-_SIGNS_OF_LIFE: Final = frozenset({JOIN_GROUP, HEARTBEAT, SYNC_GROUP, CONSUMER_GROUP_HEARTBEAT})
+SHARE_GROUP_HEARTBEAT: Final = 76
+_SIGNS_OF_LIFE: Final = frozenset(
+    {JOIN_GROUP, HEARTBEAT, SYNC_GROUP, CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT}
+)
 
 
 class Presence(RequestObserver):

@@ -1,4 +1,4 @@
-"""What a broker has counted in its life, written into its data directory when it stops.
+"""The counts of a broker's life, written into its data directory when it stops.
 
 One small JSON file for people and scripts that look at a run afterwards. Nothing reads it
 back; a broker that is killed leaves the one of its life before, or none.

@@ -10,7 +10,6 @@ First the version, then the number of lines that follow; a file cut short contra
 count. What cannot be read raises `CorruptCheckpoint`; the caller says what can be rebuilt.
 """
 
-import base64
 import json
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -18,6 +17,7 @@ from typing import Final
 from uuid import UUID
 
 from odradek.model import TopicPartition
+from odradek.protocol.uuids import uuid_of, uuid_text
 
 _VERSION: Final = "0"
 
@@ -64,7 +64,7 @@ def parse_epochs(data: bytes) -> list[tuple[int, int]]:
 
 def encode_partition_metadata(topic_id: UUID) -> bytes:
     """The `partition.metadata` of a topic."""
-    return f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode()
+    return f"version: 0\ntopic_id: {uuid_text(topic_id)}".encode()
 
 
 def parse_partition_metadata(data: bytes) -> UUID:
@@ -90,7 +90,7 @@ def encode_meta_properties(cluster_id: str, node_id: int, directory_id: UUID) ->
         "version=1",
         f"cluster.id={cluster_id}",
         f"node.id={node_id}",
-        f"directory.id={encode_uuid(directory_id)}",
+        f"directory.id={uuid_text(directory_id)}",
     ]
     return ("\n".join(lines) + "\n").encode()
 
@@ -100,11 +100,6 @@ def parse_meta_properties(data: bytes) -> dict[str, str]:
     return _properties(data, "=")
 
 
-def encode_uuid(value: UUID) -> str:
-    """Kafka's form of an id: URL-safe base64 without padding."""
-    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
-
-
 def decode_uuid(text: str) -> UUID:
     """The id of Kafka's form.
 
@@ -112,7 +107,7 @@ def decode_uuid(text: str) -> UUID:
         CorruptCheckpoint: the text is no id.
     """
     try:
-        return UUID(bytes=base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        return uuid_of(text)
     except ValueError as error:
         raise CorruptCheckpoint(f"{text!r} is not an id") from error
 

@@ -1,4 +1,5 @@
-"""What only this floor has to tell apart. Interpreted, so that compiled modules can raise it."""
+"""The errors that only this floor has to tell apart. Interpreted, so that compiled modules can
+raise them."""
 
 import errno
 

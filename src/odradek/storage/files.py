@@ -13,11 +13,8 @@ own (`File.duplicate`), which the pool does not know.
 """
 
 import errno
-import fcntl
 import mmap
 import os
-import resource
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
@@ -26,6 +23,18 @@ from mypy_extensions import mypyc_attr
 
 from odradek.storage import names
 from odradek.storage.errors import half_done
+from odradek.system_calls import (
+    OPEN_FLAGS,
+    fdatasync,
+    lock_file,
+    open_file_limit,
+    posix_fallocate,
+    pread,
+    pwrite,
+    pwritev,
+    sync_path,
+    volume_space,
+)
 
 Buffer = bytes | bytearray | memoryview
 
@@ -35,8 +44,6 @@ VECTOR_MAX: Final = 1024
 _THREAD_FILES: Final = 16
 # What file systems say that know no second names for a file.
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
-
-_pwritev: Final = os.pwritev
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -165,7 +172,7 @@ class File(Handle):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class FileSystem:
-    """What the storage floor needs of a file system."""
+    """The calls of a file system that the storage floor needs."""
 
     def __init__(self, max_open_files: int) -> None:
         self.pool = HandlePool(max_open_files)
@@ -306,7 +313,7 @@ class OsFile(File):
         self.recently_used = True
         if self.is_reserved:
             size_bytes = max(min(size_bytes, self.size - position), 0)
-        return os.pread(descriptor, size_bytes, position)
+        return pread(descriptor, size_bytes, position)
 
     def truncate(self, size_bytes: int) -> None:
         """See the port."""
@@ -322,7 +329,7 @@ class OsFile(File):
     def sync(self) -> None:
         """See the port."""
         if self._durable:
-            os.fdatasync(self._opened())
+            fdatasync(self._opened())
 
     def duplicate(self) -> File:
         """See the port."""
@@ -341,7 +348,7 @@ class OsFile(File):
     def _opened(self) -> int:
         self.recently_used = True
         if self._descriptor < 0:
-            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            self._descriptor = os.open(self.path, os.O_RDWR | OPEN_FLAGS)
             self._pool.add(self)
         return self._descriptor
 
@@ -349,7 +356,7 @@ class OsFile(File):
         self, descriptor: int, buffers: Sequence[Buffer], position: int, size_bytes: int
     ) -> None:
         if len(buffers) <= VECTOR_MAX:
-            written = _pwritev(descriptor, buffers, position)
+            written = pwritev(descriptor, buffers, position)
             if written == size_bytes:
                 return
             if written > 0 and len(buffers) == 1:
@@ -363,7 +370,7 @@ class OsFile(File):
         for first in range(0, len(buffers), VECTOR_MAX):
             rest = memoryview(b"".join(buffers[first : first + VECTOR_MAX]))
             while rest:
-                written = os.pwrite(descriptor, rest, position)
+                written = pwrite(descriptor, rest, position)
                 position += written
                 rest = rest[written:]
 
@@ -382,7 +389,7 @@ class OsFileSystem(FileSystem):
 
     def __init__(self, max_open_files: int | None = None, *, durable: bool = True) -> None:
         # Half of what the process may open; the rest is for connections.
-        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
+        limit = open_file_limit() // 2
         super().__init__(max_open_files if max_open_files is not None else max(limit, 16))
         self.durable = durable
 
@@ -393,18 +400,18 @@ class OsFileSystem(FileSystem):
             if not create:
                 raise FileNotFoundError(f"{path} is missing")
             self.pool.check_write(path)
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | OPEN_FLAGS, 0o644))
             size_bytes = 0
         return OsFile(path, self.pool, size_bytes, self.durable)
 
     def map(self, path: str, size_bytes: int) -> mmap.mmap:
         """See the port."""
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | OPEN_FLAGS, 0o644)
         try:
             # A write to a hole of a full disk would end the process with SIGBUS.
             if os.fstat(descriptor).st_size < size_bytes:
                 self.pool.check_write(path)
-                os.posix_fallocate(descriptor, 0, size_bytes)
+                posix_fallocate(descriptor, 0, size_bytes)
             return mmap.mmap(descriptor, size_bytes)
         finally:
             os.close(descriptor)
@@ -433,13 +440,8 @@ class OsFileSystem(FileSystem):
 
     def sync(self, path: str) -> None:
         """See the port."""
-        if not self.durable:
-            return
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        if self.durable:
+            sync_path(path)
 
     def size(self, path: str) -> int:
         """See the port."""
@@ -490,6 +492,8 @@ class OsFileSystem(FileSystem):
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
+            import shutil
+
             # Slow, but the same to whoever opens it.
             shutil.copy2(path, temporary)
             self.sync(temporary)
@@ -505,13 +509,15 @@ class OsFileSystem(FileSystem):
     def remove_tree(self, path: str) -> None:
         """See the port."""
         if os.path.isdir(path):
+            import shutil  # with compression libraries, which a start has no use for
+
             shutil.rmtree(path)
 
     def lock(self, path: str) -> FileLock:
         """See the port."""
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | OPEN_FLAGS, 0o644)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(descriptor)
         except OSError:
             os.close(descriptor)
             raise
@@ -519,5 +525,4 @@ class OsFileSystem(FileSystem):
 
     def space(self, path: str) -> tuple[int, int]:
         """See the port."""
-        volume = os.statvfs(path)
-        return volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize
+        return volume_space(path)

@@ -35,7 +35,7 @@ class Lease(NamedTuple):
 def write_lease(
     file_system: FileSystem, directory: str, lease: Lease, now_ms: int, *, sync: bool = False
 ) -> None:
-    """Takes or renews a lease on the partition in `directory`, for an hour at most.
+    """Takes a lease on the partition in `directory`, for an hour at most.
 
     Raises:
         OSError: the disk refused.
@@ -48,6 +48,19 @@ def write_lease(
     }
     data = json.dumps(document).encode()
     file_system.replace(_path(directory, lease.id), data, sync=sync)
+
+
+def renew_lease(
+    file_system: FileSystem, directory: str, lease_id: str, expires_ms: int, now_ms: int
+) -> None:
+    """Extends an existing lease until `expires_ms`, from its own offset on.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    lease = _read(file_system, _path(directory, lease_id), lease_id)
+    if lease is not None:
+        write_lease(file_system, directory, lease._replace(expires_ms=expires_ms), now_ms)
 
 
 def release_lease(file_system: FileSystem, directory: str, lease_id: str) -> None:
@@ -111,7 +124,7 @@ class Holding:
         return held if now_ms - self._since_ms < LONGEST_LEASE_MS else None
 
     def end(self) -> None:
-        """Nothing is due any more."""
+        """Cancels what is due."""
         self._since_ms = None
 
 

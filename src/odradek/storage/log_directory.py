@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
-from odradek.background import Background
+from odradek.background import Background, ignore
 from odradek.clock import Clock
 from odradek.errors import BrokerError, ErrorCode, LogDirFailure
 from odradek.model import TopicPartition
@@ -171,7 +171,7 @@ class LogDirectory:
         return self.file_system.size(f"{path}/{names.PARTITION_METADATA}") >= 0
 
     def sync_names(self) -> None:
-        """Has it on the disk which logs there are; a failing disk goes offline. Blocks."""
+        """Syncs the directory's list of logs to the disk; a failing disk goes offline. Blocks."""
         try:
             self.file_system.sync(self.path)
         except OSError as error:
@@ -189,7 +189,7 @@ class LogDirectory:
             )
 
     def storage_error(self, error: OSError, doing: str) -> BrokerError:
-        """What to answer when the disk refused something; a failing disk goes offline."""
+        """The error to answer when the disk refused something; a failing disk goes offline."""
         if error.errno not in _FULL:
             self.fail(error)
         return BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{doing} failed: {error}")
@@ -215,12 +215,8 @@ class LogDirectory:
                 else:
                     self.file_system.remove(path)
 
-        self.background.submit(work, _ignore, self._on_background_error)
+        self.background.submit(work, ignore, self._on_background_error)
 
     def _on_background_error(self, error: BaseException) -> None:
         if isinstance(error, OSError) and error.errno not in _FULL:
             self.fail(error)
-
-
-def _ignore(_: None) -> None:
-    return

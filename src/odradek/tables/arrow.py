@@ -1,12 +1,19 @@
-"""Wraps decoded columns as Arrow record batches, without copying them."""
+"""Wraps decoded columns as Arrow record batches, without copying them.
+
+Raises:
+    ImportError: on import, pyarrow is not installed.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
-import pyarrow as pa
+try:
+    import pyarrow as pa
+except ImportError:
+    raise ImportError("pyarrow is not installed: pip install 'odradek[arrow]'") from None
 
 from odradek.model import TopicPartition
-from odradek.records.columnar import BinaryBuffers, ColumnBuffers, HeaderBuffers
+from odradek.records.columnar import BinaryBuffers, BinaryViewBuffers, ColumnBuffers, HeaderBuffers
 from odradek.tables.columns import HEADERS
 
 Table: TypeAlias = pa.Table
@@ -32,7 +39,8 @@ def arrow_schema(columns: Iterable[str]) -> pa.Schema:
 def record_batch(
     columns: ColumnBuffers, schema: pa.Schema, topic_partition: TopicPartition
 ) -> pa.RecordBatch:
-    """The rows of `columns` as a batch of exactly `schema`, in its order."""
+    """The rows of `columns` as a batch of exactly `schema`, in its order. Only value views that the
+    schema wants to be something else are copied."""
     arrays = [_array(columns, field, topic_partition) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -40,6 +48,18 @@ def record_batch(
 def arrow_table(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> Table:
     """The batches one after the other, as one table."""
     return pa.Table.from_batches(batches, schema=schema)
+
+
+def pandas_frame(table: Table) -> Any:
+    """The table as a data frame of pandas.
+
+    Raises:
+        ImportError: pandas is not installed.
+    """
+    try:
+        return table.to_pandas()
+    except ModuleNotFoundError:
+        raise ImportError("pandas is not installed: pip install 'pandas>=2.2.2,<3'") from None
 
 
 def polars_frame(table: Table) -> Any:
@@ -63,6 +83,8 @@ def _array(
         case "key":
             return _binary(columns.key, rows, field.type)
         case "value":
+            if columns.value_views is not None:
+                return _views(columns.value_views, rows, field.type)
             return _binary(columns.value, rows, field.type)
         case "topic":
             return pa.repeat(topic_partition.topic, rows)
@@ -83,6 +105,13 @@ def _binary(column: BinaryBuffers | None, rows: int, type: pa.DataType) -> "pa.A
     validity = None if column.validity is None else pa.py_buffer(column.validity)
     buffers = [validity, pa.py_buffer(column.offsets), pa.py_buffer(column.data)]
     return pa.Array.from_buffers(type, rows, buffers, column.null_count)
+
+
+def _views(column: BinaryViewBuffers, rows: int, type: pa.DataType) -> "pa.Array[Any]":
+    validity = None if column.validity is None else pa.py_buffer(column.validity)
+    buffers = [validity, *map(pa.py_buffer, (column.views, *column.data))]
+    array = pa.Array.from_buffers(pa.binary_view(), rows, buffers, column.null_count)
+    return array if type == array.type else array.cast(type)
 
 
 def _fixed(data: bytes | None, rows: int, type: pa.DataType) -> "pa.Array[Any]":

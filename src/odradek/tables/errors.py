@@ -1,4 +1,4 @@
-"""What goes wrong in a read that is not a wrong option."""
+"""The errors of a read that are not wrong options."""
 
 
 class MissingData(Exception):

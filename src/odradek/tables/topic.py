@@ -14,6 +14,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.tables.columns import check_columns
+from odradek.tables.json_columns import check_has_values, with_json_columns
 from odradek.tables.plan.bounds import open_bounds
 from odradek.tables.plan.moments import Moment, Stretch, plan_stretch
 from odradek.tables.plan.options import ClientOptions, ReadOptions, TopicSelection
@@ -102,18 +103,28 @@ class Topic:
         as_of: Moment | None = None,
         columns: Sequence[str] | None = None,
     ) -> "Table":
-        """What `batches` gives, as one table; raises as it does."""
+        """Returns `batches` as one table; raises as it does."""
         from odradek.tables.arrow import arrow_schema, arrow_table
 
         found = self.batches(start=start, end=end, as_of=as_of, columns=columns)
         return arrow_table(list(found), arrow_schema(check_columns(columns)))
 
-    def to_pandas(self, **wanted: Any) -> Any:
-        """What `to_arrow` gives, as a data frame; raises as it does, and without pandas."""
-        return self.to_arrow(**wanted).to_pandas()
+    def to_pandas(self, *, json: bool = False, **wanted: Any) -> Any:
+        """Returns `to_arrow` as a data frame; raises as it does, and without pandas. With `json`
+        the values are read as JSON objects, and there is a column for each of their names.
+
+        Raises:
+            ValueError: a value is no JSON object.
+        """
+        from odradek.tables.arrow import pandas_frame
+
+        if json:
+            check_has_values(wanted.get("columns"))
+        frame = pandas_frame(self.to_arrow(**wanted))
+        return with_json_columns(frame) if json else frame
 
     def to_polars(self, **wanted: Any) -> Any:
-        """What `to_arrow` gives, as a data frame of Polars; raises as it does, and without it."""
+        """Returns `to_arrow` as a data frame of Polars; raises as it does, and without it."""
         from odradek.tables.arrow import polars_frame
 
         return polars_frame(self.to_arrow(**wanted))

@@ -14,6 +14,7 @@ import os
 from collections.abc import Sequence
 
 from odradek.storage.files import Buffer, File, FileLock, FileSystem, OsFile, OsFileSystem
+from odradek.system_calls import pwrite
 
 
 class Crashed(BaseException):
@@ -172,7 +173,7 @@ class FaultyFile(OsFile):
             self._faults.change("append", self.path, writes=True)
         except (Crashed, OSError):
             if self._faults.half_write:
-                os.pwrite(descriptor, b"".join(buffers)[: size_bytes // 2], position)
+                pwrite(descriptor, b"".join(buffers)[: size_bytes // 2], position)
             raise
         super()._write_all(descriptor, buffers, position, size_bytes)
 

@@ -129,7 +129,8 @@ class ServerProcess:
 
     def resume(self) -> None:
         """Lets a paused process go on."""
-        self._started().send_signal(signal.SIGCONT)
+        if hasattr(signal, "SIGCONT"):  # Windows has neither, so nothing is paused there
+            self._started().send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """`kill -9`: nothing is flushed, nobody is told. Nothing happens to one that has ended."""

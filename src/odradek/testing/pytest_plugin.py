@@ -1,19 +1,23 @@
 """Fixtures that pytest knows as soon as the package is installed, and a section in its reports.
 
-`odradek_broker` is a fresh broker for one test, `odradek_session_broker` one that all tests
-of a session share; both are `odradek.Broker`, started. `odradek_topic` is a topic of one test's
-own on the shared broker. A test that asks for `odradek_clock` has its `odradek_broker` on that
-clock; a test file that overrides `odradek_config`, and a test that is marked with
-`@pytest.mark.odradek(config={...})`, has its `odradek_broker` with those settings. A broker may be
+`odradek_broker` is a fresh broker for one test, `odradek_module_broker` one that the tests of a
+file share, `odradek_session_broker` one that all tests of a session share; all are
+`odradek.Broker`, started. `odradek_topic` is a topic of one test's own on the session's broker.
+`odradek_cluster` is a fresh `odradek.Cluster` of three brokers for one test. A test that asks for
+`odradek_clock` has its `odradek_broker` or `odradek_cluster` on that clock; a test file that
+overrides `odradek_config`, and a test that is marked with `@pytest.mark.odradek(config={...})`, has
+them with those settings; with `security="scram", users={"alice": "secret"}`, `acls` and `quotas`
+the mark protects them. A broker may be
 asked from any loop (`await odradek_broker.wait_for_async(...)`), so asynchronous tests need no
 fixtures of their own, whatever runs them.
 
 `odradek_spark` is a Spark session beside the shared broker, one for all tests of a session; it
 comes with the extra `spark`. Override `odradek_spark_conf` to give it settings.
 
-When a test fails, its report tells of every broker that runs, whoever has started it.
+When a test fails, its report tells of the brokers that run, whoever has started them, but for
+those that a fixture keeps for other tests.
 
-The package is imported when the first fixture is asked for, so other people's test runs do not
+The package is imported when the first fixture is asked for, so test runs that never use it do not
 become slower.
 """
 
@@ -21,45 +25,104 @@ import re
 import sys
 from collections.abc import Generator, Iterator, Mapping
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 import pytest
 
 if TYPE_CHECKING:
-    from odradek import Broker, ManualClock
+    from odradek import Broker, Cluster, ManualClock
+    from odradek.clock import Clock
+    from odradek.server.in_process.loop_calls import LoopCalls
     from pyspark_odradek.testing import SparkAndBroker
 
 _MARK: Final = "odradek"
 _REGISTRY: Final = "odradek.server.in_process.loop_calls"
+_SECURITY: Final = ("security", "users", "acls", "quotas")
 _LONGEST_NAME: Final = 200
 _numbers: Final = count(1)
+_started_by: "Final[WeakKeyDictionary[LoopCalls, str]]" = WeakKeyDictionary()
+"""The fixture that has started a broker, or the test that has, once it is over."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Makes the mark known."""
     config.addinivalue_line(
-        "markers", f"{_MARK}(config): settings of this test's odradek_broker, under Kafka's names"
+        "markers",
+        f"{_MARK}(config, security, users, acls, quotas): settings of this test's odradek_broker, "
+        "or odradek_cluster, under Kafka's names, and its security in one word",
     )
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Tells of the brokers that run when a test has failed, before its fixtures go."""
-    report = yield
+def _running() -> "set[LoopCalls]":
     registry = sys.modules.get(_REGISTRY)
-    if report.failed and registry is not None:
-        for number, running in enumerate(tuple(registry.RUNNING), 1):
+    return set() if registry is None else set(registry.RUNNING)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
+    """Notes which fixture has started a broker."""
+    before = _running()
+    try:
+        return (yield)
+    finally:
+        for each in _running() - before:
+            _started_by.setdefault(each, fixturedef.argname)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Notes what a test has left running: it is no other test's."""
+    before = _running()
+    try:
+        return (yield)
+    finally:
+        for each in _running() - before:
+            _started_by.setdefault(each, item.nodeid)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Tells of the test's brokers when it has failed, before its fixtures go."""
+    report = yield
+    if report.failed:
+        asked_for = _fixtures_of(item)
+        own = [each for each in _running() if _started_by.get(each, "") in ("", *asked_for)]
+        for number, running in enumerate(own, 1):
             title = f"{type(running).__name__} {number}"
             report.sections.append((f"odradek: {title}", running.report()))
     return report
 
 
+def _fixtures_of(item: pytest.Item) -> list[str]:
+    """The names of a test's fixtures, those that it asked for by `getfixturevalue` among them."""
+    request = getattr(item, "_request", item)
+    return list(getattr(request, "fixturenames", ()))
+
+
 @pytest.fixture
 def odradek_config(request: pytest.FixtureRequest) -> Mapping[str, object]:
-    """Settings of `odradek_broker` under Kafka's names; override it to give some, or mark a test
-    with `@pytest.mark.odradek(config={...})`."""
+    """Settings of `odradek_broker` and `odradek_cluster` under Kafka's names; override it to give
+    some, or mark a test with `@pytest.mark.odradek(config={...})`."""
+    config: Mapping[str, object] = _marked(request).get("config", {})
+    return dict(config)
+
+
+def _marked(request: pytest.FixtureRequest) -> Mapping[str, Any]:
+    """The arguments of a test's mark."""
     mark = request.node.get_closest_marker(_MARK)
-    return {} if mark is None else dict(mark.kwargs["config"])
+    if mark is None:
+        return {}
+    if mark.args or not mark.kwargs or not set(mark.kwargs) <= {"config", *_SECURITY}:
+        given = ", ".join([*map(repr, mark.args), *(f"{name}=..." for name in mark.kwargs)])
+        pytest.fail(
+            f"the mark is @pytest.mark.{_MARK}(config={{...}}, security=..., users={{...}}, "
+            f"acls=[...], quotas={{...}}), not ({given})",
+            pytrace=False,
+        )
+    return dict(mark.kwargs)
 
 
 @pytest.fixture
@@ -77,9 +140,39 @@ def odradek_broker(
     """A broker of this test's own, on a free port, gone afterwards."""
     from odradek import Broker
 
+    security = _security_of(request)
+    with Broker(config=odradek_config, clock=_clock_of(request), **security) as broker:
+        yield broker
+
+
+@pytest.fixture
+def odradek_cluster(
+    request: pytest.FixtureRequest, odradek_config: Mapping[str, object]
+) -> "Iterator[Cluster]":
+    """Three brokers of this test's own, on free ports, gone afterwards."""
+    from odradek import Cluster
+
+    security = _security_of(request)
+    with Cluster(config=odradek_config, clock=_clock_of(request), **security) as cluster:
+        yield cluster
+
+
+def _security_of(request: pytest.FixtureRequest) -> dict[str, Any]:
+    mark = _marked(request)
+    return {name: mark[name] for name in _SECURITY if name in mark}
+
+
+def _clock_of(request: pytest.FixtureRequest) -> "Clock | None":
     is_timed = "odradek_clock" in request.fixturenames
-    clock = request.getfixturevalue("odradek_clock") if is_timed else None
-    with Broker(config=odradek_config, clock=clock) as broker:
+    return request.getfixturevalue("odradek_clock") if is_timed else None
+
+
+@pytest.fixture(scope="module")
+def odradek_module_broker() -> "Iterator[Broker]":
+    """A broker that the tests of one file share; topics of one test are seen by the next."""
+    from odradek import Broker
+
+    with Broker() as broker:
         yield broker
 
 
@@ -113,9 +206,10 @@ def odradek_spark(
 ) -> "Iterator[SparkAndBroker]":
     """A Spark session and the shared broker; both live as long as pytest's session."""
     try:
-        from pyspark_odradek import session
+        from pyspark_odradek.session import FOR_SECONDS, session
         from pyspark_odradek.testing import SparkAndBroker
     except ImportError:
         pytest.fail("Spark is not installed: pip install 'odradek[spark]'", pytrace=False)
-    with session("tests", master="local[2]", conf=odradek_spark_conf) as spark:
+    conf = odradek_spark_conf
+    with session("tests", master="local[2]", conf=conf, java_options=FOR_SECONDS) as spark:
         yield SparkAndBroker(spark, odradek_session_broker)

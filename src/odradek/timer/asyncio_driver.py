@@ -58,7 +58,7 @@ class AsyncioDriver:
             self._unsubscribe = None
 
     def _wake(self) -> None:
-        """Has the loop advance the timer soon, once for all who ask; from any thread."""
+        """Makes the loop advance the timer soon, once for all who ask; from any thread."""
         loop = self._loop
         if loop is not None and not self._woken:
             self._woken = True

@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 
 def log_error(task: TimerTask, error: Exception) -> None:
-    """What becomes of a task's exception when nobody asked for it."""
+    """Logs a task's exception when there is no other handler."""
     _log.error("a timer task failed: %r", task, exc_info=error)
 
 
@@ -74,6 +74,8 @@ class SystemTimer(Timer):
         self.wake_ms: i64 = 0
         self.on_earlier: Callable[[], object] | None = None
         self.on_handed_over: Callable[[], object] | None = None
+        # Told of each task that runs: when, and by how many milliseconds after its deadline.
+        self.on_ran: Callable[[int, int], object] | None = None
         # The same clock where its type is known: compiled, that is a direct call.
         self._system_clock = self.clock if type(self.clock) is SystemClock else None
         self._now_ms: i64 = self.clock.monotonic_ms()
@@ -152,7 +154,7 @@ class SystemTimer(Timer):
             self.on_handed_over()
 
     def call_threadsafe(self, action: Callable[[], object]) -> None:
-        """Has the owner call `action` when it next advances the clock."""
+        """Calls `action` when the owner next advances the clock."""
         self.add_threadsafe(TimerTask(0, action))
 
     def _empty_inbox(self, max_tasks: i64) -> None:
@@ -246,6 +248,8 @@ class SystemTimer(Timer):
     def _run(self, task: TimerTask) -> None:
         if task.cancelled:  # by another thread, since it was found to be due
             return
+        if self.on_ran is not None:
+            self.on_ran(self._now_ms, self._now_ms - task.expiration_ms)
         self._running = True
         try:
             task.run()

@@ -1,4 +1,4 @@
-"""What every timer does, whoever moves its clock.
+"""The behaviour of every timer, whoever moves its clock.
 
 Code that waits takes a `Timer` and does not care which: `SystemTimer` follows a `Clock`,
 `MockTimer` goes where its caller says.
@@ -33,7 +33,7 @@ class Timer:
         raise NotImplementedError
 
     def call_threadsafe(self, action: Callable[[], object]) -> None:
-        """Has the owner call `action` at its next turn, from any thread."""
+        """Calls `action` at the owner's next turn, from any thread."""
         raise NotImplementedError
 
     def advance_clock(self, timeout_ms: int) -> bool:

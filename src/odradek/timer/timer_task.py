@@ -95,12 +95,12 @@ class TimerTask(TimerTaskEntry):
         self.callback = callback
 
     def run(self) -> None:
-        """What happens when the task is due; calls the callback."""
+        """Calls the callback: the task is due."""
         if self.callback is not None:
             self.callback()
 
     def describe(self) -> str:
-        """What it is about, in a few words, for people: by default what it calls."""
+        """Describes the task in a few words, for people: by default what it calls."""
         return name_of(self.callback)
 
     def cancel(self) -> None:
@@ -118,7 +118,7 @@ class TimerTask(TimerTaskEntry):
 
 
 def name_of(action: Callable[[], object] | None) -> str:
-    """What an action is called where it was written, as far as it knows."""
+    """The name of an action where it was written, as far as it has one."""
     name = str(getattr(action, "__qualname__", type(action).__name__))
     return name.replace(".<locals>", "").replace(".<lambda>", "")
 

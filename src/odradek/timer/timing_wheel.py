@@ -207,7 +207,7 @@ class TimingWheel:
         return found
 
     def tasks(self) -> list[TimerTaskEntry]:
-        """What lies in the buckets of all levels, in no order."""
+        """Lists the tasks in the buckets of all levels, in no order."""
         return [
             task for wheel in self.levels() for bucket in wheel.buckets for task in bucket.tasks()
         ]

@@ -1,4 +1,5 @@
-"""What is in a value: JSON, Avro and Protobuf, with and without the prefix of a schema registry.
+"""The formats of a value: JSON, Avro and Protobuf, with and without the prefix of a schema
+registry.
 
 Needs no package and no jar. A decoder is made on the driver from a schema (`decoder_for`), knows
 the type of its column, and is sent to the workers, where it turns bytes into rows.

@@ -1,4 +1,4 @@
-"""What can be wrong with a value, and with a schema."""
+"""The faults of a value, and of a schema."""
 
 
 class Undecodable(Exception):

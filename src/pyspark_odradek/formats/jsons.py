@@ -96,14 +96,14 @@ def converter(type: t.DataType) -> Convert:
             return _of(dict, "an object", lambda value: {k: inner(v) for k, v in value.items()})
         case t.StringType():
             return lambda value: (
-                value if value is None or isinstance(value, str) else json.dumps(value)
+                value if value is None or isinstance(value, str) else _as_json(value)
             )
         case t.BooleanType():
             return _of(bool, "true or false", bool)
         case t.FloatType() | t.DoubleType():
-            return _of((int, float), "a number", float)
+            return _of((int, float, Decimal), "a number", float)
         case t.DecimalType():
-            return _of((int, float, str), "a number", lambda value: Decimal(str(value)))
+            return _of((int, Decimal, str), "a number", Decimal)
         case t.TimestampType():
             return _of(str, "a time", _time)
         case t.DateType():
@@ -114,11 +114,36 @@ def converter(type: t.DataType) -> Convert:
     raise UnusableSchema(f"JSON has nothing for a column of type {type.simpleString()}")
 
 
+def keeps_digits(type: t.DataType) -> bool:
+    """Whether a column shows a number as it is written, which a float may not be able to."""
+    match type:
+        case t.StructType():
+            return any(keeps_digits(each.dataType) for each in type.fields)
+        case t.ArrayType():
+            return keeps_digits(type.elementType)
+        case t.MapType():
+            return keeps_digits(type.valueType)
+    return isinstance(type, t.StringType | t.DecimalType)
+
+
+def _as_json(value: Any) -> str:
+    """The text of a value that was read with `parse_float=Decimal`."""
+    match value:
+        case Decimal():
+            return str(value)
+        case dict():
+            inner = (f"{json.dumps(name)}: {_as_json(each)}" for name, each in value.items())
+            return f"{{{', '.join(inner)}}}"
+        case list():
+            return f"[{', '.join(map(_as_json, value))}]"
+    return json.dumps(value)
+
+
 def _row(value: Any, names: list[str], columns: list[Convert]) -> tuple[Any, ...] | None:
     if value is None:
         return None
     if not isinstance(value, dict):
-        raise Undecodable(f"{json.dumps(value)[:_SHOWN]} is not an object")
+        raise Undecodable(f"{_as_json(value)[:_SHOWN]} is not an object")
     row = []
     for name, column in zip(names, columns, strict=True):
         try:
@@ -135,7 +160,7 @@ def _of(kind: Any, shown: str, convert: Convert) -> Convert:
         if value is None:
             return None
         if not isinstance(value, kind) or isinstance(value, bool) != wants_bool:
-            raise Undecodable(f"{json.dumps(value)[:_SHOWN]} is not {shown}")
+            raise Undecodable(f"{_as_json(value)[:_SHOWN]} is not {shown}")
         return convert(value)
 
     return checked

@@ -15,7 +15,7 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from pyspark_odradek.formats.errors import Undecodable, UnusableSchema
 
@@ -120,7 +120,8 @@ class Registry:
         url = urlunsplit((parts.scheme, host, parts.path + where, query, ""))
         request = urllib.request.Request(url, headers={"Accept": "application/json"})
         if parts.username is not None:
-            user = f"{parts.username}:{parts.password or ''}"
+            # In a URL what is not a letter may be written as a number.
+            user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
             token = base64.b64encode(user.encode()).decode()
             request.add_header("Authorization", f"Basic {token}")
         try:

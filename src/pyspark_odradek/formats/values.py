@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any, Final
 
 from pyspark.sql import types as t
@@ -9,6 +10,7 @@ from pyspark.sql import types as t
 from pyspark_odradek.formats import avro, jsons, protobuf
 from pyspark_odradek.formats.bytestream import ByteStream
 from pyspark_odradek.formats.errors import Undecodable, UnusableSchema
+from pyspark_odradek.formats.limits import checker
 from pyspark_odradek.formats.registry import (
     AVRO,
     JSON,
@@ -32,7 +34,8 @@ class Decoder:
         self.type: Final = shape.type
         self._shape: Final = shape
         self._registry: Final = registry
-        self._readers: dict[object, Read] = {}
+        self._readers: dict[object, Read | Undecodable | UnusableSchema] = {}
+        self._check: Final = checker(shape.type)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_readers": {}}
@@ -45,27 +48,40 @@ class Decoder:
             RegistryUnavailable: it cannot be known now.
         """
         try:
-            if self._registry is None:
-                return self._reader(None, None)(value)
-            if len(value) < _PREFIX_BYTES or value[0] != _MAGIC:
-                raise Undecodable("it does not begin with a registry's prefix")
-            number = int.from_bytes(value[1:_PREFIX_BYTES], "big")
-            return self._reader(number, self._registry)(value[_PREFIX_BYTES:])
-        except (ValueError, TypeError, OverflowError, ArithmeticError) as error:
+            row = self._read(value)
+            if self._check is not None:
+                self._check(row)
+            return row
+        except (ValueError, TypeError, OverflowError, ArithmeticError, RecursionError) as error:
             raise Undecodable(f"it is not what its schema says: {error}") from None
+
+    def _read(self, value: bytes) -> Any:
+        if self._registry is None:
+            return self._reader(None, None)(value)
+        if len(value) < _PREFIX_BYTES or value[0] != _MAGIC:
+            raise Undecodable("it does not begin with a registry's prefix")
+        number = int.from_bytes(value[1:_PREFIX_BYTES], "big")
+        return self._reader(number, self._registry)(value[_PREFIX_BYTES:])
 
     def _reader(self, number: int | None, registry: Registry | None) -> Read:
         reader = self._readers.get(number)
         if reader is None:
-            written = None
-            if number is not None and registry is not None:
-                written = registry.by_id(number)
-            reader = self._readers[number] = self._shape.reader(written)
+            try:
+                written = None
+                if number is not None and registry is not None:
+                    written = registry.by_id(number)
+                reader = self._shape.reader(written)
+            except (Undecodable, UnusableSchema) as error:
+                # Nor is it asked again for each of many values of a schema that is not there.
+                reader = type(error)(str(error))
+            self._readers[number] = reader
+        if isinstance(reader, (Undecodable, UnusableSchema)):
+            raise reader
         return reader
 
 
 class Shape:
-    """What a table's column is like, of one format."""
+    """The schema of a table's column, in one format."""
 
     type: t.DataType
 
@@ -167,13 +183,14 @@ class _JsonShape(Shape):
     def __init__(self, type: t.DataType) -> None:
         self.type = type
         self._convert: Final = jsons.converter(type)
+        self._float: Final = Decimal if jsons.keeps_digits(type) else float
 
     def reader(self, written: Schema | None) -> Read:
         if written is not None:
             _check_kind(written, JSON)
 
         def read(value: bytes) -> Any:
-            return self._convert(json.loads(value, parse_constant=_refuse))
+            return self._convert(json.loads(value, parse_float=self._float, parse_constant=_refuse))
 
         return read
 

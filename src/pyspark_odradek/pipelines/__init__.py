@@ -5,6 +5,7 @@ that has this package: `build(spark, settings).run()`. `PIPELINES` is the table 
 reads.
 """
 
+from pyspark_odradek.pipelines.ends.directories import read_table, reading_table
 from pyspark_odradek.pipelines.running.jobs import Batch, Job, OnceJob, Outcome, StreamJob
 from pyspark_odradek.pipelines.running.report import report_page, summary
 from pyspark_odradek.pipelines.running.runner import run_pipeline
@@ -25,6 +26,8 @@ __all__ = [
     "PipelineError",
     "PipelineSettings",
     "StreamJob",
+    "read_table",
+    "reading_table",
     "report_page",
     "run_pipeline",
     "summary",

@@ -1,8 +1,8 @@
 """`archive`: every record of a topic to Parquet, with all that a record has, exactly once.
 
-    orders/batch=0/date=2026-11-22/hour=03/part-*.parquet     by the hour of the records' times
-    orders/_manifest/batch-0.json                             offsets and checksum of every file
-    orders/_groups.json                                       how far groups were then
+    orders/batch=0-9f2c11ab/date=2026-11-22/hour=03/part-*.parquet   by the records' times
+    orders/_manifest/batch-0.json     the files of the batch, with offsets and checksums
+    orders/_topic.json                the topic's partitions and settings, and groups, as of then
 
 Columns are those of the source: key, value, topic, partition, offset, timestamp,
 timestampType and headers; `date` and `hour`, in UTC, come from the directories. A batch has one
@@ -13,16 +13,16 @@ With `format` it is a Delta or Iceberg table as well (`lake`).
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from pyspark_odradek.pipelines.bookkeeping import groups
-from pyspark_odradek.pipelines.bookkeeping.lake.table import open_table
+from pyspark_odradek.pipelines.bookkeeping import described
+from pyspark_odradek.pipelines.bookkeeping.lake.table import open_table, refuse_unusable
 from pyspark_odradek.pipelines.bookkeeping.manifest import TIME_COLUMNS, ArchivedFile, Manifest
-from pyspark_odradek.pipelines.ends.batches import BatchDirectory
-from pyspark_odradek.pipelines.ends.directories import check_owner, claim
+from pyspark_odradek.pipelines.ends.batches import open_output
 from pyspark_odradek.pipelines.ends.streams import read_topic, write_stream
 from pyspark_odradek.pipelines.running.jobs import StreamJob
 from pyspark_odradek.pipelines.running.settings import PipelineSettings
@@ -40,28 +40,26 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
     """
     target, columns = settings.directory("archive"), TIME_COLUMNS[settings.partition_by]
     records = read_topic(spark, settings, includeHeaders="true")
-    # Not claimed yet: of an archive that is refused nothing is left.
-    check_owner(spark, target, "archive", settings.topic)
-    directory = BatchDirectory(spark, target, settings.checkpoint)
-    table = open_table(spark, settings, target)
-    claim(spark, target, "archive", settings.topic)
+    # Claimed before there is a table, whose files would be nobody's; of an archive that cannot be
+    # there is nothing at all.
+    refuse_unusable(spark, settings, target)
+    output = open_output(spark, settings, "archive")
+    table = open_table(spark, settings, output)
 
     def keep(batch: DataFrame, batch_id: int) -> None:
         # Over Spark Connect this runs in the server, where only the batch has a session.
         manifest = Manifest(batch.sparkSession, target)
-        if not manifest.has(batch_id):
+        if not output.has(batch_id):
             # As those of the batch before turned out: bytes are known when they are written.
             limit = records_per_file(manifest.batch_files(batch_id - 1), settings.file_bytes)
-            directory.write(arranged(batch, columns, limit), batch_id, columns, limit)
-            manifest.write(batch_id, directory.path_of(batch_id))
-            committed = groups.committed(settings.bootstrap_servers, settings.topic)
-            groups.keep(batch.sparkSession, target, committed)
+            rows = arranged(batch, columns, limit)
+            files = manifest.look(output.stage(rows, batch_id, columns, limit))
+            described.keep(batch.sparkSession, target, settings)
+            output.commit(batch_id, [asdict(file) for file in files])
         if table is not None:
             table.append(batch_id, manifest.batch_files(batch_id))
 
-    writer = write_stream(records, settings, "archive").foreachBatch(keep)
-    writer = writer.option("checkpointLocation", directory.checkpoint)
-    return StreamJob(writer, directory.take_back)
+    return output.job(write_stream(records, settings, "archive"), keep)
 
 
 def arranged(records: DataFrame, columns: Sequence[str], limit: int) -> DataFrame:

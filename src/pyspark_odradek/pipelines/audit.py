@@ -2,24 +2,37 @@
 
 Three questions, each a list of findings; none is the answer that all is well:
 
-- the files: each is there, with the size and the SHA-256 that the manifest has, and no other; the
-  manifest itself, and what is written of groups, are as they were written;
-- the offsets: every partition's files follow on each other, none is there twice;
-- the topic: where both have records, they have the same ones, by partition and hour.
+- the files: each is there, with the size and the SHA-256 that the manifest has; the manifest
+  itself has every batch, and is as it was written, and so is what is written of the topic;
+- the offsets: none is there twice, and nothing is missing that Spark knows to be done;
+- the topic: where both have offsets, they have the same records, by partition and hour. Of a topic
+  that is compacted, which loses records that the archive has kept, every record is in the archive.
 
-Holes that compaction made are in the topic as well, so they are told of only where the topic
-has records. What the topic has deleted since, or got since, is not compared.
+Offsets without a record are in the topic as well, be it that compaction made them or transactions,
+so they are told of only where the topic has records. What the topic has deleted since, or got
+since, is not compared. Files of no batch are what a killed run has left: a fact, and no finding.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from odradek.model import TopicPartition
-from pyspark_odradek.pipelines.bookkeeping.groups import kept_in
-from pyspark_odradek.pipelines.bookkeeping.manifest import ArchivedFile, FileRange, Manifest
+from pyspark_odradek.pipelines.bookkeeping.described import describe, kept_in
+from pyspark_odradek.pipelines.bookkeeping.manifest import (
+    Archived,
+    ArchivedFile,
+    FileRange,
+    Manifest,
+    on_archive,
+)
+from pyspark_odradek.pipelines.ends.batches import CHECKPOINT
+from pyspark_odradek.pipelines.ends.checkpoints import Checkpoint
+from pyspark_odradek.pipelines.ends.files import FileSystem
 from pyspark_odradek.pipelines.ends.snapshots import Span, read_spans, topic_spans
 from pyspark_odradek.pipelines.running.jobs import OnceJob, Outcome
 from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
@@ -33,60 +46,103 @@ def build(spark: SparkSession, settings: PipelineSettings) -> OnceJob:
     Raises:
         PipelineError: no archive is named.
     """
-    archive = settings.source
-    if archive is None:
-        raise PipelineError("audit needs the directory of an archive (--from DIR)")
-    return OnceJob(lambda: audit(spark, settings, archive))
+    directory = settings.archive("audit")
+    checkpoint = Checkpoint(FileSystem(spark), settings.checkpoint or f"{directory}/{CHECKPOINT}")
+
+    def run() -> Outcome:
+        # Before the manifest is read, which has what was done by then: an archive may go on.
+        work = partial(audit, spark, settings, checkpoint.last_commit())
+        return on_archive(spark, directory, work).run()
+
+    return OnceJob(run)
 
 
-def audit(spark: SparkSession, settings: PipelineSettings, archive: str) -> Outcome:
-    """Every finding, a line each.
+def audit(
+    spark: SparkSession,
+    settings: PipelineSettings,
+    done: int,
+    manifest: Manifest,
+    archived: Archived,
+) -> Outcome:
+    """Every finding, a line each; `done` is the last batch that Spark knew to be done before.
 
     Raises:
-        PipelineError: there is no archive, or what it says of itself is damaged.
+        PipelineError: what the archive says of itself is damaged.
     """
-    manifest = Manifest(spark, archive)
-    files = manifest.files()
-    if not files:
-        raise PipelineError(f"{archive} is no archive: it has no manifest")
-    kept_in(spark, archive)
+    files, directory = archived.files, manifest.table.directory
+    kept = kept_in(spark, directory)
     facts: dict[str, object] = {"files": len(files), "records": sum(_records_of(files))}
-    damaged = list(compare_files(files, manifest.checksums(archive)))
+    if unnamed := manifest.table.unnamed(archived.snapshot):
+        facts["files of no batch"] = len(unnamed)
+    damaged = list(compare_files(files, manifest.checksums(file.path for file in files)))
     if damaged:
         # Spark would fail on some of them, and what it read would be in doubt.
         return Outcome(damaged, facts)
     findings = list(compare_ranges(files))
-    archived = spans_of(files)
-    if len({part.topic for part in archived}) > 1:
-        raise PipelineError(f"{archive} is of several topics")
+    findings += missing_batches(archived.snapshot.last_batch, done)
+    if len({part.topic for part in spans_of(files)}) > 1:
+        raise PipelineError(f"{directory} is of several topics")
     # The topic may have another name, as one has that was restored.
+    settings = replace(settings, isolation_level=kept.isolation_level)
     there = topic_spans(settings)
     if not there:
         findings.append(f"there is no topic {settings.topic} to compare the archive with")
-    renamed = {TopicPartition(settings.topic, part.partition): s for part, s in archived.items()}
-    common = {part: both for part, span in renamed.items() if (both := span & there.get(part))}
+    read = {TopicPartition(settings.topic, p.partition): s for p, s in read_up_to(archived)}
+    common = {part: both for part, span in read.items() if (both := span & there.get(part))}
     if common:
         records = manifest.frame(files).withColumn("topic", f.lit(settings.topic))
-        ours = by_hour(_within(records, common))
-        theirs = by_hour(read_spans(spark, settings, common))
-        findings.extend(compare_hours(ours.collect(), theirs.collect()))
+        ours, theirs = _within(records, common), read_spans(spark, settings, common)
+        if describe(settings.brokers, settings.topic).is_compacted:
+            findings.extend(compare_each(ours, theirs))
+        else:
+            findings.extend(compare_hours(by_hour(ours).collect(), by_hour(theirs).collect()))
     facts["offsets compared with the topic"] = sum(s.end - s.start for s in common.values())
     return Outcome(findings, facts)
 
 
+def missing_batches(last: int, done: int) -> Iterator[str]:
+    """Batches that Spark knows to be done, behind the last one of the manifest."""
+    for number in range(last + 1, done + 1):
+        yield f"batch {number} is done, and not in the manifest"
+
+
+def read_up_to(archived: Archived) -> Iterator[tuple[TopicPartition, Span]]:
+    """The end of the read part of each partition: records below it that still exist have to be in
+    the archive.
+
+    From its beginning, whatever that was then: it has not come down since.
+    """
+    with_records, ends = spans_of(archived.files), archived.ends
+    for part in sorted({*with_records, *ends}):
+        last = with_records[part].end if part in with_records else 0
+        yield part, Span(0, max(ends.get(part, 0), last))
+
+
+def compare_each(archived: DataFrame, topic: DataFrame) -> Iterator[str]:
+    """Records of a topic that are not in the archive as they are, by partition."""
+    ours, theirs = _contents(archived), _contents(topic)
+    missing = theirs.join(ours, ["topic", "partition", "offset", "content"], "left_anti")
+    for row in missing.groupBy("topic", "partition").count().orderBy("partition").collect():
+        yield f"{row.topic}-{row.partition}: {row['count']} records of the topic are not there"
+    twice = ours.groupBy("topic", "partition", "offset").count().where("count > 1")
+    for row in twice.groupBy("topic", "partition").count().orderBy("partition").collect():
+        yield f"{row.topic}-{row.partition}: {row['count']} records are in the archive twice"
+
+
+def _contents(records: DataFrame) -> DataFrame:
+    content = f.xxhash64(*_CONTENT).alias("content")
+    return records.select("topic", "partition", "offset", content)
+
+
 def compare_files(
-    files: Iterable[ArchivedFile], found: dict[str, tuple[int, str]]
+    files: Iterable[ArchivedFile], found: Mapping[str, tuple[int, str]]
 ) -> Iterator[str]:
-    """What is wrong with the files themselves."""
-    known = set()
+    """Compares the files with the manifest."""
     for file in files:
-        known.add(file.path)
         if file.path not in found:
             yield f"{file.path}: the file is gone"
         elif found[file.path] != (file.bytes, file.sha256):
             yield f"{file.path}: the file is not what was written, by its size or checksum"
-    for path in sorted(found.keys() - known):
-        yield f"{path}: the file is in no batch of the manifest"
 
 
 def compare_ranges(files: Collection[ArchivedFile]) -> Iterator[str]:
@@ -149,7 +205,7 @@ def _records_of(files: Iterable[ArchivedFile]) -> Iterator[int]:
     return (piece.records for file in files for piece in file.ranges)
 
 
-def _within(records: DataFrame, spans: dict[TopicPartition, Span]) -> DataFrame:
+def _within(records: DataFrame, spans: Mapping[TopicPartition, Span]) -> DataFrame:
     wanted = f.lit(False)
     for part, span in spans.items():
         wanted = wanted | (

@@ -2,12 +2,16 @@
 
 A topic that is archived every minute has sixty files an hour. Of each hour the files that are
 smaller than a file should be are written anew as one, or as many as that makes; what is large
-enough stays as it is. The archive may be written to meanwhile: what is compacted are batches that
-are complete.
+enough stays as it is. The archive may be written to meanwhile, and read: what is compacted is what
+was there when it began, and the old files stay until nobody reads them.
 
-It may be killed at any moment. The manifest is switched by one rename, and what follows is
-finished by whoever opens the archive next. Readers of Parquet that do not go by the manifest see
-records twice from the moment when new files are in their places until old ones are gone.
+It may be killed at any moment: one document decides (`tables`), and what is left over is removed
+the next time. Readers of Parquet that do not go by the manifest see records twice while new
+files are there and old ones not yet gone.
+
+An archive that is a table of a lake as well is compacted there too, when it is decided: as one
+commit that takes out the old files and adds the new ones. Who reads the table as it was finds the
+old files for a week.
 """
 
 from collections import defaultdict
@@ -18,51 +22,105 @@ from pyspark.sql import SparkSession
 
 from pyspark_odradek.pipelines.archive import arranged, records_per_file
 from pyspark_odradek.pipelines.audit import compare_files, records_by_partition
-from pyspark_odradek.pipelines.bookkeeping.lake.table import table_of
-from pyspark_odradek.pipelines.bookkeeping.manifest import ArchivedFile, Compaction, Manifest
+from pyspark_odradek.pipelines.bookkeeping.lake.table import LakeTable, begun_table
+from pyspark_odradek.pipelines.bookkeeping.manifest import (
+    Archived,
+    ArchivedFile,
+    Manifest,
+    entries,
+)
+from pyspark_odradek.pipelines.ends.tables import Number
 from pyspark_odradek.pipelines.running.jobs import OnceJob, Outcome
 from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
 
 # A file that is nearly as large as it should be is not worth writing again.
 _LARGE_ENOUGH: Final = 0.75
+# As long as Delta keeps by default what its VACUUM would remove.
+_KEPT_MS: Final = 7 * 86_400_000
 
 
 def build(spark: SparkSession, settings: PipelineSettings) -> OnceJob:
     """The compaction as a job.
 
     Raises:
-        PipelineError: no archive is named, or one that is a table of a lake.
+        PipelineError: no archive is named, or one whose table of a lake cannot be opened.
     """
-    archive = settings.source
-    if archive is None:
-        raise PipelineError("compact needs the directory of an archive (--from DIR)")
-    if form := table_of(spark, archive):
-        raise PipelineError(f"{archive} is an archive with --format {form}: its files are a table")
-    return OnceJob(lambda: compact(Manifest(spark, archive), settings.file_bytes))
+    archive = settings.archive("compact")
+    table = begun_table(spark, archive)
+    return OnceJob(lambda: compact(Manifest(spark, archive), settings.file_bytes, table))
 
 
-def compact(manifest: Manifest, file_bytes: int) -> Outcome:
+def compact(manifest: Manifest, file_bytes: int, table: LakeTable | None = None) -> Outcome:
     """Puts small files together; there are no findings, only errors.
 
     Raises:
-        PipelineError: there is no archive, or a file that would be put together is damaged.
+        PipelineError: there is no archive, somebody else is at it, a file that would be put
+            together is damaged, or somebody else has changed the table of the lake.
     """
-    files = manifest.files()
-    if not files:
-        raise PipelineError("there is no archive: it has no manifest")
-    small = worth_it(files, file_bytes)
-    facts: dict[str, object] = {"files before": len(files), "files after": len(files)}
-    if small:
-        for finding in compare_files(small, manifest.checksums_of(small)):
-            raise PipelineError(f"the archive is damaged: {finding}")
-        compaction = manifest.staging()
-        new = _written(manifest, compaction, small, file_bytes)
-        if records_by_partition(new) != records_by_partition(small):
-            raise PipelineError("records were lost or doubled while files were put together")
-        taken = {file.path for file in small}
-        manifest.commit(compaction, [file for file in files if file.path not in taken] + new)
-        facts["files after"] = len(files) - len(small) + len(new)
-    return Outcome(facts=facts)
+    with manifest.compacting():
+        with manifest.reading() as archived:
+            if table is not None:
+                _bring_up(table, manifest, archived)
+            files = _together(manifest, archived, file_bytes, table)
+        # Now that we do not read it ourselves.
+        _sweep(manifest, table)
+    return Outcome(facts={"files before": len(archived.files), "files after": len(files)})
+
+
+def _bring_up(table: LakeTable, manifest: Manifest, archived: Archived) -> None:
+    """Makes the table have what the manifest has: who wrote to it may have been killed before."""
+    snapshot = archived.snapshot
+    # Nothing, if it is there or the last document is a compaction. One before it is there.
+    table.append(snapshot.last_batch, manifest.batch_files(snapshot.last_batch))
+    if snapshot.newest_compaction is None:
+        return
+    there = table.paths()
+    decided = entries(snapshot.documents[0]["files"])
+    if new := [file for file in decided if file.path not in there]:
+        before = there - {file.path for file in decided}
+        old = [file for file in manifest.superseded_files(snapshot) if file.path in before]
+        if records_by_partition(old) != records_by_partition(new):
+            raise PipelineError(_changed(new[0].path))
+        table.replace(old, new)
+
+
+def _together(
+    manifest: Manifest, archived: Archived, file_bytes: int, table: LakeTable | None
+) -> list[ArchivedFile]:
+    """The files of the archive when it is done."""
+    small = worth_it(archived.files, file_bytes)
+    if not small:
+        return archived.files
+    for finding in compare_files(small, manifest.checksums(file.path for file in small)):
+        raise PipelineError(f"the archive is damaged: {finding}")
+    if table is not None and (others := {file.path for file in small} - table.paths()):
+        raise PipelineError(_changed(min(others)))
+    number = archived.snapshot.next_compaction()
+    new = _written(manifest, number, small, file_bytes)
+    if records_by_partition(new) != records_by_partition(small):
+        raise PipelineError("records were lost or doubled while files were put together")
+    taken = {file.path for file in small}
+    files = [file for file in archived.files if file.path not in taken] + new
+    manifest.commit_compaction(number, archived, files)
+    if table is not None:
+        table.replace(small, new)
+    return files
+
+
+def _sweep(manifest: Manifest, table: LakeTable | None) -> None:
+    if table is None:
+        manifest.table.sweep()
+        return
+    before_ms = manifest.table.clock.wall_ms() - _KEPT_MS
+    if table.may_forget(before_ms):
+        manifest.table.sweep(replaced_before_ms=before_ms)
+
+
+def _changed(path: str) -> str:
+    return (
+        f"{path} is not in the table as it was added: somebody else has changed the table, and has "
+        "to compact it"
+    )
 
 
 def worth_it(files: Iterable[ArchivedFile], file_bytes: int) -> list[ArchivedFile]:
@@ -79,15 +137,14 @@ def worth_it(files: Iterable[ArchivedFile], file_bytes: int) -> list[ArchivedFil
 
 
 def _written(
-    manifest: Manifest, compaction: Compaction, small: list[ArchivedFile], file_bytes: int
+    manifest: Manifest, number: Number, small: list[ArchivedFile], file_bytes: int
 ) -> list[ArchivedFile]:
-    manifest.forget(compaction)
     columns = [part.partition("=")[0] for part in _hour_of(small[0]).split("/") if part]
     limit = records_per_file(small, file_bytes)
-    target = manifest.path_of(compaction)
-    writer = arranged(manifest.frame(small), columns, limit).write.mode("overwrite")
+    target = manifest.new_place(number)
+    writer = arranged(manifest.frame(small), columns, limit).write
     writer.option("maxRecordsPerFile", limit).partitionBy(*columns).parquet(target)
-    return manifest.look(target)
+    return manifest.look(manifest.table.staged(target))
 
 
 def _hour_of(file: ArchivedFile) -> str:

@@ -1,15 +1,16 @@
 """`decode`: values become rows of a typed table, and what fails is kept aside.
 
-    DIR/source=topic/batch=3/part-*.parquet      key, value (typed), topic, partition, offset ...
-    DIR/source=redriven/batch=0/part-*.parquet   what was decoded in a later attempt
+    DIR/source=topic/batch=3-*/part-*.parquet      key, value (typed), topic, partition, offset ...
+    DIR/source=redriven/batch=0-*/part-*.parquet   what was decoded in a later attempt
 
 A value that is not what its schema says goes to the dead-letter topic as it is, its key and
 headers with it, and with headers that say why and where it was:
 
     odradek.reason  odradek.topic  odradek.partition  odradek.offset  odradek.timestamp
 
-`redrive` reads that topic and tries again, with the schemas of now. The table has every record
-once; the dead-letter topic may have one twice, after a crash.
+`redrive` reads that topic and tries again, with the schemas of now. A record is where it is by its
+topic, partition and offset: `redrive` looks which records the table has. The letters of a batch are
+a transaction, so a batch that is repeated finds them there, or writes them.
 """
 
 from typing import Any, Final
@@ -28,8 +29,9 @@ from pyspark_odradek.formats import (
     UnusableSchema,
     decoder_for,
 )
-from pyspark_odradek.pipelines.ends.batches import CHECKPOINT, BatchDirectory
-from pyspark_odradek.pipelines.ends.directories import claim
+from pyspark_odradek.pipelines.ends.batches import CHECKPOINT, Output
+from pyspark_odradek.pipelines.ends.directories import ClaimedLock, read_table
+from pyspark_odradek.pipelines.ends.letters import Letters
 from pyspark_odradek.pipelines.ends.streams import read_topic, write_stream
 from pyspark_odradek.pipelines.ends.topics import create_topic
 from pyspark_odradek.pipelines.running.jobs import StreamJob
@@ -39,6 +41,11 @@ PREFIX: Final = "odradek."
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
 _HEADERS: Final = "array<struct<key:string,value:binary>>"
 _REASON: Final = "_reason"
+# A record may be as large as a request: what a topic took compressed comes out larger.
+_LETTERS: Final = {"max.message.bytes": "100000000"}
+_LONGEST_REASON: Final = 1000
+_TOPIC, _REDRIVEN = "topic", "redriven"
+_PLACE: Final = {"topic": "string", "partition": "int", "offset": "long", "timestamp": "long"}
 
 
 def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
@@ -48,7 +55,7 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
         PipelineError: there is no directory, no schema, or the registry does not answer.
     """
     records = read_topic(spark, settings, includeHeaders="true")
-    return decoding(spark, settings, "decode", "topic", records)
+    return decoding(spark, settings, "decode", records)
 
 
 def dead_letters_of(settings: PipelineSettings) -> str:
@@ -80,7 +87,7 @@ def dead_letters(failed: DataFrame) -> DataFrame:
     """Records that could not be decoded, as they go to the dead-letter topic."""
     time = f.unix_millis("timestamp")
     places = {"topic": f.col("topic"), "partition": f.col("partition"), "offset": f.col("offset")}
-    told = [_header("reason", f.col(_REASON))]
+    told = [_header("reason", f.substring(_REASON, 1, _LONGEST_REASON))]
     told += [_header(name, place) for name, place in {**places, "timestamp": time}.items()]
     headers = f.concat(f.coalesce("headers", f.array().cast(_HEADERS)), f.array(*told))
     return failed.select("key", "value", headers.alias("headers"))
@@ -91,37 +98,74 @@ def _header(name: str, value: Column) -> Column:
     return f.struct(f.lit(f"{PREFIX}{name}").alias("key"), text.alias("value"))
 
 
+def origin(letters: DataFrame) -> DataFrame:
+    """Dead letters as the records that they were; what others put there is left out."""
+    told = (_told(name, kind) for name, kind in _PLACE.items())
+    theirs = f.filter("headers", lambda each: ~each["key"].startswith(PREFIX))
+    records = letters.select(
+        "key", "value", *told, f.when(f.size(theirs) > 0, theirs).alias("headers")
+    )
+    return records.withColumn("timestamp", f.timestamp_millis("timestamp")).where("offset >= 0")
+
+
+def _told(name: str, kind: str) -> Column:
+    found = f.filter("headers", lambda each: each["key"] == f"{PREFIX}{name}")
+    return f.get(found, f.lit(0))["value"].cast("string").cast(kind).alias(name)
+
+
 def decoding(
-    spark: SparkSession, settings: PipelineSettings, name: str, source: str, records: DataFrame
+    spark: SparkSession, settings: PipelineSettings, name: str, records: DataFrame
 ) -> StreamJob:
-    """The stream that decodes records, as pipeline `name`, into the part `source` of the table.
+    """The stream that decodes records, as pipeline `name`, into its part of the table.
 
     Raises:
         PipelineError: as of `build`.
     """
     root = settings.directory(name)
     decoder = _decoder(settings)
-    claim(spark, root, "decode", settings.topic)
-    checkpoint = f"{settings.checkpoint or f'{root}/{CHECKPOINT}'}/{source}"
-    directory = BatchDirectory(spark, f"{root}/source={source}", checkpoint)
-    letters = dead_letters_of(settings)
-    create_topic(settings.bootstrap_servers, letters, may_be_there=True)
+    is_redriven = name != "decode"
+    source = f"source={_REDRIVEN if is_redriven else _TOPIC}"
+    lock = ClaimedLock(spark, root, "decode", settings.topic, part=source)
+    lock.claim()
+    kept = settings.checkpoint or f"{root}/{CHECKPOINT}"
+    output = Output(spark, f"{root}/{source}", f"{kept}/{source}", lock=lock)
+    topic = dead_letters_of(settings)
+    create_topic(settings.brokers, topic, settings=_LETTERS, may_be_there=True)
+    letters = Letters(settings, topic, output)
 
     def keep(batch: DataFrame, batch_id: int) -> None:
-        if directory.has(batch_id):
+        if output.has(batch_id):
             return
+        # Over Spark Connect this runs in the server, where only the batch has a session.
+        session = batch.sparkSession
+        if is_redriven:
+            batch = _without(batch.dropDuplicates([*_PLACE]), decoded_before(session, root))
         tried = decoded(batch.select(*COLUMNS), decoder).persist()
         try:
-            failed = dead_letters(tried.where(f"{_REASON} IS NOT NULL"))
-            writer = failed.write.format("odradek").mode("append").option("topic", letters)
-            writer.option("kafka.bootstrap.servers", settings.bootstrap_servers).save()
+            letters.write(dead_letters(tried.where(f"{_REASON} IS NOT NULL")), batch_id)
             good = tried.where(f"{_REASON} IS NULL").withColumn("value", f.col("_row"))
-            directory.write(good.select(*COLUMNS), batch_id)
+            rows = good.select(*COLUMNS)
+            files = output.stage(rows, batch_id)
         finally:
             tried.unpersist()
+        output.commit(batch_id, files, {"schema": rows.schema.jsonValue()})
 
-    writer = write_stream(records, settings, name).foreachBatch(keep)
-    return StreamJob(writer.option("checkpointLocation", checkpoint), directory.take_back)
+    return output.job(write_stream(records, settings, name), keep, has_topic=True)
+
+
+def decoded_before(spark: SparkSession, root: str) -> DataFrame | None:
+    """Where the records of both parts of the table come from; None if there are none."""
+    found = None
+    for source in (_TOPIC, _REDRIVEN):
+        rows = read_table(spark, f"{root}/source={source}")
+        if rows is not None:
+            places = rows.select(*_PLACE)
+            found = places if found is None else found.unionByName(places)
+    return found
+
+
+def _without(records: DataFrame, others: DataFrame | None) -> DataFrame:
+    return records if others is None else records.join(others.distinct(), [*_PLACE], "left_anti")
 
 
 def _decoder(settings: PipelineSettings) -> Decoder:

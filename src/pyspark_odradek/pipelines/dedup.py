@@ -16,10 +16,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from pyspark_odradek.pipelines.ends.batches import BatchDirectory
+from pyspark_odradek.pipelines.ends.batches import open_output
 from pyspark_odradek.pipelines.ends.checkpoints import Checkpoint
-from pyspark_odradek.pipelines.ends.directories import claim
 from pyspark_odradek.pipelines.ends.files import FileSystem
+from pyspark_odradek.pipelines.ends.owners import Lock
 from pyspark_odradek.pipelines.ends.snapshots import is_there
 from pyspark_odradek.pipelines.ends.streams import read_topic, write_stream
 from pyspark_odradek.pipelines.running.jobs import StreamJob
@@ -37,18 +37,24 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
             there is no such topic.
     """
     records = read_topic(spark, settings, includeHeaders="true")
-    writer = write_stream(dedup(records, settings.by, settings.within), settings, _NAME)
+    once = dedup(records, settings.by, settings.within)
     if settings.to_topic is None:
-        target = settings.directory(_NAME)
-        claim(spark, target, _NAME, settings.topic)
-        directory = BatchDirectory(spark, target, settings.checkpoint)
-        writer = writer.option("checkpointLocation", directory.checkpoint)
-        return StreamJob(writer.foreachBatch(directory.write), directory.take_back)
+        return open_output(spark, settings, _NAME).job(write_stream(once, settings, _NAME))
     if not is_there(replace(settings, topic=settings.to_topic)):
         raise PipelineError(f"there is no topic {settings.to_topic} to write to")
-    checkpoint = Checkpoint(FileSystem(spark), settings.checkpoint_or(None))
+    files = FileSystem(spark)
+    checkpoint = Checkpoint(files, settings.checkpoint_or(None))
+    # There is no other directory of two runs at once.
+    lock = Lock(files, checkpoint.path)
+    # The other topic has its own number of partitions: there the key decides.
+    writer = write_stream(once.drop("partition"), settings, _NAME)
     writer = _to_topic(writer, settings, settings.to_topic, checkpoint.path)
-    return StreamJob(writer, checkpoint.take_back_unless_planned)
+
+    def take_back() -> None:
+        if not lock.is_taken_over():
+            checkpoint.take_back_unless_planned()
+
+    return StreamJob(writer, take_back, lambda: lock)
 
 
 def dedup(records: DataFrame, by: str, within: str) -> DataFrame:
@@ -64,7 +70,7 @@ def _to_topic(
     writer: DataStreamWriter, settings: PipelineSettings, topic: str, checkpoint: str
 ) -> DataStreamWriter:
     options: Mapping[str, str] = {
-        "kafka.bootstrap.servers": settings.bootstrap_servers,
+        **settings.broker_options(),
         "topic": topic,
         "exactlyOnce": "true",
         "keepTimestamps": "true",

@@ -12,8 +12,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from pyspark_odradek.pipelines.ends.batches import BatchDirectory
-from pyspark_odradek.pipelines.ends.directories import claim
+from pyspark_odradek.pipelines.ends.batches import open_output
 from pyspark_odradek.pipelines.ends.streams import read_topic, write_stream
 from pyspark_odradek.pipelines.running.jobs import StreamJob
 from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
@@ -30,17 +29,14 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
     """
     if settings.other is None:
         raise PipelineError("join needs another topic (--with T)")
-    target = settings.directory(_NAME)
     one, other = (
         read_topic(spark, replace(settings, topic=topic), columns=_COLUMNS)
         for topic in (settings.topic, settings.other)
     )
-    claim(spark, target, _NAME, f"{settings.topic},{settings.other}")
-    directory = BatchDirectory(spark, target, settings.checkpoint)
+    both = replace(settings, topic=f"{settings.topic},{settings.other}")
+    output = open_output(spark, both, _NAME)
     joined = join(one, other, settings.by, settings.within)
-    writer = write_stream(joined, settings, _NAME).foreachBatch(directory.write)
-    writer = writer.option("checkpointLocation", directory.checkpoint)
-    return StreamJob(writer, directory.take_back)
+    return output.job(write_stream(joined, settings, _NAME))
 
 
 def join(one: DataFrame, other: DataFrame, by: str, within: str) -> DataFrame:

@@ -1,34 +1,45 @@
 """`lag`: how far every group of a topic is behind, in records and in time.
 
 A group is one that has committed offsets for the topic, be it a consumer's or that of a query.
-Its lag in time is the age of the first record that it has not read. With `to` every round is
-kept as Parquet, with `max_lag` every partition that is further behind is a finding: the command
-ends with 1, so that a schedule notices.
+Its lag in time is the age of the first record that it has not read; where very many partitions are
+behind, Spark's tasks look for those. With `to` every round is kept as Parquet, with `max_lag` every
+partition that is further behind is a finding: the command ends with 1, so that a schedule notices.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import SparkSession
 
 from odradek.model import TopicPartition
-from odradek.tables.topic import Topic
-from odradek.tables.write.transaction import is_bookkeeping
+from odradek.tables.plan.options import ReadOptions
+from odradek.tables.plan.ranges import OffsetRange
+from odradek.tables.scan.reading import first_times
+from odradek.tables.write.query_run import is_bookkeeping
 from pyspark_odradek.errors import telling_in_one_sentence
-from pyspark_odradek.pipelines.bookkeeping.groups import committed
-from pyspark_odradek.pipelines.ends.directories import claim
+from pyspark_odradek.options import parse_options
+from pyspark_odradek.pipelines.bookkeeping.described import committed
+from pyspark_odradek.pipelines.ends.directories import ClaimedLock, put_table
 from pyspark_odradek.pipelines.ends.snapshots import topic_spans
 from pyspark_odradek.pipelines.running.jobs import IsStopped, Job, Outcome, Tell, never, silent
 from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _SCHEMA: Final = (
     "at timestamp, group string, topic string, partition int, committed long, end long, "
     "records long, seconds double"
 )
 _STEP_S: Final = 0.2
+# So many partitions are asked for from here, and by one task.
+PIECES_HERE: Final = 256
+_MOST_TASKS: Final = 64
+# Of each partition one batch is enough.
+_FETCH_BYTES: Final = "65536"
 _UNITS: Final = {"seconds": 1, "minutes": 60, "hours": 3600}
 
 
@@ -74,46 +85,46 @@ class LagJob(Job):
         return outcome
 
     def _round(self) -> Outcome:
-        lags = lags_of(self._settings)
+        lags = lags_of(self._spark, self._settings)
         frame = self._spark.createDataFrame([tuple(asdict(lag).values()) for lag in lags], _SCHEMA)
         if self._settings.to is None:
             frame.show(max(1, len(lags)), truncate=False)
         else:
             directory = self._settings.directory("lag")
-            claim(self._spark, directory, "lag", self._settings.topic)
-            frame.coalesce(1).write.mode("append").parquet(directory)
+            lock = ClaimedLock(self._spark, directory, "lag", self._settings.topic)
+            put_table(self._spark, frame.coalesce(1), directory, lock, is_whole=False)
         limit = self._settings.max_lag
         findings = [str(lag) for lag in lags if limit is not None and lag.records > limit]
         groups = len({lag.group for lag in lags})
         return Outcome(findings, {"groups": groups, "behind": sum(lag.records for lag in lags)})
 
 
-def lags_of(settings: PipelineSettings) -> list[Lag]:
+def lags_of(spark: SparkSession, settings: PipelineSettings) -> list[Lag]:
     """Every group's lag in every partition that it has committed for; no sink's bookkeeping.
 
     Raises:
         PipelineError: there is no such topic, or a group cannot be asked.
     """
     # Groups first: the other way round one that reads meanwhile would be ahead of the end.
-    groups = committed(settings.bootstrap_servers, settings.topic)
+    groups = committed(settings.brokers, settings.topic)
     spans = topic_spans(settings)
     if not spans:
         raise PipelineError(f"there is no topic {settings.topic}")
-    ends = {part.partition: span.end for part, span in spans.items()}
+    unread = [
+        (group, at, OffsetRange(part, max(at, spans[part].start), spans[part].end))
+        for group, offsets in sorted(groups.items())
+        if not is_bookkeeping(group)
+        for partition, at in sorted(offsets.items())
+        if (part := TopicPartition(settings.topic, partition)) in spans
+    ]
+    since = first_times_of(spark, settings, {piece for *_, piece in unread if piece.size > 0})
+    now = datetime.now(UTC)
     lags = []
-    for group, offsets in sorted(groups.items()):
-        if is_bookkeeping(group):
-            continue
-        for partition, at in sorted(offsets.items()):
-            part = TopicPartition(settings.topic, partition)
-            if part not in spans:
-                continue
-            first, end = max(at, spans[part].start), spans[part].end
-            since = _waiting_since(settings, part, first, ends) if first < end else None
-            now = datetime.now(UTC)
-            age = None if since is None else max(0.0, (now - since).total_seconds())
-            behind = max(0, end - first)
-            lags.append(Lag(now, group, *part, at, end, behind, age))
+    for group, at, piece in unread:
+        time = since.get(piece)
+        age = None if time is None else max(0.0, now.timestamp() - time / 1000)
+        behind = max(0, piece.size)
+        lags.append(Lag(now, group, *piece.topic_partition, at, piece.end, behind, age))
     return lags
 
 
@@ -123,15 +134,55 @@ def seconds_of(interval: str) -> int:
     return int(number) * _UNITS[unit]
 
 
-def _waiting_since(
-    settings: PipelineSettings, part: TopicPartition, offset: int, ends: Mapping[int, int]
-) -> datetime | None:
-    """The time of the first record at or after an offset."""
-    topic = Topic(part.topic, bootstrap_servers=settings.bootstrap_servers, allow_loss=True)
-    start = {**ends, part.partition: offset}
+def first_times_of(
+    spark: SparkSession, settings: PipelineSettings, pieces: Collection[OffsetRange]
+) -> dict[OffsetRange, int]:
+    """The time of the first record of each of these, in milliseconds: a few are asked for from
+    here, many by tasks."""
+    options = parse_options(
+        {
+            **settings.broker_options(),
+            "subscribe": settings.topic,
+            "failOnDataLoss": "false",
+            "kafka.max.partition.fetch.bytes": _FETCH_BYTES,
+        },
+        streaming=False,
+    )
     with telling_in_one_sentence():
-        for batch in topic.batches(start=start, end=ends, columns=["timestamp"]):
-            if batch.num_rows:
-                time: datetime = batch.column(0)[0].as_py()
-                return time.astimezone(UTC)
-    return None
+        if len(pieces) <= PIECES_HERE:
+            return dict(first_times(options, pieces))
+    return dict(_found_by_tasks(spark, options, pieces))
+
+
+def _found_by_tasks(
+    spark: SparkSession, options: ReadOptions, pieces: Collection[OffsetRange]
+) -> Iterator[tuple[OffsetRange, int]]:
+    columns = "topic string, partition int, start long, end long"
+
+    def look(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+        import pyarrow as pa
+
+        for batch in batches:
+            asked = (
+                OffsetRange(
+                    TopicPartition(row["topic"], row["partition"]), row["start"], row["end"]
+                )
+                for row in batch.to_pylist()
+            )
+            rows = [{**_row_of(piece), "time": time} for piece, time in first_times(options, asked)]
+            types = [
+                *zip(batch.schema.names, batch.schema.types, strict=True),
+                ("time", pa.int64()),
+            ]
+            yield pa.RecordBatch.from_pylist(rows, pa.schema(types))
+
+    frame = spark.createDataFrame([tuple(_row_of(piece).values()) for piece in pieces], columns)
+    tasks = -(-len(pieces) // PIECES_HERE)
+    found = frame.repartition(min(tasks, _MOST_TASKS)).mapInArrow(look, f"{columns}, time long")
+    for row in found.collect():
+        yield OffsetRange(TopicPartition(row.topic, row.partition), row.start, row.end), row.time
+
+
+def _row_of(piece: OffsetRange) -> dict[str, object]:
+    topic, partition = piece.topic_partition
+    return {"topic": topic, "partition": partition, "start": piece.start, "end": piece.end}

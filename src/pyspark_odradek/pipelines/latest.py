@@ -7,7 +7,7 @@ One pass over the topic as it is now. The result takes the place of what was in 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from pyspark_odradek.pipelines.ends.directories import claim, replace_table
+from pyspark_odradek.pipelines.ends.directories import ClaimedLock, put_table
 from pyspark_odradek.pipelines.ends.snapshots import read_spans, topic_spans
 from pyspark_odradek.pipelines.running.jobs import OnceJob, Outcome
 from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
@@ -36,6 +36,6 @@ def _write(spark: SparkSession, settings: PipelineSettings, directory: str) -> O
     spans = topic_spans(settings)
     if not spans:
         raise PipelineError(f"there is no topic {settings.topic}")
-    claim(spark, directory, "latest", settings.topic)
-    replace_table(spark, latest(read_spans(spark, settings, spans)), directory)
+    lock = ClaimedLock(spark, directory, "latest", settings.topic)
+    put_table(spark, latest(read_spans(spark, settings, spans)), directory, lock)
     return Outcome(facts={"offsets read": sum(span.end - span.start for span in spans.values())})

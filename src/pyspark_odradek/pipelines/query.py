@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
-from pyspark_odradek.pipelines.ends.directories import claim, replace_table
+from pyspark_odradek.pipelines.ends.directories import ClaimedLock, put_table
 from pyspark_odradek.pipelines.ends.snapshots import read_spans, topic_spans
 from pyspark_odradek.pipelines.running.jobs import OnceJob, Outcome
 from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
@@ -40,8 +40,7 @@ def _ask(spark: SparkSession, settings: PipelineSettings, sql: str) -> Outcome:
         answer.show(SHOWN_ROWS, truncate=False)
     else:
         directory = settings.directory("query")
-        claim(spark, directory, "query", settings.topic)
-        replace_table(spark, answer, directory)
+        put_table(spark, answer, directory, ClaimedLock(spark, directory, "query", settings.topic))
     facts: dict[str, object] = {
         f"{part}": f"offsets {span.start} to {span.end}"
         for spans in each.values()

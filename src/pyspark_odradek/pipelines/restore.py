@@ -9,20 +9,28 @@ to new ones, as stretches that moved together:
 Groups that had committed offsets when the archive was written get theirs in the restored topic
 (`groups`), so that their consumers go on at the same record.
 
-The topic is created when it is not there, and has to be empty when it is: who restores over
-records would have both. A restore that failed half way is begun again with a new topic.
+The topic is created when it is not there, with the partitions and the settings that it had, but for
+those by which it would lose the old records at once, and what is of the old cluster. It has to be
+empty when it is there: who restores over records would have both. A restore that failed half way
+is begun again with a new topic.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
 from pyspark_odradek.pipelines.audit import compare_files, spans_of
-from pyspark_odradek.pipelines.bookkeeping import groups
-from pyspark_odradek.pipelines.bookkeeping.manifest import ArchivedFile, Manifest
+from pyspark_odradek.pipelines.bookkeeping import described
+from pyspark_odradek.pipelines.bookkeeping.manifest import (
+    Archived,
+    ArchivedFile,
+    Manifest,
+    on_archive,
+)
 from pyspark_odradek.pipelines.ends.files import FileSystem
 from pyspark_odradek.pipelines.ends.snapshots import topic_spans
 from pyspark_odradek.pipelines.ends.topics import create_topic
@@ -31,6 +39,17 @@ from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSe
 
 RESTORED: Final = "_restored"
 _KEPT: Final = ("key", "value", "headers", "timestamp", "partition")
+# Those that are about time and size of what is kept, and about brokers that may not be there.
+_NOT_RESTORED: Final = (
+    "retention.bytes",
+    "min.insync.replicas",
+    "leader.replication.throttled.replicas",
+    "follower.replication.throttled.replicas",
+)
+# What a topic takes that nobody gave a limit, and what a record has beside its fields.
+_USUAL_LIMIT: Final = 1_048_588
+_OVERHEAD: Final = 512
+_OF_A_HEADER: Final = 10
 
 
 def build(spark: SparkSession, settings: PipelineSettings) -> OnceJob:
@@ -39,49 +58,78 @@ def build(spark: SparkSession, settings: PipelineSettings) -> OnceJob:
     Raises:
         PipelineError: no archive is named.
     """
-    archive = settings.source
-    if archive is None:
-        raise PipelineError("restore needs the directory of an archive (--from DIR)")
-    return OnceJob(lambda: restore(spark, settings, archive))
+    work = partial(restore, spark, settings)
+    return on_archive(spark, settings.archive("restore"), work)
 
 
-def restore(spark: SparkSession, settings: PipelineSettings, archive: str) -> Outcome:
+def restore(
+    spark: SparkSession, settings: PipelineSettings, manifest: Manifest, archived: Archived
+) -> Outcome:
     """Writes the archive to the topic; there are no findings, only errors.
 
     Raises:
-        PipelineError: there is no archive, it is damaged, or the topic cannot take it.
+        PipelineError: the archive is damaged, or the topic cannot take it.
     """
-    manifest = Manifest(spark, archive)
-    files = manifest.files()
-    if not files:
-        raise PipelineError(f"{archive} is no archive: it has no manifest")
-    for finding in compare_files(files, manifest.checksums(archive)):
+    files, root = archived.files, manifest.table.directory
+    for finding in compare_files(files, manifest.checksums(file.path for file in files)):
         raise PipelineError(f"the archive is damaged: {finding}")
     spans = spans_of(files)
     topics = {part.topic for part in spans}
     if len(topics) != 1:
-        raise PipelineError(f"the archive is of several topics: {', '.join(sorted(topics))}")
-    prepare_topic(settings, 1 + max(part.partition for part in spans))
+        raise PipelineError(
+            f"the archive is of {len(topics)} topics: {', '.join(sorted(topics)) or 'no records'}"
+        )
+    kept = described.kept_in(spark, root)
+    # Before anything is written: a name that is wrong is no reason to begin anew.
+    found = chosen(kept.groups, settings.groups)
     records = manifest.frame(files)
+    partitions = max(kept.partitions, 1 + max(part.partition for part in spans))
+    prepare_topic(settings, partitions, restored_settings(kept.settings, largest(records)))
     write(records, settings, len(spans))
     check_written(settings, files)
     stretches = [row.asDict() for row in moved(records).collect()]
-    root = archive.rstrip("/")
     FileSystem(spark).replace(f"{root}/{RESTORED}/{settings.topic}.json", json.dumps(stretches))
     facts: dict[str, object] = {"records": sum(p.records for file in files for p in file.ranges)}
     if settings.groups is not None:
-        found = chosen(groups.kept_in(spark, root), settings.groups)
-        groups.commit(settings.bootstrap_servers, settings.topic, translated(found, stretches))
+        described.commit(settings.brokers, settings.topic, translated(found, stretches))
         facts["groups"] = len(found)
     return Outcome(facts=facts)
 
 
-def chosen(kept: groups.Groups, wanted: str) -> groups.Groups:
-    """The groups of an archive that are wanted: `all`, or names between commas.
+def restored_settings(kept: Mapping[str, str], largest_record: int) -> dict[str, str]:
+    """The settings of a topic that gets the archived records, of which one is the largest."""
+    settings = {name: value for name, value in kept.items() if name not in _NOT_RESTORED}
+    limit = int(kept.get("max.message.bytes", _USUAL_LIMIT))
+    if largest_record + _OVERHEAD > limit:
+        settings["max.message.bytes"] = str(largest_record + _OVERHEAD)
+    return settings
+
+
+def largest(records: DataFrame) -> int:
+    """How large the largest record is, in bytes."""
+    in_headers = f.aggregate(
+        f.coalesce("headers", f.array().cast(records.schema["headers"].dataType)),
+        f.lit(0).cast("long"),
+        lambda total, each: (
+            total + _bytes_in(each["key"]) + _bytes_in(each["value"]) + f.lit(_OF_A_HEADER)
+        ),
+    )
+    size = _bytes_in(f.col("key")) + _bytes_in(f.col("value")) + in_headers
+    return int(records.agg(f.max(size)).collect()[0][0] or 0)
+
+
+def _bytes_in(column: Column) -> Column:
+    return f.coalesce(f.octet_length(column), f.lit(0)).cast("long")
+
+
+def chosen(kept: described.Groups, wanted: str | None) -> described.Groups:
+    """The groups of an archive that are wanted: none, `all`, or names between commas.
 
     Raises:
         PipelineError: the archive does not know one.
     """
+    if wanted is None:
+        return {}
     names = list(kept) if wanted == "all" else [name.strip() for name in wanted.split(",")]
     for name in names:
         if name not in kept:
@@ -91,7 +139,7 @@ def chosen(kept: groups.Groups, wanted: str) -> groups.Groups:
     return {name: kept[name] for name in names}
 
 
-def translated(kept: groups.Groups, stretches: Sequence[dict[str, Any]]) -> groups.Groups:
+def translated(kept: described.Groups, stretches: Sequence[dict[str, Any]]) -> described.Groups:
     """Where groups go on in the restored topic."""
     return {
         name: {part: new_offset(stretches, part, offset) for part, offset in offsets.items()}
@@ -99,7 +147,7 @@ def translated(kept: groups.Groups, stretches: Sequence[dict[str, Any]]) -> grou
     }
 
 
-def prepare_topic(settings: PipelineSettings, partitions: int) -> None:
+def prepare_topic(settings: PipelineSettings, partitions: int, config: Mapping[str, str]) -> None:
     """Makes sure that the topic is there and empty.
 
     Raises:
@@ -107,7 +155,7 @@ def prepare_topic(settings: PipelineSettings, partitions: int) -> None:
     """
     there = topic_spans(settings)
     if not there:
-        create_topic(settings.bootstrap_servers, settings.topic, partitions)
+        create_topic(settings.brokers, settings.topic, partitions, config)
         return
     filled = [part for part, span in there.items() if span.end > 0]
     if filled:
@@ -124,7 +172,7 @@ def write(records: DataFrame, settings: PipelineSettings, partitions: int) -> No
         "partition", "offset"
     )
     writer = ordered.select(*_KEPT).write.format("odradek").mode("append")
-    writer = writer.option("kafka.bootstrap.servers", settings.bootstrap_servers)
+    writer = writer.options(**settings.broker_options())
     writer.option("topic", settings.topic).option("keepTimestamps", "true").save()
 
 

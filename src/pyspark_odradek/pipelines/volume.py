@@ -9,8 +9,7 @@ it takes the place of the one before.
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from pyspark_odradek.pipelines.ends.batches import BatchDirectory
-from pyspark_odradek.pipelines.ends.directories import claim
+from pyspark_odradek.pipelines.ends.batches import open_output
 from pyspark_odradek.pipelines.ends.streams import read_topic, write_stream
 from pyspark_odradek.pipelines.running.jobs import StreamJob
 from pyspark_odradek.pipelines.running.settings import PipelineSettings
@@ -28,11 +27,8 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
     writer = write_stream(volume(records), settings, "volume").outputMode("complete")
     if settings.to is None:
         return StreamJob(writer.foreachBatch(_show))
-    target = settings.directory("volume")
-    claim(spark, target, "volume", settings.topic)
-    directory = BatchDirectory(spark, target, settings.checkpoint)
-    writer = writer.option("checkpointLocation", directory.checkpoint)
-    return StreamJob(writer.foreachBatch(directory.write_snapshot), directory.take_back)
+    output = open_output(spark, settings, "volume")
+    return output.job(writer, output.write_whole)
 
 
 def volume(records: DataFrame) -> DataFrame:

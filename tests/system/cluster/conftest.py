@@ -19,7 +19,8 @@ collect_ignore = [] if "ODRADEK_ROUNDS" in os.environ else ["test_rarer_faults.p
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
     """The cluster, as the test before has left it. It ends with the module: its six processes would
-    run beside all later tests, and its ZooKeeper client rolls the dice that Hypothesis watches."""
+    run beside all later tests, and its ZooKeeper client draws random numbers, which Hypothesis
+    watches."""
     try:
         with RunningCluster(tmp_path_factory.mktemp("cluster")) as made:
             yield made

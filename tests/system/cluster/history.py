@@ -3,7 +3,8 @@
 Every record has a value of its own. What a producer was told and what a consumer has read is
 noted, and compared with what is in the log in the end: nothing acknowledged is missing or
 elsewhere, nothing is there twice, a producer's records stand in its order, two different records
-were never acknowledged for one offset, and what was once read stays what it was.
+were never acknowledged for one offset, what was once read stays what it was, and a group is never
+behind what it was told that it has committed. For transactions see `transactions`.
 """
 
 import contextlib
@@ -11,13 +12,21 @@ import itertools
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError
 from kafka.producer.future import RecordMetadata
 from tests.system.cluster.polling import PATIENCE_S, until
+from tests.system.cluster.transactions import TransactionalLoad
 
 PACE_S = 0.005
 MESSAGE_TIMEOUT_MS = 120_000
@@ -43,6 +52,7 @@ class History:
         self.failed: Final[list[str]] = []
         self.seen: Final[dict[Place, str]] = {}
         self.read: Final[list[Place]] = []
+        self.committed: Final[dict[int, int]] = {}
         self.broken: Final[list[str]] = []
         self._counts: Final[Counter[tuple[str, int]]] = Counter()
         self._lock: Final = threading.Lock()
@@ -64,9 +74,9 @@ class History:
         with self._lock:
             return self._counts.copy()
 
-    def findings(self, log: dict[int, dict[int, str]]) -> list[str]:
-        """What is wrong, given the values in the log by partition and offset, and readers that have
-        come to its end."""
+    def findings(self, log: dict[int, dict[int, str]], offsets: dict[int, int]) -> list[str]:
+        """What is wrong, given the values in the log by partition and offset, the offsets that the
+        group has in the end, and readers that have come to its end."""
         return [
             *self.broken,
             *(f"lost or elsewhere: {each}" for each in self._lost(log)),
@@ -75,6 +85,7 @@ class History:
             *(f"acknowledged for one offset: {each}" for each in self._disputed()),
             *(f"read, and another now: {each}" for each in self._changed(log)),
             *(f"passed over or gone back: {each}" for each in self._read_otherwise(log)),
+            *(f"a group has lost its offset: {each}" for each in self._forgotten(offsets)),
         ]
 
     def _lost(self, log: dict[int, dict[int, str]]) -> Iterator[str]:
@@ -101,6 +112,11 @@ class History:
             read = [place.offset for place in self.read if place.partition == partition]
             if read != sorted(records):
                 yield f"partition {partition} of {len(records)} records was read as {read}"
+
+    def _forgotten(self, offsets: dict[int, int]) -> Iterator[str]:
+        for partition, committed in self.committed.items():
+            if offsets[partition] < committed:
+                yield f"{offsets[partition]} of partition {partition}, where it was at {committed}"
 
 
 def _writer(value: str) -> str:
@@ -130,6 +146,7 @@ class Load:
 
     def __init__(self, bootstrap_servers: str, topic: str, partitions: int) -> None:
         self.history: Final = History(partitions)
+        self._group: Final = f"group of {topic}"
         self._bootstrap_servers: Final = bootstrap_servers
         self._topic: Final = topic
         self._partitions: Final = partitions
@@ -151,6 +168,19 @@ class Load:
         for thread in (*self._writers, *self._readers):
             thread.start()
 
+    def stop(self) -> None:
+        """Writes no more."""
+        self._stops_writing.set()
+
+    def findings(self, log: dict[int, dict[int, str]]) -> list[str]:
+        """What is wrong in the end, given the values in the log by partition and offset."""
+        admin = AdminClient({"bootstrap.servers": self._bootstrap_servers})
+        places = [TopicPartition(self._topic, partition) for partition in log]
+        asked = [ConsumerGroupTopicPartitions(self._group, places)]
+        found = admin.list_consumer_group_offsets(asked)[self._group].result(PATIENCE_S)
+        offsets = {each.partition: each.offset for each in found.topic_partitions}
+        return self.history.findings(log, offsets)
+
     def await_progress(self, records: int = 5) -> None:
         """Returns when every producer has had so many more acknowledged in every partition."""
         before = self.history.counts()
@@ -166,7 +196,7 @@ class Load:
 
     def finish_writing(self) -> None:
         """Returns when everything that was sent is acknowledged or failed."""
-        self._stops_writing.set()
+        self.stop()
         self._join(self._writers)
 
     def finish_reading(self, ends: dict[int, int]) -> None:
@@ -282,7 +312,7 @@ class Load:
         consumer = KafkaConsumer(
             self._topic,
             bootstrap_servers=self._bootstrap_servers.split(","),
-            group_id=f"group of {self._topic}",
+            group_id=self._group,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             metadata_max_age_ms=1_000,
@@ -291,7 +321,7 @@ class Load:
             fetch_max_wait_ms=100,
         )
         positions: dict[int, int] = {}
-        committed: dict[int, int] = {}
+        committed = self.history.committed
         while not self._is_read(positions):
             for batch in consumer.poll(timeout_ms=100).values():
                 for record in batch:
@@ -307,14 +337,17 @@ class Load:
         consumer.close()
 
 
+L = TypeVar("L", Load, TransactionalLoad)
+
+
 @contextlib.contextmanager
-def running(load: Load) -> Iterator[Load]:
+def running(load: L) -> Iterator[L]:
     """Ends its threads in any case."""
     load.start()
     try:
         yield load
     finally:
-        load._stops_writing.set()
+        load.stop()
 
 
 def read_log(bootstrap_servers: str, topic: str, partitions: int) -> dict[int, dict[int, str]]:

@@ -1,4 +1,5 @@
 """TCP proxies between named places, whose ways can be cut: nothing passes, and nothing is refused.
+They can be slow as well.
 
 As with a cable that is pulled, both ends see silence. What was on the way arrives when the cut is
 healed, however late. Everything runs on one thread with an event loop of its own.
@@ -36,6 +37,7 @@ class Switchboard:
         self._loop: Final = asyncio.new_event_loop()
         self._thread: Final = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._cut: Final[set[frozenset[str]]] = set()
+        self._slow: Final[dict[frozenset[str], float]] = {}
         self._changed = asyncio.Event()
         self._tasks: Final[set[asyncio.Task[None]]] = set()
         self._servers: Final[list[asyncio.Server]] = []
@@ -80,6 +82,16 @@ class Switchboard:
         finally:
             self._loop.call_soon_threadsafe(self._heal, ways)
 
+    @contextlib.contextmanager
+    def slow(self, one: str, *others: str, delay_s: float) -> Iterator[None]:
+        """Delays all that passes between a place and others, until the block is left."""
+        ways = {frozenset((one, other)): delay_s for other in others}
+        self._loop.call_soon_threadsafe(self._slow.update, ways)
+        try:
+            yield
+        finally:
+            self._loop.call_soon_threadsafe(self._slow.clear)
+
     def _heal(self, ways: list[frozenset[str]]) -> None:
         self._cut.difference_update(ways)
         self._changed.set()
@@ -123,6 +135,8 @@ class Switchboard:
 
     async def _pass(self, way: frozenset[str]) -> None:
         """Returns when nothing is in the way."""
+        if way in self._slow:
+            await asyncio.sleep(self._slow[way])
         while way in self._cut:
             await self._changed.wait()
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -13,15 +14,18 @@ from typing import Final, Self
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
-from tests.system.cluster import jumping_clock
+from tests.system.cluster import faulty_machine
 from tests.system.cluster.history import Load, read_log, running
 from tests.system.cluster.polling import PATIENCE_S, until
 from tests.system.cluster.proxies import ZOOKEEPER, Switchboard, broker, speaker_of_kafka
+from tests.system.cluster.transactions import TransactionalLoad
 from tests.system.processes import fsck
 from tools.free_port import free_port
 from tools.zookeeper_node import ZooKeeperEnsemble
 
 from odradek.cli.local_cluster.health import await_brokers
+from odradek.client.core.admin_types import ConfigChange, ConfigResource
+from odradek.client.sync import Admin
 from odradek.testing.processes import BrokerProcess
 
 BROKERS: Final = (1, 2, 3)
@@ -52,14 +56,21 @@ EXPIRED: Final = "The session with ZooKeeper is over: it has expired"
 
 
 class LoggedBroker(BrokerProcess):
-    """A broker on a clock that jumps at a signal, whose log can be read from some moment on."""
+    """A broker on a faulty machine, whose log can be read from some moment on. It has two disks, of
+    which the second one can fail."""
 
     def __init__(self, home: Path, broker_id: int, port: int, *arguments: str) -> None:
-        self.data_dir: Final = home / f"broker-{broker_id}"
+        self.bad_disk: Final = home / f"broker-{broker_id}{faulty_machine.BAD_DISK}"
+        self.disks: Final = (home / f"broker-{broker_id}", self.bad_disk)
         self.log: Final = home / f"broker-{broker_id}.log"
-        clock = [sys.executable, jumping_clock.__file__]
-        super().__init__(self.data_dir, *arguments, port=port, log=self.log, within=clock)
+        machine = [sys.executable, faulty_machine.__file__]
+        directories = ",".join(map(str, self.disks))
+        super().__init__(directories, *arguments, port=port, log=self.log, within=machine)
         self._mark = 0
+
+    def signal(self, number: int) -> None:
+        """Has something happen to the machine; see `faulty_machine`."""
+        os.kill(self.pid, number)
 
     def mark(self) -> None:
         """What is in the log so far is of the past."""
@@ -194,6 +205,13 @@ class RunningCluster:
         admin.create_topics([new])[topic].result(PATIENCE_S)
         self.await_in_sync(topic, partitions)
 
+    def configure(self, topic: str, name: str, value: str) -> None:
+        """Sets something of a topic, or of all brokers where none is named."""
+        resource = ConfigResource.topic(topic) if topic else ConfigResource.broker(None)
+        with Admin(self.bootstrap_servers) as admin:
+            outcome = admin.alter_configs({resource: [ConfigChange(name, value)]})
+        assert outcome == {resource: None}
+
     def await_in_sync(self, topic: str, partitions: int = PARTITIONS) -> None:
         """Returns when every replica of a topic is in sync, and somebody leads."""
 
@@ -220,8 +238,12 @@ class RunningCluster:
         """Returns when the files of all replicas are the same, byte by byte."""
 
         def contents(broker_id: int, partition: int) -> bytes:
-            folder = self.brokers[broker_id].data_dir / f"{topic}-{partition}"
-            return b"".join(each.read_bytes() for each in sorted(folder.glob("*.log")))
+            found = [
+                segment
+                for disk in self.brokers[broker_id].disks
+                for segment in (disk / f"{topic}-{partition}").glob("*.log")
+            ]
+            return b"".join(each.read_bytes() for each in sorted(found))
 
         for partition in range(partitions):
             until(
@@ -233,20 +255,31 @@ class RunningCluster:
     def load(self, topic: str, **config: str) -> Iterator[Load]:
         """Clients at work on a topic, whose history is checked when the block is left: nothing may
         have failed, and nothing be wrong."""
-        self.create(topic, **config)
+        transactional = f"{topic}-transactions"
+        for name in (topic, transactional):
+            self.create(name, **config)
         for each in self.brokers.values():
             each.mark()
-        with running(Load(self.bootstrap_servers, topic, PARTITIONS)) as load:
+        with (
+            running(TransactionalLoad(self.bootstrap_servers, transactional, PARTITIONS)) as (
+                transactions
+            ),
+            running(Load(self.bootstrap_servers, topic, PARTITIONS)) as load,
+        ):
             load.await_progress()
+            transactions.await_progress()
             yield load
             load.await_progress()
+            transactions.await_progress()
             load.finish_writing()
-            self.await_in_sync(topic)
-            self.await_same_logs(topic)
+            transactions.finish()
+            for name in (topic, transactional):
+                self.await_in_sync(name)
+                self.await_same_logs(name)
             log = read_log(self.bootstrap_servers, topic, PARTITIONS)
             load.finish_reading({partition: len(records) for partition, records in log.items()})
         assert not load.history.failed, load.history.failed[:5]
-        findings = load.history.findings(log)
+        findings = load.findings(log) + transactions.findings()
         assert not findings, "\n".join(findings[:20])
 
     def stop_soundly(self) -> None:
@@ -255,6 +288,7 @@ class RunningCluster:
             statuses = list(threads.map(lambda each: each.stop(), self.brokers.values()))
         assert statuses == [0, 0, 0]
         for each in self.brokers.values():
-            findings = fsck(each.data_dir)
-            assert not findings, findings
+            for disk in each.disks:
+                findings = fsck(disk)
+                assert not findings, findings
             assert "Traceback" not in each.log.read_text()

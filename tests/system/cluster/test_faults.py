@@ -15,9 +15,16 @@ import pytest
 
 pytest.importorskip("kazoo")
 
+from tests.system.cluster.faulty_machine import DISK_FAILS, DISK_HAS_ROOM, DISK_IS_FULL
 from tests.system.cluster.polling import until
 from tests.system.cluster.proxies import ZOOKEEPER, broker
-from tests.system.cluster.running_cluster import BROKERS, EXPIRED, STOOD_STILL, RunningCluster
+from tests.system.cluster.running_cluster import (
+    BROKERS,
+    EXPIRED,
+    PARTITIONS,
+    STOOD_STILL,
+    RunningCluster,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cluster faults")]
 
@@ -42,6 +49,18 @@ JAVA_TESTS = [
     "tests/wire/libraries/test_java_tools.py::test_reassignments_that_are_none",
 ]
 SUITE_TIMEOUT_S = 600
+# Of a topic, or of all brokers where there is none.
+CHANGES = [
+    ("settings", "segment.bytes", "16384"),
+    ("settings", "max.compaction.lag.ms", "1000"),
+    # More than the topic's longest: a pair that no topic could have been given at once.
+    ("", "log.cleaner.min.compaction.lag.ms", "5000"),
+    ("", "log.cleaner.min.cleanable.ratio", "0.2"),
+    ("", "log.cleaner.min.compaction.lag.ms", "0"),
+    ("settings", "min.insync.replicas", "1"),
+    ("settings-transactions", "segment.ms", "1000"),
+    ("settings", "min.insync.replicas", "2"),
+]
 
 
 def test_a_leader_is_killed(cluster: RunningCluster) -> None:
@@ -95,6 +114,76 @@ def test_a_broker_is_cut_off_from_the_others_and_from_zookeeper(cluster: Running
             assert "session with ZooKeeper is over" not in cluster.brokers[lonely].said()
         cluster.brokers[lonely].await_saying(EXPIRED)
         cluster.brokers[lonely].await_saying("Registered again, under epoch")
+
+
+def test_a_log_directory_fails(cluster: RunningCluster) -> None:
+    """What lies on it would have no leader, or one that answers every request with an error."""
+    with cluster.load("disk") as load:
+        victim = cluster.another_leader()
+        disk = cluster.brokers[victim].bad_disk
+        lost = [each for each in range(PARTITIONS) if (disk / f"disk-{each}").exists()]
+        assert lost
+        cluster.brokers[victim].signal(DISK_FAILS)
+        cluster.brokers[victim].await_saying(f"{disk} is offline: ")
+
+        def is_out() -> bool:
+            states = [cluster.state("disk", each) for each in lost]
+            return all(leader not in (-1, victim) and victim not in isr for leader, isr in states)
+
+        until(is_out, f"broker {victim} leads nothing of what it has lost")
+        load.await_progress()
+        # Whoever is elected now hears of it from the broker itself.
+        controller = cluster.controller()
+        cluster.brokers[controller].stop()
+        cluster.brokers[controller].kill()
+        cluster.restore()
+        load.await_progress()
+        assert is_out()
+        cluster.brokers[victim].kill()
+        cluster.restore()
+
+
+def test_a_disk_is_full_for_a_while(cluster: RunningCluster) -> None:
+    """Every append is refused, those of coordinators too: what is decided may not be forgotten."""
+    with cluster.load("full") as load:
+        victim = cluster.another_leader()
+        cluster.brokers[victim].signal(DISK_IS_FULL)
+        cluster.brokers[victim].await_saying("No space left on device")
+        cluster.brokers[victim].signal(DISK_HAS_ROOM)
+        load.await_progress()
+        assert " is offline: " not in cluster.brokers[victim].said()
+
+
+def test_a_replica_is_slow(cluster: RunningCluster) -> None:
+    """Producers wait for it, as long as it is in sync; nobody else may."""
+    with cluster.load("slow") as load:
+        slow, *others = BROKERS
+        with cluster.board.slow(broker(slow), *map(broker, others), delay_s=0.2):
+            load.await_progress()
+
+
+def test_settings_change_under_load(cluster: RunningCluster) -> None:
+    """One that is legal would wedge who follows the metadata, on every broker."""
+    with cluster.load("settings") as load:
+        for topic, name, value in CHANGES:
+            cluster.configure(topic, name, value)
+            load.await_progress(1)
+        for each in cluster.brokers.values():
+            assert "Halting" not in each.said()
+
+
+def test_a_controller_is_killed_while_it_reads(cluster: RunningCluster) -> None:
+    """The third one finds what two have left half done."""
+    with cluster.load("reading") as load:
+        first = cluster.controller()
+        cluster.brokers[first].kill()
+        until(lambda: cluster.controller() != first, "there is another controller")
+        second = cluster.controller()
+        cluster.brokers[second].kill()
+        (third,) = set(BROKERS) - {first, second}
+        cluster.brokers[third].await_saying("This broker is the controller, of epoch")
+        cluster.restore()
+        load.await_progress()
 
 
 def test_a_rolling_restart_is_not_noticed(cluster: RunningCluster) -> None:
@@ -154,10 +243,10 @@ def cut_off(cluster: RunningCluster, broker_id: int) -> None:
 
 def test_one_fault_after_another(cluster: RunningCluster) -> None:
     """What one fault leaves behind must not be what the next one needs."""
-    dice = random.Random(20261122)
+    rng = random.Random(20261122)
     with cluster.load("rounds") as load:
         for _ in range(ROUNDS):
-            fault = dice.choice([killed, paused, restarted, cut_off])
-            fault(cluster, dice.choice(BROKERS))
+            fault = rng.choice([killed, paused, restarted, cut_off])
+            fault(cluster, rng.choice(BROKERS))
             load.await_progress()
             cluster.await_in_sync("rounds")

@@ -4,7 +4,7 @@ Two members of a group read and commit, synchronously and one record at a time, 
 is killed and started again on the same port and directory. After every start the committed
 offsets are compared with what was acknowledged before. Every other round lasts until something
 was committed in it; in the others one member takes the place of another, and the end may come in
-the middle of that rebalance. The rounds are 50; `ODRADEK_KILL_ROUNDS` changes that.
+the middle of that rebalance. The rounds are 25; `ODRADEK_KILL_ROUNDS` changes that.
 """
 
 import os
@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.system.processes import CheckedBroker
 from tools.free_port import free_port
 
-ROUNDS = int(os.environ.get("ODRADEK_KILL_ROUNDS", "50"))
+ROUNDS = int(os.environ.get("ODRADEK_KILL_ROUNDS", "25"))
 PARTITIONS = 4
 RECORDS_A_ROUND = 20_000
 TOPIC = "orders"
@@ -89,7 +89,7 @@ def committed(bootstrap_servers: str) -> dict[int, int]:
 @pytest.mark.slow
 def test_no_acknowledged_commit_goes_back(tmp_path: Path) -> None:
     """Fails when a commit is acknowledged before it is in the log, or lost in loading."""
-    dice = random.Random(6)
+    rng = random.Random(6)
     port = free_port()
     acknowledged = Acknowledged()
     members: list[MemberThread] = []
@@ -108,7 +108,7 @@ def test_no_acknowledged_commit_goes_back(tmp_path: Path) -> None:
             if round_ % 2:
                 members[-2].stopping.set()
                 members.append(start_member(address, acknowledged))
-            threading.Event().wait(dice.uniform(0.2, 1.5))
+            threading.Event().wait(rng.uniform(0.2, 1.5))
             if round_ % 2 == 0:
                 await_more(acknowledged, count, f"round {round_}", tmp_path / "stderr.log")
             broker.kill()

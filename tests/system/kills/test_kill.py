@@ -4,7 +4,7 @@ An idempotent producer of librdkafka sends numbered records with acks=all to thr
 kept whole, one compacted, one that retention cuts) while the broker is killed and started again
 on the same port and directory, round after round. After every start all of it is read: nothing
 acknowledged is missing, no offset has two contents, nothing is there twice. At the end `fsck`
-has nothing to say. The rounds are 200; `ODRADEK_KILL_ROUNDS` changes that.
+has nothing to say. The rounds are 60; `ODRADEK_KILL_ROUNDS` changes that.
 """
 
 import os
@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.system.processes import CheckedBroker
 from tools.free_port import free_port
 
-ROUNDS = int(os.environ.get("ODRADEK_KILL_ROUNDS", "200"))
+ROUNDS = int(os.environ.get("ODRADEK_KILL_ROUNDS", "60"))
 FLUSH_S = 120
 READ_S = 60
 KEYS = 40
@@ -168,7 +168,7 @@ def send_until_killed(producer: Producer, ledger: Ledger, sent: int, target: int
 def test_nothing_acknowledged_is_lost_and_nothing_is_doubled(tmp_path: Path) -> None:
     """Goal: an acknowledgement with acks=all outlives the process that gave it, whatever the
     cleaner and retention were doing."""
-    dice = random.Random(20131231)
+    rng = random.Random(20131231)
     port = free_port()
     ledger = Ledger()
     # What cannot change any more is read once.
@@ -198,7 +198,7 @@ def test_nothing_acknowledged_is_lost_and_nothing_is_doubled(tmp_path: Path) -> 
             for place, contents in read(broker.bootstrap_servers, starts).items():
                 ledger.check(place, contents)
                 starts[place] = contents.end if place[0] == WHOLE else 0
-            target = ledger.count + dice.randrange(50, ROUND_RECORDS)
+            target = ledger.count + rng.randrange(50, ROUND_RECORDS)
             sent = send_until_killed(producer, ledger, sent, target)
             broker.kill()
     with CheckedBroker(tmp_path, port, *BUSY_HOUSEKEEPING) as last:

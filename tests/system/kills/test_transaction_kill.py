@@ -82,7 +82,7 @@ class World:
 @pytest.mark.slow
 def test_every_input_is_in_the_output_once(tmp_path: Path) -> None:
     """Fails when a crash loses a committed transaction, or lets a part of an aborted one count."""
-    dice = random.Random(24)
+    rng = random.Random(24)
     world = World(tmp_path)
     with contextlib.closing(world):
         admin = AdminClient({"bootstrap.servers": world.bootstrap})
@@ -96,8 +96,8 @@ def test_every_input_is_in_the_output_once(tmp_path: Path) -> None:
                 value = f"{round_}-{number}".encode()
                 feed.produce(SOURCE, value, partition=number % PARTITIONS)
             assert feed.flush(DEADLINE_S) == 0
-            time.sleep(dice.uniform(0.1, 1.0))
-            victims = dice.choice(("broker", "carrier", "both"))
+            time.sleep(rng.uniform(0.1, 1.0))
+            victims = rng.choice(("broker", "carrier", "both"))
             if victims != "carrier":
                 world.kill_broker()
             if victims != "broker":

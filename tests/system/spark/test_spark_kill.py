@@ -34,16 +34,17 @@ FIRST = [
     (kills.BEFORE_WRITE, kills.WORKER),
     (kills.IN_WRITE, kills.WORKER),
     (kills.AFTER_WRITE, kills.DRIVER_LATE),
-    (kills.IN_COMMIT, kills.WORKER),
-    (kills.AFTER_COMMIT, kills.WORKER),
+    (kills.AFTER_PREPARING, kills.WORKER),
+    (kills.IN_COMMIT, kills.DRIVER),
     (kills.BEFORE_CHECKPOINT, kills.DRIVER),
 ]
-_UNFINISHED = [kills.BEFORE_WRITE, kills.IN_WRITE, kills.AFTER_WRITE, kills.IN_COMMIT]
-# Every manner of Spark to die. Whoever has committed is not refused any more, and at the last
-# step there is no worker.
+_IN_TASK = [kills.BEFORE_WRITE, kills.IN_WRITE, kills.AFTER_WRITE]
+_TASK = [*_IN_TASK, kills.AFTER_PREPARING]
+# Every manner of Spark to die. A worker that is done with its task is not refused any more, and
+# the driver's own Python does not outlive the batch.
 DRIVERS = [
-    *itertools.product([*_UNFINISHED, kills.AFTER_COMMIT], [kills.DRIVER, kills.DRIVER_ONLY]),
-    *itertools.product(_UNFINISHED, [kills.DRIVER_LATE]),
+    *itertools.product([*_TASK, kills.IN_COMMIT], [kills.DRIVER, kills.DRIVER_ONLY]),
+    *itertools.product([*_IN_TASK, kills.IN_COMMIT], [kills.DRIVER_LATE]),
     (kills.BEFORE_CHECKPOINT, kills.DRIVER),
 ]
 ROUNDS = int(os.environ.get("ODRADEK_SPARK_KILL_ROUNDS", str(len(FIRST))))
@@ -160,7 +161,7 @@ def copied(bootstrap_servers: str) -> Counter[int]:
 
 def plans() -> list[tuple[str, str]]:
     """Where each round kills, and whom."""
-    workers = itertools.cycle((step, kills.WORKER) for step in [*_UNFINISHED, kills.AFTER_COMMIT])
+    workers = itertools.cycle((step, kills.WORKER) for step in _TASK)
     # Every Spark loses two workers before it dies itself: that many come while another starts.
     lives = [[next(workers), next(workers), plan] for plan in DRIVERS]
     return list(itertools.islice(itertools.cycle([*FIRST, *itertools.chain(*lives)]), ROUNDS))

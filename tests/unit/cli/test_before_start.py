@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from odradek.cli.before_start import check_before_start
-from odradek.config import BrokerConfig
+from odradek.config import BrokerConfig, ConfigError
 from odradek.server.errors import StartError
 
 
@@ -86,29 +86,49 @@ def test_a_port_in_use_leaves_nothing_behind(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
+def test_super_users_of_no_authorizer_are_refused(tmp_path: Path) -> None:
+    """A broker would be open to all, in spite of a file that names those who may do everything."""
+    with pytest.raises(ConfigError, match=r"without authorizer\.class\.name everybody is one"):
+        check(tmp_path, **{"super.users": "User:a"})
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [
         ("ssl.keystore.location", "/keys"),
         ("sasl.enabled.mechanisms", "PLAIN"),
         ("listener.name.plaintext.ssl.client.auth", "required"),
-        ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
-        ("super.users", "User:a"),
         ("security.inter.broker.protocol", "SSL"),
     ],
 )
-def test_protection_that_is_not_there_is_not_promised(name: str, text: str, tmp_path: Path) -> None:
-    """A broker that was set up as protected would be open to all."""
-    with pytest.raises(StartError, match=f"Security is not served yet.* {name}: remove"):
+def test_protection_that_no_listener_has_is_refused(name: str, text: str, tmp_path: Path) -> None:
+    """Whoever set it believes that it protects the listener that is there."""
+    with pytest.raises(ConfigError, match=f"{name} protects nothing, since no listener has"):
         check(tmp_path, **{name: text})
 
 
-def test_a_protected_listener_is_not_opened(tmp_path: Path) -> None:
-    """Records would go over the network in the clear."""
-    settings = {"listeners": "SASL_SSL://127.0.0.1:0"}
-    with pytest.raises(StartError, match="SASL_SSL is not supported yet; use PLAINTEXT"):
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("principal.builder.class", "com.example.Builder"),
+        ("ssl.engine.factory.class", "com.example.Factory"),
+        ("sasl.server.callback.handler.class", "com.example.Ldap"),
+        ("sasl.oauthbearer.jwt.validator.class", "com.example.Validator"),
+    ],
+)
+def test_a_class_that_protects_is_refused(name: str, value: str, tmp_path: Path) -> None:
+    """Whom it would keep out would come in."""
+    with pytest.raises(ConfigError, match=f"{name}: com.example.* cannot be loaded here"):
+        check(tmp_path, **{name: value, "listeners": "SASL_SSL://127.0.0.1:0"})
+
+
+def test_brokers_of_a_cluster_need_a_listener_of_their_own(tmp_path: Path) -> None:
+    """They would meet, and then not reach each other."""
+    settings = {"listeners": "SASL_SSL://127.0.0.1:0", "zookeeper.connect": "127.0.0.1:2181"}
+    with pytest.raises(ConfigError, match="over a listener PLAINTEXT, which is not there: name"):
         check(tmp_path / "data", **settings)
     assert not (tmp_path / "data").exists()
+    check(tmp_path / "data", **settings, **{"security.inter.broker.protocol": "SASL_SSL"})
 
 
 def test_settings_that_say_what_holds_anyway_are_no_promise(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ That the lines are Kafka's own is held by tests/wire/interchange/test_directorie
 import json
 import struct
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from tests.unit.cli import segments
@@ -20,6 +21,7 @@ from odradek.coordinator.records.offset_records import (
 from odradek.records.batch import parse_header
 from odradek.records.builder import RecordBatchBuilder
 from odradek.records.reader import iter_records
+from odradek.replication.schedule.marks import Entry, Mark, MarkKind, Target, build_marks
 from odradek.storage.producers.producer_snapshot import encode_snapshot
 from odradek.storage.producers.producer_state import BatchMetadata, ProducerState
 
@@ -251,3 +253,25 @@ def test_a_file_of_another_kind_is_named(dump, tmp_path: Path) -> None:
     file = tmp_path / "partition.metadata"
     file.write_text("version: 0")
     assert dump(str(file))[::2] == (1, [f"Ignoring unknown file {file}"])
+
+
+def test_marks_of_schedules_are_named(dump, tmp_path: Path) -> None:
+    """Nobody could tell what a schedule partition has delivered."""
+    target = Target("orders", UUID(int=1), 2)
+    mark = Mark(MarkKind.RELEASE, target, 7, 40, [Entry(0, TIME, -1), Entry(3, TIME, -1)])
+    data = bytes(build_marks([mark, Mark(MarkKind.RELEASED, target, 7, 42)], TIME))
+    log = segments.write_segment(tmp_path, [data], 0)
+    status, lines, errors = dump(str(log), "--print-data-log")
+    assert (status, errors) == (0, [])
+    assert [line.partition("headerKeys: [] ")[2] for line in lines[3:]] == [
+        'scheduleRelease {"target":"orders-2","producerId":7,"sequence":40,"offsets":[0,3]}',
+        'scheduleReleased {"target":"orders-2","producerId":7,"sequence":42,"offsets":[]}',
+    ]
+    cut = segments.write_segment(tmp_path / "cut", [bytes(_cut_mark())], 0)
+    assert dump(str(cut), "--print-data-log")[0] == 1
+
+
+def _cut_mark() -> bytes:
+    builder = RecordBatchBuilder(is_control=True)
+    builder.append(TIME, (20001).to_bytes(4, "big"), b"\0\0")
+    return builder.build()

@@ -12,7 +12,7 @@ import odradek
 from odradek.cli.data_directory import zookeeper_topics
 from odradek.cli.data_directory.fsck import read_metadata
 from odradek.cli.main import main
-from odradek.metadata.image import ConfigResource, ResourceType
+from odradek.metadata.image import ConfigResource
 from odradek.protocol.primitives import uvarint_bytes
 from odradek.records.builder import RecordBatchBuilder
 from odradek.storage import checkpoints
@@ -84,7 +84,7 @@ def test_a_directory_with_zookeeper(tmp_path: Path, capsys: pytest.CaptureFixtur
     stored = read_metadata(str(target))
     assert (stored.cluster_id, stored.topics[0].topic_id) == ("theirs", TOPIC_ID)
     assert [partition.leader_epoch for partition in stored.topics[0].partitions] == [5, 5]
-    settings = stored.configs[ConfigResource(ResourceType.TOPIC, "orders")]
+    settings = stored.configs[ConfigResource.topic("orders")]
     assert settings == {"retention.ms": "-1", "retention.bytes": "-1"}
     assert main(["fsck", str(target)]) == 1
     lines = capsys.readouterr().out.splitlines()
@@ -109,7 +109,7 @@ def test_a_directory_with_a_metadata_log(
     stored = read_metadata(str(target))
     assert [topic.name for topic in stored.topics] == ["orders"]
     assert [partition.leader_epoch for partition in stored.topics[0].partitions] == [6, 6]
-    settings = stored.configs[ConfigResource(ResourceType.TOPIC, "orders")]
+    settings = stored.configs[ConfigResource.topic("orders")]
     assert settings == {"retention.ms": "99"}
 
 
@@ -140,7 +140,7 @@ def test_the_newest_snapshot_counts_and_the_log_behind_it(tmp_path: Path) -> Non
     (log / f"{7:020d}.log").write_bytes(behind.build() + latest.build())
     assert main(["import", str(source), "--data-dir", str(target)]) == 0
     stored = read_metadata(str(target))
-    settings = stored.configs[ConfigResource(ResourceType.TOPIC, "orders")]
+    settings = stored.configs[ConfigResource.topic("orders")]
     assert settings == {"retention.ms": "100", "max.message.bytes": "9"}
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -164,7 +165,7 @@ def test_a_port_that_is_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert load(tmp_path / "c") is None
 
 
-@pytest.mark.parametrize("command", ["restart", "stop"])
+@pytest.mark.parametrize("command", ["restart", "status", "stop"])
 def test_nobody_to_ask(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Without a cluster, and where one was killed, there is a sentence and no traceback."""
     for directory in (tmp_path / "none", tmp_path):
@@ -325,3 +326,18 @@ def test_the_state_is_for_people_too(tmp_path: Path) -> None:
     """Who wants to kill a broker looks for its process id in the file."""
     ClusterState([9092], None, {"1": 4711}).save(tmp_path)
     assert json.loads((tmp_path / "cluster.json").read_text())["pids"] == {"1": 4711}
+
+
+def test_a_missing_extra_is_told_before_anything_is_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """ZooKeeper would be fetched, and three brokers started, before the first word of kazoo."""
+    monkeypatch.setitem(sys.modules, "kazoo", None)  # as where it is not installed
+    directory = tmp_path / "cluster"
+    words = ["cluster", "start", "-n", "3", "--data-dir", str(directory), "--fetch-zookeeper"]
+    assert main(words) == 1
+    assert capsys.readouterr().err == (
+        "odradek: Brokers that meet in ZooKeeper need its client library kazoo: "
+        "pip install 'odradek[zookeeper]'\n"
+    )
+    assert not directory.exists()

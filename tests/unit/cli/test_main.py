@@ -5,9 +5,11 @@ import shlex
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
+import odradek
 from odradek import __version__
 from odradek.cli.main import COMMANDS, INTERRUPTED, READER_GONE, Command, main
 from odradek.cli.wheel import command as wheel
@@ -73,7 +75,7 @@ def test_a_command_may_be_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("streams", "status", "said"),
     [
-        (">/dev/full", 1, "odradek: [Errno 28] No space left on device\n"),
+        (">/dev/full", 1, "odradek: No space left on device\n"),
         (">&-", 0, ""),
         ("<&-", 0, ""),
     ],
@@ -116,6 +118,7 @@ def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str])
     ("words", "answer"),
     [
         (["strat"], "there is no command 'strat' (did you mean start?)"),
+        (["cluster", "strat"], "(did you mean start?)"),
         (["topic", "--list"], "there is no command 'topic' (did you mean topics?)"),
         (["xyzzy"], "there is no command 'xyzzy'; "),
         (
@@ -123,6 +126,7 @@ def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str])
             "unrecognized arguments: --lisener=:1 (did you mean --listener?)",
         ),
         (["start", "--data_dir", "d"], "arguments: --data_dir d (did you mean --data-dir?)"),
+        (["top", "--interval", "x"], "unrecognized arguments: --interval x\n"),
         (["start", "--xyzzy"], "unrecognized arguments: --xyzzy\n"),
     ],
 )
@@ -134,3 +138,15 @@ def test_a_mistyped_word_is_answered_with_the_one_that_was_meant(
         main(words)
     assert ended.value.code == 2
     assert answer in capsys.readouterr().err
+
+
+def test_a_file_that_is_not_there_is_told_without_a_number(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """`[Errno 2]` is nothing to a reader."""
+    with odradek.Broker() as broker:
+        broker.create_topic("orders")
+        missing = str(tmp_path / "nowhere")
+        words = ["produce", "orders", missing, "-b", broker.bootstrap_servers]
+        assert main(words) == 1
+    assert capsys.readouterr().err == f"odradek: {missing}: No such file or directory\n"

@@ -45,7 +45,8 @@ def test_words_are_read_as_kafkas_tools_read_them(
     nothing = vars(parser.parse_args([]))
     arguments = parser.parse_args(read_words(parser, words.split()))
     refuse_values(arguments)
-    assert vars(arguments) == {**nothing, **read, "fault": None}
+    others = [word for word in words.split() if word in ("more", "words", "soon")]
+    assert vars(arguments) == {**nothing, **read, "fault": None, "other_words": others}
 
 
 @pytest.mark.parametrize(

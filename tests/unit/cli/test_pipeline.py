@@ -1,6 +1,7 @@
 """If these fail, `odradek pipeline` misreads its flags or hides what went wrong."""
 
 import argparse
+from pathlib import Path
 
 import pytest
 
@@ -47,6 +48,7 @@ def test_an_unknown_pipeline_is_wrong_usage(capsys: pytest.CaptureFixture[str]) 
         (["query", "--from", "d"], "query does nothing with --from"),
         (["latest", "--to", "d", "--report", "/nowhere/r.html"], "there is no directory /nowhere"),
         (["latest", "--to", "d", "--report", "/"], "--report /: it is a directory"),
+        (["volume", "--command-config", "/nowhere/c"], "--command-config /nowhere/c: "),
     ],
 )
 def test_what_a_pipeline_cannot_use_is_refused_before_it_starts(
@@ -72,6 +74,32 @@ def test_flags_are_settings_and_others_keep_their_defaults(monkeypatch: pytest.M
     assert settings == pipelines.PipelineSettings(
         "h:1", "t", to="d", path="/data", max_offsets_per_trigger=7, file_bytes=65_536
     )
+
+
+def test_a_file_of_client_settings_says_how_brokers_are_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pyspark_odradek import pipelines
+
+    seen = []
+
+    def note(_: str, settings: pipelines.PipelineSettings, **__: object) -> pipelines.Outcome:
+        seen.append(settings)
+        return pipelines.Outcome()
+
+    monkeypatch.setattr(pipelines, "run_pipeline", note)
+    file = tmp_path / "client.properties"
+    lines = ["client.id=x", "security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN"]
+    file.write_text("\n".join([*lines, "sasl.username=alice", "sasl.password=secret"]))
+    report = tmp_path / "report.html"
+    flags = ["--command-config", str(file), "--report", str(report)]
+    assert pipeline.run(parse("volume", *WHERE, *flags)) == 0
+    options = seen[0].source_options()
+    assert options["kafka.sasl.password"] == "secret"
+    assert "kafka.client.id" not in options
+    page = report.read_text()
+    assert "security.protocol=SASL_PLAINTEXT" in page
+    assert "secret" not in page
 
 
 def test_a_failure_is_one_line(

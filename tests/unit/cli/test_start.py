@@ -7,7 +7,7 @@ import pytest
 
 from odradek.cli.main import build_parser, main
 from odradek.cli.start import DEFAULT_DATA_DIR, collect_settings, configure
-from odradek.config.likely_names import with_likely_setting
+from odradek.config.suggestions import with_suggestion
 from odradek.server.errors import StartError
 
 
@@ -70,10 +70,10 @@ def test_an_address_needs_no_protocol(words: list[str], listeners: str) -> None:
 
 def test_an_unknown_setting_is_named_with_the_likely_one() -> None:
     """A mistyped setting would be ignored, and nobody would see which one was meant."""
-    assert with_likely_setting("num.partition") == "num.partition (did you mean num.partitions?)"
-    assert with_likely_setting("num_partitions") == "num_partitions (did you mean num.partitions?)"
-    assert with_likely_setting("retention.ms") == "retention.ms (did you mean log.retention.ms?)"
-    assert with_likely_setting("no.such") == "no.such"
+    assert with_suggestion("num.partition") == "num.partition (did you mean num.partitions?)"
+    assert with_suggestion("num_partitions") == "num_partitions (did you mean num.partitions?)"
+    assert with_suggestion("retention.ms") == "retention.ms (did you mean log.retention.ms?)"
+    assert with_suggestion("no.such") == "no.such"
 
 
 def test_a_files_log_dir_is_kept(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_files_log_dir_is_kept(tmp_path: Path) -> None:
     [
         (["--set", "log.segment.bytes=x"], "log.segment.bytes"),
         (["--listener", "PLAINTEXT://nowhere"], "NAME://host:port"),
-        (["--listener", "SSL://127.0.0.1:0"], "SSL is not supported"),
+        (["--listener", "SSL://127.0.0.1:0"], "neither ssl.keystore.location nor"),
         (["--zookeeper", "127.0.0.1:0", "--port", "0", *IMPATIENT], "cannot be reached"),
         (["--config", "/does/not/exist"], "No such file"),
         (["--data-dir", "/dev/null/data"], "/dev/null"),

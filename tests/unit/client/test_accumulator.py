@@ -2,7 +2,12 @@
 
 import random
 
-from odradek.client.core.producing.accumulator import Accumulator, ProducerBatch, record_bytes
+from odradek.client.core.producing.accumulator import (
+    LAST_PRODUCER_EPOCH,
+    Accumulator,
+    ProducerBatch,
+    record_bytes,
+)
 from odradek.model import TopicPartition
 from odradek.records.batch import parse_header
 from odradek.records.reader import iter_records
@@ -32,15 +37,15 @@ def test_a_batch_lingers_unless_it_is_full_or_somebody_hurries() -> None:
 def test_a_batch_is_what_was_put_into_it() -> None:
     accumulator = Accumulator(linger_ms=0, codec=1)
     put(accumulator, 1, 2, 3)
-    batch = accumulator.drain(ONE)
+    batch = accumulator.drain(ONE, 7, 1)
     assert (batch.contexts, batch.base_sequence, batch.record_count) == ([1, 2, 3], 0, 3)
-    data = batch.encoded(7, 1, True)
+    data = batch.encoded(True)
     header = parse_header(data)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 1, 0)
     assert header.is_transactional
     assert [record.value for record in iter_records(data, check_crc=True)] == [b"1", b"2", b"3"]
-    assert batch.encoded(7, 1, True) is data
-    assert parse_header(batch.encoded(7, 2, True)).producer_epoch == 2
+    assert batch.encoded(True) is data
+    assert batch.encoded_bytes == len(data)
     assert accumulator.used_bytes == 3 * record_bytes(None, b"1", ())
     accumulator.done(batch)
     assert accumulator.used_bytes == 0
@@ -60,13 +65,38 @@ def test_five_batches_of_a_partition_are_under_way_at_most() -> None:
     assert accumulator.ready(0)[0] == [ONE, OTHER]
 
 
+def test_one_batch_is_under_way_until_its_broker_knows_the_producer() -> None:
+    """A broker that does not takes any number: a second batch would pass a first one that was
+    refused for the moment."""
+    accumulator = Accumulator(linger_ms=0, batch_bytes=1)
+    put(accumulator, *range(5))
+    first = accumulator.drain(ONE, 7, 0)
+    assert accumulator.ready(0) == ([], None)
+    accumulator.done(first)
+    second = accumulator.drain(ONE, 7, 0)
+    assert accumulator.ready(0)[0] == [ONE]
+    accumulator.done(second)
+    accumulator.drain(ONE, 8, 0)
+    assert accumulator.ready(0) == ([], None), "another id is another producer"
+
+
+def test_what_is_on_its_way_to_an_old_leader_is_not_overtaken() -> None:
+    accumulator = Accumulator(linger_ms=0, batch_bytes=1)
+    put(accumulator, 1, 2)
+    batch = accumulator.drain(ONE, node_id=1)
+    assert accumulator.is_under_way_to_another(ONE, 2)
+    assert not accumulator.is_under_way_to_another(ONE, 1)
+    accumulator.retry(batch, 0)
+    assert not accumulator.is_under_way_to_another(ONE, 2)
+
+
 def test_what_failed_goes_again_in_its_order_when_all_are_back() -> None:
     accumulator = Accumulator(linger_ms=0, batch_bytes=1)
     put(accumulator, *range(4))
     first, second, third = (accumulator.drain(ONE) for _ in range(3))
     accumulator.retry(second, not_before_ms=50)
-    assert accumulator.has_earlier_failure(third)
-    assert not accumulator.has_earlier_failure(first)
+    assert accumulator.has_earlier(third)
+    assert not accumulator.has_earlier(first)
     assert accumulator.ready(99) == ([], None), "two are still under way"
     accumulator.retry(first, not_before_ms=40)
     accumulator.done(third)
@@ -80,23 +110,92 @@ def test_what_failed_goes_again_in_its_order_when_all_are_back() -> None:
     assert accumulator.drain(ONE).base_sequence == 3
 
 
-def test_a_new_epoch_numbers_from_the_beginning() -> None:
+def numbers(batch: ProducerBatch) -> tuple[int, int, int]:
+    return batch.producer_id, batch.producer_epoch, batch.base_sequence
+
+
+def test_behind_a_gap_a_new_epoch_of_the_partition_begins() -> None:
     accumulator = Accumulator(linger_ms=0, batch_bytes=1)
     put(accumulator, 1, 2, 3)
-    accumulator.done(accumulator.drain(ONE))
-    accumulator.retry(accumulator.drain(ONE), 0)
-    accumulator.renumber()
-    assert accumulator.drain(ONE).base_sequence == 0
+    put(accumulator, 4, 5, partition=OTHER)
+    accumulator.done(accumulator.drain(ONE, 7, 0))
+    accumulator.drain(OTHER, 7, 0)
+    refused = accumulator.drain(ONE, 7, 0)
+    assert numbers(refused) == (7, 0, 1)
+    accumulator.give_up(refused)
+    assert numbers(accumulator.drain(ONE, 7, 0)) == (7, 1, 0)
+    assert numbers(accumulator.drain(OTHER, 7, 0)) == (7, 0, 1), "it has none"
+
+
+def test_what_was_sent_behind_a_gap_is_sent_by_its_old_numbers_first() -> None:
+    """It may be in the log, and only its answer is lost: by new numbers it would be there twice."""
+    accumulator = Accumulator(linger_ms=0, batch_bytes=1)
+    put(accumulator, 1, 2, 3, 4)
+    given_up, lost, refused = (accumulator.drain(ONE, 7, 0) for _ in range(3))
+    accumulator.retry(lost, 0)
+    accumulator.give_up(given_up)
+    accumulator.retry(refused, 0)
+    assert accumulator.drain(ONE, 7, 0) is lost
+    assert numbers(lost) == (7, 0, 1)
+    assert not accumulator.has_earlier(lost)
+    accumulator.lost_place(lost)
+    accumulator.retry(lost, 0)
+    found = []
+    for _ in range(2):
+        batch = accumulator.drain(ONE, 7, 0)
+        found.append((batch, numbers(batch)))
+        accumulator.done(batch)
+    assert found == [(lost, (7, 1, 0)), (refused, (7, 1, 1))]
+    assert numbers(accumulator.drain(ONE, 7, 0)) == (7, 1, 2)
+
+
+def test_nothing_follows_a_gap_while_what_is_behind_it_is_under_way() -> None:
+    accumulator = Accumulator(linger_ms=0, batch_bytes=1)
+    put(accumulator, 1, 2, 3)
+    first, second = accumulator.drain(ONE, 7, 0), accumulator.drain(ONE, 7, 0)
+    accumulator.lost_place(first)
+    accumulator.give_up(first)
+    assert accumulator.ready(0) == ([], None)
+    accumulator.give_up(second)
+    assert numbers(accumulator.drain(ONE, 7, 0)) == (7, 1, 0)
+
+
+def test_a_newer_epoch_or_another_id_is_taken_when_nothing_has_old_numbers() -> None:
+    accumulator = Accumulator(linger_ms=0, batch_bytes=1)
+    put(accumulator, *range(6))
+    first = accumulator.drain(ONE, 7, 0)
+    assert numbers(accumulator.drain(ONE, 7, 1)) == (7, 0, 1)
+    accumulator.done(accumulator.unfinished()[1])
+    accumulator.retry(first, 0)
+    assert numbers(accumulator.drain(ONE, 8, 0)) == (7, 0, 0)
+    accumulator.done(first)
+    assert numbers(accumulator.drain(ONE, 7, 3)) == (7, 3, 0)
     accumulator.done(accumulator.unfinished()[0])
-    assert accumulator.drain(ONE).base_sequence == 1
+    assert numbers(accumulator.drain(ONE, 8, 0)) == (8, 0, 0)
+    accumulator.done(accumulator.unfinished()[0])
+    assert numbers(accumulator.drain(ONE, 8, 0)) == (8, 0, 1)
 
 
-def test_only_what_is_not_under_way_expires() -> None:
+def test_an_id_whose_epochs_have_come_to_their_end_is_spent() -> None:
+    accumulator = Accumulator(linger_ms=0, batch_bytes=1)
+    put(accumulator, 1, 2)
+    accumulator.give_up(accumulator.drain(ONE, 7, LAST_PRODUCER_EPOCH))
+    assert accumulator.spent_producer_id == 7
+    assert numbers(accumulator.drain(ONE, 8, 0)) == (8, 0, 0)
+
+
+def test_what_is_under_way_expires_too_and_keeps_its_place_until_it_is_answered() -> None:
     accumulator = Accumulator(linger_ms=0, batch_bytes=1)
     put(accumulator, 1, 2, now=10)
     put(accumulator, 3, now=20)
-    accumulator.drain(ONE)
+    under_way = accumulator.drain(ONE)
+    assert accumulator.oldest_ms == 10
+    assert [batch.contexts for batch in accumulator.expired(10)] == [[1], [2]]
+    under_way.is_told = True
     assert [batch.contexts for batch in accumulator.expired(10)] == [[2]]
+    accumulator.give_up(accumulator.unfinished()[1])
+    assert accumulator.oldest_ms == 20
+    assert accumulator.has_earlier(accumulator.drain(ONE))
 
 
 class Log:
@@ -120,7 +219,7 @@ class Log:
 def test_records_are_in_the_log_once_and_in_order_whatever_is_lost() -> None:
     """Requests and answers are lost or late by chance; requests arrive in order, as on a socket."""
     for seed in range(200):
-        dice = random.Random(seed)
+        rng = random.Random(seed)
         accumulator = Accumulator(linger_ms=0, batch_bytes=150)
         log = Log()
         sent: list[ProducerBatch] = []
@@ -128,19 +227,19 @@ def test_records_are_in_the_log_once_and_in_order_whatever_is_lost() -> None:
         for value in range(60):
             put(accumulator, value)
         while done < 60:
-            choice = dice.random()
+            choice = rng.random()
             if choice < 0.5 and accumulator.ready(0)[0]:
                 sent.append(accumulator.drain(ONE))
             elif sent:
                 batch = sent.pop(0)
-                is_lost = dice.random() < 0.2
+                is_lost = rng.random() < 0.2
                 taken = False if is_lost else log.append(batch)
-                answer_lost = dice.random() < 0.2
+                answer_lost = rng.random() < 0.2
                 if taken and not answer_lost:
                     accumulator.done(batch)
                     done += batch.record_count
                 else:
-                    assert taken or is_lost or accumulator.has_earlier_failure(batch)
+                    assert taken or is_lost or accumulator.has_earlier(batch)
                     accumulator.retry(batch, 0)
         assert log.values == list(range(60)), f"seed {seed}"
 
@@ -163,7 +262,7 @@ def test_a_batch_that_is_too_large_goes_again_in_halves_in_its_place() -> None:
     while accumulator.unfinished():
         batch = accumulator.drain(ONE)
         assert batch.base_sequence == sequence
-        values = [int(each.value or b"") for each in iter_records(batch.encoded(7, 0, False))]
+        values = [int(each.value or b"") for each in iter_records(batch.encoded(False))]
         assert values == batch.contexts
         if batch is not second and batch.attempts == 2:
             # A half that fails for another reason comes again before what follows it.

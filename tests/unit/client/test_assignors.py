@@ -74,7 +74,7 @@ def after(name: str, found: Assignments, generation_id: int) -> dict[str, Subscr
 def test_everything_is_read_by_exactly_one_whoever_comes_and_goes(name: str) -> None:
     """For 60 seeds: members come, go, and topics grow; cooperative groups settle in two steps."""
     for seed in range(60):
-        dice = random.Random(seed)
+        rng = random.Random(seed)
         counts = {"t": 5, "u": 3}
         present = {"m0": Subscription(("t", "u"))}
         before: Assignments = {}
@@ -95,13 +95,13 @@ def test_everything_is_read_by_exactly_one_whoever_comes_and_goes(name: str) -> 
             sizes = [len(given) for given in found.values()]
             if "sticky" in name:
                 assert max(sizes) - min(sizes) <= 1, f"seed {seed}"
-            if dice.random() < 0.6:
+            if rng.random() < 0.6:
                 present[f"m{generation_id + 1}"] = Subscription(("t", "u"))
             elif len(present) > 1:
-                gone = dice.choice(sorted(present))
+                gone = rng.choice(sorted(present))
                 present.pop(gone)
                 before.pop(gone)
-            counts["u"] += dice.random() < 0.3
+            counts["u"] += rng.random() < 0.3
 
 
 @pytest.mark.parametrize("name", ["sticky", "cooperative-sticky"])

@@ -26,7 +26,7 @@ class Place:
             random.Random(3),
             batch_bytes=BATCH_BYTES,
             buffer_bytes=buffer_bytes,
-            record_max_bytes=5_000,
+            record_max_bytes=min(5_000, buffer_bytes),
         )
         self.topic = topic(*range(partitions))
 
@@ -75,9 +75,11 @@ def test_records_without_a_key_stay_together_until_a_batch_is_full_and_go_where_
 
 
 def test_limits_and_types():
+    with pytest.raises(RecordTooLarge, match=r"larger than max\.request\.size \(5000\)"):
+        Place().put(b"x" * 5_000)
     place = Place(buffer_bytes=300)
-    with pytest.raises(RecordTooLarge, match="of 5036 bytes is larger than"):
-        place.put(b"x" * 5_000)
+    with pytest.raises(RecordTooLarge, match=r"of 336 bytes is larger than buffer\.memory \(300\)"):
+        place.put(b"x" * 300)
     assert place.put(b"x" * 200) is Outcome.NEWS
     assert place.put(b"y" * 200) is Outcome.NO_ROOM
     assert place.intake.refused_bytes == record_bytes(None, b"y" * 200, ())

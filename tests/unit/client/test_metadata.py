@@ -1,10 +1,12 @@
 """If these fail, a client sends records to brokers that do not lead, or reads metadata wrongly."""
 
+import random
 from uuid import UUID
 
 import pytest
 
 from odradek.client.core.consuming.list_offsets import by_leader, list_offsets_request
+from odradek.client.core.freshness import Freshness
 from odradek.client.core.metadata import (
     ClusterMetadata,
     Node,
@@ -13,6 +15,9 @@ from odradek.client.core.metadata import (
     decode_metadata_response,
     encode_metadata_request,
 )
+from odradek.client.core.retries import ExponentialBackoff
+from odradek.client.errors import StaleMetadata, error_for
+from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
 from odradek.protocol import messages
 
@@ -119,3 +124,87 @@ def test_questions_are_sorted_by_leader_with_the_epoch_that_is_known() -> None:
     [question] = asked.partitions
     assert (question.index, question.timestamp, question.current_leader_epoch) == (1, -2, 6)
     assert (request.isolation_level, request.timeout_ms) == (1, 500)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.LISTENER_NOT_FOUND,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ],
+)
+def test_errors_that_say_that_metadata_is_stale(code: ErrorCode) -> None:
+    """A producer would send to the same broker until its records expire."""
+    assert isinstance(error_for(code), StaleMetadata)
+
+
+def test_a_passing_error_does_not_take_what_is_known() -> None:
+    known = cluster(topic("t", (1, 3)))
+    failing = TopicMetadata("t", None, False, {}, ErrorCode.LEADER_NOT_AVAILABLE)
+    gone = TopicMetadata("t", None, False, {}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    for is_complete in (True, False):
+        assert "t" in known.merged(cluster(failing), is_complete=is_complete).topics
+        assert "t" not in known.merged(cluster(gone), is_complete=is_complete).topics
+
+
+class Fresh:
+    """What is known of the age of some topics, on a clock that is set."""
+
+    def __init__(self) -> None:
+        self.freshness = Freshness(10_000, ExponentialBackoff(100, 1_000, random.Random(1)))
+        self.known = cluster()
+        self.now_ms = 0
+
+    def answer(self, *names: str, leaders: tuple[int, int] = (1, 0)) -> None:
+        answer = cluster(*(topic(name, leaders) for name in names))
+        before, self.known = self.known, self.known.merged(answer, is_complete=False)
+        self.freshness.sent(names)
+        self.freshness.answered(names, before, self.known, answer, self.now_ms)
+
+    def outdated(self, *names: str) -> set[str]:
+        return self.freshness.outdated(names, self.known, self.now_ms)
+
+
+def test_every_topic_has_an_age_of_its_own() -> None:
+    fresh = Fresh()
+    fresh.answer("a", "b")
+    assert fresh.outdated("a", "b", "c") == {"c"}
+    fresh.now_ms = 9_000
+    fresh.answer("a")
+    fresh.now_ms = 10_000
+    assert fresh.outdated("a", "b") == {"b"}
+
+
+def test_a_doubt_lasts_until_somebody_asks_after_it() -> None:
+    fresh = Fresh()
+    fresh.answer("a")
+    fresh.freshness.sent(["a"])
+    fresh.freshness.doubt(["a"])  # while the question is under way
+    assert fresh.outdated("a") == {"a"}
+    fresh.answer("a")
+    assert fresh.outdated("a") == set()
+    fresh.freshness.sent(["a"])
+    fresh.freshness.failed(["a"], fresh.now_ms)
+    assert fresh.outdated("a") == {"a"}
+
+
+def test_pauses_grow_while_answers_bring_nothing_new() -> None:
+    fresh = Fresh()
+    fresh.answer("a")
+    assert fresh.freshness.wait_ms(["b"], 0) == fresh.freshness.wait_ms(["a", "b"], 0) == 0
+    waits = []
+    for _ in range(6):
+        waits.append(fresh.freshness.wait_ms(["a"], fresh.now_ms))
+        fresh.now_ms += waits[-1]
+        fresh.answer("a")
+    assert waits == sorted(waits)
+    assert waits[0] <= 120
+    assert waits[-1] == 1_000
+    fresh.answer("a", leaders=(2, 1))
+    assert fresh.freshness.wait_ms(["a"], fresh.now_ms) <= 120

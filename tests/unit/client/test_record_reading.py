@@ -75,6 +75,15 @@ def test_a_record_is_equal_to_its_copies_only():
     assert repr(one).startswith("ConsumerRecord(topic='t', partition=3, offset=40, timestamp=1700")
 
 
+def test_a_value_that_is_no_json_is_told_with_its_place():
+    """Of a hundred records nobody would know which one it is."""
+    record = read(batch())[0]
+    assert record._fields()[:3] == ("t", 3, 40)
+    with pytest.raises(ValueError, match="the value of t-3 at offset 40 is no JSON: b'") as failed:
+        record.json()
+    assert failed.value.__context__ is None
+
+
 def test_bad_bytes_are_told_and_nothing_else_happens():
     """Every byte of the records set to every of some values, without a checksum to tell."""
     data = batch()

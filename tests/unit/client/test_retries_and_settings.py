@@ -1,6 +1,8 @@
 """If these fail, clients hammer a broker that is down, give up early, or take a wrong setting."""
 
+import errno
 import random
+import socket
 
 import pytest
 
@@ -12,6 +14,7 @@ from odradek.client.errors import (
     RequestError,
     RetriableError,
     error_for,
+    in_words,
     raise_for,
 )
 from odradek.client.settings import ADMIN_SETTINGS, ClientSettings
@@ -19,7 +22,7 @@ from odradek.errors import BrokerError, ErrorCode
 
 
 class Mean:
-    """Dice that always fall in the middle."""
+    """Rng that always fall in the middle."""
 
     def uniform(self, a: float, b: float) -> float:
         return (a + b) / 2
@@ -93,7 +96,7 @@ def test_settings_are_read_under_both_names() -> None:
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [
-        ({"request_timeout": 1}, r"is request\.timeout\.ms meant"),
+        ({"request_timeout": 1}, r"did you mean request\.timeout\.ms"),
         ({"request_timeout_ms": -1}, "at least 0"),
         ({"request_timeout_ms": "soon"}, "Not a number"),
         ({"quite_another": 1}, "no such setting"),
@@ -102,3 +105,19 @@ def test_settings_are_read_under_both_names() -> None:
 def test_mistaken_settings_are_named(keywords: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ClientSettings(ADMIN_SETTINGS, {}, keywords)
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        # As asyncio's own loop says it, and uvloop.
+        (OSError(errno.ECONNREFUSED, "Connect call failed ('::1', 9)"), "Connection refused"),
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), "Connection refused"),
+        (socket.gaierror(socket.EAI_NONAME, "no such name"), "no such name"),
+        (TimeoutError("timed out"), "timed out"),
+        ("the broker closed the connection", "the broker closed the connection"),
+    ],
+)
+def test_reasons_are_told_in_words(reason: object, words: str) -> None:
+    """Numbers of an operating system say nothing to whoever has mistyped a port."""
+    assert in_words(reason) == words

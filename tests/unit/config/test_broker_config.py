@@ -73,12 +73,39 @@ def test_log_config_lays_the_topic_over_the_broker() -> None:
         {"remote.storage.enable": "true"},
         {"message.format.version": "new"},
         {"leader.replication.throttled.replicas": "0:1,x"},
+        {"leader.replication.throttled.replicas": "0:1, *"},
+        {"follower.replication.throttled.replicas": "*,*"},
+        {"follower.replication.throttled.replicas": "0:" + "1" * 5000},
     ],
 )
 def test_log_config_refuses(overrides: dict[str, str]) -> None:
     """Each of these would make a topic that cannot do what it says."""
     with pytest.raises(ConfigError):
         LogConfig.from_settings(overrides, BrokerConfig().topic_defaults())
+
+
+@pytest.mark.parametrize("text", [" *", "0:1, 1:1", ",0:1", ""])
+def test_throttled_replicas_that_kafka_takes(text: str) -> None:
+    """A star alone, or pairs; empty elements are passed over."""
+    settings = {"leader.replication.throttled.replicas": text}
+    LogConfig.from_settings(settings, BrokerConfig().topic_defaults())
+
+
+def test_stored_settings_that_cannot_be_used_are_left_out() -> None:
+    """A cluster of another version may have set them; raised, they would keep a broker down."""
+    stored = {
+        "message.downconversion.enable": "true",
+        "segment.bytes": "many",
+        "remote.storage.enable": "true",
+        "retention.ms": "5",
+        "max.compaction.lag.ms": "1000",
+    }
+    broker = BrokerConfig({"log.cleaner.min.compaction.lag.ms": "5000"})
+    config, problems = LogConfig.from_stored(stored, broker.topic_defaults())
+    assert config.retention_ms == 5
+    assert config.segment_bytes == 1 << 30
+    assert (config.min_compaction_lag_ms, config.max_compaction_lag_ms) == (5000, 1000)
+    assert [each.name for each in problems] == list(stored)[:3]
 
 
 def test_small_segments_and_old_formats_are_legal() -> None:
@@ -155,12 +182,47 @@ def test_check_dynamic_refuses(settings: dict[str, str], per_broker: bool) -> No
         BrokerConfig().check_dynamic(settings, per_broker=per_broker)
 
 
-def test_a_refused_change_leaves_everything_as_it_was() -> None:
-    """Half a change would be worse than none."""
+def test_a_stored_setting_that_cannot_be_used_is_left_out() -> None:
+    """Illegal, unchangeable, out of scope, too long a number: the others are used all the same."""
     config = BrokerConfig()
-    with pytest.raises(ConfigError):
-        config.update_dynamic(cluster={"max.connections": "5"}, broker={"log.roll.ms": "0"})
-    assert config.max_connections == (1 << 31) - 1
+    problems = config.update_dynamic(
+        cluster={"max.connections": "5", "log.retention.ms": "x", "advertised.listeners": "x"},
+        broker={
+            "log.roll.ms": "0",
+            "num.partitions": "7",
+            "max.connections.per.ip.overrides": "::1:" + "9" * 5000,
+        },
+    )
+    assert config.max_connections == 5
+    assert config.num_partitions == 1
+    assert [each.name for each in problems] == [
+        "log.retention.ms",
+        "advertised.listeners",
+        "log.roll.ms",
+        "num.partitions",
+        "max.connections.per.ip.overrides",
+    ]
+
+
+def test_settings_of_a_broker_that_do_not_go_together_are_left_out() -> None:
+    """The file may have changed since they were set; they must not keep the broker down."""
+    config = BrokerConfig()
+    broker = {"listeners": "X://:1", "max.connections": "4"}
+    (problem,) = config.update_dynamic(cluster={"max.connections": "5"}, broker=broker)
+    assert problem.name == "listeners"
+    assert config.max_connections == 5
+    assert config.update_dynamic(cluster={}, broker={"max.connections": "4"}) == []
+    assert config.max_connections == 4
+
+
+def test_any_two_legal_defaults_of_all_brokers_go_together() -> None:
+    """What each alone is taken must not be refused when both are applied."""
+    legal = {"log.cleaner.min.compaction.lag.ms": "5000", "log.cleaner.max.compaction.lag.ms": "1"}
+    config = BrokerConfig()
+    for name, text in legal.items():
+        config.check_dynamic({name: text}, per_broker=False)
+    assert config.update_dynamic(cluster=legal, broker={}) == []
+    assert config.log_defaults.max_compaction_lag_ms == 1
 
 
 def test_ids_directories_and_overrides() -> None:
@@ -198,3 +260,14 @@ def test_refuses_listeners(listeners: str) -> None:
     """A broker that cannot be reached must say so when it starts."""
     with pytest.raises(ConfigError):
         BrokerConfig({"listeners": listeners})
+
+
+@pytest.mark.parametrize("text", ["a:1," + " " * 32_000 + "x", "a" + ":1 " * 10_000 + "x"])
+def test_a_long_text_is_refused_at_once(text: str) -> None:
+    """A request may bring 32 KiB; a pattern that tries every way to read them hangs the broker."""
+    for row in (
+        BROKER_SETTINGS["max.connections.per.ip.overrides"],
+        TOPIC_SETTINGS["leader.replication.throttled.replicas"],
+    ):
+        with pytest.raises(ConfigError):
+            row.parse(text)

@@ -6,6 +6,7 @@ from pathlib import Path
 import odradek
 from odradek.config import BROKER_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
 from odradek.config.group import bounds_of
+from odradek.config.tables.rows import rows
 from odradek.config.topic import BROKER_SYNONYMS
 from odradek.config.unserved import unserved, why_unserved
 
@@ -13,7 +14,17 @@ SOURCES = Path(odradek.__file__).parent
 # What names settings without reading their values.
 NAMING_ONLY = ("config/tables/", "config/dynamic.py", "config/layers.py", "config/unserved.py")
 # Read by names that are put together.
-COMPOSED = {"group.consumer.session.timeout.ms"}
+COMPOSED = {
+    "group.consumer.session.timeout.ms",
+    "group.consumer.heartbeat.interval.ms",
+    "group.consumer.assignment.interval.ms",
+    "group.share.session.timeout.ms",
+    "group.share.heartbeat.interval.ms",
+    "group.share.assignment.interval.ms",
+    "group.share.record.lock.duration.ms",
+    "group.share.delivery.count.limit",
+    "group.share.partition.max.record.locks",
+}
 
 
 def _modules() -> list[Path]:
@@ -65,6 +76,11 @@ def test_what_stands_for_a_marked_topic_setting_is_marked_too() -> None:
     for name, synonyms in BROKER_SYNONYMS.items():
         for synonym in synonyms:
             assert bool(why_unserved(name)) == bool(why_unserved(synonym.name)), synonym.name
+
+
+def test_what_stands_among_those_without_effect_is_marked() -> None:
+    """Whoever serves one of them moves it to the table of its subject, and takes the mark away."""
+    assert [each.name for each in rows("without_effect") if not why_unserved(each.name)] == []
 
 
 def test_whoever_sets_one_is_told_why() -> None:

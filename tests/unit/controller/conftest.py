@@ -9,10 +9,10 @@ import pytest
 from odradek.background import InlineBackground
 from odradek.config import BrokerConfig
 from odradek.controller import Controller, CreatableTopic
-from odradek.controller.controller import CreateTopicPolicy
+from odradek.controller.topics.operations import CreateTopicPolicy
 from odradek.metadata import MetadataCache
-from odradek.metadata.embedded import EmbeddedMetadataStore, SharedMetadata
-from odradek.metadata.embedded.journal import StoredMetadata
+from odradek.metadata.sqlite import EmbeddedMetadataStore, SharedMetadata
+from odradek.metadata.sqlite.journal import StoredMetadata
 from odradek.model import EndPoint
 from odradek.purgatory import DelayedOperationPurgatory
 from odradek.timer import MockTimer
@@ -57,10 +57,10 @@ class ControllerKit:
         numbers = itertools.count(1)
         self.cache = MetadataCache()
         self._background = HeldBackground()
-        shared = SharedMetadata(
+        self._shared = SharedMetadata(
             self._background, lambda size: next(numbers).to_bytes(size, "big"), NoJournal()
         )
-        self.store = EmbeddedMetadataStore(self.cache, shared)
+        self.store = EmbeddedMetadataStore(self.cache, self._shared)
         self.config = BrokerConfig(properties)
         self.timer = MockTimer()
         self.purgatory = DelayedOperationPurgatory("topic", self.timer)
@@ -75,6 +75,13 @@ class ControllerKit:
         operation(*args, on_done=answers.append, **kwargs)
         assert len(answers) == 1, f"{len(answers)} answers"
         return answers[0]
+
+    def another_broker(self, broker_id: int) -> EmbeddedMetadataStore:
+        """A broker that lives until its store is closed."""
+        store = EmbeddedMetadataStore(MetadataCache(), self._shared)
+        store.load()
+        store.register_broker(broker_id, ENDPOINTS, None, lambda _: None)
+        return store
 
     def hold_commits(self) -> None:
         self._background.held = []

@@ -8,11 +8,12 @@ import pytest
 from odradek.config import ConfigSource, SettingType
 from odradek.controller import AlterOperation, ConfigAlteration, CreatableTopic
 from odradek.errors import BrokerError, ErrorCode
-from odradek.metadata import ConfigResource, ResourceType
+from odradek.metadata import ConfigResource
+from odradek.model import ConfigResourceType
 
-TOPIC = ConfigResource(ResourceType.TOPIC, "a")
-BROKER = ConfigResource(ResourceType.BROKER, "1")
-ALL_BROKERS = ConfigResource(ResourceType.BROKER, "")
+TOPIC = ConfigResource.topic("a")
+BROKER = ConfigResource(ConfigResourceType.BROKER, "1")
+ALL_BROKERS = ConfigResource(ConfigResourceType.BROKER, "")
 SET, DELETE, APPEND, SUBTRACT = AlterOperation
 
 
@@ -79,7 +80,7 @@ def test_describing_all_settings_needs_no_names(kit: Any) -> None:
     assert names == sorted(names)
     assert len(names) == len(set(names)) > 30
     assert kit.controller.describe_configs(ALL_BROKERS) == []
-    group = ConfigResource(ResourceType.GROUP, "g")
+    group = ConfigResource(ConfigResourceType.GROUP, "g")
     assert _entry(kit, group, "consumer.session.timeout.ms").value == "45000"
 
 
@@ -87,9 +88,9 @@ def test_describing_what_is_not_there(kit: Any) -> None:
     """Unknown topic, another broker, a kind without settings."""
     describe = kit.controller.describe_configs
     assert _code_of(lambda: describe(TOPIC)) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    other = ConfigResource(ResourceType.BROKER, "2")
+    other = ConfigResource(ConfigResourceType.BROKER, "2")
     assert _code_of(lambda: describe(other)) is ErrorCode.INVALID_REQUEST
-    nothing = ConfigResource(ResourceType.UNKNOWN, "x")
+    nothing = ConfigResource(ConfigResourceType.UNKNOWN, "x")
     assert _code_of(lambda: describe(nothing)) is ErrorCode.INVALID_REQUEST
 
 
@@ -125,20 +126,20 @@ def test_lists_are_edited_from_what_is_in_force(kit: Any) -> None:
         (TOPIC, [("retention.ms", SET, "1")] * 2, ErrorCode.INVALID_REQUEST),
         (TOPIC, [("cleanup.policy", APPEND, "burn")], ErrorCode.INVALID_CONFIG),
         (
-            ConfigResource(ResourceType.TOPIC, "b"),
+            ConfigResource.topic("b"),
             [("retention.ms", SET, "1")],
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ),
         (BROKER, [("num.partitions", SET, "3")], ErrorCode.INVALID_REQUEST),
         (ALL_BROKERS, [("listeners", SET, "PLAINTEXT://:1")], ErrorCode.INVALID_REQUEST),
         (
-            ConfigResource(ResourceType.BROKER, "2"),
+            ConfigResource(ConfigResourceType.BROKER, "2"),
             [("max.connections", SET, "1")],
             ErrorCode.INVALID_REQUEST,
         ),
-        (ConfigResource(ResourceType.UNKNOWN, "x"), [], ErrorCode.INVALID_REQUEST),
+        (ConfigResource(ConfigResourceType.UNKNOWN, "x"), [], ErrorCode.INVALID_REQUEST),
         (
-            ConfigResource(ResourceType.GROUP, "g"),
+            ConfigResource(ConfigResourceType.GROUP, "g"),
             [("consumer.session.timeout.ms", SET, "0")],
             ErrorCode.INVALID_CONFIG,
         ),
@@ -198,12 +199,23 @@ def test_two_changes_at_once_are_both_made(slow_kit: Any) -> None:
 
 def test_two_topics_at_once_do_not_collide(slow_kit: Any) -> None:
     """`b.c` and `b_c` would be one in metrics, also when both are asked for at once."""
-    answers: list[Any] = []
-    for name in ("b.c", "b_c"):
-        slow_kit.controller.create_topics([CreatableTopic(name, 1, 1)], 1000, answers.append)
+    answers: list[list[Any]] = [[], []]
+    for name, on_done in zip(("b.c", "b_c"), answers, strict=True):
+        slow_kit.controller.create_topics([CreatableTopic(name, 1, 1)], 1000, on_done.extend)
     slow_kit.commit_all()
     codes = [result.error_code for (result,) in answers]
     assert codes == [ErrorCode.NONE, ErrorCode.INVALID_TOPIC_EXCEPTION]
+
+
+@pytest.mark.parametrize("name", ["b.c", "plain"])
+def test_a_topic_asked_for_twice_at_once_is_made_once(slow_kit: Any, name: str) -> None:
+    """Clients that start together create the topic that they share."""
+    answers: list[list[Any]] = [[], []]
+    for on_done in answers:
+        slow_kit.controller.create_topics([CreatableTopic(name, 1, 1)], 1000, on_done.extend)
+    slow_kit.commit_all()
+    codes = [result.error_code for (result,) in answers]
+    assert codes == [ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS]
 
 
 def test_a_change_that_raises_holds_up_no_other(kit: Any) -> None:
@@ -211,3 +223,74 @@ def test_a_change_that_raises_holds_up_no_other(kit: Any) -> None:
     with pytest.raises(AttributeError):
         kit.controller.incremental_alter_configs([(TOPIC, [None])], lambda _: None)
     kit.must_create("a")
+
+
+BAD = {"message.downconversion.enable": "true", "segment.bytes": "many", "retention.ms": "5"}
+
+
+def test_what_another_version_has_stored_can_be_seen_and_mended(kit: Any) -> None:
+    """Neither describing nor altering may be refused for a setting that nobody here knows."""
+    kit.must_create("a")
+    kit.store.alter_configs({TOPIC: BAD}, lambda _: None)
+    assert _entry(kit, TOPIC, "segment.bytes").value == "many"
+    assert _entry(kit, TOPIC, "retention.ms").value == "5"
+    assert _incremental(kit, TOPIC, ("retention.ms", SET, "6")) is ErrorCode.INVALID_CONFIG
+    assert not _incremental(kit, TOPIC, ("segment.bytes", SET, "1048576"))
+    assert not _incremental(kit, TOPIC, ("message.downconversion.enable", DELETE, None))
+    assert kit.cache.image.topic_config("a") == {"retention.ms": "5", "segment.bytes": "1048576"}
+
+
+def test_a_list_grows_no_longer_than_a_field_of_text(kit: Any) -> None:
+    """Else it is stored, and its topic can never be described again."""
+    kit.must_create("a")
+    name = "leader.replication.throttled.replicas"
+    long = ",".join(f"{number}:1" for number in range(4_500))
+    assert not _incremental(kit, TOPIC, (name, SET, long))
+    more = ",".join(f"{number}:1" for number in range(4_500, 6_000))
+    assert _incremental(kit, TOPIC, (name, APPEND, more)) is ErrorCode.INVALID_CONFIG
+    assert kit.cache.image.topic_config("a") == {name: long}
+
+
+def test_a_default_that_contradicts_a_topic_is_taken(kit: Any) -> None:
+    """As in Kafka both are in force; only the topic cannot be altered until they agree again."""
+    kit.must_create("a", max_compaction_lag_ms="1000")
+    lag = "log.cleaner.min.compaction.lag.ms"
+    assert not _incremental(kit, ALL_BROKERS, (lag, SET, "5000"))
+    assert _entry(kit, TOPIC, "min.compaction.lag.ms").value == "5000"
+    assert _incremental(kit, TOPIC, ("retention.ms", SET, "6")) is ErrorCode.INVALID_CONFIG
+    assert not _incremental(kit, TOPIC, ("max.compaction.lag.ms", SET, "5000"))
+
+
+def test_a_stored_setting_of_a_broker_that_is_not_used_is_told_once(
+    kit: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Other settings are used all the same, and the log is not filled with every change."""
+    kit.store.alter_configs(
+        {ALL_BROKERS: {"max.connections": "5", "log.retention.ms": "x"}}, lambda _: None
+    )
+    assert kit.config.max_connections == 5
+    kit.store.alter_configs({ALL_BROKERS: {"max.connections": "6"}}, lambda _: None)
+    assert kit.config.max_connections == 6
+    assert [each.getMessage() for each in caplog.records] == [
+        "a setting changed at run time is not used: Invalid value x for configuration "
+        "log.retention.ms: Not a number of type LONG"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("properties", "value", "source"),
+    [
+        ({}, None, ConfigSource.DEFAULT_CONFIG),
+        (
+            {"advertised.listeners": "PLAINTEXT://broker.example:9092"},
+            "PLAINTEXT://broker.example:9092",
+            ConfigSource.STATIC_BROKER_CONFIG,
+        ),
+    ],
+)
+def test_where_a_broker_can_be_reached_is_shown_as_it_was_set(
+    kit_with: Any, properties: dict[str, str], value: str | None, source: ConfigSource
+) -> None:
+    """A setting that a broker's own properties make would be shown as nobody's."""
+    entry = _entry(kit_with(properties), BROKER, "advertised.listeners")
+    assert (entry.value, entry.source) == (value, source)

@@ -6,23 +6,31 @@ from uuid import UUID
 
 import pytest
 
-from odradek.controller import ElectionType, ProducerIdManager
+from odradek.controller import (
+    AlterOperation,
+    ConfigAlteration,
+    CreatableTopic,
+    ElectionType,
+    ProducerIdManager,
+)
 from odradek.controller.delayed_operations import (
-    DelayedCreateTopics,
     DelayedElectLeader,
+    DelayedTopicChange,
     TopicKey,
 )
 from odradek.controller.replicas.elections import plan_balance, plan_election
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata import (
     BrokerRegistration,
+    ConfigResource,
     MetadataCache,
     MetadataDelta,
     MetadataImage,
     PartitionImage,
     TopicImage,
 )
-from odradek.model import TopicPartition
+from odradek.metadata.store import PartitionChange
+from odradek.model import NO_LEADER, ConfigResourceType, TopicPartition
 from odradek.purgatory import DelayedOperationPurgatory
 from odradek.timer import MockTimer
 
@@ -69,6 +77,31 @@ def test_elections_that_cannot_be(
 ) -> None:
     """Each with its own code; operators' scripts tell them apart."""
     assert _code_of(lambda: plan_election(image, TP, kind)) is code
+
+
+@pytest.mark.parametrize(
+    "resource",
+    [
+        ConfigResource.topic("a"),
+        ConfigResource(ConfigResourceType.BROKER, ""),
+        ConfigResource(ConfigResourceType.BROKER, "1"),
+    ],
+)
+def test_allowing_an_unclean_election_holds_it(kit: Any, resource: ConfigResource) -> None:
+    """Whoever allows it has a topic without a leader and waits for one: nothing else would come to
+    elect it, for as long as the replicas in sync are away."""
+    other = kit.another_broker(2)
+    topic = CreatableTopic("a", assignments=[(0, (2, 1))])
+    assert not kit.create(topic)[0].error_code
+    epoch = kit.cache.image.partition(TP).partition_epoch
+    kit.store.change_partitions([PartitionChange(TP, epoch, 2, (2,))], lambda _: None)
+    other.close()
+    assert kit.cache.image.partition(TP).leader == NO_LEADER
+    step = ConfigAlteration("unclean.leader.election.enable", AlterOperation.SET, "true")
+    (result,) = kit.ask(kit.controller.incremental_alter_configs, [(resource, [step])])
+    assert not result.error_code
+    partition = kit.cache.image.partition(TP)
+    assert (partition.leader, partition.isr) == (1, (1,))
 
 
 def _led_by(*leaders: int) -> MetadataImage:
@@ -120,7 +153,8 @@ def test_creation_waits_for_leaders_and_then_answers() -> None:
     timer, cache = MockTimer(), MetadataCache(_image(-1, (1,), (1,)))
     purgatory = DelayedOperationPurgatory("topic", timer)
     answers: list[frozenset[str]] = []
-    waiting = DelayedCreateTopics(100, ["a"], cache, answers.append)
+    waiting = DelayedTopicChange(100, cache, answers.append)
+    waiting.on_stored(["a"])
     assert not purgatory.try_complete_else_watch(waiting, [TopicKey("a")])
     assert waiting.missing() == "leaders of a"
     timer.advance_clock(99)
@@ -136,7 +170,8 @@ def test_creation_that_takes_too_long_names_the_late_topics() -> None:
     timer, cache = MockTimer(), MetadataCache(_image(-1, (1,), (1,)))
     purgatory = DelayedOperationPurgatory("topic", timer)
     answers: list[frozenset[str]] = []
-    waiting = DelayedCreateTopics(100, ["a", "b"], cache, answers.append)
+    waiting = DelayedTopicChange(100, cache, answers.append)
+    waiting.on_stored(["a", "b"])
     purgatory.try_complete_else_watch(waiting, [TopicKey("a"), TopicKey("b")])
     timer.advance_clock(100)
     assert answers == [frozenset({"a", "b"})]
@@ -147,8 +182,9 @@ def test_creation_does_not_wait_for_a_partition_whose_replicas_are_all_offline()
     timer, cache = MockTimer(), MetadataCache(_image(-1, (1,), (1,), offline=(1, 2, 3)))
     purgatory = DelayedOperationPurgatory("topic", timer)
     answers: list[frozenset[str]] = []
-    waiting = DelayedCreateTopics(100, ["a"], cache, answers.append)
-    assert purgatory.try_complete_else_watch(waiting, [TopicKey("a")])
+    waiting = DelayedTopicChange(100, cache, answers.append)
+    assert not purgatory.try_complete_else_watch(waiting, [TopicKey("a")])
+    waiting.on_stored(["a"])
     assert answers == [frozenset()]
 
 
@@ -157,7 +193,8 @@ def test_creation_waits_for_every_topic_of_the_request() -> None:
     timer, cache = MockTimer(), MetadataCache(_image(1, (1,), (1,)))
     purgatory = DelayedOperationPurgatory("topic", timer)
     answers: list[frozenset[str]] = []
-    waiting = DelayedCreateTopics(100, ["a", "b"], cache, answers.append)
+    waiting = DelayedTopicChange(100, cache, answers.append)
+    waiting.on_stored(["a", "b"])
     purgatory.try_complete_else_watch(waiting, [TopicKey("a"), TopicKey("b")])
     assert purgatory.check_and_complete(TopicKey("a")) == 0
     assert purgatory.waiting()[0].missing == "leaders of b"
@@ -181,7 +218,8 @@ def test_an_election_that_takes_too_long_names_the_late_partitions() -> None:
 def test_publishing_wakes_who_waits_for_the_topic(kit: Any) -> None:
     """The controller listens to what is published; a request must not wait for its time-out."""
     answers: list[frozenset[str]] = []
-    waiting = DelayedCreateTopics(1000, ["a"], kit.cache, answers.append)
+    waiting = DelayedTopicChange(1000, kit.cache, answers.append)
+    waiting.on_stored(["a"])
     assert not kit.purgatory.try_complete_else_watch(waiting, [TopicKey("a")])
     kit.must_create("b")
     assert answers == []

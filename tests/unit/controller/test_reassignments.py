@@ -26,7 +26,7 @@ from odradek.metadata import (
     PartitionImage,
     TopicImage,
 )
-from odradek.metadata.embedded import EmbeddedMetadataStore, SharedMetadata
+from odradek.metadata.sqlite import EmbeddedMetadataStore, SharedMetadata
 from odradek.model import TopicPartition
 
 TP = TopicPartition("a", 0)

@@ -1,5 +1,6 @@
 """Topics are created, deleted and grown by Kafka's rules, and refused with its codes."""
 
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -38,7 +39,7 @@ def test_minus_one_takes_the_brokers_defaults(kit_with: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wish", "code"),
+    ("requested", "code"),
     [
         (CreatableTopic(""), ErrorCode.INVALID_TOPIC_EXCEPTION),
         (CreatableTopic("."), ErrorCode.INVALID_TOPIC_EXCEPTION),
@@ -65,10 +66,10 @@ def test_minus_one_takes_the_brokers_defaults(kit_with: Any) -> None:
         (CreatableTopic("a", configs={"segment.bytes": None}), ErrorCode.INVALID_CONFIG),
     ],
 )
-def test_refuses(kit: Any, wish: CreatableTopic, code: ErrorCode) -> None:
+def test_refuses(kit: Any, requested: CreatableTopic, code: ErrorCode) -> None:
     """Each with the code that clients tell the faults apart by, and a message."""
     kit.must_create("there_is")
-    (result,) = kit.create(wish)
+    (result,) = kit.create(requested)
     assert result.error_code is code
     assert result.message
     assert set(kit.cache.image.topics) == {"there_is"}
@@ -76,8 +77,8 @@ def test_refuses(kit: Any, wish: CreatableTopic, code: ErrorCode) -> None:
 
 def test_one_refused_topic_does_not_stop_the_others(kit: Any) -> None:
     """Results stand in the order of the request; a name given twice is refused twice."""
-    wishes = [CreatableTopic(name) for name in ("b", "a", "!", "a", "c")]
-    results = kit.create(*wishes)
+    requests = [CreatableTopic(name) for name in ("b", "a", "!", "a", "c")]
+    results = kit.create(*requests)
     assert [result.name for result in results] == ["b", "a", "!", "a", "c"]
     assert [result.error_code for result in results] == [
         ErrorCode.NONE,
@@ -95,7 +96,7 @@ def test_names_that_metrics_confuse_are_refused_within_a_request_and_after_a_del
     first, second = kit.create(CreatableTopic("a_b"), CreatableTopic("a.b"))
     assert first.error_code is ErrorCode.NONE
     assert second.error_code is ErrorCode.INVALID_TOPIC_EXCEPTION
-    kit.ask(kit.controller.delete_topics, [TopicReference("a_b")])
+    kit.ask(kit.controller.delete_topics, [TopicReference("a_b")], 1000)
     kit.must_create("a.b")
 
 
@@ -117,7 +118,7 @@ def test_a_manual_assignment_is_kept(kit: Any) -> None:
 def test_a_policy_may_refuse(kit_with: Any) -> None:
     """POLICY_VIOLATION with the policy's own words."""
 
-    def policy(wish: CreatableTopic) -> None:
+    def policy(requested: CreatableTopic) -> None:
         raise BrokerError(ErrorCode.POLICY_VIOLATION, "not on Fridays")
 
     (result,) = kit_with(policy=policy).create(CreatableTopic("a"))
@@ -156,7 +157,7 @@ def test_topics_are_deleted_by_name_and_by_id(kit: Any) -> None:
     kit.must_create("b")
     by_id = TopicReference(None, kit.cache.image.topics["b"].topic_id)
     asked = [TopicReference("a"), by_id, TopicReference("c"), TopicReference(None, UUID(int=77))]
-    results = kit.ask(kit.controller.delete_topics, asked)
+    results = kit.ask(kit.controller.delete_topics, asked, 1000)
     assert [(result.name, result.error_code) for result in results] == [
         ("a", ErrorCode.NONE),
         ("b", ErrorCode.NONE),
@@ -170,7 +171,7 @@ def test_a_topic_named_twice_in_two_ways_is_not_deleted(kit: Any) -> None:
     """Name and id of the same topic contradict nobody, but Kafka refuses both."""
     kit.must_create("a")
     by_id = TopicReference(None, kit.cache.image.topics["a"].topic_id)
-    results = kit.ask(kit.controller.delete_topics, [TopicReference("a"), by_id])
+    results = kit.ask(kit.controller.delete_topics, [TopicReference("a"), by_id], 1000)
     assert {result.error_code for result in results} == {ErrorCode.INVALID_REQUEST}
     assert kit.cache.image.topic("a") is not None
 
@@ -179,12 +180,12 @@ def test_deletion_may_be_switched_off(kit_with: Any) -> None:
     """delete.topic.enable=false protects everything."""
     kit = kit_with({"delete.topic.enable": "false"})
     kit.must_create("a")
-    (result,) = kit.ask(kit.controller.delete_topics, [TopicReference("a")])
+    (result,) = kit.ask(kit.controller.delete_topics, [TopicReference("a")], 1000)
     assert result.error_code is ErrorCode.TOPIC_DELETION_DISABLED
 
 
 @pytest.mark.parametrize(
-    ("wish", "code"),
+    ("requested", "code"),
     [
         (PartitionsRequest("a", 3), ErrorCode.NONE),
         (PartitionsRequest("a", 3, [[1]]), ErrorCode.NONE),
@@ -198,13 +199,84 @@ def test_deletion_may_be_switched_off(kit_with: Any) -> None:
     ],
 )
 def test_partitions_are_added_or_refused(
-    kit: Any, wish: PartitionsRequest, code: ErrorCode
+    kit: Any, requested: PartitionsRequest, code: ErrorCode
 ) -> None:
     """Topics grow and never shrink."""
     kit.must_create("a", 2)
-    (tried,) = kit.ask(kit.controller.create_partitions, [wish], 1000, validate_only=True)
+    (tried,) = kit.ask(kit.controller.create_partitions, [requested], 1000, validate_only=True)
     assert len(kit.cache.image.topics["a"].partitions) == 2
-    (done,) = kit.ask(kit.controller.create_partitions, [wish], 1000)
+    (done,) = kit.ask(kit.controller.create_partitions, [requested], 1000)
     assert (tried.error_code, done.error_code) == (code, code)
     expected = 3 if code is ErrorCode.NONE else 2
     assert len(kit.cache.image.topics["a"].partitions) == expected
+
+
+@pytest.mark.parametrize(
+    ("operation", "request_of"),
+    [
+        ("create_topics", lambda kit: [CreatableTopic("new", 1, 1)]),
+        ("create_partitions", lambda kit: [PartitionsRequest("a", 2)]),
+        ("delete_topics", lambda kit: [TopicReference("a")]),
+    ],
+)
+def test_a_store_that_does_not_answer_in_time_holds_nobody_up(
+    kit: Any, operation: str, request_of: Callable[[Any], Any]
+) -> None:
+    """In a cluster without a controller nobody takes a topic up: who asked was never answered."""
+    kit.must_create("a")
+    kit.hold_commits()
+    answers: list[Any] = []
+    getattr(kit.controller, operation)(request_of(kit), 1000, answers.append)
+    kit.timer.advance_clock(999)
+    assert answers == []
+    assert [each.missing for each in kit.purgatory.waiting()] == ["the metadata store's answer"]
+    kit.timer.advance_clock(1)
+    ((result,),) = answers
+    assert result.error_code is ErrorCode.REQUEST_TIMED_OUT
+    kit.commit_all()
+    assert len(answers) == 1, "what comes late is told to nobody"
+    assert kit.timer.size == 0
+
+
+def test_a_topic_that_could_not_be_created_leaves_its_name_to_others(kit: Any) -> None:
+    """`b.c` is taken while it is being created, and no longer."""
+    kit.hold_commits()
+    first, second = ([], [])
+    kit.controller.create_topics([CreatableTopic("b.c", 1, 1)], 0, first.append)
+    kit.controller.create_topics([CreatableTopic("b_c", 1, 1)], 0, second.append)
+    assert second[0][0].error_code is ErrorCode.INVALID_TOPIC_EXCEPTION
+    kit.store.close()
+    kit.commit_all()
+    assert first[0][0].error_code is ErrorCode.REQUEST_TIMED_OUT
+    kit.controller.create_topics([CreatableTopic("b_c", 1, 1)], 0, second.append)
+    assert second[1][0].error_code is ErrorCode.BROKER_NOT_AVAILABLE
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1, -(2**31)])
+def test_who_gives_no_time_is_answered_at_once(kit: Any, timeout_ms: int) -> None:
+    """A client would wait for as long as the store takes, which it has said it does not want."""
+    kit.must_create("b")
+    kit.hold_commits()
+    timed_out = ErrorCode.REQUEST_TIMED_OUT
+    controller = kit.controller
+    (made,) = kit.ask(controller.create_topics, [CreatableTopic("a", 1, 1)], timeout_ms)
+    assert made.error_code is timed_out
+    (grown,) = kit.ask(controller.create_partitions, [PartitionsRequest("b", 2)], timeout_ms)
+    assert grown.error_code is timed_out
+    (gone,) = kit.ask(controller.delete_topics, [TopicReference("b")], timeout_ms)
+    assert gone.error_code is timed_out
+    kit.commit_all()
+    assert sorted(kit.cache.image.topics) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("retention.ms", " 5 "), ("preallocate", "TRUE"), ("cleanup.policy", "delete,delete")],
+)
+def test_a_created_topic_repeats_its_settings_as_they_were_written(
+    kit: Any, name: str, text: str
+) -> None:
+    """A tool that compares them with what it asked for would find another setting."""
+    (result,) = kit.create(CreatableTopic("a", 1, 1, configs={name: text}))
+    assert result.error_code is ErrorCode.NONE
+    assert {entry.name: entry.value for entry in result.configs}[name] == text

@@ -39,15 +39,19 @@ _OFFSET = struct.Struct(">q")
 
 class ListLog(PartitionWriter):
     """Partitions in memory. While `holds`, nothing is committed until `commit` is called;
-    with a `refusal`, nothing is appended."""
+    with a `refusal`, nothing is appended. `refuses` may decide that for each batch. What
+    a partition `raises` is a fault of ours."""
 
     def __init__(self) -> None:
+        self.refuses: Callable[[], ErrorCode | None] = lambda: self.refusal
         self.batches: dict[int, list[tuple[int, bytes]]] = {}
         self.ends: dict[int, int] = {}
         self.holds = False
         self.refusal: ErrorCode | None = None
         self.held: list[tuple[int, OnCommitted]] = []
+        self.raises: dict[int, Exception] = {}
         self.appends = 0
+        self.max_bytes = 1_000_000
 
     def append(
         self,
@@ -56,8 +60,13 @@ class ListLog(PartitionWriter):
         on_committed: OnCommitted,
         transaction_version: int = 0,
     ) -> None:
-        if self.refusal is not None:
-            on_committed(BrokerError(self.refusal))
+        if partition in self.raises:
+            raise self.raises[partition]
+        refusal = self.refuses()
+        if refusal is None and len(batch) > self.max_bytes:
+            refusal = ErrorCode.MESSAGE_TOO_LARGE
+        if refusal is not None:
+            on_committed(BrokerError(refusal))
             return
         base_offset = self.ends.get(partition, 0)
         _OFFSET.pack_into(batch, 0, base_offset)
@@ -88,10 +97,15 @@ class ListLog(PartitionWriter):
         for partition, _ in reversed(held):
             self.ends[partition], _ = self.batches[partition].pop()
 
+    def max_batch_bytes(self, partition: int) -> int:
+        return self.max_bytes
+
     def bounds(self, partition: int) -> LogBounds:
         return LogBounds(0, self.ends.get(partition, 0))
 
     def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
+        if partition in self.raises:
+            raise self.raises[partition]
         found = b""
         for base_offset, batch in self.batches.get(partition, []):
             if base_offset < offset:
@@ -142,7 +156,6 @@ class World:
                 partition, ShardServices(services, append, execute)
             ),
             RuntimeSettings(
-                lambda: 1_000_000,
                 load_slice_bytes=self.load_slice_bytes,
                 write_timeout_ms=self.config["offsets.commit.timeout.ms"],
             ),
@@ -183,6 +196,7 @@ class World:
         metadata: str = "",
         retention_ms: int = -1,
         version: int = 9,
+        linger: bool = False,
     ) -> TopicErrors | BrokerError | None:
         """Commits; the answer, or None when it has not come yet."""
         topics = [
@@ -199,7 +213,7 @@ class World:
             version,
         )
         answers: list[TopicErrors | BrokerError] = []
-        self.groups.commit_offsets(request, answers.append)
+        self.groups.commit_offsets(request, answers.append, linger=linger)
         return answers[0] if answers else None
 
     def committed(self, group_id: str) -> dict[tuple[str, int], int]:
@@ -295,7 +309,10 @@ class Member:
 
     def leave(self) -> ErrorCode:
         leaving = LeavingMember(self.member_id, self.instance_id, "done")
-        return self.world.groups.leave(self.group_id, [leaving])[0]
+        outcomes: list[list[ErrorCode] | BrokerError] = []
+        self.world.groups.leave(self.group_id, [leaving], outcomes.append)
+        (outcome,) = outcomes
+        return outcome.code if isinstance(outcome, BrokerError) else outcome[0]
 
 
 def settle(*members: Member) -> None:

@@ -13,7 +13,8 @@ from odradek.coordinator.records.consumer_group_records import (
     TopicPartitions,
 )
 from odradek.errors import BrokerError, ErrorCode
-from odradek.metadata.image import ConfigResource, ResourceType
+from odradek.metadata.image import ConfigResource
+from odradek.model import ConfigResourceType
 
 
 @pytest.fixture
@@ -364,7 +365,7 @@ def test_who_has_partitions_to_give_back_and_unsubscribes_is_told_at_once() -> N
 
 
 def test_a_group_has_settings_of_its_own(world: ConsumerWorld) -> None:
-    resource = ConfigResource(ResourceType.GROUP, "g")
+    resource = ConfigResource(ConfigResourceType.GROUP, "g")
     settings = {"consumer.heartbeat.interval.ms": "7000", "consumer.session.timeout.ms": "99999"}
     world.metadata.image = world.metadata.image.with_configs({resource: settings})
     a = Consumer(world, "a")
@@ -556,7 +557,7 @@ def test_a_group_keeps_within_the_brokers_bounds(
     world: ConsumerWorld, wanted: int, interval_ms: int
 ) -> None:
     """Fails when one group's settings can make its members overrun the broker."""
-    resource = ConfigResource(ResourceType.GROUP, "g")
+    resource = ConfigResource(ConfigResourceType.GROUP, "g")
     settings = {"consumer.heartbeat.interval.ms": str(wanted)}
     world.metadata.image = world.metadata.image.with_configs({resource: settings})
     a = Consumer(world, "a")
@@ -569,7 +570,7 @@ def test_a_group_keeps_within_the_brokers_bounds(
 def test_a_groups_own_rest_between_assignments_holds() -> None:
     """Fails when `consumer.assignment.interval.ms` of a group is passed over."""
     world = ConsumerWorld(group_consumer_assignment_interval_ms=0)
-    resource = ConfigResource(ResourceType.GROUP, "g")
+    resource = ConfigResource(ConfigResourceType.GROUP, "g")
     settings = {"consumer.assignment.interval.ms": "2000"}
     world.metadata.image = world.metadata.image.with_configs({resource: settings})
     a, b = Consumer(world, "a"), Consumer(world, "b")
@@ -590,13 +591,13 @@ def test_what_waits_for_a_lost_shard_is_refused_and_not_decided_by_its_state(
     in an earlier epoch of its own; or somebody would wait for ever."""
     silent, lively = Consumer(world, "silent"), Consumer(world, "lively")
     silent.join()
-    world.advance(40_000)
+    world.advance(40_001)
     world.log.holds = True
     lively.join()
     answers: list[HeartbeatResult | BrokerError] = []
     request = HeartbeatRequest("g", "silent", -1)
     world.groups.consumer_heartbeat(request, 1, answers.append)
-    world.advance(5_000)  # the silent one is to be fenced, behind the other's join and its own end
+    world.advance(4_999)  # the silent one is to be fenced, behind the other's join and its own end
     appends = world.log.appends
     world.elect(epoch=1)
     world.log.holds = False

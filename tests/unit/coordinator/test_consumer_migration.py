@@ -170,11 +170,11 @@ def test_a_generation_that_crosses_an_upgrade_is_forgotten(world: ConsumerWorld)
     """Fails when a group changes its kind back with a restart, or leaves somebody waiting."""
     old, other = classic_group(world, "old", "other")
     world.log.holds = True
-    new = Consumer(world, "new")
-    new.join()  # not committed yet: to the others the group is a classic one
     old.rejoin()
     other.rejoin()
     assert old.leads
+    new = Consumer(world, "new")
+    new.join()  # not committed yet: to the others the group is a classic one
     other.sync()
     old.sync({old.member_id: b"", other.member_id: b""})
     waiting = len(other.synced)
@@ -370,3 +370,15 @@ def test_malformed_subscriptions_are_refused(data: bytes) -> None:
     if data:
         with pytest.raises(BrokerError, match="INCONSISTENT_GROUP_PROTOCOL"):
             read_assignment(data)
+
+
+@pytest.mark.parametrize("session_timeout_ms", [5_999, 1_800_001])
+def test_sessions_have_bounds_in_consumer_groups_too(
+    world: ConsumerWorld, session_timeout_ms: int
+) -> None:
+    """Fails when a classic member may stay dead in a consumer group for as long as it likes."""
+    Consumer(world, "a").join()
+    old = ClassicConsumer(world, "old", session_timeout_ms=session_timeout_ms)
+    old.rejoin()
+    assert old.joined[-1].error_code is ErrorCode.INVALID_SESSION_TIMEOUT
+    assert set(world.group().members) == {"a"}

@@ -24,7 +24,7 @@ class Watch:
 
     def session(self, member_id: str, delay_ms: int) -> SessionKey:
         key = SessionKey("g", member_id)
-        self.deadlines.start(key, DelayedSession(delay_ms, lambda: self.note(member_id)))
+        self.deadlines.start(key, DelayedSession(delay_ms, lambda _late: self.note(member_id)))
         return key
 
     def note(self, member_id: str) -> None:
@@ -66,7 +66,7 @@ def test_a_session_and_a_revocation_of_one_member_are_apart(watch: Watch) -> Non
     session = watch.session("a", 100)
     revocation = RevocationKey("g", "a")
     assert session != revocation
-    watch.deadlines.start(revocation, DelayedRevocation(300, lambda: watch.note("a keeps")))
+    watch.deadlines.start(revocation, DelayedRevocation(300, lambda _late: watch.note("a keeps")))
     watch.deadlines.met(session)
     watch.timer.advance_clock(300)
     assert watch.late == [("a keeps", 300)]
@@ -93,8 +93,9 @@ def test_they_say_what_they_wait_for(
     """This answers "why is this member being watched?"."""
     watch.timer.advance_clock(50)
     key = SessionKey("g", "a")
-    watch.deadlines.start(key, kind(100, lambda: None))
+    watch.deadlines.start(key, kind(100, lambda _late: None))
     (waiting,) = watch.purgatory.waiting()
     assert waiting.kind == kind.__name__
     assert (waiting.keys, waiting.missing) == ((key,), missing)
     assert (waiting.since_ms, waiting.deadline_ms) == (50, 150)
+    assert waiting.is_routine == (kind is DelayedSession), "every member that lives has a session"

@@ -11,9 +11,11 @@ from odradek.coordinator.classic.delayed import (
     InitialDelayedJoin,
     MemberKey,
 )
-from odradek.coordinator.runtime.delayed_write import DelayedWrite
+from odradek.coordinator.runtime.delayed_write import DelayedWrite, WriteKey
 from odradek.purgatory import DelayedOperation, DelayedOperationPurgatory
 from odradek.timer import MockTimer
+
+KEY = WriteKey(0, 1)
 
 
 class FakeGroup:
@@ -177,6 +179,7 @@ def test_a_silent_member_expires_and_only_that_one(group: FakeGroup) -> None:
     group.wait(beat, MemberKey("g", "m"))
     group.wait(DelayedHeartbeat(group, "n", 200), MemberKey("g", "n"))
     assert beat.missing() == "a sign of life of m"
+    assert beat.is_routine()
     group.timer.advance_clock(150)
     assert group.events == [("m expired", 100)]
 
@@ -192,11 +195,11 @@ def test_a_member_that_waits_for_our_answer_does_not_expire(group: FakeGroup) ->
 def test_a_write_is_over_when_its_fate_is_known(group: FakeGroup) -> None:
     """Commits that were written must not be answered a second time, as late."""
     late: list[int] = []
-    write = DelayedWrite(5000, lambda: late.append(group.timer.now_ms))
-    assert not group.wait(write, "write")
+    write = DelayedWrite(KEY, 5000, lambda: late.append(group.timer.now_ms))
+    assert not group.wait(write, KEY)
     assert group.purgatory.waiting()[0].missing == "replicas of the internal topic"
     write.is_written = True
-    assert group.purgatory.check_and_complete("write") == 1
+    assert group.purgatory.check_and_complete(KEY) == 1
     group.timer.advance_clock(9000)
     assert late == []
 
@@ -204,6 +207,6 @@ def test_a_write_is_over_when_its_fate_is_known(group: FakeGroup) -> None:
 def test_a_write_that_stays_with_the_leader_is_late(group: FakeGroup) -> None:
     """Its requests are answered in time, whatever becomes of the batch."""
     late: list[int] = []
-    group.wait(DelayedWrite(5000, lambda: late.append(group.timer.now_ms)), "write")
+    group.wait(DelayedWrite(KEY, 5000, lambda: late.append(group.timer.now_ms)), KEY)
     group.timer.advance_clock(9000)
     assert late == [5000]

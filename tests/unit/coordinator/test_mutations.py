@@ -10,14 +10,22 @@ TESTS = {
     "classic": [
         "tests/unit/coordinator/test_offsets.py",
         "tests/unit/coordinator/test_bad_requests.py",
+        "tests/unit/coordinator/test_refused_writes.py",
     ],
     "consumer": [
+        "tests/unit/coordinator/test_refused_writes.py",
         "tests/unit/coordinator/test_consumer_groups.py",
         "tests/unit/coordinator/test_deadlines.py",
         "tests/unit/coordinator/test_consumer_migration.py",
     ],
-    "runtime": ["tests/unit/coordinator/test_consumer_groups.py"],
-    "modern": ["tests/unit/coordinator/test_deadlines.py"],
+    "runtime": [
+        "tests/unit/coordinator/test_consumer_groups.py",
+        "tests/unit/coordinator/test_refused_writes.py",
+    ],
+    "modern": [
+        "tests/unit/coordinator/test_deadlines.py",
+        "tests/unit/coordinator/test_refused_writes.py",
+    ],
     "group_shard.py": ["tests/unit/coordinator/test_consumer_migration.py"],
     "offsets": [
         "tests/unit/coordinator/transactional/test_transactional_offsets.py",
@@ -33,10 +41,9 @@ MUTATIONS = {
         "len(self.members) - self.joining_count",
     ),
     "a static member that came back has no session": Mutation(
-        "coordinator/classic/joining.py",
-        "            # While it waited, its session could not run out and was not renewed.\n"
-        "            group.reschedule_heartbeat(member)\n",
-        "",
+        "coordinator/classic/coordinated_group.py",
+        "            self.reschedule_heartbeat(member)\n            return True\n",
+        "            return True\n",
     ),
     "the sessions of classic members do not end": Mutation(
         "coordinator/classic/rebalance.py",
@@ -85,7 +92,47 @@ MUTATIONS = {
     ),
     "a consumer group without members stays one for ever": Mutation(
         "coordinator/consumer/classic_members.py",
-        "if self._groups.group(request.group_id).is_empty:",
+        "if self._groups.group(group_id).is_empty:",
+        "if False:",
+    ),
+    "a member is not out after all when the log has refused it once": Mutation(
+        "coordinator/consumer/consumer_groups.py",
+        "deadlines.start(key, late.again(stalled_ms if is_stalled else RETRY_MS))",
+        "del is_stalled",
+    ),
+    "a member that nobody listened to is late": Mutation(
+        "coordinator/consumer/consumer_groups.py",
+        "stalled_ms if is_stalled else RETRY_MS",
+        "RETRY_MS",
+    ),
+    "a member that came back is out": Mutation(
+        "coordinator/modern/deadlines.py",
+        "return self._pending.get(key) is deadline",
+        "return True",
+    ),
+    "nothing is awaited of members but heartbeats": Mutation(
+        "coordinator/consumer/consumer_groups.py",
+        "        if not self._is_loaded:\n            return\n",
+        "        if True:\n            return\n",
+    ),
+    "a heartbeat counts when it has its turn": Mutation(
+        "coordinator/consumer/consumer_groups.py",
+        "        if self._sessions.awaits(SessionKey(group_id, member_id)):\n",
+        "        if False:\n",
+    ),
+    "an assignment is waited for as long as it takes": Mutation(
+        "coordinator/classic/rebalance.py",
+        "            lambda: on_outcome(BrokerError(ErrorCode.REQUEST_TIMED_OUT)),\n",
+        "",
+    ),
+    "what waits too long for its turn is done all the same": Mutation(
+        "coordinator/runtime/runtime.py",
+        "if turn is None or self._appender.end_wait(turn):",
+        "if True:",
+    ),
+    "a slice of upkeep that is too large is given up": Mutation(
+        "coordinator/runtime/runtime.py",
+        "if half and error.code in TOO_LARGE:",
         "if False:",
     ),
     "what waits for a lost shard is never answered": Mutation(

@@ -7,7 +7,12 @@ from tests.unit.coordinator.consumers import Consumer, ConsumerWorld
 from tests.unit.coordinator.fakes import Member, World, settle
 from tests.unit.coordinator.test_consumer_migration import subscription
 
-from odradek.coordinator.offsets.requests import TopicErrors
+from odradek.coordinator.offsets.requests import (
+    CommittedPartition,
+    CommittedTopic,
+    OffsetCommitRequest,
+    TopicErrors,
+)
 from odradek.coordinator.records.group_records import GroupMetadataKey, GroupMetadataValue
 from odradek.coordinator.records.record import CoordinatorRecord
 from odradek.errors import BrokerError, ErrorCode
@@ -119,6 +124,55 @@ def test_metadata_that_is_too_long_is_refused_partition_by_partition(
     assert outcome == [("t", [(0, ErrorCode.OFFSET_METADATA_TOO_LARGE)])]
     assert world.committed("g") == {("t", 0): 5, ("u", 0): 6}
     assert "group g: metadata of 11 characters beside t-0 is too much (member none)" in caplog.text
+
+
+@pytest.mark.parametrize("longest", ["x" * 32_767, "ü" * 16_383])
+def test_metadata_that_no_record_has_room_for_is_refused_partition_by_partition(
+    longest: str,
+) -> None:
+    """Fails when a setting that allows more than Kafka's format costs a whole request."""
+    world = world_of(offset_metadata_max_bytes=100_000)
+    too_large = [("t", [(0, ErrorCode.OFFSET_METADATA_TOO_LARGE)])]
+    assert world.commit("g", {("t", 0): 7}, metadata=f"{longest}ü") == too_large
+    assert world.commit("g", {("t", 0): 5}, metadata=longest) == [("t", [(0, ErrorCode.NONE)])]
+    world.restart()
+    assert world.committed("g") == {("t", 0): 5}
+
+
+@pytest.mark.parametrize("retention_ms", [2**63 - 1, -(2**63), -(2**40), 0])
+def test_any_retention_that_a_client_may_set_is_stored(retention_ms: int) -> None:
+    """Fails when the moment of an offset's expiry does not fit its record, or is none."""
+    world = world_of()
+    outcome = world.commit("g", {("t", 0): 5}, retention_ms=retention_ms)
+    assert outcome == [("t", [(0, ErrorCode.NONE)])]
+    world.restart()
+    assert world.committed("g") == {("t", 0): 5}
+    expire_after(world, 1000 * RETENTION_MS)
+    assert world.committed("g") == ({("t", 0): 5} if retention_ms > 0 else {})
+
+
+@pytest.mark.parametrize(
+    ("partition", "offset", "leader_epoch"),
+    [(2**31, 5, 0), (0, 2**63, 0), (0, -(2**63) - 1, 0), (0, 5, 2**31), (0, 5, -(2**31) - 1)],
+)
+def test_numbers_that_no_record_has_room_for_are_refused(
+    partition: int, offset: int, leader_epoch: int
+) -> None:
+    """Fails when a number ends the append by an exception: nobody would be answered."""
+    world = world_of()
+    asked = OffsetCommitRequest(
+        "g",
+        "",
+        None,
+        -1,
+        -1,
+        [CommittedTopic("t", None, [CommittedPartition(partition, offset, leader_epoch, "")])],
+        9,
+    )
+    answers: list[TopicErrors | BrokerError] = []
+    world.groups.commit_offsets(asked, answers.append)
+    assert [code_of(each) for each in answers] == [ErrorCode.INVALID_REQUEST]
+    assert world.commit("g", {("t", 0): 5}) == [("t", [(0, ErrorCode.NONE)])]
 
 
 # Deleting

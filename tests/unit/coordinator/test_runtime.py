@@ -188,8 +188,9 @@ def test_a_late_answer_does_not_let_the_next_command_look_too_early():
     world.log.holds = True
     outcomes = []
     world.groups.delete_group("g", outcomes.append)
+    world.advance(4_999)
     world.groups.delete_group("g", outcomes.append)
-    world.advance(5_000)
+    world.advance(1)
     assert [outcome.code for outcome in outcomes] == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
     world.log.commit()
     assert [outcome.code for outcome in outcomes[1:]] == [ErrorCode.GROUP_ID_NOT_FOUND]
@@ -208,8 +209,7 @@ def test_while_a_partition_is_loaded_its_groups_are_asked_to_wait():
     anna.send_join()
     anna.sync()
     assert (anna.joined[-1].error_code, anna.synced[-1].error_code) == (loading, loading)
-    with pytest.raises(BrokerError, match="COORDINATOR_LOAD_IN_PROGRESS"):
-        anna.leave()
+    assert anna.leave() is loading
     outcomes = [world.commit("g", {("t", 0): 5}, anna)]
     world.groups.delete_group("g", outcomes.append)
     world.groups.delete_offsets("g", [("t", [0])], outcomes.append)

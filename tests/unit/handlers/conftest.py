@@ -14,11 +14,12 @@ from odradek.controller.controller import Controller
 from odradek.controller.producer_ids import ProducerIdManager
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.dispatcher import Dispatcher
+from odradek.handlers.gathered_appends import GatheredAppends
 from odradek.handlers.table import API_TABLE
 from odradek.handlers.telemetry.client_metrics import ClientMetricsManager
 from odradek.metadata.cache import MetadataCache
-from odradek.metadata.embedded.store import EmbeddedMetadataStore, SharedMetadata
-from odradek.model import EndPoint
+from odradek.metadata.sqlite.store import EmbeddedMetadataStore, SharedMetadata
+from odradek.model import ANONYMOUS, EndPoint
 from odradek.protocol import messages
 from odradek.protocol.exchange import Exchange
 from odradek.protocol.header import (
@@ -45,7 +46,7 @@ class RecordingExchange(Exchange):
             listener_name=listener_name,
             local_host="127.0.0.1",
             local_port=9092,
-            principal="User:ANONYMOUS",
+            principal=ANONYMOUS,
             received_ms=0,
         )
         self.sent = None
@@ -94,7 +95,7 @@ class Cluster:
         )
         clock = ManualClock(wall_ms=1_700_000_000_000)
         self.client_metrics = ClientMetricsManager(
-            self.cache, clock, 1000, lambda: UUID(int=1000 + next(counter))
+            self.cache, clock, 1000, lambda: UUID(int=1000 + next(counter)), InlineBackground()
         )
         self.context = HandlerContext(
             broker_id=BROKER_ID,
@@ -106,11 +107,18 @@ class Cluster:
             replicas=SimpleNamespace(),
             groups=SimpleNamespace(flush=self.flush),
             transactions=SimpleNamespace(),
-            transaction_writes=SimpleNamespace(),
+            verifier=SimpleNamespace(),
             markers=SimpleNamespace(),
+            share_states=SimpleNamespace(),
+            share_groups=SimpleNamespace(has=lambda _group_id: False),
+            share_partitions=SimpleNamespace(),
+            share_sessions=SimpleNamespace(connection_closed=lambda _connection_id: None),
             producer_ids=ProducerIdManager(self.store),
             fetch_sessions=SimpleNamespace(),
             client_metrics=self.client_metrics,
+            gathered=GatheredAppends(
+                lambda requests: self.context.replicas.append_records(requests)
+            ),
             log_manager=SimpleNamespace(),
         )
         self.reads_ended = 0

@@ -78,7 +78,8 @@ def test_features_are_lowered_and_raised(cluster, version):
     assert update(cluster, version, *lower, validate_only=True).error_code is ErrorCode.none
     assert finalized(cluster) == (before, epoch)
     assert update(cluster, version, *lower).error_code is ErrorCode.none
-    assert finalized(cluster) == ({"metadata.version": 30, "transaction.version": 1}, epoch + 1)
+    lowered = {"metadata.version": 30, "share.version": 1, "transaction.version": 1}
+    assert finalized(cluster) == (lowered, epoch + 1)
     higher = (("group.version", 1, UPGRADE), ("transaction.version", 2, UPGRADE))
     assert update(cluster, version, *higher).error_code is ErrorCode.none
     assert finalized(cluster) == (before, epoch + 2)

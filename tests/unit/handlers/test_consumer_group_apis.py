@@ -65,6 +65,13 @@ def test_groups_are_described(groups, version):
     assert {each.authorized_operations for each in (found, missing)} == {-(2**31)}
 
 
+def test_groups_without_a_name_come_first(groups):
+    """Fails when a client that goes by the order of Kafka's answers takes one group for another."""
+    described = groups.ask(DESCRIBE, 1, group_ids=("b", "", "a")).groups
+    assert [each.group_id for each in described] == ["", "b", "a"]
+    assert described[0].error_code == ErrorCode.INVALID_GROUP_ID
+
+
 def test_the_operations_on_a_group_are_told_to_who_asks(groups):
     """Fails when tools show fewer permissions than Kafka without an authorizer gives."""
     groups.ask(HEARTBEAT, 1, member_id="me", **JOIN)

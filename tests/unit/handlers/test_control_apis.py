@@ -9,8 +9,8 @@ from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.table import API_TABLE, ZOOKEEPER_API_TABLE
 from odradek.metadata.control import (
     AlterPartition,
+    ControlHeader,
     ControlledBroker,
-    Decree,
     LeaderAndIsr,
     PartitionState,
     StoppedReplica,
@@ -114,7 +114,7 @@ def test_leader_and_isr_of_every_version(cluster, told, version):
     broker = told({ORDERS: ErrorCode.KAFKA_STORAGE_ERROR})
     answer = cluster.ask(LEADER_AND_ISR, version, **REQUESTS[LEADER_AND_ISR])
     heard = broker.heard[0]
-    assert heard.decree == Decree(1, 7, EPOCH if version >= 2 else -1)
+    assert heard.header == ControlHeader(1, 7, EPOCH if version >= 2 else -1)
     (state,) = heard.partitions
     assert (state.topic, state.controller_epoch, state.is_new) == ("orders", 7, version >= 1)
     assert state.topic_id == (TOPIC_ID if version >= 5 else UUID(int=0))
@@ -154,7 +154,7 @@ def test_update_metadata_of_every_version(cluster, told, version):
     broker = told(None)
     answer = cluster.ask(UPDATE_METADATA, version, **REQUESTS[UPDATE_METADATA])
     heard = broker.heard[0]
-    assert heard.decree == Decree(1, 7, EPOCH if version >= 5 else -1)
+    assert heard.header == ControlHeader(1, 7, EPOCH if version >= 5 else -1)
     (state,) = heard.partitions
     assert state.partition[:6] == (3, 2, 5, 11, (2, 3, 1), (2, 3))
     assert state.partition.offline == ((3,) if version >= 4 else ())
@@ -325,7 +325,7 @@ class Ways:
 def test_what_is_commanded_arrives(cluster, told, newest):
     """The controller's values would not be the broker's."""
     ways = Ways(cluster, lambda api: api.max_version if newest else api.min_version)
-    decree = Decree(1, 7, EPOCH)
+    header = ControlHeader(1, 7, EPOCH)
     heard = []
     topic_id = TOPIC_ID if newest else UUID(int=0)
     state = STATE._replace(topic_id=topic_id)
@@ -336,15 +336,15 @@ def test_what_is_commanded_arrives(cluster, told, newest):
         is_new=False, partition=state.partition._replace(adding=(), removing=(), offline=(3,))
     )
     errors = {ORDERS: ErrorCode.KAFKA_STORAGE_ERROR}
-    command = LeaderAndIsr(decree, newest, [state], [BROKER])
+    command = LeaderAndIsr(header, newest, [state], [BROKER])
     broker = told(errors)
     ways.plane.leader_and_isr(BROKER, command, heard.append)
     ways.channels[0].deliver()
-    stop = StopReplica(decree, [StoppedReplica(ORDERS, 5, True)])
+    stop = StopReplica(header, [StoppedReplica(ORDERS, 5, True)])
     ways.plane.stop_replica(BROKER, stop, heard.append)
     ways.channels[0].deliver()
     broker.outcome = None
-    update = UpdateMetadata(decree, [shown], [BROKER])
+    update = UpdateMetadata(header, [shown], [BROKER])
     ways.plane.update_metadata(BROKER, update, heard.append)
     ways.channels[0].deliver()
     broker.outcome = [ORDERS]
@@ -353,7 +353,7 @@ def test_what_is_commanded_arrives(cluster, told, newest):
     assert heard == [errors, errors, None, [ORDERS]]
     told_command, told_stop, told_update, told_shutdown = broker.heard
     assert told_command.partitions == [state]
-    assert (told_command.decree, told_command.is_full) == (decree, newest)
+    assert (told_command.header, told_command.is_full) == (header, newest)
     assert told_command.leaders[0].endpoints[0][2:] == ("eins.example", 9093)
     assert told_stop == stop
     update_id = TOPIC_ID if newest else UUID(int=0)
@@ -389,12 +389,12 @@ def test_one_request_is_under_way_at_a_time(cluster, told):
     ways = Ways(cluster)
     heard = []
     for epoch in (1, 2, 3):
-        decree = Decree(1, epoch, EPOCH)
-        ways.plane.stop_replica(BROKER, StopReplica(decree, []), heard.append)
+        header = ControlHeader(1, epoch, EPOCH)
+        ways.plane.stop_replica(BROKER, StopReplica(header, []), heard.append)
         assert len(ways.channels[0].asked) == 1
     for _ in range(3):
         ways.channels[0].deliver()
-    assert [command.decree.controller_epoch for command in broker.heard] == [1, 2, 3]
+    assert [command.header.controller_epoch for command in broker.heard] == [1, 2, 3]
     assert heard == [{}, {}, {}]
 
 
@@ -404,15 +404,15 @@ def test_a_command_is_sent_again_while_its_broker_lives(cluster, told):
     living = cluster.cache.image.brokers[1]
     ways = Ways(cluster)
     heard = []
-    ways.plane.stop_replica(living, StopReplica(Decree(1, 1, 1), []), heard.append)
-    ways.plane.stop_replica(living, StopReplica(Decree(1, 2, 1), []), heard.append)
+    ways.plane.stop_replica(living, StopReplica(ControlHeader(1, 1, 1), []), heard.append)
+    ways.plane.stop_replica(living, StopReplica(ControlHeader(1, 2, 1), []), heard.append)
     channel = ways.channels[0]
     channel.fail()
     assert (heard, channel.asked) == ([], [])
     cluster.timer.advance_clock(100)
     channel.deliver()
     channel.deliver()
-    assert [command.decree.controller_epoch for command in broker.heard] == [1, 2]
+    assert [command.header.controller_epoch for command in broker.heard] == [1, 2]
     assert heard == [{}, {}]
 
 
@@ -422,7 +422,7 @@ def test_a_command_to_a_dead_broker_is_given_up(cluster, told):
     ways = Ways(cluster)
     heard = []
     gone = cluster.cache.image.brokers[1]._replace(epoch=-5)
-    ways.plane.stop_replica(gone, StopReplica(Decree(1, 1, 1), []), heard.append)
+    ways.plane.stop_replica(gone, StopReplica(ControlHeader(1, 1, 1), []), heard.append)
     ways.channels[0].fail()
     assert heard[0].code is ErrorCode.NETWORK_EXCEPTION
 
@@ -443,9 +443,9 @@ def test_a_broker_that_comes_back_has_a_way_of_its_own(cluster, told):
     ways = Ways(cluster)
     heard, anew = [], []
     living = cluster.cache.image.brokers[1]
-    ways.plane.stop_replica(living, StopReplica(Decree(1, 1, 1), []), heard.append)
+    ways.plane.stop_replica(living, StopReplica(ControlHeader(1, 1, 1), []), heard.append)
     back = living._replace(epoch=living.epoch + 1)
-    ways.plane.stop_replica(back, StopReplica(Decree(1, 1, 2), []), anew.append)
+    ways.plane.stop_replica(back, StopReplica(ControlHeader(1, 1, 2), []), anew.append)
     assert ways.channels[0].is_closed
     assert heard[0].code is ErrorCode.NETWORK_EXCEPTION
     ways.channels[1].deliver()
@@ -459,7 +459,7 @@ def test_closing_answers_everybody(cluster, told):
     heard = []
     living = cluster.cache.image.brokers[1]
     for _ in range(2):
-        ways.plane.stop_replica(living, StopReplica(Decree(1, 1, 1), []), heard.append)
+        ways.plane.stop_replica(living, StopReplica(ControlHeader(1, 1, 1), []), heard.append)
     channel = ways.channels[0]
     late = channel.asked[0][2]
     ways.plane.close()

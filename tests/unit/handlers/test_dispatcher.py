@@ -11,8 +11,9 @@ from tests.unit.handlers.conftest import RecordingExchange
 
 from odradek.errors import ErrorCode
 from odradek.handlers.api import Cost
+from odradek.handlers.dispatcher import Dispatcher
 from odradek.handlers.request import RequestObserver, RequestQuotas
-from odradek.handlers.table import API_TABLE, ZOOKEEPER_API_TABLE
+from odradek.handlers.table import API_TABLE, ZOOKEEPER_API_TABLE, WhenAsked
 from odradek.protocol import messages
 
 METADATA, API_VERSIONS, PRODUCE = 3, 18, 0
@@ -45,14 +46,14 @@ def test_an_api_that_is_not_served_is_logged_once_a_minute(cluster, caplog):
     """A client that asks again and again would fill the disk with lines."""
     dispatcher = cluster.dispatcher()
     for _ in range(3):
-        dispatcher.handle_frame(cluster.exchange(38, 0, b""))
-    dispatcher.handle_frame(cluster.exchange(39, 0, b""))
+        dispatcher.handle_frame(cluster.exchange(88, 0, b""))
+    dispatcher.handle_frame(cluster.exchange(89, 0, b""))
     assert [record.message.split(":")[0] for record in caplog.records] == [
-        "API 38 (create_delegation_token) is not served",
-        "API 39 (renew_delegation_token) is not served",
+        "API 88 (streams_group_heartbeat) is not served",
+        "API 89 (streams_group_describe) is not served",
     ]
     cluster.context.clock.advance(60_000)
-    dispatcher.handle_frame(cluster.exchange(38, 0, b""))
+    dispatcher.handle_frame(cluster.exchange(88, 0, b""))
     assert "2 similar lines left out" in caplog.records[-1].message
 
 
@@ -279,14 +280,57 @@ def test_an_answer_without_a_throttle_time_mutes_all_the_same(cluster):
     assert exchange.throttled_ms == 70
 
 
+class Stopwatch(RequestQuotas):
+    """Throttles nobody; a handler takes 6 ns a look at the time."""
+
+    def __init__(self):
+        self.now_ns = 0
+        self.took_ns = []
+
+    def busy_ns(self):
+        self.now_ns += 6
+        return self.now_ns
+
+    def took(self, request, api, time_ns):
+        self.took_ns.append((api.name, time_ns))
+
+
+def test_the_time_of_a_batch_is_shared_by_its_requests(cluster):
+    """The first or the last of a read would pay for all appends."""
+    table = dict(API_TABLE)
+
+    def leave(context, request):
+        request.exchange.batched = True
+
+    table[METADATA] = replace(table[METADATA], handle=leave, end_of_read=lambda context: None)
+    quotas = Stopwatch()
+    cluster.replace(apis=table, quotas=quotas)
+    dispatcher = Dispatcher(cluster.context)
+    for _ in range(3):
+        dispatcher.handle_frame(cluster.exchange(METADATA, 9, b"\1\0\0\0\0"))
+    assert quotas.took_ns == [("Metadata", 6)] * 3
+    dispatcher.end_of_read()
+    assert quotas.took_ns[3:] == [("Metadata", 2)] * 3
+
+
 @pytest.mark.parametrize("api", API_TABLE.values(), ids=lambda api: api.name)
 def test_every_row_says_what_a_caller_needs(api):
     """An API would be open to everybody once there are permissions, or refuse its own module."""
     words = re.findall("[A-Z][a-z]+", api.name)
-    assert api.handle.__module__.startswith("odradek.handlers.")
-    assert api.handle.__module__.rpartition(".")[2] == "_".join(words).lower()
-    assert api.fail.__module__ == api.handle.__module__
-    for_anybody = ("ApiVersions", "GetTelemetrySubscriptions", "PushTelemetry")
+    handle, fail = api.handle, api.fail
+    owner = getattr(handle, "__self__", None)
+    if isinstance(owner, WhenAsked):
+        module = owner.module
+        handle, fail = module.handle, module.fail
+        assert not hasattr(module, "end_of_read"), "who has one is imported from the start"
+        assert not hasattr(module, "refuse"), "likewise"
+    assert handle.__module__.startswith("odradek.handlers.")
+    assert handle.__module__.rpartition(".")[2] == "_".join(words).lower()
+    assert fail.__module__ == handle.__module__
+    for_anybody = (
+        *("ApiVersions", "SaslHandshake", "SaslAuthenticate"),
+        *("GetTelemetrySubscriptions", "PushTelemetry"),
+    )
     assert (api.permission is None) == (api.name in for_anybody)
 
 

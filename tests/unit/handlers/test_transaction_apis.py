@@ -1,16 +1,69 @@
 """Every version of the APIs of transactions, through the dispatcher, and verified writes."""
 
+import random
+
 import pytest
+from tests.clocks import OwnClock
+from tests.unit.coordinator.fakes import World
 from tests.unit.coordinator.transactional.transactions import ORDERS, TransactionWorld
 from tests.unit.handlers.hot.conftest import HotBroker
 
+from odradek.background import InlineBackground
+from odradek.coordinator.transactions.requests import ProducerIdAndEpoch
+from odradek.coordinator.transactions.writes import TransactionWrites
 from odradek.errors import ErrorCode
-from odradek.handlers.transactions.transaction_verification import TransactionVerification
+from odradek.handlers.produce import steps_before_append
+from odradek.handlers.transactions.transaction_verification import TransactionVerifier
+from odradek.handlers.unpacking import HEAVY_BYTES
 from odradek.records.batch import parse_header
 from odradek.records.builder import RecordBatchBuilder, build_end_marker
+from odradek.records.compression import Compression
+from odradek.replication.schedule.manager import ScheduleManager
+from odradek.replication.schedule.releaser import ReleaseServices
+from odradek.timer import MockTimer
 
-INIT, ADD, ADD_OFFSETS, END, MARKERS, DESCRIBE, LIST = 22, 24, 25, 26, 27, 65, 66
+INIT, ADD, ADD_OFFSETS, END, MARKERS, TXN_OFFSET_COMMIT = 22, 24, 25, 26, 27, 28
+DESCRIBE, LIST = 65, 66
 E = ErrorCode
+NOISE = random.Random(0).randbytes(2 * HEAVY_BYTES)
+
+
+class LivingClock(OwnClock):
+    """A clock by which clients live, too, though the test moves it."""
+
+    def __init__(self, clock):
+        self._clock = clock
+
+    def monotonic_ms(self):
+        return self._clock.monotonic_ms()
+
+    def wall_ms(self):
+        return self._clock.wall_ms()
+
+
+class Coordinators(TransactionWrites):
+    """The way to the one coordinator. While it `holds`, questions are under way until `release`;
+    with a `refusal`, they do not arrive."""
+
+    def __init__(self, coordinator):
+        self.refusal = None
+        self.holds = False
+        self._coordinator = coordinator
+        self._held = []
+
+    def add_or_verify(self, request, verify_only, on_done):
+        if self.refusal is not None:
+            on_done([self.refusal] * len(request.partitions))
+        elif self.holds:
+            self._held.append((request, verify_only, on_done))
+        else:
+            self._coordinator.add_or_verify(request, verify_only, on_done)
+
+    def release(self):
+        self.holds = False
+        held, self._held = self._held, []
+        for each in held:
+            self._coordinator.add_or_verify(*each)
 
 
 @pytest.fixture
@@ -18,13 +71,29 @@ def broker(cluster, tmp_path):
     """A broker with logs whose coordinator keeps its own log in a list."""
     hot = HotBroker(cluster, str(tmp_path))
     hot.world = TransactionWorld()
-    verification = TransactionVerification(hot.world.coordinator, hot.replicas, cluster.config)
+    hot.timer = MockTimer()
+    hot.living = LivingClock(hot.timer.manual_clock)
+    hot.coordinators = Coordinators(hot.world.coordinator)
+    verifier = TransactionVerifier(
+        hot.coordinators, hot.replicas.producers, cluster.config, hot.living
+    )
     cluster.replace(
         transactions=hot.world.coordinator,
+        groups=World().groups,
         markers=hot.world.leaders,
-        before_append=(verification,),
+        verifier=verifier,
+        before_append=steps_before_append(
+            hot.replicas,
+            verifier,
+            InlineBackground(),
+            hot.living,
+            hot.timer,
+            cluster.config,
+            ScheduleManager(ReleaseServices(hot.living, hot.timer, hot.replicas, None, None, None)),
+        ),
     )
     hot.create(partitions=2)
+    hot.create("__consumer_offsets")
     hot.dispatcher = cluster.dispatcher()
     yield hot
     hot.log_manager.shutdown(-1)
@@ -34,6 +103,11 @@ def init(broker, version=4, name="t", **fields):
     return broker.cluster.ask(
         INIT, version, transactional_id=name, transaction_timeout_ms=1000, **fields
     )
+
+
+def who(producer):
+    """The id and epoch of an answer."""
+    return ProducerIdAndEpoch(producer.producer_id, producer.producer_epoch)
 
 
 def add(broker, version, producer, *partitions, name="t", verify_only=False):
@@ -159,14 +233,15 @@ def test_tools_see_where_ids_stand(broker, version):
     assert unknown.error_code == E.TRANSACTIONAL_ID_NOT_FOUND
 
 
-def records(producer, sequence=0):
+def records(producer, sequence=0, value=b"v", codec=Compression.NONE):
     builder = RecordBatchBuilder(
+        codec,
         producer_id=producer.producer_id,
         producer_epoch=producer.producer_epoch,
         base_sequence=sequence,
         is_transactional=True,
     )
-    builder.append(1000, None, b"v")
+    builder.append(1000, None, value)
     return bytearray(builder.build())
 
 
@@ -183,6 +258,23 @@ def test_a_first_write_is_verified_or_adds_its_partition(broker, version, code):
     assert broker.log().log_end_offset == (1 if code is E.NONE else 0)
 
 
+@pytest.mark.parametrize("version", [7, 9, 11, 12])
+@pytest.mark.parametrize("codec", Compression)
+def test_what_one_step_has_made_of_a_batch_is_understood_by_the_next(broker, version, codec):
+    """Fails when a batch that was unpacked before cannot be verified: every heavy one of a
+    transaction would be refused."""
+    producer = init(broker)
+    add(broker, 3, producer, 0)
+    for sequence in range(2):
+        batch = records(producer, sequence, NOISE, codec)
+        assert broker.produce(batch, version=version, txn="t").error_code == E.NONE
+    stranger = ProducerIdAndEpoch(producer.producer_id + 1, 0)
+    batch = records(stranger, 0, NOISE, codec)
+    refused = broker.produce(batch, version=version, txn="t")
+    assert refused.error_code == E.INVALID_PRODUCER_ID_MAPPING
+    assert broker.log().log_end_offset == 2
+
+
 def test_writes_after_the_first_are_not_verified_again(broker):
     """Fails when every write of a transaction asks its coordinator."""
     producer = init(broker)
@@ -194,22 +286,159 @@ def test_writes_after_the_first_are_not_verified_again(broker):
     assert refused.error_code == E.NOT_ENOUGH_REPLICAS
 
 
-def test_a_write_whose_transaction_ends_while_it_is_verified_is_refused(broker):
-    """Fails when a late first write opens a transaction that hangs."""
-    producer = init(broker)
-    broker.world.log.holds = True
-    exchange = broker.send_produce(records(producer), version=12, txn="t")
-    assert exchange.sent is None
-    marker = build_end_marker(
+def abort_marker(producer, by=0):
+    return build_end_marker(
         commit=False,
         base_offset=0,
         timestamp_ms=0,
         producer_id=producer.producer_id,
-        producer_epoch=producer.producer_epoch,
+        producer_epoch=producer.producer_epoch + by,
         coordinator_epoch=0,
     )
-    broker.log().producers.complete(parse_header(marker, 0), False, 0)
-    broker.world.log.holds = False
-    broker.world.log.commit()
-    assert broker.produced(exchange, 12).error_code == E.INVALID_TXN_STATE
+
+
+def commit_offset(broker, producer, version, group="g"):
+    partition = {
+        "partition_index": 0,
+        "committed_offset": 1,
+        "committed_leader_epoch": -1,
+        "committed_metadata": "",
+    }
+    answer = broker.cluster.ask(
+        TXN_OFFSET_COMMIT,
+        version,
+        transactional_id="t",
+        group_id=group,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        topics=[{"name": "orders", "partitions": [partition]}],
+    )
+    ((result,),) = [each.partitions for each in answer.topics]
+    return result.error_code
+
+
+def test_a_write_whose_transaction_ends_while_it_is_verified_is_refused(broker):
+    """Fails when a late first write opens a transaction that hangs."""
+    producer = init(broker)
+    add(broker, 3, producer, 0)
+    broker.coordinators.holds = True
+    exchange = broker.send_produce(records(producer), version=11, txn="t")
+    broker.log().producers.complete(parse_header(abort_marker(producer), 0), False, 0)
+    broker.coordinators.release()
+    assert broker.produced(exchange, 11).error_code == E.INVALID_TXN_STATE
     assert broker.log().log_end_offset == 0
+
+
+def test_a_write_that_comes_before_the_marker_of_the_transaction_before_is_asked_about_again(
+    broker,
+):
+    """Fails when a producer is told INVALID_TXN_STATE, after which it ends, because the question to
+    its coordinator took longer than the last marker."""
+    producer = init(broker)
+    broker.coordinators.holds = True
+    exchange = broker.send_produce(records(producer), version=12, txn="t")
+    broker.log().producers.complete(parse_header(abort_marker(producer), 0), False, 0)
+    broker.coordinators.release()
+    broker.timer.advance_clock(20)
+    assert broker.produced(exchange, 12).error_code == E.NONE
+    broker.coordinators.holds = True
+    exchange = broker.send_produce(records(producer), version=12, txn="t", partition=1)
+    ended = parse_header(abort_marker(producer, by=1), 0)
+    broker.log(partition=1).producers.complete(ended, False, 0)
+    broker.coordinators.release()
+    broker.timer.advance_clock(20)
+    assert broker.produced(exchange, 12).error_code == E.INVALID_PRODUCER_EPOCH
+
+
+@pytest.mark.parametrize(
+    ("refusal", "version", "code"),
+    [
+        (E.NETWORK_EXCEPTION, 5, E.COORDINATOR_LOAD_IN_PROGRESS),
+        (E.NETWORK_EXCEPTION, 3, E.COORDINATOR_LOAD_IN_PROGRESS),
+        (E.NETWORK_EXCEPTION, 1, E.COORDINATOR_NOT_AVAILABLE),
+        (E.COORDINATOR_NOT_AVAILABLE, 5, E.COORDINATOR_NOT_AVAILABLE),
+        (E.CONCURRENT_TRANSACTIONS, 5, E.CONCURRENT_TRANSACTIONS),
+        (E.PRODUCER_FENCED, 5, E.INVALID_PRODUCER_EPOCH),
+        (E.TRANSACTION_ABORTABLE, 4, E.TRANSACTION_ABORTABLE),
+        (E.TRANSACTION_ABORTABLE, 3, E.INVALID_TXN_STATE),
+    ],
+)
+def test_offsets_are_refused_in_words_that_producers_know(broker, refusal, version, code):
+    """Fails when a producer ends because its group's coordinator did not reach the other one."""
+    producer = init(broker)
+    broker.coordinators.refusal = refusal
+    assert commit_offset(broker, producer, version) == code
+    broker.coordinators.refusal = None
+    assert commit_offset(broker, producer, 5) == E.NONE
+
+
+def test_offsets_of_older_producers_may_go_unverified(broker):
+    """Fails when the setting that says so holds for records only."""
+    producer = init(broker)
+    assert commit_offset(broker, producer, 4) == E.TRANSACTION_ABORTABLE
+    leave_unverified(broker)
+    assert commit_offset(broker, producer, 4) == E.NONE
+
+
+def leave_unverified(broker):
+    name = "transaction.partition.verification.enable"
+    config = {"name": name, "config_operation": 0, "value": "false"}
+    resource = {"resource_type": 4, "resource_name": "", "configs": [config]}
+    broker.cluster.ask(44, 1, resources=[resource])
+
+
+@pytest.mark.parametrize(
+    ("producer", "code"),
+    [
+        ((-1, -1), E.INVALID_PRODUCER_ID_MAPPING),
+        ((-(2**63), 0), E.INVALID_PRODUCER_ID_MAPPING),
+        ((5, -1), E.INVALID_PRODUCER_EPOCH),
+        ((5, -(2**15)), E.INVALID_PRODUCER_EPOCH),
+        ((2**63 - 1, 2**15 - 1), E.NONE),
+    ],
+)
+def test_offsets_of_no_producer_are_refused(broker, producer, code):
+    """Fails when the offsets of a transaction get into the log that nobody can ever end."""
+    leave_unverified(broker)
+    assert commit_offset(broker, ProducerIdAndEpoch(*producer), 3) == code
+
+
+@pytest.mark.parametrize("patience_ms", [60, 120])
+def test_a_first_write_waits_for_the_end_of_the_transaction_before(broker, patience_ms):
+    """Fails when a producer is sent away, to come back seconds later, because it was quicker than
+    the markers of its last transaction; or when it waits for ever."""
+    before = init(broker)
+    assert broker.produce(records(before), version=12, txn="t").error_code == E.NONE
+    broker.world.leaders.holds = True
+    ended = broker.world.end(who(before), version=2)
+    write = broker.send_produce(records(ended.producer), version=12, txn="t")
+    broker.timer.advance_clock(patience_ms)
+    asked = broker.log().producers
+    asked.complete(parse_header(abort_marker(ended.producer), 0), True, 0)
+    broker.world.leaders.release()
+    assert broker.world.state() == "COMPLETE_COMMIT"
+    broker.timer.advance_clock(20)
+    code = E.NONE if patience_ms < 100 else E.CONCURRENT_TRANSACTIONS
+    assert broker.produced(write, 12).error_code == code
+
+
+def test_a_producer_that_adds_its_partitions_itself_is_answered_at_once(broker):
+    """Fails when a producer of the older protocol waits for what its next request is about."""
+    before = init(broker)
+    add(broker, 3, before, 0)
+    broker.produce(records(before), version=11, txn="t")
+    broker.world.leaders.holds = True
+    broker.world.end(who(before))
+    answer = broker.produce(records(before, 1), version=11, txn="t", partition=1)
+    assert answer.error_code == E.NOT_ENOUGH_REPLICAS
+
+
+def test_only_a_living_clock_is_waited_on(broker):
+    """Fails when a test that holds the clock has to move it for every transaction."""
+    broker.living.keeps_pace = False
+    before = init(broker)
+    broker.produce(records(before), version=12, txn="t")
+    broker.world.leaders.holds = True
+    ended = broker.world.end(who(before), version=2)
+    answer = broker.produce(records(ended.producer), version=12, txn="t", partition=1)
+    assert answer.error_code == E.CONCURRENT_TRANSACTIONS

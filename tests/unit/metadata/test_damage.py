@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from odradek.metadata.embedded import schema
-from odradek.metadata.embedded.database import Database
-from odradek.metadata.image import ConfigResource, ResourceType
+from odradek.metadata.image import ConfigResource
+from odradek.metadata.sqlite import schema
+from odradek.metadata.sqlite.database import Database
 from odradek.metadata.store import MetadataStoreError
 
-TOPIC = ConfigResource(ResourceType.TOPIC, "orders")
+TOPIC = ConfigResource.topic("orders")
 
 thorough = pytest.mark.parametrize(
     "step",

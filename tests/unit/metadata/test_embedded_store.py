@@ -25,13 +25,12 @@ from odradek.metadata import (
     NewPartitions,
     NewTopic,
     PartitionChange,
-    ResourceType,
     TopicImage,
 )
-from odradek.metadata.embedded import EmbeddedMetadataStore, SharedMetadata, schema
-from odradek.metadata.embedded.database import Database
-from odradek.metadata.embedded.journal import Journal
-from odradek.model import EndPoint, TopicPartition
+from odradek.metadata.sqlite import EmbeddedMetadataStore, SharedMetadata, schema
+from odradek.metadata.sqlite.database import Database
+from odradek.metadata.sqlite.journal import Journal
+from odradek.model import ConfigResourceType, EndPoint, TopicPartition
 
 T = TypeVar("T")
 ENDPOINTS = [EndPoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 9092)]
@@ -118,7 +117,7 @@ def test_everything_survives_a_restart(tmp_path: Path) -> None:
     store, cache = registered(Database(str(tmp_path)))
     store.create_topics([new_topic("a", 3, retention_ms="5"), new_topic("b")], must)
     store.create_partitions([NewPartitions("b", 1, ((1,), (1,)))], must)
-    broker = ConfigResource(ResourceType.BROKER, "")
+    broker = ConfigResource(ConfigResourceType.BROKER, "")
     store.alter_configs({broker: {"max.connections": "9"}}, must)
     blocks: list[Any] = []
     store.allocate_producer_ids(1000, blocks.append)
@@ -144,7 +143,7 @@ def test_everything_survives_a_restart(tmp_path: Path) -> None:
     assert after.topics["a"].partitions[2].leader_epoch == 1
     assert after.topic_config("a") == {"retention.ms": "5"}
     assert after.config(broker) == {"max.connections": "9"}
-    assert after.features == {"metadata.version": 30, "transaction.version": 1}
+    assert after.features == {"metadata.version": 30, "share.version": 1, "transaction.version": 1}
     assert after.features_epoch == 1
     store.allocate_producer_ids(1000, blocks.append)
     assert blocks == [range(1000), range(1000, 2000)]
@@ -205,7 +204,7 @@ def test_a_partition_that_did_not_open_is_published_offline_and_stays_so() -> No
     )
     store.create_topics([new_topic("a", 2)], must)
     assert [p.leader for p in cache.image.topics["a"].partitions] == [-1, 1]
-    store.alter_configs({ConfigResource(ResourceType.TOPIC, "a"): {"retention.ms": "1"}}, must)
+    store.alter_configs({ConfigResource.topic("a"): {"retention.ms": "1"}}, must)
     assert [p.leader for p in cache.image.topics["a"].partitions] == [-1, 1]
 
 
@@ -232,6 +231,26 @@ def test_a_replica_that_is_back_leads_again_unless_its_log_does_not_open() -> No
     store.report_online(everything, 1)
     assert [p.leader for p in cache.image.topics["a"].partitions] == [-1, 1]
     assert [p.offline for p in cache.image.topics["a"].partitions] == [(1,), ()]
+
+
+def test_a_replica_of_a_broker_that_is_not_registered_stays_offline() -> None:
+    """Registering anew would change nothing then, and the broker never hear that it has to follow.
+    Found by seeds 8 536 and 9 143 of the replication simulation."""
+    store, cache = registered()
+    store.create_topics([new_topic("a")], must)
+    store.expire()
+    store.report_online([TopicPartition("a", 0)], 1)
+    assert cache.image.topics["a"].partitions[0].offline == (1,)
+    heard: list[tuple[int, ...]] = []
+
+    def hear(delta: MetadataDelta) -> tuple[TopicPartition, ...]:
+        heard.extend(each.offline for _, each in delta.partitions())
+        return ()
+
+    store.subscribe(ListenerStage.REPLICAS, hear)
+    store.register_broker(1, ENDPOINTS, None, must)
+    assert heard[0] == ()
+    store.close()
 
 
 def test_operations_wait_their_turn_and_see_what_came_before(database: Database) -> None:

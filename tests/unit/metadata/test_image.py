@@ -2,16 +2,82 @@
 
 from uuid import UUID
 
+import pytest
+
 from odradek.metadata import (
     ConfigResource,
     MetadataDelta,
     MetadataImage,
     PartitionImage,
-    ResourceType,
     TopicImage,
 )
 from odradek.metadata.shared_map import SharedMap
 from odradek.model import TopicPartition
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+def test_a_change_in_slices_comes_to_the_same(size: int) -> None:
+    """Whoever follows it slice by slice would end with another image than clients are shown."""
+    gone = [_topic("b", 2, 5), _topic("f", 6), _topic("g", 7)]
+    before = MetadataImage("c").with_topics([_topic("a", 1, 4), *gone, _topic("d", 3, 2)])
+    grown, again = _topic("a", 1, 7), _topic("b", 9, 3)
+    moved = before.topics["d"].partitions[1]._replace(leader=2)
+    changed = before.topics["d"].with_partitions([moved])
+    resource = ConfigResource.topic("a")
+    new = _topic("e", 4, 2)
+    after = before.with_topics([grown, again, changed, new], gone)
+    after = after.with_configs({resource: {"flush.ms": "1"}}).with_brokers({1: None}, 1)  # type: ignore[dict-item]
+    delta = MetadataDelta(
+        before,
+        after,
+        added=[again, new],
+        removed=gone,
+        changed=[grown, changed],
+        configs=[resource],
+        brokers_changed=True,
+        are_deleted=False,
+    )
+    slices = list(delta.in_slices(size))
+    assert sum(len(list(each.partitions())) for each in slices) == 9
+    assert all(len(list(each.partitions())) + len(_going(each)) <= size for each in slices)
+    assert not any(each.are_deleted for each in slices)
+    assert [each.previous for each in slices] == [before, *(each.image for each in slices[:-1])]
+    last = slices[-1].image
+    assert dict(last.topics) == dict(after.topics)
+    assert dict(last.topics_by_id) == dict(after.topics_by_id)
+    assert all(
+        (each.image.configs, each.image.brokers) == (after.configs, after.brokers)
+        for each in slices
+    )
+    went = [each for step in slices for each in _going(step)]
+    assert sorted(went) == [("b", number) for number in range(5)] + [("f", 0), ("g", 0)]
+    assert not any(_going(each) and list(each.partitions()) for each in slices[1:])
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_a_removal_that_is_cut_short_leaves_what_is_still_to_go(count: int) -> None:
+    """Fails when replicas stay behind of a topic of which nobody knows any more."""
+    large = _topic("a", 1, 7)
+    before = MetadataImage("c").with_topics([large, _topic("b", 2)])
+    after = before.with_topics(removed=before.topics.values())
+    delta = MetadataDelta(before, after, removed=before.topics.values())
+    slices = list(delta.in_slices(2))[:count]
+    went = {each for step in slices for each in _going(step)}
+    there = {
+        (topic.name, partition.partition)
+        for topic in slices[-1].image.topics.values()
+        for partition in topic.partitions
+    }
+    assert went & there == set()
+    assert len(went | there) == 8
+    topics = slices[-1].image.topics.values()
+    assert dict(slices[-1].image.topics_by_id) == {each.topic_id: each for each in topics}
+
+
+def _going(delta: MetadataDelta) -> list[tuple[str, int]]:
+    return [
+        (topic.name, each.partition) for topic in delta.topics_removed for each in topic.partitions
+    ]
 
 
 def _topic(name: str, number: int, partitions: int = 1) -> TopicImage:
@@ -77,7 +143,7 @@ def test_replicas_that_cannot_be_had_are_offline_in_another_delta() -> None:
 
 def test_settings_of_a_resource_without_any_are_empty() -> None:
     """And a resource whose last setting went is forgotten."""
-    resource = ConfigResource(ResourceType.TOPIC, "a")
+    resource = ConfigResource.topic("a")
     image = MetadataImage("c").with_configs({resource: {"k": "v"}})
     assert image.config(resource) == {"k": "v"}
     assert image.topic_config("a") == {"k": "v"}

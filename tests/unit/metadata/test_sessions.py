@@ -15,8 +15,8 @@ from odradek.metadata import (
     NewTopic,
     PartitionChange,
 )
-from odradek.metadata.embedded import EmbeddedMetadataStore, SharedMetadata
-from odradek.metadata.embedded.journal import StoredMetadata
+from odradek.metadata.sqlite import EmbeddedMetadataStore, SharedMetadata
+from odradek.metadata.sqlite.journal import StoredMetadata
 from odradek.model import NO_LEADER, TopicPartition
 
 TP = TopicPartition("a", 0)
@@ -75,6 +75,22 @@ def test_the_first_broker_is_the_controller_and_any_live_one_has_topics_made() -
     assert two.ask("create_topics", new)[0].name == "a"
     assert one.cache.image is two.cache.image
     assert state_of(two) == (2, (2, 1), ())
+
+
+def test_who_raises_ends_his_broker_alone_and_nobody_waits_for_it() -> None:
+    """The others would not hear of a change, or whoever asked would never be answered."""
+    one, two = make_cluster(2)
+    broken: list[Exception] = []
+    two.store._view.on_broken = broken.append  # type: ignore[misc]
+
+    def fail(_: MetadataDelta) -> tuple[()]:
+        raise KeyError("a listener's")
+
+    two.store.subscribe(ListenerStage.SETTINGS, fail)
+    assert one.ask("create_topics", [NewTopic("a", ((1, 2),), {})])[0].name == "a"
+    assert [str(each) for each in broken] == ['"a listener\'s"']
+    assert state_of(one) == (1, (1, 2), ())
+    assert two.ask("sync") is None
 
 
 def test_a_broker_that_is_lost_leads_no_longer() -> None:

@@ -20,11 +20,10 @@ from odradek.metadata.image import (
     ConfigResource,
     PartitionImage,
     ReplicaAssignment,
-    ResourceType,
 )
 from odradek.metadata.zookeeper import znodes
 from odradek.metadata.zookeeper.znodes import ZnodeError
-from odradek.model import EndPoint, TopicPartition
+from odradek.model import ConfigResourceType, EndPoint, TopicPartition
 
 RECORDED: dict[str, dict[str, str]] = json.loads(
     (Path(__file__).parent / "kafka_3_9_znodes.json").read_text(encoding="utf-8")
@@ -88,13 +87,17 @@ def test_the_rest_of_what_kafka_wrote() -> None:
 
 def test_notifications_that_kafka_wrote() -> None:
     first = "/config/changes/config_change_0000000000"
-    resource = ConfigResource(ResourceType.TOPIC, "plain")
+    resource = ConfigResource.topic("plain")
     assert znodes.config_change_json(resource) == recorded(first)
     assert znodes.read_config_change(first, recorded(first)) == "topics/plain"
     assert znodes.sequence_number(first) == 0
     assert znodes.config_resource("topics/plain") == resource
-    assert znodes.config_resource("brokers/<default>") == ConfigResource(ResourceType.BROKER, "")
-    assert znodes.config_resource("users/alice") is None
+    assert znodes.config_resource("brokers/<default>") == ConfigResource(
+        ConfigResourceType.BROKER, ""
+    )
+    user = ConfigResource(ConfigResourceType.USER, "a b*é~")
+    assert znodes.entity_path(user) == "users/a%20b%2A%C3%A9%7E"
+    assert znodes.config_resource(znodes.entity_path(user)) == user
     assert znodes.config_resource("users/alice/clients/c") is None
     old = b'{"version":1,"entity_type":"topics","entity_name":"t"}'
     assert znodes.read_config_change(first, old) == "topics/t"
@@ -121,8 +124,8 @@ def test_older_versions_are_read() -> None:
 
 
 def test_what_administrators_write() -> None:
-    wishes = {TopicPartition("t", 0): (2, 3)}
-    assert znodes.read_reassignments(znodes.reassignments_json(wishes)) == wishes
+    requested = {TopicPartition("t", 0): (2, 3)}
+    assert znodes.read_reassignments(znodes.reassignments_json(requested)) == requested
     elections = b'{"version":1,"partitions":[{"topic":"t","partition":0}]}'
     assert znodes.read_elections(elections) == [TopicPartition("t", 0)]
     assert znodes.read_isr_change("/x", elections) == [TopicPartition("t", 0)]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.metadata.zookeeper_cluster import Cluster
 
-from odradek.metadata import ConfigResource, NewTopic, PartitionChange, ResourceType
+from odradek.metadata import ConfigResource, NewTopic, PartitionChange
 from odradek.metadata.store import MetadataStoreError
 from odradek.metadata.zookeeper.client import SetData
 from odradek.model import TopicPartition
@@ -54,7 +54,7 @@ def variants(data: bytes) -> list[bytes]:
 def a_cluster() -> Cluster:
     cluster = Cluster(2)
     cluster.brokers[1].ask("create_topics", [NewTopic("a", ((2, 1), (1, 2)), {"flush.ms": "1"})])
-    resource = ConfigResource(ResourceType.TOPIC, "a")
+    resource = ConfigResource.topic("a")
     assert cluster.brokers[2].ask("alter_configs", {resource: {"flush.ms": "7"}}) is None
     assert cluster.brokers[1].ask("update_features", {"group.version": 1}) is None
     assert cluster.brokers[1].ask("allocate_producer_ids", 10) == range(10)
@@ -70,7 +70,7 @@ def paths() -> list[str]:
 def churn(cluster: Cluster) -> None:
     """What a cluster does all the time; whether it can is not asked."""
     where = TopicPartition("a", 0)
-    resource = ConfigResource(ResourceType.TOPIC, "a")
+    resource = ConfigResource.topic("a")
     for broker in cluster.brokers.values():
         broker.begin("alter_configs", {resource: {"retention.ms": "9"}})
         broker.begin("create_topics", [NewTopic("b", ((1,),), {})])

@@ -5,13 +5,14 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from tests.unit.metadata.fake_replicas import FakeReplicas
 from tests.unit.metadata.zookeeper_tree import Tree, TreeClient
 
 from odradek.clock import ManualClock
-from odradek.controller.replicas.elections import plan_controlled_shutdown, plan_election
-from odradek.controller.replicas.reassignments import plan_reassignment
-from odradek.controller.replicas.replication_control import ReplicationControl
-from odradek.controller.results import ElectionType
+from odradek.config import BrokerConfig
+from odradek.controller import Controller
+from odradek.controller.elected.elected_controller import ElectedController
+from odradek.controller.zookeeper_store import ZooKeeperMetadataStore
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata import ListenerStage, MetadataCache, MetadataDelta
 from odradek.metadata.control import (
@@ -21,17 +22,12 @@ from odradek.metadata.control import (
     StopReplica,
     UpdateMetadata,
 )
-from odradek.metadata.image import BrokerRegistration, MetadataImage, PartitionImage
-from odradek.metadata.zookeeper import ReplicaPlans, ZooKeeperMetadataStore
-from odradek.metadata.zookeeper.client import ZooKeeperClient
+from odradek.metadata.image import BrokerRegistration, MetadataImage, PartitionImage, TopicImage
+from odradek.metadata.zookeeper import znodes
 from odradek.model import EndPoint, TopicPartition
+from odradek.purgatory import DelayedOperationPurgatory
+from odradek.replication.quota import ReplicationQuotas
 from odradek.timer import SystemTimer
-
-PLANS = ReplicaPlans(
-    plan_controlled_shutdown,
-    plan_reassignment,
-    lambda image, where: plan_election(image, where, ElectionType.PREFERRED),
-)
 
 
 class Plane(ControlPlane):
@@ -97,10 +93,10 @@ class Plane(ControlPlane):
 
 
 class Broker:
-    """A store of one broker, the leader election that every broker has, and what it heard."""
+    """A store of one broker, its real controller and quotas, and replicas that have no logs."""
 
     def __init__(
-        self, cluster: "Cluster", broker_id: int, zookeeper: ZooKeeperClient, *, unclean: bool
+        self, cluster: "Cluster", broker_id: int, zookeeper: TreeClient, *, unclean: bool
     ) -> None:
         self.id = broker_id
         self.cluster = cluster
@@ -109,8 +105,11 @@ class Broker:
         self.plane = Plane(cluster)
         self.is_deaf = False
         self.losses = 0
-        self.unserved: set[TopicPartition] = set()
-        self.removed: list[str] = []
+        self.leads: set[TopicPartition] = set()
+        self.hosts: set[TopicPartition] = set()
+        self.largest_step = 0
+        self.raises: Exception | None = None
+        self.broken: list[Exception] = []
         self.store = ZooKeeperMetadataStore(
             self.cache,
             broker_id,
@@ -119,16 +118,47 @@ class Broker:
             cluster.timer,
             cluster.clock,
             cluster.random.randbytes,
-            PLANS,
+            self.broken.append,
+            keeps_acls=cluster.keeps_acls,
+            keeps_tokens=cluster.keeps_tokens,
         )
         self.store.on_session_lost(self._lost)
+        config = BrokerConfig({"unclean.leader.election.enable": str(unclean)})
+        self.replicas = FakeReplicas(broker_id, config)
+        self.unserved = self.replicas.unserved
+        self.removed = self.replicas.removed
         self.store.subscribe(ListenerStage.REPLICAS, self._apply)
-        ReplicationControl(self.store, broker_id, lambda image, topic: unclean)
+        self.quotas = ReplicationQuotas(broker_id, config, cluster.clock)
+        self.store.subscribe(ListenerStage.REPLICAS, self.quotas.apply_delta)
+        self.controller = Controller(
+            self.store,
+            self.cache,
+            config,
+            broker_id,
+            DelayedOperationPurgatory("Topic", cluster.timer),
+            cluster.random.randrange,
+        )
         self.store.load()
 
     @property
     def image(self) -> MetadataImage:
         return self.cache.image
+
+    @property
+    def elected(self) -> ElectedController | None:
+        """From its election on, before it has read anything."""
+        return self.store._election.controller
+
+    def has_commanded(self, controller_epoch: int) -> bool:
+        headers = [request.header for _, request in self.plane.sent if hasattr(request, "header")]
+        return any(each.controller_epoch == controller_epoch for each in headers)
+
+    def expire(self) -> None:
+        self.zookeeper.expire()
+
+    def close(self) -> None:
+        del self.cluster.brokers[self.id]
+        self.store.close()
 
     def register(self) -> Any:
         endpoints = (EndPoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 9000 + self.id),)
@@ -153,17 +183,45 @@ class Broker:
 
     def _lost(self) -> None:
         self.losses += 1
+        self.leads.clear()
 
     def _apply(self, delta: MetadataDelta) -> list[TopicPartition]:
-        self.removed += [topic.name for topic in delta.topics_removed]
-        concerned = {TopicPartition(t.name, p.partition) for t, p in delta.partitions()}
-        return sorted(self.unserved & concerned)
+        if self.raises is not None:
+            raise self.raises
+        if delta.are_deleted:
+            for topic in delta.topics_removed:
+                self._check_deleted(topic)
+        states = {TopicPartition(t.name, p.partition): p for t, p in delta.partitions()}
+        concerned = states.keys()
+        self.largest_step = max(self.largest_step, len(states))
+        self.leads -= concerned
+        self.hosts.update(each for each, state in states.items() if self.id in state.replicas)
+        self.leads.update(each for each, state in states.items() if state.leader == self.id)
+        return self.replicas.apply_delta(delta)
+
+    def _check_deleted(self, topic: TopicImage) -> None:
+        """Whoever forgets what belongs to a topic must know that it is no more."""
+        tree = self.cluster.tree
+        path = znodes.topic_path(topic.name)
+        if path in tree.entries and znodes.deletion_path(topic.name) not in tree.entries:
+            there = znodes.read_topic(topic.name, tree.entries[path].data).topic_id
+            assert there != topic.topic_id, f"broker {self.id} takes {topic.name} for deleted"
 
 
 class Cluster:
     """Brokers over one tree; nothing happens but in `settle` and `step`."""
 
-    def __init__(self, count: int = 0, *, seed: int = 0, unclean: bool = False) -> None:
+    def __init__(
+        self,
+        count: int = 0,
+        *,
+        seed: int = 0,
+        unclean: bool = False,
+        keeps_acls: bool = False,
+        keeps_tokens: bool = False,
+    ) -> None:
+        self.keeps_acls = keeps_acls
+        self.keeps_tokens = keeps_tokens
         self.random = Random(seed)
         self.clock = ManualClock(wall_ms=1_000)
         self.timer = SystemTimer(self.clock)
@@ -198,12 +256,15 @@ class Cluster:
         return self._turns[broker_id]
 
     def settle(self, rounds: int = 20) -> None:
-        """Until nothing is left to do now, and what is tried again has been."""
+        """Until nothing is left to do now, and what is tried again has been; fails where something
+        is tried as fast as it can be."""
         for _ in range(rounds):
             self.tree.run()
             self.clock.advance(50)
             self.timer.advance_clock(0)
         self.tree.run()
+        for broker in self.brokers.values():
+            assert broker.raises is not None or not broker.broken, broker.broken
 
     @property
     def controller(self) -> Broker:

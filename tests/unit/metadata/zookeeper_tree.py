@@ -27,6 +27,8 @@ from odradek.metadata.zookeeper.client import (
     ZooKeeperClient,
 )
 
+MOST_STEPS = 100_000
+
 
 class _Entry:
     def __init__(self, data: bytes, created: int, owner: int) -> None:
@@ -51,12 +53,24 @@ class Tree:
         self.clients: list[TreeClient] = []
         self.others: list[deque[Callable[[], None]]] = []
         self.writes = 0
+        self.attempts = 0
+        self.asked: deque[str] = deque(maxlen=8)
+        self.unreadable: set[str] = set()
+        self.unwritable: set[str] = set()
         self._watches: list[tuple[str, str, TreeClient, OnChanged]] = []
 
-    def run(self) -> None:
-        """Until nobody has anything to say or to hear."""
-        while self.step():
-            pass
+    def run(self, most_steps: int = MOST_STEPS) -> None:
+        """Until nobody has anything to say or to hear; fails when that never comes."""
+        for _ in range(most_steps):
+            if not self.step():
+                return
+        raise AssertionError(f"not settled after {most_steps} steps: {self.unsettled()}")
+
+    def unsettled(self) -> str:
+        """Who has something to say or to hear, and what was asked last."""
+        clients = [f"client {at} {len(each.turns)}" for at, each in enumerate(self.clients, 1)]
+        others = [f"queue {at} {len(each)}" for at, each in enumerate(self.others, 1)]
+        return f"waiting: {', '.join(clients + others)}; asked last: {', '.join(self.asked)}"
 
     def step(self) -> bool:
         """One thing, of somebody."""
@@ -81,6 +95,9 @@ class Tree:
         outcome = self.commit([kind or Create(path, data.encode())], 0)
         assert not isinstance(outcome, Refusal), outcome
 
+    def watched(self) -> set[str]:
+        return {path for _, path, _, _ in self._watches}
+
     def watch(self, kind: str, path: str, client: "TreeClient", on_changed: OnChanged) -> None:
         self._watches.append((kind, path, client, on_changed))
 
@@ -100,8 +117,13 @@ class Tree:
         events: list[tuple[str, str]] = []
         created = []
         self.zxid += 1
+        self.attempts += 1
+        self.asked.append(f"write {operations[-1].path}")
         for place, operation in enumerate(operations):
-            failure = self._apply(operation, session, undo, events, created)
+            if session and operation.path in self.unwritable:
+                failure: Failure | None = Failure.REFUSED
+            else:
+                failure = self._apply(operation, session, undo, events, created)
             if failure is not None:
                 for each in reversed(undo):
                     each()
@@ -222,7 +244,10 @@ class TreeClient(ZooKeeperClient):
         self._listeners.append(listener)
 
     def get(self, path: str, on_done: OnNode, on_changed: OnChanged | None = None) -> None:
-        def read() -> Node | None:
+        def read() -> Node | Failure | None:
+            self.tree.asked.append(f"read {path}")
+            if path in self.tree.unreadable:
+                return Failure.REFUSED
             if on_changed is not None:
                 self.tree.watch("node", path, self, on_changed)
             entry = self.tree.entries.get(path)
@@ -232,6 +257,7 @@ class TreeClient(ZooKeeperClient):
 
     def children(self, path: str, on_done: OnChildren, on_changed: OnChanged | None = None) -> None:
         def read() -> tuple[str, ...] | Failure:
+            self.tree.asked.append(f"list {path}")
             if path not in self.tree.entries:
                 return Failure.NO_NODE
             if on_changed is not None:

@@ -3,8 +3,9 @@
 import pytest
 from tests.unit.network.fakes import FakeTransport, Harness, framed
 
+from odradek.clock import ManualClock
 from odradek.network.connection import Connection
-from odradek.network.connection_pace import ConnectionPace, CreationRates
+from odradek.network.connection_pace import AddressRates, ConnectionPace, CreationRates
 from odradek.windowed_rate import WindowedRate
 
 
@@ -102,6 +103,35 @@ def test_the_slower_of_two_rates_holds_and_may_change() -> None:
     assert door.served() == [0, 1, 2]
     door.enter(count=50)
     assert len(door.served()) == 53
+
+
+def test_an_address_over_its_quota_waits_and_does_not_count() -> None:
+    """Turned away again and again, it would never come in again."""
+    clock = ManualClock(monotonic_ms=1_000_000)
+    rates = AddressRates(clock, 2, 1000)
+    rates.limit(2, {"10.0.0.9": 1})
+    assert [rates.count("10.0.0.1") for _ in range(4)] == [0, 0, 500, 500]
+    assert [rates.count("10.0.0.9") for _ in range(2)] == [0, 1000]
+    clock.advance(500)
+    assert rates.count("10.0.0.1") == 0
+    rates.limit(None, {})
+    assert [rates.count("10.0.0.1") for _ in range(9)] == [0] * 9
+
+
+def test_addresses_that_are_gone_are_forgotten() -> None:
+    """A network of strangers would fill the memory."""
+    clock = ManualClock(monotonic_ms=1_000_000)
+    rates = AddressRates(clock, 2, 1000)
+    rates.limit(2, {})
+    for number in range(200):
+        rates.count(f"10.0.0.{number}")
+    clock.advance(2_000)
+    rates.count("10.0.1.1")
+    assert len(rates) == 1
+    rates.limit(None, {})
+    clock.advance(2_000)
+    rates.count("10.0.1.1")
+    assert len(rates) == 0
 
 
 @pytest.mark.parametrize("limit", [0, 1])

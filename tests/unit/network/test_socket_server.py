@@ -1,13 +1,16 @@
 """Listeners over real sockets: addresses, limits, idle connections, the end."""
 
 import asyncio
+import contextlib
+import gc
 import socket
 import struct
+import warnings
 from collections.abc import Awaitable, Callable
 
 import pytest
 import uvloop
-from tests.unit.network.fakes import FakeHandler, framed
+from tests.unit.network.fakes import FakeHandler, FakeTransport, framed
 
 from odradek.clock import ManualClock
 from odradek.model import EndPoint
@@ -211,17 +214,6 @@ def test_two_listeners_on_one_port() -> None:
         pass
 
 
-@pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
-def test_protocols_that_are_not_supported_are_refused(protocol: str) -> None:
-    """Goal: nobody believes that a plain port is encrypted."""
-
-    async def test(site: Site) -> None:
-        raise AssertionError("must not start")
-
-    with pytest.raises(ListenerError, match=protocol):
-        run_site(test, endpoints=[LOCAL._replace(security_protocol=protocol)])
-
-
 def test_stop_lets_given_answers_leave() -> None:
     """Goal: a controlled shutdown loses no acknowledgement that was given."""
     large = b"e" * 3_000_000
@@ -238,3 +230,52 @@ def test_stop_lets_given_answers_leave() -> None:
         await close(writer)
 
     run_site(test)
+
+
+class _LateTransport(FakeTransport):
+    """Of a connection that the loop had taken before the end, and makes only now."""
+
+    def get_extra_info(self, name: str) -> object:
+        return {"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)}.get(name)
+
+
+def test_a_connection_that_is_made_after_the_end_is_dropped() -> None:
+    """Its client would stay connected to a broker that serves nobody, and wait."""
+
+    async def test(site: Site) -> None:
+        [listener] = site.server._listeners
+        protocol = listener._make_protocol()
+        site.server.stop_accepting()
+        transport = _LateTransport()
+        protocol.connection_made(transport)
+        assert transport.aborted
+        assert listener.connection_count == 0
+
+    run_site(test)
+
+
+@pytest.mark.parametrize("loop_factory", LOOPS, ids=["uvloop", "asyncio"])
+@pytest.mark.parametrize("turns", range(5))
+def test_the_end_leaves_no_socket_open(
+    turns: int, loop_factory: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    """Fails when a connection that comes in the turns in which the server ends is neither served
+    nor closed: its client would wait, and the garbage collector would complain in another place."""
+
+    client = socket.socket()
+    client.settimeout(5)
+
+    async def test(site: Site) -> None:
+        _, _, host, port = site.server.endpoints[0]
+        client.connect((host, port))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        site.server.abort()
+
+    with client, warnings.catch_warnings(record=True) as complaints:
+        warnings.simplefilter("always")
+        run_site(test, loop_factory=loop_factory)
+        gc.collect()
+        with contextlib.suppress(ConnectionResetError):
+            assert client.recv(1) == b""
+    assert [str(each.message) for each in complaints] == []

@@ -10,7 +10,7 @@ import odradek.replication
 from odradek.purgatory import DelayedOperation
 
 KINDS = {
-    "DelayedCreateTopics",
+    "DelayedTopicChange",
     "DelayedDeleteRecords",
     "DelayedElectLeader",
     "DelayedFetch",
@@ -21,6 +21,7 @@ KINDS = {
     "DelayedProduce",
     "DelayedRevocation",
     "DelayedSession",
+    "DelayedShareFetch",
     "DelayedSync",
     "DelayedWrite",
     "InitialDelayedJoin",

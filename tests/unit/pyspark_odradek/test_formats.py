@@ -1,5 +1,6 @@
 """What values are made of. If these fail, a typed table has other values than were written."""
 
+import base64
 import json
 import struct
 from collections.abc import Callable, Iterator
@@ -261,6 +262,25 @@ def test_json_that_is_something_else(value: bytes, reason: str) -> None:
         decoder.decode(value)
 
 
+def test_numbers_of_json_keep_their_digits() -> None:
+    """An amount of money would come out as the nearest float."""
+    columns = (
+        t.StructType().add("amount", t.DecimalType(38, 18)).add("whole", "string")
+        .add("inner", t.StructType().add("rate", t.DecimalType(20, 19))).add("x", "double")
+    )  # fmt: skip
+    decoder = decoder_for("json", schema=columns, registry=None, subject="")
+    value = (
+        b'{"amount": 12345678901234567890.123456789012345678, "x": 0.5,'
+        b' "whole": {"a": [1.10, 1e400, true]}, "inner": {"rate": 0.1000000000000000055}}'
+    )
+    assert decoder.decode(value) == (
+        Decimal("12345678901234567890.123456789012345678"),
+        '{"a": [1.10, 1E+400, true]}',
+        (Decimal("0.1000000000000000055"),),
+        0.5,
+    )
+
+
 def test_columns_of_a_json_schema(tmp_path: Path) -> None:
     schema = {
         "type": "object",
@@ -288,6 +308,40 @@ def test_columns_of_a_json_schema(tmp_path: Path) -> None:
         None,
         None,
     )
+
+
+POISON = (
+    t.StructType().add("price", t.DecimalType(5, 2)).add("at", "timestamp")
+    .add("more", t.ArrayType(t.StructType().add("part", t.DecimalType(2, 2))))
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (b'{"price": 1000}', "more than 3 digits"),
+        (b'{"price": "999.995"}', "more than 3 digits"),
+        (b'{"price": "1E+999999"}', "more than 3 digits"),
+        (b'{"price": "Infinity"}', "more than 3 digits"),
+        (b'{"more": [{"part": "0.5"}, {"part": "1.0"}]}', "more than 0 digits"),
+        (b'{"at": "0001-01-01T00:00:00+14:00"}', "out of the range"),
+        (b'{"at": "9999-12-31T23:59:59-14:00"}', "out of the range"),
+        (b"[" * 100_000, "recursion"),
+    ],
+)
+def test_what_spark_could_not_take_is_refused_here(value: bytes, reason: str) -> None:
+    """The whole job ended for one value, at each start again."""
+    decoder = decoder_for("json", schema=POISON, registry=None, subject="")
+    with pytest.raises(Undecodable, match=reason):
+        decoder.decode(value)
+
+
+def test_what_spark_can_take_is_not() -> None:
+    decoder = decoder_for("json", schema=POISON, registry=None, subject="")
+    value = b'{"price": "999.99499", "at": "9999-12-31T23:59:59Z", "more": [{"part": 0}, null]}'
+    at = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+    assert decoder.decode(value) == (Decimal("999.99499"), at, [(Decimal(0),), None])
+    assert decoder.decode(b"{}") == (None, None, None)
 
 
 # --- registries -------------------------------------------------------------------------------
@@ -334,13 +388,27 @@ def test_avro_of_a_registry(registry: tuple[str, dict[str, Any], list[str]]) -> 
         decoder.decode(b'{"id": 1}')
     with pytest.raises(Undecodable, match="left behind"):
         decoder.decode(PREFIX_7 + zigzag(1) + b"x")
-    answers["/api/schemas/ids/9"] = {"status": 500}
-    with pytest.raises(RegistryUnavailable, match="answers 500"):
+    questions = len(asked)
+    with pytest.raises(Undecodable, match="has no schema 9"):
         decoder.decode(b"\0\0\0\0\x09")
+    assert len(asked) == questions, "the same question again, for each of many values"
+    answers["/api/schemas/ids/10"] = {"status": 500}
+    with pytest.raises(RegistryUnavailable, match="answers 500"):
+        decoder.decode(b"\0\0\0\0\x0a")
     with pytest.raises(UnusableSchema, match="no subject nothing-value"):
         decoder_for("avro", schema=None, registry=url, subject="nothing-value")
     with pytest.raises(UnusableSchema, match="one of AVRO, not of PROTOBUF"):
         decoder_for("protobuf", schema=None, registry=url, subject="orders-value")
+
+
+def test_a_user_in_the_url_may_have_signs_that_are_written_as_numbers(
+    registry: tuple[str, dict[str, Any], list[str]],
+) -> None:
+    url, answers, asked = registry
+    answers["/api/schemas/ids/7"] = {"schema": record(("id", "int"))}
+    Registry(url.replace("secret", "p%40ss%3Aword")).by_id(7)
+    token = base64.b64encode(b"user:p@ss:word").decode()
+    assert asked == [f"/api/schemas/ids/7 Basic {token}"]
 
 
 def test_protobuf_of_a_registry_with_an_import(

@@ -95,7 +95,10 @@ sys.stdin.read()
 
 
 def test_settings_reach_the_command_line(monkeypatch) -> None:
-    command = gateway._command("java", {"spark.jars": "a=b.jar"}, "3g", Path("/log4j2.properties"))
+    options = ["-Xmx3g", "-XX:+UseSerialGC"]
+    command = gateway._command(
+        "java", {"spark.jars": "a=b.jar"}, options, Path("/log4j2.properties")
+    )
     assert command[command.index("--conf") + 1] == "spark.jars=a=b.jar"
-    assert "-Xmx3g" in command
+    assert command[3:5] == options
     assert command[-1] == "pyspark-shell"

@@ -46,7 +46,21 @@ def test_options_travel_to_workers() -> None:
 
 
 def test_options_that_only_tune_the_connector_are_taken_and_do_nothing() -> None:
-    assert parse(kafka_max_poll_records="1", groupIdPrefix="x") == parse()
+    assert parse(kafka_max_poll_records="1") == parse()
+
+
+def test_a_query_is_seen_as_the_group_that_options_name() -> None:
+    """Dashboards look for the group that the connector's query had."""
+    assert parse().group == "spark.{}"
+    assert parse(groupIdPrefix="etl").group == "etl.{}"
+    assert parse(groupIdPrefix="etl", kafka_group_id="billing").group == "billing"
+
+
+@pytest.mark.parametrize("name", ["fetchOffset.numRetries", "fetchOffset.retryIntervalMs"])
+def test_options_of_the_connector_that_could_do_nothing_are_refused(name: str) -> None:
+    """Who sets them would believe that they are heeded."""
+    with pytest.raises(ValueError, match=rf"{name} is not supported"):
+        parse(**{name.replace(".", "_"): "3"})
 
 
 @pytest.mark.parametrize(
@@ -63,8 +77,7 @@ def test_options_that_only_tune_the_connector_are_taken_and_do_nothing() -> None
         ({"subscribe": " , "}, "no topic"),
         ({"startingOffsetsByTimestampStrategy": "soon"}, "neither error nor latest"),
         ({"kafka.isolation.level": "dirty"}, "no level"),
-        ({"kafka.security.protocol": "SASL_SSL"}, "SASL_SSL is not supported"),
-        ({"kafka.sasl.jaas.config": "x"}, "unknown option"),
+        ({"kafka.sasl.jaas.confg": "x"}, "did you mean kafka.sasl.jaas.config"),
         ({"kafka.auto.offset.reset": "earliest"}, "startingOffsets"),
         ({"kafka.value.deserializer": "x"}, "cast it in Spark"),
         ({"kafka.isolation.level": "read_committed", "path": "/d"}, "leave out path"),

@@ -51,9 +51,12 @@ def test_settings_of_the_producer_that_tune_nothing_here_are_accepted() -> None:
     assert parse(kafka_linger_ms="20", kafka_metadata_recovery_strategy="none") == parse()
 
 
-def test_a_stream_may_be_written_exactly_once() -> None:
-    options = parse(streaming=True, exactlyOnce="true", queryName="q")
+def test_a_stream_to_one_topic_is_written_exactly_once_unless_told_otherwise() -> None:
+    options = parse(streaming=True, queryName="q")
     assert (options.exactly_once, options.query_name) == (True, "q")
+    assert not parse(streaming=True, exactlyOnce="false").exactly_once
+    assert not parse(streaming=True, topic="").exactly_once
+    assert not parse().exactly_once
 
 
 @pytest.mark.parametrize(
@@ -72,7 +75,7 @@ def test_a_stream_may_be_written_exactly_once() -> None:
         ({"kafka_partitioner_ignore_keys": "true"}, "say the column partition"),
         ({"kafka_batch_size": "0"}, "no whole number of at least 1"),
         ({"topik": "t"}, "did you mean topic"),
-        ({"kafka_security_protocol": "SSL"}, "SSL is not supported"),
+        ({"kafka_security_protocol": "TLS"}, "kafka.security.protocol: "),
     ],
 )
 def test_mistakes_are_told_before_anything_is_written(options: dict[str, str], words: str) -> None:

@@ -2,8 +2,9 @@
 
 import pytest
 
+from odradek.model import TopicPartition
 from odradek.records.builder import RecordBatchBuilder
-from odradek.records.columnar import ColumnBuffers, ColumnDecoder
+from odradek.records.columnar import BinaryViewBuffers, ColumnBuffers, ColumnDecoder
 from odradek.records.compression import Compression
 from odradek.records.errors import CorruptRecords, InvalidRecords
 from odradek.records.legacy import build_message_set
@@ -100,6 +101,60 @@ def test_columns_are_the_records(codec: Compression, wrap) -> None:
     assert columns.row_count == 80
     assert rows(columns) == expected(data)
     assert decoder.finish().row_count == 0
+
+
+def seen(column: BinaryViewBuffers, count: int) -> list[bytes | None]:
+    """What views show, read as Arrow's specification has them."""
+    valid = bits(column.validity, count)
+    found: list[bytes | None] = []
+    for row in range(count):
+        view = column.views[16 * row : 16 * row + 16]
+        length = int.from_bytes(view[:4], "little")
+        data = view[4 : 4 + length]
+        if length > 12:
+            buffer, start = (int.from_bytes(view[at : at + 4], "little") for at in (8, 12))
+            data = column.data[buffer][start : start + length]
+            assert view[4:8] == data[:4], "Arrow compares by these first"
+        else:
+            assert not any(view[4 + length :]), "Arrow compares these, too"
+        found.append(data if valid[row] else None)
+    return found
+
+
+def long_batch(base_offset: int, codec: Compression) -> bytes:
+    builder = RecordBatchBuilder(codec, base_offset)
+    for size in (None, 0, 1, 12, 13, 2_000):
+        builder.append(5, b"k", None if size is None else (bytes(range(200, 210)) * 200)[:size], [])
+    return builder.build()
+
+
+@pytest.mark.parametrize("codec", Compression)
+def test_views_show_the_same_values(codec: Compression) -> None:
+    """Without a copy: each batch's records are pointed at where they were read."""
+    data = long_batch(0, codec) + batch(6, 40, codec) + long_batch(46, Compression.NONE)
+    decoder = ColumnDecoder(check_crc=True, views=True)
+    assert decoder.append(data) == len(data)
+    columns = decoder.finish()
+    assert columns.value is None
+    assert columns.value_views is not None
+    assert columns.row_count == 52
+    assert seen(columns.value_views, 52) == [record.value for record in iter_records(data)]
+    if codec is Compression.NONE:
+        assert [each is data for each in columns.value_views.data] == [True]
+
+
+@pytest.mark.parametrize("wanted", ["binary", "binary_view"])
+def test_arrow_takes_views(wanted: str) -> None:
+    pa = pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
+    from odradek.tables.arrow import record_batch
+
+    data = long_batch(0, Compression.ZSTD) + batch(6, 40)
+    decoder = ColumnDecoder(views=True)
+    decoder.append(data)
+    schema = pa.schema([("value", getattr(pa, wanted)())])
+    rows = record_batch(decoder.finish(), schema, TopicPartition("t", 0))
+    rows.validate(full=True)
+    assert rows.column("value").to_pylist() == [record.value for record in iter_records(data)]
 
 
 @pytest.mark.parametrize("magic", [0, 1])

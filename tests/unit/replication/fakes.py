@@ -18,8 +18,8 @@ from odradek.metadata.image import (
     MetadataDelta,
     MetadataImage,
     PartitionImage,
-    ResourceType,
     TopicImage,
+    with_replicas,
 )
 from odradek.metadata.store import PartitionChange
 from odradek.model import AppendOrigin, TopicPartition
@@ -130,14 +130,19 @@ class FakeReplicas(ReplicaStates):
 
 
 class FakeStore:
-    """The two questions that the replica manager has for the metadata store."""
+    """The questions that the replica manager has for the metadata store; `take_up` has it act on
+    replicas that are back."""
 
-    def __init__(self) -> None:
+    def __init__(self, take_up: Callable[[Sequence[TopicPartition]], None]) -> None:
+        self._take_up = take_up
         self.proposals: list[tuple[PartitionChange, Callable[..., None]]] = []
         self.offline: list[TopicPartition] = []
         self.online: list[TopicPartition] = []
+        self.raises: dict[TopicPartition, Exception] = {}
 
     def change_partitions(self, changes, on_done) -> None:
+        if changes[0].topic_partition in self.raises:
+            raise self.raises[changes[0].topic_partition]
         self.proposals.append((changes[0], on_done))
 
     def report_offline(self, partitions, broker_id: int) -> None:
@@ -145,6 +150,7 @@ class FakeStore:
 
     def report_online(self, partitions, broker_id: int) -> None:
         self.online.extend(partitions)
+        self._take_up(partitions)
 
 
 class Cluster:
@@ -162,7 +168,7 @@ class Cluster:
         self.clock = ManualClock(wall_ms=1_700_000_000_000)
         self.timer = MockTimer()
         self.config = BrokerConfig(settings)
-        self.store = FakeStore()
+        self.store = FakeStore(self._take_up)
         self.log_manager = LogManager(
             [directory, *more_directories],
             self.config,
@@ -200,7 +206,7 @@ class Cluster:
             for index in range(partitions)
         )
         topic = TopicImage(name, uuid5(NAMESPACE_DNS, name), states)
-        resource = ConfigResource(ResourceType.TOPIC, name)
+        resource = ConfigResource.topic(name)
         configs = {resource: {key.replace("_", "."): value for key, value in settings.items()}}
         self._apply(self.image.with_topics([topic]).with_configs(configs), added=[topic])
         return topic
@@ -214,18 +220,24 @@ class Cluster:
         topic = self.image.topics[name]
         befores = [topic.partitions[index] for index in indexes]
         topic = topic.with_partitions(
-            [each._replace(partition_epoch=each.partition_epoch + 1, **fields) for each in befores]
+            each._replace(**{"partition_epoch": each.partition_epoch + 1, **fields})
+            for each in befores
         )
         self._apply(self.image.with_topics([topic]), changed=[topic])
 
     def configure(self, name: str, **settings: str) -> None:
-        resource = ConfigResource(ResourceType.TOPIC, name)
+        resource = ConfigResource.topic(name)
         configs = {resource: {key.replace("_", "."): value for key, value in settings.items()}}
         self._apply(self.image.with_configs(configs), configs=[resource])
 
     def delete(self, name: str) -> None:
         topic = self.image.topics[name]
         self._apply(self.image.with_topics(removed=[topic]), removed=[topic])
+
+    def _take_up(self, partitions: Sequence[TopicPartition]) -> None:
+        names = {each.topic for each in partitions}
+        image = with_replicas(self.image, partitions, 1)
+        self._apply(image, changed=[image.topics[name] for name in names])
 
     def _apply(self, image: MetadataImage, **what: object) -> None:
         delta = MetadataDelta(self.image, image, **what)

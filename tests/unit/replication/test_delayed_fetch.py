@@ -272,3 +272,15 @@ def test_it_says_what_it_waits_for(replicas, park):
     partition.append(2)
     park.wake(A)
     assert park.purgatory.waiting()[0].missing == "10 of 30 bytes"
+
+
+def test_only_a_follower_that_has_everything_waits_as_ever(replicas, park):
+    """A report of what waits would be full of followers, or not tell of one that is held up."""
+    partition = replicas.add(A)
+    assert not park(A).is_routine()
+    follower = park(A, replica_id=FOLLOWER)
+    assert follower.is_routine()
+    partition.append(2)
+    park.wake(A)
+    assert not follower.is_completed
+    assert not follower.is_routine()

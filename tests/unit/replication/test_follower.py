@@ -23,7 +23,7 @@ from odradek.protocol.fetch import (
     FetchResponse,
     FetchTopicResponse,
 )
-from odradek.replication.follower.fetch_session import FetchSession
+from odradek.protocol.fetch_session import FetchSession
 from odradek.replication.follower.fetcher_manager import ReplicaFetcherManager
 from odradek.replication.follower.leader_channel import LeaderChannel, OnFetched, OnOffset
 from odradek.replication.follower.local_replica import truncate_diverged

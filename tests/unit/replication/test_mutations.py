@@ -44,8 +44,18 @@ MUTATIONS = {
     ),
     "the outcome of a proposal of another leadership counts": Mutation(
         "replication/partition.py",
-        "in_sync is None or leader_epoch != self.leader_epoch or in_sync.proposed is None",
-        "in_sync is None or in_sync.proposed is None",
+        "if self.in_sync_replicas is in_sync and in_sync.proposed is members:",
+        "if in_sync.proposed is members:",
+    ),
+    "the outcome of an earlier proposal counts": Mutation(
+        "replication/partition.py",
+        "if self.in_sync_replicas is in_sync and in_sync.proposed is members:",
+        "if self.in_sync_replicas is in_sync and in_sync.proposed is not None:",
+    ),
+    "a change of something else ends a proposal": Mutation(
+        "replication/in_sync_replicas.py",
+        "not is_same_state or not (self.proposed or frozenset()) <= {*replicas}",
+        "True",
     ),
     "a follower is always in sync": Mutation(
         "replication/in_sync_replicas.py",

@@ -1,8 +1,18 @@
 """Quotas of replication: what is covered, and how fast it may move."""
 
+from uuid import UUID
+
+import pytest
+
 from odradek.clock import ManualClock
 from odradek.config.broker import BrokerConfig
-from odradek.metadata import ConfigResource, MetadataDelta, MetadataImage, ResourceType
+from odradek.metadata import (
+    ConfigResource,
+    MetadataDelta,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+)
 from odradek.model import TopicPartition
 from odradek.replication.quota import ReplicationQuotas
 from odradek.windowed_rate import WindowedRate
@@ -21,7 +31,7 @@ def test_a_rate_is_measured_over_its_windows() -> None:
 
 
 def _configured(quotas: ReplicationQuotas, **settings: str) -> None:
-    resource = ConfigResource(ResourceType.TOPIC, "a")
+    resource = ConfigResource.topic("a")
     named = {name.replace("_", "."): value for name, value in settings.items()}
     image = MetadataImage("c").with_configs({resource: named})
     quotas.apply_delta(MetadataDelta(MetadataImage("c"), image, configs=[resource]))
@@ -42,6 +52,28 @@ def test_what_the_settings_of_a_topic_cover() -> None:
     _configured(quotas)
     assert not quotas.leader.is_throttled(first)
     assert not quotas.follower.is_throttled(first)
+
+
+def test_a_topic_brings_its_settings_along() -> None:
+    """Nobody announces what was set before the broker started: without this its throttles were
+    off after a restart, in the middle of a reassignment."""
+    quotas = ReplicationQuotas(2, BrokerConfig({}), ManualClock())
+    topic = TopicImage("a", UUID(int=1), (PartitionImage(0, 2, 0, 0, (2,), (2,)),))
+    resource = ConfigResource.topic("a")
+    settings = {"leader.replication.throttled.replicas": " *"}
+    stored = MetadataImage("c").with_topics([topic]).with_configs({resource: settings})
+    quotas.apply_delta(MetadataDelta(MetadataImage("c"), stored, added=[topic]))
+    assert quotas.leader.is_throttled(TopicPartition("a", 0))
+    quotas.apply_delta(MetadataDelta(stored, MetadataImage("c"), removed=[topic]))
+    assert not quotas.leader.is_throttled(TopicPartition("a", 0))
+
+
+@pytest.mark.parametrize("text", ["0:1, *", "x", "0:" + "2" * 5000])
+def test_stored_replicas_that_cannot_be_read_cover_nothing(text: str) -> None:
+    """A raise would leave every broker of the cluster without the change."""
+    quotas = ReplicationQuotas(2, BrokerConfig({}), ManualClock())
+    _configured(quotas, leader_replication_throttled_replicas=text)
+    assert not quotas.leader.is_throttled(TopicPartition("a", 0))
 
 
 def test_only_what_is_covered_counts_and_the_rate_may_change() -> None:

@@ -218,6 +218,15 @@ def test_acks_all_times_out_and_the_record_stays(cluster):
     assert log_of(cluster).log_end_offset == 1
 
 
+@pytest.mark.parametrize("timeout_ms", [0, -1, -(2**31)])
+def test_acks_all_without_patience_is_answered_at_once(cluster, timeout_ms):
+    """A producer that gives replicas no time must not wait for a tick."""
+    cluster.create("orders", (1, 2))
+    answer = cluster.produce(A, b"a", acks=-1, timeout_ms=timeout_ms)
+    assert codes(answer) == [ErrorCode.REQUEST_TIMED_OUT]
+    assert log_of(cluster).log_end_offset == 1
+
+
 def test_a_silent_follower_leaves_the_isr_and_the_producer_is_answered(cluster):
     cluster.create("orders", (1, 2))
     cluster.fetch(A, 0, replica_id=2)
@@ -226,6 +235,18 @@ def test_a_silent_follower_leaves_the_isr_and_the_producer_is_answered(cluster):
     change = cluster.answer_proposal()
     assert change.isr == (1,)
     assert codes(answer) == [ErrorCode.NONE]
+
+
+def test_a_partition_that_raises_keeps_no_other_from_shrinking_its_isr(cluster):
+    """Producers of every partition behind it would wait for a follower that is gone."""
+    cluster.create("orders", (1, 2), partitions=3)
+    for index in range(3):
+        cluster.produce(TopicPartition("orders", index), b"a")
+    cluster.store.raises[A] = AssertionError("broken")
+    cluster.clock.advance(45_000)
+    with pytest.raises(AssertionError, match="broken"):
+        cluster.replicas.maybe_shrink_isrs()
+    assert [change.topic_partition.partition for change, _ in cluster.store.proposals] == [1, 2]
 
 
 def test_nothing_is_committed_while_the_isr_is_below_the_minimum(cluster):
@@ -271,16 +292,47 @@ def test_a_refused_proposal_leaves_everything_as_it_was(cluster):
     assert partition.in_sync_replicas.maximal == {1, 2}
 
 
-def test_an_outcome_of_an_earlier_leadership_settles_nothing(cluster):
+@pytest.mark.parametrize("is_accepted", [False, True])
+def test_an_outcome_of_an_earlier_leadership_settles_nothing(cluster, is_accepted):
     """The ISR would be taken for decided while the store still thinks about it."""
     cluster.create("orders", (1, 2))
+    before = cluster.image.topics["orders"].partitions[0]
     cluster.produce(A, b"a")
     cluster.wait(45_000)
     cluster.change("orders", leader_epoch=1)
     cluster.wait(45_000)
-    assert len(cluster.store.proposals) == 2
-    cluster.answer_proposal(BrokerError(ErrorCode.INVALID_UPDATE_VERSION))
-    assert cluster.replicas.partition(A).in_sync_replicas.proposed == {1}
+    (_, answer), _ = cluster.store.proposals
+    answer([before] if is_accepted else BrokerError(ErrorCode.INVALID_UPDATE_VERSION))
+    partition = cluster.replicas.partition(A)
+    assert partition.in_sync_replicas.proposed == {1}
+    assert partition.partition_epoch == before.partition_epoch + 1
+
+
+def test_an_outcome_settles_the_proposal_that_it_is_of(cluster):
+    """The ISR would be taken for that of an epoch that is over, and the open one for decided."""
+    cluster.create("orders", (1, 2, 3))
+    cluster.produce(A, b"a")
+    cluster.wait(45_000)
+    cluster.change("orders", isr=(1, 2))
+    cluster.wait(45_000)
+    (_, answer_first), (second, _) = cluster.store.proposals
+    before = cluster.image.topics["orders"].partitions[0]
+    answer_first([before._replace(partition_epoch=0, isr=(1,))])
+    partition = cluster.replicas.partition(A)
+    assert partition.in_sync_replicas.proposed == {*second.isr}
+    assert (partition.in_sync_replicas.committed, partition.partition_epoch) == ({1, 2}, 1)
+
+
+def test_a_proposal_stays_open_while_its_state_stays(cluster):
+    """The store may still accept it: the high watermark would be moved past a member of the ISR
+    because some other replica went offline meanwhile."""
+    cluster.create("orders", (1, 2, 3), isr=(1,))
+    cluster.produce(A, b"a")
+    cluster.fetch(A, 1, replica_id=2)
+    assert len(cluster.store.proposals) == 1
+    epoch = cluster.image.topics["orders"].partitions[0].partition_epoch
+    cluster.change("orders", offline=(3,), partition_epoch=epoch)
+    assert cluster.replicas.partition(A).in_sync_replicas.maximal == {1, 2}
 
 
 def test_the_high_watermark_does_not_go_back_for_a_new_member(cluster):
@@ -305,9 +357,15 @@ def test_a_follower_that_catches_up_rejoins(cluster):
     assert cluster.replicas.partition(A).in_sync_replicas.committed == {1, 2}
 
 
-def test_a_stranger_learns_that_it_is_no_replica(cluster):
+@pytest.mark.parametrize("offset", [0, 5])
+def test_a_stranger_learns_that_it_is_no_replica(cluster, offset):
+    """Fails when a new replica is told that it has diverged, or sent away, since its leader has not
+    heard of it yet."""
     cluster.create("orders", (1, 2))
-    assert codes(cluster.fetch(A, 0, replica_id=9)) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert codes(cluster.fetch(A, offset, replica_id=9)) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    epoch = cluster.replicas.partition(A).leader_epoch
+    early = cluster.fetch(A, offset, replica_id=9, current_leader_epoch=epoch)
+    assert codes(early) == [ErrorCode.UNKNOWN_LEADER_EPOCH]
 
 
 def test_an_older_incarnation_of_a_follower_is_refused(cluster):
@@ -478,6 +536,28 @@ def test_settings_reach_the_log(cluster):
     assert log_of(cluster).config.segment_bytes == 4096
 
 
+def test_stored_settings_that_cannot_be_used_are_left_out_and_told_once(cluster, caplog):
+    """A raise here would leave every broker of the cluster without the change, and keep a durable
+    one from starting."""
+    cluster.create("a", segment_bytes="many", message_downconversion_enable="true", flush_ms="7")
+    config = cluster.replicas.partition(TopicPartition("a", 0)).log.config
+    assert (config.segment_bytes, config.flush_ms) == (1 << 30, 7)
+    cluster.configure("a", segment_bytes="many", message_downconversion_enable="true", flush_ms="8")
+    assert cluster.replicas.partition(TopicPartition("a", 0)).log.config.flush_ms == 8
+    assert [each.getMessage().split(":")[0] for each in caplog.records] == [
+        "a setting of topic a is not used"
+    ] * 2
+
+
+def test_a_default_that_contradicts_a_topic_is_used(cluster):
+    """Each of the two was a legal change; raised here, the second one wedged the whole cluster."""
+    cluster.create("a", max_compaction_lag_ms="1000")
+    lag = {"log.cleaner.min.compaction.lag.ms": "5000"}
+    assert cluster.config.update_dynamic(cluster=lag, broker={}) == []
+    config = cluster.replicas.partition(TopicPartition("a", 0)).log.config
+    assert (config.min_compaction_lag_ms, config.max_compaction_lag_ms) == (5000, 1000)
+
+
 def test_a_failed_directory_takes_its_partitions_offline(cluster):
     cluster.create("orders")
     fetch = cluster.fetch(A, 0, max_wait_ms=500)
@@ -501,14 +581,54 @@ def test_a_log_that_found_no_room_is_made_when_there_is_some(tmp_path):
     files.is_full = True
     cluster.create("orders")
     assert cluster.image.topics["orders"].partitions[0].offline == (1,)
-    cluster.wait(1000)
-    assert cluster.store.online == [A]
+    cluster.wait(2000)
+    assert cluster.store.online == [], "a change of the metadata every second, for ever"
     files.is_full = False
+    cluster.wait(2000)
+    assert cluster.store.online == [A]
+    cluster.change("orders", leader=1)
+    assert codes(cluster.produce(A, b"a")) == [ErrorCode.NONE]
+    cluster.close()
+
+
+def test_a_log_that_is_there_again_is_said_to_be(cluster):
+    """The word that it could not be made came late, and stayed true for ever: the replica followed
+    nobody, and the reassignment that wanted it never ended."""
+    cluster.create("orders")
+    cluster.change("orders", leader=2, offline=(1,))
+    cluster.wait(2000)
+    assert cluster.store.online[:1] == [A]
     cluster.change("orders", leader=1, offline=())
     assert codes(cluster.produce(A, b"a")) == [ErrorCode.NONE]
-    cluster.store.online.clear()
+    told = len(cluster.store.online)
+    cluster.wait(2000)
+    assert len(cluster.store.online) == told
+
+
+def test_a_failed_directory_hands_out_no_logs(tmp_path):
+    """A leader on a dead disk would be told that it leads, and say yes: nobody elects another."""
+    cluster = Cluster(str(tmp_path / "a"), more_directories=[str(tmp_path / "b")])
+    cluster.create("orders")
+    log_of(cluster).log_directory.fail(OSError(5, "the disk has gone"))
+    cluster.change("orders", leader=1, offline=())
+    assert cluster.image.topics["orders"].partitions[0].offline == (1,)
+    assert codes(cluster.produce(A, b"a")) == [ErrorCode.KAFKA_STORAGE_ERROR]
     cluster.wait(2000)
     assert cluster.store.online == []
+    cluster.close()
+
+
+def test_a_replica_that_was_not_here_is_made_beside_a_failed_directory(tmp_path):
+    """Reassignments would never end, and added partitions be offline, on a broker that has lost
+    one of its disks; what was here before may lie on that disk, and is not made anew."""
+    cluster = Cluster(str(tmp_path / "a"), more_directories=[str(tmp_path / "b")])
+    cluster.create("orders", (2, 3), leader=2)
+    cluster.log_manager.directories[0].fail(OSError(5, "the disk has gone"))
+    cluster.change("orders", replicas=(2, 3, 1))
+    assert cluster.image.topics["orders"].partitions[0].offline == ()
+    log = cluster.log_manager.get(A)
+    assert log is not None
+    assert log.log_directory is cluster.log_manager.directories[1]
     cluster.close()
 
 

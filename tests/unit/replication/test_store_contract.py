@@ -10,7 +10,7 @@ from tests.unit.replication.fakes import Cluster
 from odradek.background import InlineBackground
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata import ListenerStage, MetadataCache
-from odradek.metadata.embedded import EmbeddedMetadataStore, SharedMetadata
+from odradek.metadata.sqlite import EmbeddedMetadataStore, SharedMetadata
 from odradek.metadata.store import NewTopic, PartitionChange
 from odradek.model import TopicPartition
 from odradek.replication.partition import Partition

@@ -142,7 +142,7 @@ def test_only_the_same_life_of_the_same_follower_is_answered_without_a_look(clus
     partition.record_follower_fetch(2, 2, 0, 7)
     assert fetch(cluster, info).error_code is ErrorCode.STALE_BROKER_EPOCH
     assert fetch(cluster, _fresh(info), FetchParams(4, 0, 1, 1)).error_code is (
-        ErrorCode.NOT_LEADER_OR_FOLLOWER
+        ErrorCode.UNKNOWN_LEADER_EPOCH
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
@@ -9,6 +10,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 
 import odradek
 from odradek.clock import ManualClock
+from odradek.metadata import MetadataDelta, MetadataImage
 
 TIMEOUT_S = 60
 MINUTE_MS = 60_000
@@ -113,6 +115,91 @@ def test_offsets_of_deleted_topics_go(how: str) -> None:
         if how == "again":
             broker.create_topic("t")
         assert offsets(broker, "g") == {"u": 5}
+
+
+Change = Callable[[MetadataImage], MetadataDelta]
+
+
+def followed(broker: odradek.Broker, change: Change) -> int:
+    """Has the group coordinator follow a change; how many partitions it is in charge of then."""
+    server = broker._running()
+
+    async def follow() -> int:
+        server.coordinators.groups.apply_delta(change(server.metadata.image))
+        return len(list(server.coordinators.groups.coordinator.runtime.shards()))
+
+    assert broker._thread is not None
+    return broker._thread.run(follow())
+
+
+def published(broker: odradek.Broker, *changes: Change) -> None:
+    """Shows changes, one behind the other, before anybody has his turn."""
+    server = broker._running()
+
+    async def publish() -> None:
+        for change in changes:
+            server.metadata.publish(change(server.metadata.image))
+
+    assert broker._thread is not None
+    broker._thread.run(publish())
+
+
+@pytest.mark.parametrize("is_named_again", [False, True])
+def test_offsets_stay_unless_the_topic_is_known_to_be_deleted(is_named_again: bool) -> None:
+    """Fails when a controller that names a topic no more, or again under its id, has groups begin
+    anew: their offsets are gone for good."""
+    with odradek.Broker() as broker:
+        broker.create_topic("t")
+        commit(broker, "g", "t", 5)
+        topic = broker._running().metadata.image.topics["t"]
+
+        def unnamed(image: MetadataImage) -> MetadataDelta:
+            after = image.with_topics(removed=[topic])
+            return MetadataDelta(image, after, removed=[topic], are_deleted=is_named_again)
+
+        def named(image: MetadataImage) -> MetadataDelta:
+            return MetadataDelta(image, image.with_topics([topic]), added=[topic])
+
+        published(broker, *([unnamed, named] if is_named_again else [unnamed]))
+        assert offsets(broker, "g") == {"t": 5}
+
+
+def test_offsets_go_with_a_topic_that_goes_slice_by_slice() -> None:
+    """Fails when a change that takes several turns of the loop leaves the offsets of topics that it
+    has deleted, since clients are shown them to its end."""
+
+    def gone(image: MetadataImage) -> MetadataDelta:
+        topic = image.topics["t"]
+        return MetadataDelta(image, image.with_topics(removed=[topic]), removed=[topic])
+
+    with odradek.Broker() as broker:
+        broker.create_topic("t")
+        commit(broker, "g", "t", 5)
+        followed(broker, gone)
+        assert offsets(broker, "g") == {"t": 5}
+        published(broker, gone)
+        assert offsets(broker, "g") == {}
+
+
+@pytest.mark.parametrize("leader_epoch", [0, 1])
+def test_an_internal_topic_that_is_made_anew_is_coordinated(leader_epoch: int) -> None:
+    """Fails when one change takes a topic away and brings another of its name, and the end of the
+    one ends the other: nobody answers for its groups then; or when the groups of the one go on."""
+
+    def anew(image: MetadataImage) -> MetadataDelta:
+        topic = image.topics[INTERNAL]
+        led = [each._replace(leader_epoch=leader_epoch) for each in topic.partitions]
+        other = topic._replace(topic_id=UUID(int=7), partitions=tuple(led))
+        after = image.with_topics([other], removed=[topic])
+        return MetadataDelta(image, after, added=[other], removed=[topic])
+
+    with odradek.Broker(config={"offsets.topic.num.partitions": 3}) as broker:
+        broker.create_topic("t")
+        commit(broker, "g", "t", 5)
+        before = list(broker._running().coordinators.groups.coordinator.runtime.shards())
+        assert followed(broker, anew) == 3
+        after = list(broker._running().coordinators.groups.coordinator.runtime.shards())
+        assert not {id(each) for each in before} & {id(each) for each in after}
 
 
 def test_a_group_outlives_its_broker(tmp_path: Path) -> None:

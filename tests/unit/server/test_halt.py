@@ -10,7 +10,11 @@ import pytest
 from odradek.clock import SystemClock
 from odradek.config import BrokerConfig
 from odradek.config.single_node import SINGLE_NODE_DEFAULTS
+from odradek.controller import CreatableTopic
+from odradek.errors import BrokerError
+from odradek.metadata import ListenerStage, MetadataDelta
 from odradek.server.broker import BrokerServer
+from odradek.server.in_process.calls.making import create_topic
 from odradek.timer import TimerTask
 
 
@@ -59,6 +63,27 @@ def test_a_broken_invariant_halts_the_broker(in_background: bool, tmp_path: Path
         await again.stop()
         assert (tmp_path / ".kafka_cleanshutdown").exists()
         assert len(halted) == 1
+
+    asyncio.run(main())
+
+
+def test_a_broker_whose_metadata_code_raises_halts(tmp_path: Path) -> None:
+    """It would live on for the others, deaf, or wait for ever for what it had begun."""
+
+    async def main() -> None:
+        halted: list[str] = []
+        broker = await started(tmp_path, halted)
+
+        def fail(_: MetadataDelta) -> tuple[()]:
+            raise KeyError("no invariant is asserted")
+
+        broker.store.subscribe(ListenerStage.SETTINGS, fail)
+        await create_topic(broker, CreatableTopic("t", 1))
+        assert halted == ["a broken invariant: KeyError('no invariant is asserted')"]
+        await asyncio.sleep(0)
+        with pytest.raises(BrokerError):
+            await create_topic(broker, CreatableTopic("u", 1))
+        await broker.stop()
 
     asyncio.run(main())
 

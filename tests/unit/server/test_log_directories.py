@@ -7,7 +7,9 @@ from pathlib import Path
 
 from odradek.clock import SystemClock
 from odradek.config import BrokerConfig
+from odradek.controller import CreatableTopic
 from odradek.server.broker import BrokerServer
+from odradek.server.in_process.calls.making import create_topic
 
 
 def test_partitions_of_a_directory_that_is_away_wait_for_it(tmp_path: Path) -> None:
@@ -24,7 +26,7 @@ def test_partitions_of_a_directory_that_is_away_wait_for_it(tmp_path: Path) -> N
         broker = BrokerServer(BrokerConfig(settings), SystemClock())
         await broker.start()
         if "t" not in broker.metadata.image.topics:
-            await broker.create_topic("t", 4, {})
+            await create_topic(broker, CreatableTopic("t", 4))
         image = broker.metadata.image.topics["t"]
         logs = broker.logs.logs()
         await broker.stop()

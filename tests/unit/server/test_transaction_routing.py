@@ -11,9 +11,10 @@ from odradek.coordinator.transactions.requests import AddPartitionsRequest, Prod
 from odradek.coordinator.transactions.writes import TransactionWrites
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.image import PartitionImage, TopicImage
+from odradek.model import TopicPartition
 from odradek.protocol import messages
 from odradek.server.coordination.transaction_routing import RoutedMarkers, RoutedWrites
-from odradek.server.peers.broker_channel import BrokerChannels
+from odradek.server.peers.batched_requests import UNDER_WAY
 
 E = ErrorCode
 MARKER = EndMarker(5, 1, 0, COMMIT, 2)
@@ -53,7 +54,12 @@ class World:
         self.channels = []
         self.metadata = SimpleNamespace(image=self)
         self._leaders = leaders
-        self.pool = BrokerChannels(self.metadata, self._open)
+
+    def markers(self, local=None):
+        return RoutedMarkers(1, local or Leaders(), self.metadata, self._open)
+
+    def writes(self):
+        return RoutedWrites(1, NotHere(), self.metadata, self._open)
 
     @property
     def brokers(self):
@@ -78,18 +84,46 @@ class NotHere(TransactionWrites):
         raise AssertionError(f"{request} should be asked elsewhere")
 
 
+def marker_codes(marker, code, *partitions):
+    topics = [
+        {
+            "name": each.topic,
+            "partitions": [{"partition_index": each.partition, "error_code": code}],
+        }
+        for each in partitions
+    ]
+    return {"markers": [{"producer_id": marker.producer_id, "topics": topics}]}
+
+
+def write_codes(name, code, *partitions):
+    topics = [
+        {
+            "name": each.topic,
+            "results_by_partition": [
+                {"partition_index": each.partition, "partition_error_code": code}
+            ],
+        }
+        for each in partitions
+    ]
+    return {"results_by_transaction": [{"transactional_id": name, "topic_results": topics}]}
+
+
+class Written(list):
+    """The outcomes of markers."""
+
+    def __call__(self, *outcome):
+        self.append(outcome)
+
+
 def test_each_partitions_marker_goes_to_its_leader():
     """Fails when a partition that another broker leads never gets its marker."""
     world = World({ORDERS: 1, BILLS: 2})
-    local, done = Leaders(), []
-    markers = RoutedMarkers(1, local, world.metadata, world.pool)
-    markers.write(MARKER, [ORDERS, BILLS], lambda *outcome: done.append(outcome))
+    local, done = Leaders(), Written()
+    world.markers(local).write(MARKER, [ORDERS, BILLS], done)
     assert local.written == [(ORDERS, MARKER)]
     assert done == [(ORDERS, E.NONE)]
     (channel,) = world.channels
-    partitions = [{"partition_index": BILLS.partition, "error_code": 3}]
-    topics = [{"name": BILLS.topic, "partitions": partitions}]
-    channel.answer({"markers": [{"producer_id": 5, "topics": topics}]})
+    channel.answer(marker_codes(MARKER, 3, BILLS))
     # The other broker has not heard of the topic yet, but it exists.
     assert done[1:] == [(BILLS, E.NOT_LEADER_OR_FOLLOWER)]
 
@@ -98,32 +132,111 @@ def test_each_partitions_marker_goes_to_its_leader():
 def test_a_broker_that_cannot_be_reached_is_answered_for(brokers):
     """Fails when a transaction waits for ever for a broker that is gone."""
     world = World({BILLS: 2, "t": 2}, brokers)
-    done = []
-    markers = RoutedMarkers(1, Leaders(), world.metadata, world.pool)
-    markers.write(MARKER, [BILLS], lambda *outcome: done.append(outcome))
-    writes = RoutedWrites(1, NotHere(), world.metadata, world.pool)
-    writes.add_or_verify(REQUEST, True, done.append)
+    done, codes = Written(), []
+    world.markers().write(MARKER, [BILLS], done)
+    world.writes().add_or_verify(REQUEST, True, codes.append)
     for channel in world.channels:
         while channel.asked:
             channel.asked.pop()[2](BrokerError(E.NETWORK_EXCEPTION))
-    assert sorted(done, key=str) == [(BILLS, E.NETWORK_EXCEPTION), [E.NETWORK_EXCEPTION]]
+    assert done == [(BILLS, E.NETWORK_EXCEPTION)]
+    assert codes == [[E.NETWORK_EXCEPTION]]
+
+
+def test_markers_and_questions_do_not_wait_for_each_other():
+    """Fails when a slow partition keeps every producer from its next transaction."""
+    world = World({BILLS: 2, "t": 2})
+    codes = []
+    world.markers().write(MARKER, [BILLS], Written())
+    world.writes().add_or_verify(REQUEST, False, codes.append)
+    _, questions = world.channels
+    questions.answer(write_codes("t", 0, ORDERS))
+    assert codes == [[E.NONE]]
+
+
+def test_a_slow_partition_holds_up_its_own_markers_only():
+    """Fails when one partition stalls the transactions of all others between two brokers."""
+    world = World({BILLS: 2, ORDERS: 2})
+    markers, done = world.markers(), Written()
+    others = [MARKER._replace(producer_id=number) for number in range(6, 26)]
+    markers.write(MARKER, [BILLS], done)
+    for each in others:
+        markers.write(each, [BILLS, ORDERS], done)
+    slow, quick = world.channels
+    quick.answer(marker_codes(others[0], 0, ORDERS))
+    assert done == [(ORDERS, E.NONE)]
+    (values,) = [values for _, values, _ in quick.asked]
+    told = {each["producer_id"]: each["topics"] for each in values["markers"]}
+    assert told == {
+        each.producer_id: [{"name": ORDERS.topic, "partition_indexes": [0]}] for each in others[1:]
+    }
+    slow.answer(marker_codes(MARKER, 0, BILLS))
+    assert done[1:] == [(BILLS, E.NONE)]
+    (values,) = [values for _, values, _ in slow.asked]
+    assert len(values["markers"]) == len(others), "what has waited goes together"
+
+
+def test_no_more_than_a_few_requests_are_under_way():
+    """Fails when every slow partition of a broker takes a connection of its own."""
+    partitions = [TopicPartition("many", number) for number in range(20)]
+    world = World(dict.fromkeys(partitions, 2))
+    markers, done = world.markers(), Written()
+    for each in partitions:
+        markers.write(MARKER, [each], done)
+    assert len(world.channels) == UNDER_WAY
+    for channel in world.channels:
+        for _ in range(len(channel.asked)):
+            _, values, _ = channel.asked[-1]
+            asked = [
+                TopicPartition(topic["name"], index)
+                for marker in values["markers"]
+                for topic in marker["topics"]
+                for index in topic["partition_indexes"]
+            ]
+            channel.answer(marker_codes(MARKER, 0, *asked))
+    while any(channel.asked for channel in world.channels):
+        (channel,) = [each for each in world.channels if each.asked]
+        _, values, _ = channel.asked[-1]
+        (marker,) = values["markers"]
+        (topic,) = marker["topics"]
+        asked = [TopicPartition("many", index) for index in topic["partition_indexes"]]
+        channel.answer(marker_codes(MARKER, 0, *asked))
+    assert sorted(done) == [(each, E.NONE) for each in partitions]
+
+
+def test_questions_about_many_ids_go_together():
+    """Fails when every first write of a transaction is a request that waits for replicas."""
+    world = World({"t": 2})
+    writes, codes = world.writes(), {}
+    names = [f"id-{number}" for number in range(10)]
+    for name in names:
+        request = REQUEST._replace(transactional_id=name)
+        writes.add_or_verify(request, False, lambda code, name=name: codes.update({name: code}))
+    *first, last = world.channels
+    assert len(first) == UNDER_WAY - 1
+    last.answer(write_codes(names[UNDER_WAY - 1], 0, ORDERS))
+    (values,) = [values for _, values, _ in last.asked]
+    assert [each["transactional_id"] for each in values["transactions"]] == names[UNDER_WAY:]
+    last.answer(write_codes(names[-1], 0, ORDERS))
+    assert codes[names[-1]] == [E.NONE]
+    assert codes[names[-2]] == [E.NETWORK_EXCEPTION], "an answer that lacks it is none"
 
 
 def test_a_broker_that_came_back_is_asked_anew_and_nobody_waits_for_the_old():
     """Fails when whoever asked a dead broker is never answered."""
     world = World({"t": 2})
-    writes = RoutedWrites(1, NotHere(), world.metadata, world.pool)
-    done = []
+    writes, done = world.writes(), []
     writes.add_or_verify(REQUEST, True, done.append)
+    (old,) = world.channels
     world.epochs[2] += 1
-    writes.add_or_verify(REQUEST, False, done.append)
-    old, new = world.channels
+    writes.requests.drop_gone()
     assert old.is_closed
     assert done == [[E.NETWORK_EXCEPTION]]
-    partitions = [{"partition_index": 0, "partition_error_code": 0}]
-    topics = [{"name": ORDERS.topic, "results_by_partition": partitions}]
-    new.answer({"results_by_transaction": [{"transactional_id": "t", "topic_results": topics}]})
+    writes.add_or_verify(REQUEST, False, done.append)
+    _, new = world.channels
+    new.answer(write_codes("t", 0, ORDERS))
     assert done[1:] == [[E.NONE]]
     writes.add_or_verify(REQUEST, False, done.append)
-    world.pool.close()
-    assert done[2:] == [[E.NETWORK_EXCEPTION]]
+    writes.add_or_verify(REQUEST, False, done.append)
+    writes.requests.close()
+    assert done[2:] == [[E.NETWORK_EXCEPTION]] * 2
+    assert len(world.channels) == 2, "none is opened behind the end"

@@ -162,8 +162,8 @@ def test_a_lease_that_comes_in_the_middle_of_a_round_is_heeded(world, seed: int)
         waiting.pop(0)()
     log = world.log(manager, **COMPACTED)
     append(world, log, *[b"k"] * 40)
-    dice = random.Random(seed)
-    moment = dice.randrange(1, 60)
+    rng = random.Random(seed)
+    moment = rng.randrange(1, 60)
     seen: list[int] = []
     for step in range(2_000):
         if step == moment:
@@ -171,7 +171,7 @@ def test_a_lease_that_comes_in_the_middle_of_a_round_is_heeded(world, seed: int)
             hold(world, log, 0)
         if not waiting:
             world.advance(500)
-        for _ in range(min(len(waiting), dice.randrange(1, 3))):
+        for _ in range(min(len(waiting), rng.randrange(1, 3))):
             waiting.pop(0)()
         if seen and world.clock.wall_ms() < read_expiry(log):
             assert offsets(log) == seen

@@ -302,6 +302,37 @@ def test_truncate_everything(world, batches, values):
     assert values(log) == [b"c"]
 
 
+def test_truncating_everything_forgets_the_producers_for_good(world, batches):
+    """A transaction of the records that are gone would hold up readers after a restart."""
+    manager = world.start()
+    log = world.log(manager)
+    open_for_ever = batches(b"x", producer_id=1, base_sequence=0, is_transactional=True)
+    log.appender.append_as_leader([open_for_ever], 0)
+    manager.shutdown()
+    manager = world.start()
+    log = world.log(manager)
+    log.truncate_fully_and_start_at(100)
+    log.appender.append_as_leader([batches(b"c")], 3)
+    world.crash(manager)
+    again = world.log(world.start())
+    again.update_high_watermark(101)
+    assert again.last_stable_offset == 101
+
+
+def test_what_retention_takes_away_is_not_written_twice(world, batches):
+    """A producer whose answer was lost sends again, after all that it wrote is gone."""
+    manager = world.start()
+    log = world.log(manager, retention_ms="1000")
+    log.appender.append_as_leader([batches(b"a", producer_id=9, base_sequence=0)], 0)
+    log.update_high_watermark(1)
+    assert log.delete_old_segments(world.clock.wall_ms() + 10_000) == 1
+    world.crash(manager)
+    again = world.log(world.start())
+    assert again.log_start_offset == 1
+    (result,) = again.appender.append_as_leader([batches(b"a", producer_id=9, base_sequence=0)], 0)
+    assert result.duplicate
+
+
 def test_followers_keep_offsets_and_epochs(world, batches, values):
     """Replicas would differ."""
     manager = world.start()
@@ -397,6 +428,31 @@ def test_a_full_disk_while_indexing_takes_the_append_back(world, batches, values
     assert values(log) == [b"a"]
     log.appender.append_as_leader([batches(b"c")], 0)
     assert values(log) == [b"a", b"c"]
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_a_full_disk_while_cutting_leaves_nothing_behind(world, batches, values, is_whole):
+    """A producer would be told that what was cut is there: it never sends it again."""
+    log = world.log()
+    send = lambda: batches(b"b", producer_id=9, base_sequence=1)  # noqa: E731
+    log.appender.append_as_leader([batches(b"a", producer_id=9, base_sequence=0)], 0)
+    log.appender.append_as_leader([send()], 1)
+
+    def refuse(path):
+        raise OSError(errno.ENOSPC, "no space left", path)
+
+    pool = log.log_directory.file_system.pool
+    pool.trouble = lambda path: refuse(path) if "epoch" in path else None
+    if is_whole:
+        log.truncate_fully_and_start_at(1)
+    else:
+        log.truncate_to(1)
+    pool.trouble = None
+    assert log.leader_epochs.latest_epoch == (-1 if is_whole else 0)
+    (result,) = log.appender.append_as_leader([send()], 1)
+    assert not result.duplicate
+    assert values(log)[-1] == b"b"
+    assert log.log_end_offset == 2
 
 
 def test_a_failing_disk_takes_its_directory_offline(world, batches):

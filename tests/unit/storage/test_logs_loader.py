@@ -24,11 +24,11 @@ class ShuffledWorkers:
     """Does all pieces of all rows in an order of its own."""
 
     def __init__(self, seed: int) -> None:
-        self._dice = random.Random(seed)
+        self._rng = random.Random(seed)
 
     def run(self, rows: Sequence[Sequence[Work[T]]], threads: int) -> Iterator[T]:
         pieces = [work for row in rows for work in row]
-        self._dice.shuffle(pieces)
+        self._rng.shuffle(pieces)
         for work in pieces:
             results: list[T] = []
             work(results.append)

@@ -12,6 +12,7 @@ from odradek.storage.producers.producer_snapshot import (
 )
 from odradek.storage.producers.producer_state import MAX_SEQUENCE, ProducerStateManager
 
+E = ErrorCode
 CLIENT = AppendOrigin.CLIENT
 COORDINATOR = AppendOrigin.COORDINATOR
 REPLICATION = AppendOrigin.REPLICATION
@@ -265,20 +266,68 @@ def test_a_marker_whose_answer_was_lost_may_be_written_again(producers):
         end(producers, 4)
 
 
+def begin(producers, sequence=0, *, epoch=0, producer_id=9, bumps_epochs=False, now_ms=0):
+    return producers.begin_verification(producer_id, epoch, sequence, bumps_epochs, now_ms)
+
+
 def test_what_was_verified_before_a_marker_may_not_be_written_behind_it(producers):
     """A late write would open a transaction that nobody ends: readers would wait for ever."""
-    number = producers.begin_verification(9)
-    assert producers.begin_verification(9) == number
+    number = begin(producers)
+    assert begin(producers) == number, "two writes may wait for the same answer"
     assert producers.is_verification_valid(9, 0, number)
     end(producers, 0, version=0)
     assert not producers.is_verification_valid(9, 0, number)
-    again = producers.begin_verification(9)
+    again = begin(producers)
     assert again != number
     assert not producers.is_verification_valid(9, 0, number)
     take(producers, header(0, attributes=TRANSACTIONAL))
     assert producers.is_verification_valid(9, 0, again)
     assert not producers.is_verification_valid(9, 1, again + 1)
-    producers.end_verification(9, again)
+
+
+def test_a_verified_write_of_an_epoch_that_is_over_is_refused_for_its_epoch(producers):
+    """INVALID_TXN_STATE would be the end of a producer that only has to learn its new epoch."""
+    number = begin(producers)
+    end(producers, 1)
+    assert producers.is_verification_valid(9, 0, number)
+    assert refused(producers, header(0, attributes=TRANSACTIONAL)) is E.INVALID_PRODUCER_EPOCH
+
+
+def test_a_write_that_was_not_verified_comes_before_those_behind_it(producers):
+    """A gap: the producer sends the earlier one again, which is out of order then, or lost."""
+    begin(producers, 4)
+    begin(producers, 3)
+    begin(producers, 5)
+    for sequence in (4, 5):
+        late = header(sequence, attributes=TRANSACTIONAL)
+        assert refused(producers, late) is E.OUT_OF_ORDER_SEQUENCE_NUMBER
+    take(producers, *(header(each, attributes=TRANSACTIONAL) for each in (3, 4, 5)))
+
+
+def test_sequences_of_an_epoch_before_do_not_count(producers):
+    """A producer would be refused for a write that its epoch before has not made."""
+    begin(producers, 3)
+    begin(producers, 0, epoch=1)
+    begin(producers, 2)
+    assert refused(producers, header(1, epoch=1, attributes=TRANSACTIONAL))
+    take(producers, header(0, epoch=1, attributes=TRANSACTIONAL))
+
+
+def test_a_producer_that_raises_its_epochs_begins_at_0(producers):
+    """Of five writes at once the first is not verified, the second is: it would come before."""
+    begin(producers, 1, bumps_epochs=True)
+    gap = header(1, attributes=TRANSACTIONAL)
+    assert refused(producers, gap) is E.OUT_OF_ORDER_SEQUENCE_NUMBER
+    take(producers, header(0, attributes=TRANSACTIONAL), gap)
+
+
+def test_verifications_that_no_write_has_followed_are_forgotten(producers):
+    """A producer that only asks would be remembered for ever."""
+    number = begin(producers, now_ms=1_000)
+    producers.remove_expired(5_999, 5_000)
+    assert producers.is_verification_valid(9, 0, number)
+    producers.remove_expired(6_000, 5_000)
+    assert not producers.is_verification_valid(9, 0, number)
 
 
 def test_open_transactions_are_found_in_their_order(producers):

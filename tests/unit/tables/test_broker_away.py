@@ -10,8 +10,8 @@ import pytest
 
 import odradek
 from odradek.cli.free_port import free_port
-from odradek.client.blocking import cluster
 from odradek.client.errors import KafkaError
+from odradek.client.sync import cluster, waiting
 from odradek.clock import ManualClock
 from odradek.tables.plan.options import ClientOptions
 from odradek.tables.topic import Topic
@@ -36,7 +36,7 @@ def rest_when_back_after(
             if before_ms < away_ms <= clock.monotonic_ms():
                 back.enter_context(odradek.Broker(folder, listeners))
 
-        monkeypatch.setattr(cluster, "time", SimpleNamespace(sleep=sleep))
+        monkeypatch.setattr(waiting, "time", SimpleNamespace(sleep=sleep))
         with odradek.Broker(folder, listeners) as broker:
             broker.create_topic("t", partitions=2)
             broker.produce("t", "first", partition=0)

@@ -12,8 +12,8 @@ MUTATIONS = {
     "a partition's next batch has the sequence of the one before": (
         Mutation(
             "tables/write/record_accumulator.py",
-            "batch.sequence = (batch.sequence + builder.record_count) & 0x7FFFFFFF",
-            "batch.sequence = batch.sequence & 0x7FFFFFFF",
+            "batch.sequence = (batch.sequence + builder.record_count) & LAST_SEQUENCE",
+            "batch.sequence = batch.sequence & LAST_SEQUENCE",
         ),
         f"{TABLES}/test_record_accumulator.py",
     ),
@@ -88,8 +88,8 @@ MUTATIONS = {
     "a batch is marked as written that was not": (
         Mutation(
             "tables/write/transaction.py",
-            "CommittedOffset(batch_id + 1, str(records))",
-            "CommittedOffset(batch_id + 2, str(records))",
+            "CommittedOffset(batch_id + 1, str(content))",
+            "CommittedOffset(batch_id + 2, str(content))",
         ),
         f"{TABLES}/test_transaction.py",
     ),

@@ -16,6 +16,7 @@ from odradek.tables.write.record_accumulator import (
     OpenBatch,
     RecordAccumulator,
     Rows,
+    checksum_of,
 )
 
 PARTITIONS = 3
@@ -136,3 +137,22 @@ def test_rows_of_several_topics_and_their_headers() -> None:
         (None, b"b", []),
     ]
     assert list(made) == ["orders", "bills"]
+
+
+@given(ROWS.filter(bool), st.randoms())
+def test_a_checksum_is_of_the_rows_and_not_of_their_order(wanted: list, rng: Random) -> None:
+    """A shuffle gives a repeated task its rows in another order."""
+    shuffled = list(wanted)
+    rng.shuffle(shuffled)
+    assert checksum_of(rows(shuffled)) == checksum_of(rows(wanted))
+    more = [*wanted, (None, b"k", b"v", 0)]
+    assert checksum_of(rows(more)) != checksum_of(rows(wanted))
+
+
+def test_rows_that_differ_have_other_checksums() -> None:
+    """A task that has other rows, and as many, would be taken for written."""
+    pairs = [
+        (None, None), (b"", None), (None, b""), (b"", b""), (None, b"\0"), (b"\0", None),
+        (b"ab", b"c"), (b"a", b"bc"), (b"abc", b""), (b"", b"abc"), (None, b"abc"), (b"abc", None),
+    ]  # fmt: skip
+    assert len({checksum_of(rows([(None, *pair, 0)])) for pair in pairs}) == len(pairs)

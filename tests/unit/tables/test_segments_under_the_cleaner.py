@@ -153,22 +153,22 @@ def test_a_reader_in_the_middle_gets_all_that_stays(world) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_many_readers_beside_the_cleaner_lose_nothing(world, seed: int) -> None:
     """Readers that go on a step at a time, anywhere between the cleaner's own steps."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     files = WatchedFileSystem()
-    topic = Topic(world, files, segment_bytes=str(dice.choice([250, 400, 1000])))
-    topic.fill(dice.randrange(20, 80), keys=dice.randrange(1, 40))
+    topic = Topic(world, files, segment_bytes=str(rng.choice([250, 400, 1000])))
+    topic.fill(rng.randrange(20, 80), keys=rng.randrange(1, 40))
     under_way: list[tuple[Iterator[list[int]], list[int], int]] = []
 
     def step() -> None:
-        if dice.random() < 0.1:
+        if rng.random() < 0.1:
             under_way.append((topic.reader(), [], topic.log.log_end_offset))
         for reader, found, _ in under_way:
-            if dice.random() < 0.3:
+            if rng.random() < 0.3:
                 found += next(reader, [])
 
     files.before_change = step
     for _ in range(3):
-        topic.fill(dice.randrange(20), keys=dice.randrange(1, 40))
+        topic.fill(rng.randrange(20), keys=rng.randrange(1, 40))
         topic.clean()
     files.before_change = lambda: None
     kept = topic.offsets()

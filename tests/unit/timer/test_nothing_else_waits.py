@@ -21,9 +21,19 @@ ELSEWHERE = {"timer", "client", "tables", "cli", "testing"}
 # (file, call): why it may.
 EXCUSED = {
     ("network/socket_server.py", "wait_for"): "bounds a shutdown, when no timer runs any more",
+    ("network/socket_server.py", "sleep(0)"): "lets the loop make what it has accepted, to drop it",
     ("server/in_process/settling.py", "sleep(0)"): "lets the loop go round once, waits for nothing",
     ("network/readiness.py", "select"): "asks without waiting",
+    (
+        "server/monitoring/responder.py",
+        "wait_for",
+    ): "bounds a scrape's patience, in real time: who scrapes is on no clock of a test",
+    ("server/monitoring/monitoring.py", "sleep(0)"): "has others served between two slices",
     ("server/in_process/calls/topic_reader.py", "sleep(0)"): "has others served between two reads",
+    (
+        "server/in_process/calls/broker_helpers.py",
+        "sleep(0)",
+    ): "lets a releaser read its log, a slice in a turn",
     (
         "server/in_process/calls/broker_helpers.py",
         "timeout",
@@ -42,6 +52,9 @@ EXCUSED = {
         "wait_for",
     ): "the same, under the name that its caller uses",
     ("metadata/zookeeper/session.py", "KazooClient(timeout=)"): "the session's, kept by ZooKeeper",
+    ("metadata/zookeeper/session.py", "create_connection(timeout=)"): "kazoo's, on its thread",
+    ("metadata/zookeeper/session.py", "settimeout"): "the same, of the handshake of TLS",
+    ("metadata/zookeeper/session.py", "select"): "kazoo's, on its thread",
     ("metadata/zookeeper/session.py", "start(timeout=)"): "bounds a start, before timers run",
     (
         "metadata/zookeeper/session.py",

@@ -197,7 +197,8 @@ def test_a_group_goes_on_where_it_was(
             consumer.commit_async(callback=lambda offsets, error: seen.append((offsets, error)))
             while not seen:
                 await consumer.getmany(timeout_ms=50)
-            expected = {TopicPartition(topic, each): CommittedOffset(10) for each in (0, 1)}
+            # With the epoch of the leader that wrote the record before (KIP-320).
+            expected = {TopicPartition(topic, each): CommittedOffset(10, "", 0) for each in (0, 1)}
             assert seen == [(expected, None)]
         places = [(each.partition, each.offset) for each in (*first, *rest)]
         assert sorted(places) == [(p, o) for p in (0, 1) for o in range(10)]

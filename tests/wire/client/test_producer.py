@@ -13,11 +13,10 @@ from tests.wire.replicas import REPLICAS, await_known
 
 import odradek
 from odradek.client import Admin, Producer
-from odradek.client.aio.producer import ProducerRecord
-from odradek.client.blocking import Cluster, PartitionReader
 from odradek.client.core.admin_types import CommittedOffset, NewTopic
 from odradek.client.core.groups.group_metadata import GroupMetadata
 from odradek.client.core.producing.partitioner import partition_for_key
+from odradek.client.core.producing.preparing import ProducerRecord
 from odradek.client.errors import (
     BufferExhausted,
     ClientClosed,
@@ -31,6 +30,7 @@ from odradek.client.errors import (
     UsageError,
 )
 from odradek.client.record_metadata import RecordMetadata
+from odradek.client.sync import Cluster, PartitionReader
 from odradek.model import TopicPartition
 from odradek.records.reader import iter_records
 from odradek.records.record import Record
@@ -429,7 +429,7 @@ def test_a_transaction_that_lost_a_batch_is_aborted_and_the_next_goes_on(
     ]
 
 
-def test_the_epoch_that_an_abort_brings_may_be_asked_for_again(
+def test_the_epoch_that_comes_after_an_abort_may_be_asked_for_again(
     names: Callable[[str], str], run: Run
 ) -> None:
     """The coordinator may have given it before: who asks again would be its own successor."""
@@ -450,29 +450,26 @@ def test_the_epoch_that_an_abort_brings_may_be_asked_for_again(
                         await producer.send_and_wait("t", b"lost")
 
                 await lose_a_batch()
+                await producer.abort_transaction()
                 with broker.drop("InitProducerId", after=True, times=2) as lost:
-                    await producer.abort_transaction()
+                    async with producer.transaction():
+                        await producer.send("t", b"one")
                     assert lost.struck == 2
-                async with producer.transaction():
-                    await producer.send("t", b"one")
                 await lose_a_batch()
+                await producer.abort_transaction()
                 with broker.delay(200, "InitProducerId") as late:
-                    aborting = asyncio.create_task(producer.abort_transaction())
+                    producer.begin_transaction()
+                    waiting = await producer.send("t", b"never")
                     while not late.struck:
                         await asyncio.sleep(0.01)
-                    aborting.cancel()
-                    with pytest.raises(asyncio.CancelledError):
-                        await aborting
-                await producer.abort_transaction()
+                    await producer.abort_transaction()
+                    with pytest.raises(TransactionAborted):
+                        await waiting
                 async with producer.transaction():
                     await producer.send("t", b"two")
             assert told(stored(servers, "t")) == [
-                "ABORT",
-                "one",
-                "COMMIT",
-                "ABORT",
-                "two",
-                "COMMIT",
+                *("ABORT", "one", "COMMIT"),
+                *("ABORT", "ABORT", "two", "COMMIT"),
             ]
 
     run(scenario())

@@ -9,8 +9,8 @@ from tests.wire.client.test_producer import make, stored
 
 import odradek
 from odradek.client import Producer
-from odradek.client.aio.producer import ProducerRecord
 from odradek.client.core.producing.partitioner import partition_for_key
+from odradek.client.core.producing.preparing import ProducerRecord
 from odradek.client.errors import (
     BufferExhausted,
     ClientClosed,

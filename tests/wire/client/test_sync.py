@@ -2,8 +2,11 @@
 users' code from a thread that users do not know of."""
 
 import inspect
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Collection
+from typing import Any
 
 import pytest
 
@@ -11,7 +14,13 @@ from odradek.client.aio.admin import Admin as AsyncAdmin
 from odradek.client.aio.consumer import Consumer as AsyncConsumer
 from odradek.client.aio.producer import Producer as AsyncProducer
 from odradek.client.core.admin_types import NewTopic
-from odradek.client.errors import ClientClosed, NotDelivered, RecordTooLarge, UsageError
+from odradek.client.errors import (
+    ClientClosed,
+    NotDelivered,
+    RecordTooLarge,
+    UsageError,
+    WokenUp,
+)
 from odradek.client.sync import Admin, Consumer, Producer
 from odradek.model import TopicPartition
 
@@ -98,6 +107,82 @@ def test_listeners_and_callbacks_are_called_by_the_thread_that_reads(
         assert found.offset == 2
 
 
+def test_what_a_callback_raises_takes_no_record_along(
+    bootstrap: str, topic: str, names: Callable[[str], str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was read with it would be passed over, and committed past."""
+    where = TopicPartition(topic, 0)
+    values = [b"%d" % number for number in range(10)]
+
+    def callback(*_: object) -> None:
+        raise ZeroDivisionError
+
+    with Producer(bootstrap) as producer:
+        producer.send_many(topic, values, partition=0).result(30)
+    with Consumer(bootstrap, group_id=names("group"), enable_auto_commit=False) as consumer:
+        consumer.assign([where])
+        consumer.seek(where, 0)
+        found = consumer.poll(20_000, 2)[where]
+        consumer.commit_async({where: 2}, callback)
+        failures = 0
+        while len(found) < len(values) or not failures:
+            try:
+                found += consumer.poll(100, 2).get(where, [])
+            except ZeroDivisionError:
+                failures += 1
+        assert [each.value for each in found] == values
+        assert failures == 1
+        consumer.commit_async({where: 3}, callback)
+    assert "the callback of a commit failed" in caplog.text
+
+
+class Interrupted:
+    """The queue of a consumer's thread, which Ctrl-C reaches just when its read is done, once."""
+
+    def __init__(self, queue: Any) -> None:
+        self.queue = queue
+        self.is_done = False
+        self.put = queue.put
+
+    def get(self) -> object:
+        task = self.queue.get()
+        if task is None and not self.is_done:
+            self.is_done = True
+            raise KeyboardInterrupt
+        return task
+
+
+@pytest.mark.parametrize("how", ["poll", "getone", "columns"])
+def test_who_is_interrupted_loses_no_record(
+    bootstrap: str, topic: str, names: Callable[[str], str], how: str
+) -> None:
+    """Its position would be behind what it has never seen."""
+    where = TopicPartition(topic, 0)
+
+    def read() -> list[int]:
+        if how == "getone":
+            return [consumer.getone().offset]
+        if how == "poll":
+            return [each.offset for each in consumer.poll(20_000, 3).get(where, [])]
+        columns = consumer.getmany(timeout_ms=20_000, columns=True)[where]
+        return list(memoryview(columns.offset).cast("q"))
+
+    with Producer(bootstrap) as producer:
+        producer.send_many(topic, [b"x"] * 10, partition=0).result(30)
+    with Consumer(bootstrap, group_id=names("group"), enable_auto_commit=False) as consumer:
+        consumer.assign([where])
+        consumer.seek(where, 1)
+        consumer._todo = Interrupted(consumer._todo)
+        with pytest.raises(KeyboardInterrupt):
+            read()
+        consumer.commit()
+        assert consumer.committed([where])[where].offset == 1
+        found: list[int] = []
+        while len(found) < 9:
+            found += read()
+        assert found == list(range(1, 10))
+
+
 def test_what_a_listener_raises_is_raised_by_the_read(
     bootstrap: str, topic: str, names: Callable[[str], str]
 ) -> None:
@@ -166,3 +251,69 @@ def test_errors_and_the_end(bootstrap: str, topic: str) -> None:
     with pytest.raises(ClientClosed):
         producer.send(topic, b"x")
     assert list(consumer) == []
+
+
+def test_who_closes_twice_does_not_end_the_loop_of_others(bootstrap: str) -> None:
+    """Two threads that close one client at once count as one that moves out."""
+    with Admin(bootstrap) as other:
+        for _ in range(20):
+            client = Consumer(bootstrap, group_id="g")
+            client.subscribe(["t"])
+            client.poll(timeout_ms=10)
+            barrier = threading.Barrier(4)
+
+            def close(client: Consumer = client, barrier: threading.Barrier = barrier) -> None:
+                barrier.wait()
+                client.close()
+
+            closing = [threading.Thread(target=close) for _ in range(3)]
+            for each in closing:
+                each.start()
+            barrier.wait()
+            for each in closing:
+                each.join()
+            client.close()
+        assert other.describe_cluster().nodes
+
+
+def test_a_blocked_reader_is_woken_by_another_thread(bootstrap: str) -> None:
+    with Consumer(bootstrap) as consumer:
+        consumer.assign([TopicPartition("nowhere", 0)])
+        waking = threading.Timer(0.05, consumer.wakeup)
+        waking.start()
+        with pytest.raises(WokenUp):
+            consumer.poll(timeout_ms=100_000)
+        waking.join()
+
+
+FORKED = """
+import asyncio, os, sys, warnings
+from odradek.client import Admin, sync
+from odradek.client.errors import UsageError
+
+def refused(work):
+    try:
+        work()
+    except UsageError as error:
+        return "forked" in str(error)
+
+warnings.simplefilter("ignore")
+blocking = sync.Admin(sys.argv[1])
+blocking.describe_cluster()
+awaited = Admin(sys.argv[1])
+if os.fork():
+    _, status = os.wait()
+    blocking.describe_cluster()
+    blocking.close()
+    sys.exit(os.waitstatus_to_exitcode(status))
+is_told = refused(blocking.describe_cluster)
+is_told = is_told and refused(lambda: asyncio.run(awaited.describe_cluster()))
+os._exit(0 if is_told else 1)
+"""
+
+
+def test_a_client_that_is_used_after_a_fork_says_so(bootstrap: str) -> None:
+    """It would wait for ever for a thread that the process has not, or read what is its parent's
+    to read."""
+    program = [sys.executable, "-c", FORKED, bootstrap]
+    assert subprocess.run(program, timeout=60, check=False).returncode == 0

@@ -11,7 +11,7 @@ differ stands in `ALLOWED`, with its reason.
 import re
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta
 from enum import Enum
@@ -20,6 +20,8 @@ from uuid import UUID
 
 from kio.schema.index import api_key_map
 
+from odradek.errors import ErrorCode
+from odradek.model import GROUP_METADATA_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from odradek.protocol import messages
 from odradek.protocol.framing import SIZE_BYTES, encode_size
 from odradek.protocol.header import (
@@ -35,6 +37,7 @@ from odradek.protocol.primitives import ProtocolError
 TIMEOUT_S: Final = 30
 SETTLING_S: Final = 20
 RETRY_S: Final = 0.05
+HEARING_S: Final = 1
 EVENTUALLY_S: Final = 3
 CLOSED: Final = "the connection was closed"
 ABSENT: Final = "nothing"
@@ -73,6 +76,9 @@ _IDENTITIES: Final = (
     ("partition_index",),
     ("partition",),
     ("partition_id",),
+    ("entity",),
+    ("entity_type",),
+    ("key",),
 )
 
 
@@ -87,6 +93,8 @@ ALLOWED: Final = (
     Allowed(r"api_versions\.finalized_features_epoch", "the offset of Kafka's metadata log"),
     Allowed(r"api_versions\.api_keys\.[012]\.min_version", "old clients are served for longer"),
     Allowed(r".*\.configs\.message\.format\.version", "for clients of before 0.11"),
+    Allowed(r".*\.configs\.schedule\..*", "Kafka has no schedule topics"),
+    Allowed(r".*\.configs\.share\.release\.backoff\..*", "Kafka holds no record back"),
     Allowed(
         r"describe_configs\.results\.4/0?1\.configs\.(log\.dirs|(advertised\.)?listeners"
         r"|listener\.security\.protocol\.map|controller\..*|process\.roles|log\.segment\.bytes)"
@@ -109,16 +117,25 @@ ALLOWED: Final = (
     ),
     Allowed(r"api_versions\.api_keys\.64", "a broker that is alone is not to be unregistered"),
     # Not served yet; each goes from here with the work that serves it.
-    Allowed(r"api_versions\.api_keys\.49", "setting quotas"),
-    Allowed(r"api_versions\..*_features\.(share|streams)\.version(\..*)?", "such groups"),
+    Allowed(r"api_versions\..*_features\.streams\.version(\..*)?", "such groups"),
     Allowed(
         r"api_versions\.supported_features\.eligible\.leader\.replicas\.version(\..*)?",
         "eligible leader replicas",
     ),
-    Allowed(r"api_versions\.api_keys\.(17|36)", "SASL"),
-    Allowed(r"api_versions\.api_keys\.(29|30|31|38|39|4[01]|5[01])", "security"),
     Allowed(r"api_versions\.api_keys\.8[01]", "voters of a Raft quorum, which is not ours"),
-    Allowed(r"api_versions\.api_keys\.(7[6-9]|8[3-9]|9[0-2])", "share and streams groups"),
+    Allowed(r"api_versions\.api_keys\.8[89]", "streams groups"),
+)
+
+# Ours are of a cluster with ZooKeeper, Kafka's of one without.
+ALLOWED_OF_THREE: Final = (
+    Allowed(r"api_versions\.api_keys\.([4-7]|56|67)", "what ours say to each other"),
+    Allowed(r"api_versions\.api_keys\.55", "there is no Raft quorum"),
+    Allowed(r"describe_configs\.results\.4/0?1\.configs\.zookeeper\.connect", "ours meet there"),
+    Allowed(r"metadata\.topics\.sweep-none\.partitions\..*", "made by asking, placed by chance"),
+    Allowed(
+        r"(metadata|describe_cluster)\.controller_id",
+        "Kafka names any broker, which passes on what is for the controller",
+    ),
 )
 
 
@@ -130,18 +147,33 @@ class Answer(NamedTuple):
     values: Any
 
 
+class Target(NamedTuple):
+    """A broker that is asked, and who replicates what it leads."""
+
+    address: str
+    replicas: tuple[int, ...] = (1,)
+
+    @property
+    def allowed(self) -> tuple[Allowed, ...]:
+        """How it may differ."""
+        return ALLOWED if len(self.replicas) == 1 else ALLOWED + ALLOWED_OF_THREE
+
+
 class Peer:
     """One of the two brokers, on a connection of its own that is renewed when it was closed."""
 
     def __init__(
         self,
-        bootstrap: str,
+        target: Target,
         client_id: str = "differential",
         expected: list[Answer] | None = None,
+        source: str | None = None,
     ) -> None:
-        host, port = bootstrap.rsplit(":", 1)
+        host, port = target.address.rsplit(":", 1)
         self._address = host, int(port)
+        self.target: Final = target
         self._client_id = client_id
+        self._source = None if source is None else (source, 0)
         self._expected = expected
         self._socket: socket.socket | None = None
         self.answers: list[Answer] = []
@@ -176,21 +208,41 @@ class Peer:
                 return self._keep(api, version, answer, str(values))
             time.sleep(RETRY_S)
 
+    def let_hear(self) -> None:
+        """Gives Kafka's coordinators the time to hear of what its broker answers already: nothing
+        says when each of them has. Ours knows it at once."""
+        if self._expected is not None:
+            time.sleep(HEARING_S)
+
     def _agrees(self, api: str, answer: Any) -> bool:
         index = len(self.answers)
         if self._expected is None or index >= len(self._expected):
             return True
         mine = Answer("", api, CLOSED if answer is None else plain(answer))
-        return not differences([mine], [self._expected[index]])
+        return not differences([mine], [self._expected[index]], self.target.allowed)
 
     def quietly(self, api: str, version: int, **values: object) -> Any:
         """Asks for what the scenario needs to go on; the answer is not compared."""
         return self._send(api, version, values)
 
+    def prepare(self, api: str, version: int, **values: object) -> Any:
+        """`quietly` for what has to succeed: it is asked again while the broker has not heard of
+        something yet. What is refused fails here, and not where its absence shows."""
+        deadline = time.monotonic() + SETTLING_S
+        while True:
+            answer = self._send(api, version, values)
+            assert answer is not None, f"{api} v{version}: {CLOSED}"
+            # A topic that a scenario before has made is there.
+            codes = set(errors_of(answer)) - {ErrorCode.TOPIC_ALREADY_EXISTS}
+            if not codes:
+                return answer
+            is_passing = all(code.retriable for code in codes) and time.monotonic() < deadline
+            assert is_passing, f"{api} v{version}: {answer}"
+            time.sleep(RETRY_S)
+
     def another(self, client_id: str) -> "Peer":
         """The same broker as another client; its answers are not compared."""
-        host, port = self._address
-        return Peer(f"{host}:{port}", client_id)
+        return Peer(self.target, client_id)
 
     def close(self) -> None:
         """Closes the connection; the next request opens another one."""
@@ -203,8 +255,25 @@ class Peer:
         self.answers.append(Answer(f"{api} v{version} {_anonymous(asked)}", api, shown))
         return answer
 
-    def _send(self, api: str, version: int, values: dict[str, object]) -> Any:
+    def _send(self, api: str, version: int, values: dict[str, Any]) -> Any:
+        if api == "create_topics" and len(self.target.replicas) > 1:
+            values = {
+                **values,
+                "topics": [self._replicated(each) for each in values["topics"] or ()],
+            }
         return self._exchange(api, version, messages.encode_request(API_KEYS[api], version, values))
+
+    def _replicated(self, topic: dict[str, Any]) -> dict[str, Any]:
+        """A topic that would have one replica has all of them, and is led by the broker that is
+        asked: by the first, where others would be led by chance."""
+        if topic.get("assignments") or topic["replication_factor"] != 1:
+            return topic
+        assignments = [
+            {"partition_index": index, "broker_ids": list(self.target.replicas)}
+            for index in range(topic["num_partitions"])
+        ]
+        unset = {"num_partitions": -1, "replication_factor": -1}
+        return topic | unset | {"assignments": assignments} if assignments else topic
 
     def _exchange(self, api: str, version: int, body: bytes) -> Any:
         key = API_KEYS[api]
@@ -225,7 +294,7 @@ class Peer:
     def _call(self, request: bytes) -> memoryview | None:
         """The answer to a request; None when the broker closed the connection instead."""
         if self._socket is None:
-            self._socket = socket.create_connection(self._address, TIMEOUT_S)
+            self._socket = socket.create_connection(self._address, TIMEOUT_S, self._source)
         try:
             self._socket.sendall(encode_size(len(request)) + request)
             size = int.from_bytes(self._receive(SIZE_BYTES), "big")
@@ -246,6 +315,41 @@ class Peer:
 
 
 Scenario = Callable[[Peer], None]
+# By the numbers that FindCoordinator has for them.
+_STATES: Final = (GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC)
+
+
+def lead_coordinators(target: Target) -> None:
+    """Has the broker that is asked lead all coordinators, once it knows of the others."""
+    peer = Peer(target)
+    peer.ask_until(
+        lambda answer: len(answer.brokers) == len(target.replicas), "describe_cluster", 0
+    )
+    for kind, name in enumerate(_STATES):
+        policy = "delete" if name == SHARE_GROUP_STATE_TOPIC else "compact"
+        settings = [{"name": "cleanup.policy", "value": policy}]
+        topic = {"name": name, "num_partitions": 4, "replication_factor": 1, "configs": settings}
+        peer.prepare("create_topics", 7, topics=[topic], timeout_ms=9000)
+        peer.ask_until(
+            lambda answer: answer.coordinators[0].error_code == 0,
+            *("find_coordinator", 6),
+            key_type=kind,
+            coordinator_keys=["differential:AAAAAAAAAAAAAAAAAAAATQ:0"],
+        )
+    peer.close()
+
+
+def errors_of(value: Any) -> Iterator[ErrorCode]:
+    """The errors in a decoded message, however deep they lie."""
+    if isinstance(value, tuple):
+        for each in value:
+            yield from errors_of(each)
+    elif is_dataclass(value):
+        for each in fields(value):
+            inner = getattr(value, each.name)
+            if each.name.endswith("error_code") and int(inner):
+                yield ErrorCode(int(inner))
+            yield from errors_of(inner)
 
 
 def plain(value: Any) -> Any:
@@ -267,13 +371,15 @@ def plain(value: Any) -> Any:
     return _anonymous(value) if isinstance(value, str) else value
 
 
-def differences(kafka: list[Answer], ours: list[Answer]) -> list[str]:
+def differences(
+    kafka: list[Answer], ours: list[Answer], allowed: Iterable[Allowed] = ALLOWED
+) -> list[str]:
     """Where the answers to one scenario differ and should not; each with the first request that
     showed it."""
     found: dict[str, str] = {}
     for theirs, mine in zip(kafka, ours, strict=False):
         for where, what in _compare(theirs.api, _own_words(theirs.values), _own_words(mine.values)):
-            if not any(re.fullmatch(each.where, where) for each in ALLOWED):
+            if not any(re.fullmatch(each.where, where) for each in allowed):
                 found.setdefault(what, theirs.request)
     if len(kafka) != len(ours):
         found["the scenario"] = f"Kafka was asked {len(kafka)} times, ours {len(ours)} times"
@@ -323,11 +429,16 @@ def _named(elements: list[dict[str, Any]], names: tuple[str, ...]) -> dict[str, 
     """The elements by their identity; of those that share one, by their order as well."""
     named: dict[str, Any] = {}
     for element in elements:
-        identity = "/".join(str(element[name]) for name in names)
+        identity = "/".join(_identity(element[name]) for name in names)
         while identity in named:
             identity += "'"
         named[identity] = element
     return named
+
+
+def _identity(value: Any) -> str:
+    """Of a list in whatever order."""
+    return str(sorted(map(str, value)) if isinstance(value, list) else value)
 
 
 def _anonymous(text: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 import pytest
 from tests.wire.differential.harness import Peer, Scenario
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jvm")]
+pytestmark = [pytest.mark.slow, pytest.mark.of_three_too, pytest.mark.xdist_group("jvm")]
 
 Check = Callable[[Scenario], None]
 
@@ -154,6 +154,19 @@ TOPIC_STEPS = (
     [("leader.replication.throttled.replicas", SUBTRACT, "0:1")],
     [("leader.replication.throttled.replicas", SET, "x")],
     [("leader.replication.throttled.replicas", SET, "*")],
+    [("leader.replication.throttled.replicas", SET, "0:1, *")],
+    [("follower.replication.throttled.replicas", SET, "*,*")],
+    [("follower.replication.throttled.replicas", SET, " *")],
+    [("follower.replication.throttled.replicas", SET, ",0:1")],
+    [("follower.replication.throttled.replicas", SET, ",".join(["1:1"] * 8_000))],
+    [
+        (
+            "follower.replication.throttled.replicas",
+            APPEND,
+            ",".join(map("{0}:1".format, range(900))),
+        )
+    ],
+    [("follower.replication.throttled.replicas", DELETE, None)],
     [("min.compaction.lag.ms", SET, "10"), ("max.compaction.lag.ms", SET, "5")],
     [("max.compaction.lag.ms", SET, "5"), ("min.compaction.lag.ms", SET, "1")],
     [("min.cleanable.dirty.ratio", SET, "1.5")],
@@ -229,7 +242,7 @@ def test_resources_named_twice(same_answers: Check) -> None:
         peer.ask("incremental_alter_configs", 1, resources=[resource | {"configs": [step]}] * 2)
         # AlterConfigs with a resource twice is never answered by Kafka.
         wanted = resource | {"configuration_keys": ["retention.ms"]}
-        peer.ask("describe_configs", 4, resources=[wanted] * 2)
+        peer.ask_eventually("describe_configs", 4, resources=[wanted] * 2)
 
     same_answers(scenario)
 
@@ -259,8 +272,27 @@ def test_broker_settings(same_answers: Check) -> None:
     same_answers(scenario)
 
 
+def test_a_default_that_contradicts_a_topic(same_answers: Check) -> None:
+    def scenario(peer: Peer) -> None:
+        create(peer, "contradicted", max_compaction_lag_ms="1000")
+        for name, value in LAGS.items():
+            alter(peer, BROKER, "", (name, SET, value))
+        describe(peer, TOPIC, "contradicted", ["min.compaction.lag.ms", "max.compaction.lag.ms"])
+        alter(peer, TOPIC, "contradicted", ("retention.ms", SET, "5"))
+        alter(peer, TOPIC, "contradicted", ("max.compaction.lag.ms", DELETE, None))
+        alter(peer, TOPIC, "contradicted", ("max.compaction.lag.ms", SET, "5000"))
+        alter(peer, BROKER, "", *((name, DELETE, None) for name in LAGS))
+        describe(peer, TOPIC, "contradicted", ["min.compaction.lag.ms", "max.compaction.lag.ms"])
+
+    same_answers(scenario)
+
+
+LAGS = {"log.cleaner.min.compaction.lag.ms": "5000", "log.cleaner.max.compaction.lag.ms": "2000"}
+
+
 BROKER_STEPS = (
     [("no.such", SET, "1")],
+    [("advertised.listeners", SET, "PLAINTEXT://127.0.0.1:1")],
     [("broker.id", SET, "3")],
     [("node.id", SET, "3")],
     [("broker.rack", SET, "r")],
@@ -302,6 +334,7 @@ BROKER_STEPS = (
     [("max.connections.per.ip", SET, "10000")],
     [("max.connections.per.ip.overrides", SET, "10.0.0.1:5000")],
     [("max.connections.per.ip.overrides", SET, "x")],
+    [("max.connections.per.ip.overrides", SET, "1.2.3.4:" + "9" * 12)],
     [("max.connection.creation.rate", SET, "100")],
     [("listener.name.plaintext.max.connections", SET, "1000")],
     [("listener.name.internal.ssl.keystore.password", SET, "secret")],
@@ -420,6 +453,7 @@ METRICS_STEPS = (
     [("match", SET, "client_id=")],
     [("match", SET, "no_such=a")],
     [("match", SET, "client_id=(")],
+    [("match", SET, "client_id=a{99999999999}")],
     [("match", SET, "client_id=a=b")],
     [("match", DELETE, None)],
     [("no.such", SET, "x")],

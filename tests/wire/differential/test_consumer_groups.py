@@ -272,6 +272,8 @@ def test_classic_requests_to_consumer_groups(same_answers: Check) -> None:
                 peer.ask("heartbeat", 4, **said)
                 peer.ask("sync_group", 5, **said, protocol_type="consumer", protocol_name="range")
         describe(peer, "mixed")
+        for session_timeout_ms in (1, 3_000_000):
+            Member(peer, "mixed", session_timeout_ms=session_timeout_ms).send_join()
         for version in range(3):
             for member_id in ("stranger", "", "anna"):
                 peer.ask("leave_group", version, group_id="mixed", member_id=member_id)
@@ -285,6 +287,34 @@ def test_classic_requests_to_consumer_groups(same_answers: Check) -> None:
         fenced = {"member_id": "anna", "group_instance_id": "one"}
         peer.ask("leave_group", 5, group_id="mixed", members=[fenced, by_instance])
         describe_consumers(peer, "mixed")
+
+    same_answers(scenario)
+
+
+def test_several_leave_a_consumer_group_at_once(same_answers: Check) -> None:
+    def scenario(peer: Peer) -> None:
+        make_topic(peer, "several", 2)
+        for name in ("anna", "bert", "carl"):
+            Consumer(peer, "several", name, "several").join()
+        leaving = [{"member_id": name} for name in ("anna", "nobody", "bert", "anna")]
+        peer.ask("leave_group", 5, group_id="several", members=leaving)
+        describe_consumers(peer, "several")
+        peer.ask("leave_group", 5, group_id="several", members=[{"member_id": "carl"}] * 2)
+        describe_consumers(peer, "several")
+
+    same_answers(scenario)
+
+
+def test_an_id_that_was_handed_out_and_never_used(same_answers: Check) -> None:
+    def scenario(peer: Peer) -> None:
+        make_topic(peer, "handed", 2)
+        Member(peer, "handed", version=5).send_join()
+        describe(peer, "handed")
+        anna = Consumer(peer, "handed", "anna", "handed")
+        anna.join()
+        describe_consumers(peer, "handed")
+        anna.leave()
+        describe_consumers(peer, "handed")
 
     same_answers(scenario)
 

@@ -13,7 +13,7 @@ from uuid import UUID
 import pytest
 from kazoo.client import KazooClient
 from tests.unit.protocol.controller_frames import REQUESTS
-from tests.wire.differential.harness import Peer, differences
+from tests.wire.differential.harness import Peer, Target, differences
 from tools.kafka_node import zookeeper_kafka_node
 from tools.peers import PeerUnavailable
 
@@ -38,7 +38,7 @@ class Site(NamedTuple):
     topic_id: UUID
 
     @property
-    def decree(self) -> dict[str, int]:
+    def header(self) -> dict[str, int]:
         """What a command of the controller carries."""
         return {
             "controller_id": self.controller_id,
@@ -72,8 +72,8 @@ def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, st
 
 def _make_topic(bootstrap: str) -> None:
     wish = {"name": TOPIC, "num_partitions": 2, "replication_factor": 1}
-    peer = Peer(bootstrap)
-    peer.quietly("create_topics", 7, topics=[wish], timeout_ms=30_000)
+    peer = Peer(Target(bootstrap))
+    peer.prepare("create_topics", 7, topics=[wish], timeout_ms=30_000)
     peer.close()
 
 
@@ -87,30 +87,32 @@ def _site(bootstrap: str, connect: str) -> Site:
     finally:
         zookeeper.stop()
         zookeeper.close()
-    peer = Peer(bootstrap)
+    peer = Peer(Target(bootstrap))
+    # Whoever leads it: as the controller the test may have told otherwise.
     topics = peer.quietly("metadata", 12, topics=[{"name": TOPIC, "topic_id": None}]).topics
+    assert topics[0].topic_id.int, topics
     return Site(peer, controller_id, controller_epoch, broker_epoch, topics[0].topic_id)
 
 
 @pytest.fixture(scope="module")
-def _office(addresses: dict[str, str]) -> Iterator[None]:
-    """The test is the controller of both clusters from here on: it takes the office away, and
+def _controllership(addresses: dict[str, str]) -> Iterator[None]:
+    """The test is the controller of both clusters from here on: it takes the node away, and
     nobody is elected in between."""
-    offices = [KazooClient(connect) for connect in addresses.values()]
+    sessions = [KazooClient(connect) for connect in addresses.values()]
     claim = {"version": 2, "brokerid": NOBODY, "timestamp": "1", "kraftControllerEpoch": -1}
-    for office in offices:
-        office.start(30)
-        epoch = int(office.get("/controller_epoch")[0])
-        taking = office.transaction()
+    for session in sessions:
+        session.start(30)
+        epoch = int(session.get("/controller_epoch")[0])
+        taking = session.transaction()
         taking.delete("/controller")
         taking.create("/controller", json.dumps(claim).encode(), ephemeral=True)
         taking.set_data("/controller_epoch", str(epoch + 1).encode())
         outcomes = taking.commit()
         assert not any(isinstance(each, Exception) for each in outcomes), outcomes
     yield
-    for office in offices:
-        office.stop()
-        office.close()
+    for session in sessions:
+        session.stop()
+        session.close()
 
 
 @pytest.fixture
@@ -220,38 +222,38 @@ def test_garbage(same_answers: Check) -> None:
     same_answers(scenario)
 
 
-@pytest.mark.usefixtures("_office")
+@pytest.mark.usefixtures("_controllership")
 def test_leader_and_isr(same_answers: Check) -> None:
     """Kafka's controller would misunderstand what became of its command."""
 
     def scenario(site: Site) -> None:
         ask, own = site.peer.ask, site.topic_id
-        stale = site.decree | {"controller_epoch": site.controller_epoch - 1}
-        past = site.decree | {"broker_epoch": site.broker_epoch - 1}
+        stale = site.header | {"controller_epoch": site.controller_epoch - 1}
+        past = site.header | {"broker_epoch": site.broker_epoch - 1}
         for version in range(8):
             ask("leader_and_isr", version, **stale, **partitions(own, state(0), state(1)))
             ask("leader_and_isr", version, **past, **partitions(own, state(0), state(1)))
-            ask("leader_and_isr", version, **site.decree, **partitions(own, state(0)))
+            ask("leader_and_isr", version, **site.header, **partitions(own, state(0)))
         for epoch in (3, 2, 4, 4):
             later = state(0, leader_epoch=epoch, partition_epoch=10 + epoch)
-            ask("leader_and_isr", 7, **site.decree, **partitions(own, later))
-        ask("leader_and_isr", 7, **site.decree, **partitions(own, state(0), state(0)))
-        ask("leader_and_isr", 7, **site.decree, topic_states=[], live_leaders=[])
-        ask("leader_and_isr", 7, **site.decree, **partitions(UUID(int=77), state(0)))
+            ask("leader_and_isr", 7, **site.header, **partitions(own, later))
+        ask("leader_and_isr", 7, **site.header, **partitions(own, state(0), state(0)))
+        ask("leader_and_isr", 7, **site.header, topic_states=[], live_leaders=[])
+        ask("leader_and_isr", 7, **site.header, **partitions(UUID(int=77), state(0)))
         elsewhere = state(0, replicas=[NOBODY], isr=[NOBODY], leader=NOBODY)
-        ask("leader_and_isr", 7, **site.decree, **partitions(UUID(int=78), elsewhere, topic="a"))
+        ask("leader_and_isr", 7, **site.header, **partitions(UUID(int=78), elsewhere, topic="a"))
 
     same_answers(scenario)
 
 
-@pytest.mark.usefixtures("_office")
+@pytest.mark.usefixtures("_controllership")
 def test_update_metadata(same_answers: Check) -> None:
     """A controller that was succeeded would go on."""
 
     def scenario(site: Site) -> None:
         ask = site.peer.ask
-        stale = site.decree | {"controller_epoch": site.controller_epoch - 1}
-        past = site.decree | {"broker_epoch": site.broker_epoch - 1}
+        stale = site.header | {"controller_epoch": site.controller_epoch - 1}
+        past = site.header | {"broker_epoch": site.broker_epoch - 1}
         for version in range(9):
             ask("update_metadata", version, **stale)
             ask("update_metadata", version, **past, topic_states=[], live_brokers=[])
@@ -259,14 +261,14 @@ def test_update_metadata(same_answers: Check) -> None:
     same_answers(scenario)
 
 
-@pytest.mark.usefixtures("_office")
+@pytest.mark.usefixtures("_controllership")
 def test_stop_replica(same_answers: Check) -> None:
     """A replica would be taken for gone, or for kept."""
 
     def scenario(site: Site) -> None:
         ask = site.peer.ask
-        stale = site.decree | {"controller_epoch": site.controller_epoch - 1}
-        past = site.decree | {"broker_epoch": site.broker_epoch - 1}
+        stale = site.header | {"controller_epoch": site.controller_epoch - 1}
+        past = site.header | {"broker_epoch": site.broker_epoch - 1}
         unknown = {
             "ungrouped_partitions": [{"topic_name": "no", "partition_index": 0}],
             "topics": [{"name": "no", "partition_indexes": [0, 1]}],
@@ -281,14 +283,38 @@ def test_stop_replica(same_answers: Check) -> None:
             ],
         }
         for version in range(5):
-            for decree in (stale, past, site.decree):
-                ask("stop_replica", version, **decree, **unknown)
-            ask("stop_replica", version, **site.decree)
+            for header in (stale, past, site.header):
+                ask("stop_replica", version, **header, **unknown)
+            ask("stop_replica", version, **site.header)
         lead = state(1, leader_epoch=9, partition_epoch=99)
-        ask("leader_and_isr", 7, **site.decree, **partitions(site.topic_id, lead))
+        ask("leader_and_isr", 7, **site.header, **partitions(site.topic_id, lead))
         for epoch in (8, 0, 9, 9):
             given_up = {"partition_index": 1, "leader_epoch": epoch}
             states = [{"topic_name": TOPIC, "partition_states": [given_up]}]
-            ask("stop_replica", 4, **site.decree, topic_states=states)
+            ask("stop_replica", 4, **site.header, topic_states=states)
 
     same_answers(scenario)
+
+
+def test_where_a_broker_says_that_it_can_be_reached(same_answers: Check) -> None:
+    """Fails when a setting that nobody has made is shown as made, or the other way round."""
+    seen: list[list[tuple[object, ...]]] = []
+
+    def scenario(site: Site) -> None:
+        keys = ["advertised.listeners", "listeners", "inter.broker.listener.name"]
+        asked = {"resource_type": 4, "resource_name": str(BROKER_ID), "configuration_keys": keys}
+        values = {"resources": [asked], "include_synonyms": True}
+        (found,) = site.peer.quietly("describe_configs", 4, **values).results
+        seen.append(
+            [
+                # Whether they change while a broker runs is of a later Kafka.
+                (
+                    *(each.name, each.value is None, each.config_source),
+                    *((other.name, other.value is None, other.source) for other in each.synonyms),
+                )
+                for each in sorted(found.configs, key=lambda each: each.name)
+            ]
+        )
+
+    same_answers(scenario)
+    assert seen[0] == seen[1]

@@ -1,6 +1,5 @@
 """Committed offsets: Apache Kafka and ours answer the same, field by field, errors and all."""
 
-import time
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
@@ -19,15 +18,33 @@ UNKNOWN_ID = UUID(int=12345)
 
 
 def make_topic(peer: Peer, name: str, partitions: int = 2) -> UUID:
-    """A topic of that name; its id."""
+    """A topic of that name that members of groups can be assigned; its id."""
+    topic_id = _make_topic(peer, name, partitions)
+    peer.let_hear()
+    return topic_id
+
+
+def make_topic_to_commit(peer: Peer, name: str) -> UUID:
+    """A topic of that name to which offsets can be committed; its id."""
+    topic_id = _make_topic(peer, name, 2)
+    partition = {"partition_index": 0, "committed_offset": 0}
+    topics = [{"name": name, "partitions": [partition]}]
+    peer.ask_until(_is_committed, "offset_commit", 2, group_id="settling", topics=topics)
+    return topic_id
+
+
+def _make_topic(peer: Peer, name: str, partitions: int) -> UUID:
     topic = {"name": name, "num_partitions": partitions, "replication_factor": 1}
-    peer.quietly("create_topics", 7, topics=[topic], timeout_ms=9000)
+    peer.prepare("create_topics", 7, topics=[topic], timeout_ms=9000)
     asked = [{"name": name}]
     peer.ask_until(_has_leaders, "metadata", 12, topics=asked)
-    topic_id = peer.quietly("metadata", 12, topics=asked).topics[0].topic_id
+    topic_id = peer.prepare("metadata", 12, topics=asked).topics[0].topic_id
     assert isinstance(topic_id, UUID)
-    time.sleep(1)
     return topic_id
+
+
+def _is_committed(answer: Any) -> bool:
+    return not answer.topics[0].partitions[0].error_code
 
 
 def _has_leaders(answer: Any) -> bool:
@@ -67,7 +84,7 @@ def fetch(
 def test_commits(same_answers: Check, version: int) -> None:
     def scenario(peer: Peer) -> None:
         name = f"commits{version}"
-        topic_id = make_topic(peer, name)
+        topic_id = make_topic_to_commit(peer, name)
         commit(peer, version, name, topic_id)
         commit(peer, version, "none", UNKNOWN_ID)
         commit(peer, version, "", None)
@@ -108,7 +125,7 @@ def test_commits(same_answers: Check, version: int) -> None:
 def test_commits_of_members(same_answers: Check, version: int) -> None:
     def scenario(peer: Peer) -> None:
         name = f"members{version}"
-        topic_id = make_topic(peer, name)
+        topic_id = make_topic_to_commit(peer, name)
         member = Member(peer, name, group_instance_id="one").settle()
         who = {
             "group_id": name,
@@ -145,7 +162,7 @@ def test_commits_of_members(same_answers: Check, version: int) -> None:
 def test_fetches(same_answers: Check, version: int) -> None:
     def scenario(peer: Peer) -> None:
         name = f"fetches{version}"
-        topic_id = make_topic(peer, name)
+        topic_id = make_topic_to_commit(peer, name)
         commit(peer, 9, name, None, group_id=name)
         asked: list[list[dict[str, Any]] | None] = [
             [{"name": name, "topic_id": topic_id, "partition_indexes": [0, 1, 2, -1]}],
@@ -173,7 +190,7 @@ def test_fetches(same_answers: Check, version: int) -> None:
 
 def test_deletions(same_answers: Check) -> None:
     def scenario(peer: Peer) -> None:
-        make_topic(peer, "deletions")
+        make_topic_to_commit(peer, "deletions")
         commit(peer, 9, "deletions", None, group_id="deletions")
         indexes = [{"partition_index": each} for each in (0, 1, 2, -1)]
         for group_id in ("", "none", "deletions"):
@@ -219,7 +236,7 @@ def test_subscriptions_as_far_as_they_are_read(
     """What a group still reads is kept from expiry and deletion, by the first fields alone."""
 
     def scenario(peer: Peer) -> None:
-        topic_id = make_topic(peer, name)
+        topic_id = make_topic_to_commit(peer, name)
         protocols = [{"name": "range", "metadata": metadata}]
         member = Member(peer, name, protocols=protocols).settle()
         who = {"member_id": member.member_id, "generation_id_or_member_epoch": 1}

@@ -54,7 +54,7 @@ def create(peer: Peer, name: str, **configs: str) -> None:
         "replication_factor": 1,
         "configs": [{"name": key.replace("_", "."), "value": configs[key]} for key in configs],
     }
-    peer.quietly("create_topics", 7, topics=[topic], timeout_ms=9000)
+    peer.prepare("create_topics", 7, topics=[topic], timeout_ms=9000)
     peer.ask_until(
         lambda answer: not answer.topics[0].error_code and answer.topics[0].partitions[0].leader_id,
         "metadata",

@@ -14,7 +14,7 @@ from tests.wire.differential.test_groups import Member
 
 from odradek.records.builder import RecordBatchBuilder
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jvm")]
+pytestmark = [pytest.mark.slow, pytest.mark.of_three_too, pytest.mark.xdist_group("jvm")]
 
 Check = Callable[[Scenario], None]
 TIMEOUT_S = 20
@@ -55,17 +55,11 @@ def owner(peer: Peer, name: str, **fields: object) -> Owner:
 
 def create(peer: Peer, name: str) -> None:
     topic = {"name": name, "num_partitions": 2, "replication_factor": 1}
-    peer.quietly("create_topics", 7, topics=[topic], timeout_ms=9000)
-    deadline = time.monotonic() + TIMEOUT_S
-    while time.monotonic() < deadline:
-        answer = peer.quietly("metadata", 12, topics=[{"name": name}])
-        partitions = [{"partition_index": index, "timestamp": -1} for index in range(2)]
-        asked = [{"name": name, "partitions": partitions}]
-        ends = peer.quietly("list_offsets", 5, replica_id=-1, topics=asked)
-        known = all(not each.error_code and each.partitions for each in answer.topics)
-        if known and not any(each.error_code for each in ends.topics[0].partitions):
-            return
-        time.sleep(0.05)
+    peer.prepare("create_topics", 7, topics=[topic], timeout_ms=9000)
+    peer.prepare("metadata", 12, topics=[{"name": name}])
+    partitions = [{"partition_index": index, "timestamp": -1} for index in range(2)]
+    asked = [{"name": name, "partitions": partitions}]
+    peer.prepare("list_offsets", 5, replica_id=-1, topics=asked)
 
 
 def add(peer: Peer, who: Owner, version: int, *topics: tuple[str, list[int]]) -> Any:
@@ -348,6 +342,33 @@ def test_markers_by_request(same_answers: Check) -> None:
             write(version, 3 * version, 0)
             peer.ask("write_txn_markers", version, markers=[])
         peer.ask("describe_producers", 0, topics=[{"name": "marks", "partition_indexes": [1, 7]}])
+
+    same_answers(scenario)
+
+
+def test_markers_of_nobody(same_answers: Check) -> None:
+    """If this fails, a marker that no producer can have written stands in a log."""
+
+    def scenario(peer: Peer) -> None:
+        create(peer, "nobodys")
+        who = owner(peer, "nobodys")
+        for producer_id, epoch in ((-1, 0), (-2, 0), (who.producer_id, -1), (who.producer_id, -2)):
+            for version in (1, 2):
+                marker = {
+                    "producer_id": producer_id,
+                    "producer_epoch": epoch,
+                    "transaction_result": False,
+                    "coordinator_epoch": 0,
+                    "topics": [{"name": "nobodys", "partition_indexes": [0]}],
+                }
+                peer.ask("write_txn_markers", version, markers=[marker])
+        peer.ask(
+            "list_offsets",
+            7,
+            replica_id=-1,
+            isolation_level=0,
+            topics=[{"name": "nobodys", "partitions": [{"partition_index": 0, "timestamp": -1}]}],
+        )
 
     same_answers(scenario)
 

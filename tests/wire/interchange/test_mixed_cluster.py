@@ -190,5 +190,5 @@ def _live(site: Site) -> None:
             log = read_log(site.servers, TOPIC, len(LAID))
             load.finish_reading({partition: len(records) for partition, records in log.items()})
         assert not load.history.failed, load.history.failed[:5]
-        findings = load.history.findings(log)
+        findings = load.findings(log)
         assert not findings, "\n".join(findings[:20])

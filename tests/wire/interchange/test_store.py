@@ -18,10 +18,11 @@ from tools.zookeeper_node import ZooKeeperEnsemble, ZooKeeperNode, zookeeper_ens
 
 from odradek.clock import ManualClock, SystemClock
 from odradek.errors import ErrorCode
-from odradek.metadata import ConfigResource, NewTopic, PartitionChange, ResourceType
+from odradek.metadata import ConfigResource, NewTopic, PartitionChange
 from odradek.metadata.image import NO_CONTROLLER, BrokerRegistration, TopicImage
 from odradek.metadata.store import MetadataStoreError
 from odradek.metadata.zookeeper import ZooKeeperSettings, generate_broker_id
+from odradek.metadata.zookeeper.client import Create, Failure, Refusal
 from odradek.metadata.zookeeper.session import KazooSession
 from odradek.model import NO_LEADER, TopicPartition
 from odradek.testing.processes import BrokerProcess, ProcessFailed
@@ -133,7 +134,7 @@ def cluster(one: ZooKeeperEnsemble, request: pytest.FixtureRequest) -> Iterator[
 def test_a_life(cluster: RealCluster) -> None:
     """Topics, settings, in-sync sets, a controller that goes, deletion."""
     topic = cluster.create((2, 1, 3), (1, 2), (3, 1))
-    resource = ConfigResource(ResourceType.TOPIC, "a")
+    resource = ConfigResource.topic("a")
     assert cluster.ask(3, "alter_configs", {resource: {"flush.ms": "7"}}) is None
     expected = {"flush.ms": "7", "retention.ms": "5"}
     cluster.agree(lambda broker: broker.image.config(resource) == expected)
@@ -237,12 +238,34 @@ def test_a_process_that_stood_still(one: ZooKeeperEnsemble) -> None:
         for _ in range(20):
             clock.advance(SESSION_MS // 12)
             timer.advance_clock(0)
-        assert losses == []
+        clock.advance(SESSION_MS)
+        timer.advance_clock(0)
+        assert losses == [], "it had logs to open, and is nobody yet"
+        session.commit([Create("/it-lives", ephemeral=True)], lambda _: None)
         clock.advance(SESSION_MS)
         timer.advance_clock(0)
         assert losses == [True]
     finally:
         session.close()
+
+
+def test_what_is_too_large_for_the_ensemble_is_refused(one: ZooKeeperEnsemble) -> None:
+    """ZooKeeper hangs up on it: sent again for ever, it would take every other request with it."""
+    cluster = RealCluster(one.connect)
+    session = cluster.add(1).zookeeper
+    answers: dict[str, object] = {}
+    session.start()
+    try:
+        for path, data in (("/first", b"1"), ("/large", bytes(2 << 20)), ("/last", b"1")):
+            session.commit([Create(path, data)], partial(answers.__setitem__, path))
+        cluster.until(lambda: len(answers) == 3)
+    finally:
+        session.close()
+    assert answers["/large"] == Refusal(0, Failure.REFUSED)
+    # Whether it was made before the connection broke nobody has told.
+    made = (Refusal(0, Failure.NODE_EXISTS), ("/first",), ("/last",))
+    assert answers["/first"] in made
+    assert answers["/last"] in made
 
 
 def test_nodes_of_an_ensemble_that_come_and_go(
@@ -251,7 +274,7 @@ def test_nodes_of_an_ensemble_that_come_and_go(
     """A watch that was set with a node that died would not be heard of again: a setting, a topic
     or a broker's end would be missed for ever."""
     cluster = RealCluster(f"{three.connect}/{request.node.name}")
-    resource = ConfigResource(ResourceType.TOPIC, "a")
+    resource = ConfigResource.topic("a")
     try:
         for broker_id in (1, 2, 3):
             cluster.start(broker_id)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.wire.differential.harness import Peer
+from tests.wire.differential.harness import Peer, Target
 from tests.wire.interchange.test_directories import (
     kafkas_dump,
     odradek_command,
@@ -103,7 +103,7 @@ def peer_of() -> Iterator:
     made: list[Peer] = []
 
     def connect(bootstrap: str) -> Peer:
-        made.append(Peer(bootstrap))
+        made.append(Peer(Target(bootstrap)))
         return made[-1]
 
     yield connect

@@ -142,7 +142,7 @@ def check_settings(target: Path, done: "subprocess.CompletedProcess[str]") -> No
     counts = {topic.name: len(topic.partitions) for topic in stored.topics}
     assert counts.items() >= PARTITIONS.items()
     for name, settings in CONFIGS.items():
-        found = stored.configs[metadata.ConfigResource(metadata.ResourceType.TOPIC, name)]
+        found = stored.configs[metadata.ConfigResource.topic(name)]
         assert found == settings
     assert stored.next_producer_id >= 1000
     with odradek.Broker(data_dir=str(target)) as broker:

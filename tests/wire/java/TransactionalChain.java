@@ -1,3 +1,6 @@
+import java.io.IOException;
+import java.io.OutputStream;
+import java.io.UncheckedIOException;
 import java.time.Duration;
 import java.util.HashMap;
 import java.util.HashSet;
@@ -20,7 +23,8 @@ import org.apache.kafka.common.TopicPartition;
  * zombie, and "attempts" and how many the chain took.
  *
  * <p>Arguments: bootstrap servers, topic that is read, topic that is written, how many records
- * there are to read.
+ * there are to read; or "endless": it only carries, until its input is closed, and begins anew
+ * with whatever it meets.
  */
 public final class TransactionalChain {
     private static final String CODEC = "org.apache.kafka.common.serialization.String";
@@ -38,6 +42,10 @@ public final class TransactionalChain {
 
     public static void main(String[] arguments) {
         TransactionalChain chain = new TransactionalChain(arguments);
+        if (arguments[3].equals("endless")) {
+            chain.carryUntilClosed();
+            return;
+        }
         KafkaProducer<String, String> producer = chain.producer();
         chain.commitAndAbort(producer);
         producer = chain.fence(producer);
@@ -85,6 +93,26 @@ public final class TransactionalChain {
         }
         zombie.close(Duration.ZERO);
         return successor;
+    }
+
+    private void carryUntilClosed() {
+        Thread life = new Thread(() -> {
+            while (true) {
+                try (KafkaProducer<String, String> producer = producer()) {
+                    carry(producer, Integer.MAX_VALUE);
+                } catch (KafkaException error) {
+                    System.out.println("met " + error.getClass().getSimpleName());
+                }
+            }
+        });
+        life.setDaemon(true);
+        life.start();
+        try {
+            System.in.transferTo(OutputStream.nullOutputStream());
+        } catch (IOException error) {
+            throw new UncheckedIOException(error);
+        }
+        System.exit(0);
     }
 
     private void carry(KafkaProducer<String, String> producer, int wanted) {

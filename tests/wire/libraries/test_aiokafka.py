@@ -1,13 +1,18 @@
 """aiokafka against the broker."""
 
 import asyncio
+import re
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from tests.wire.replicas import REPLICAS
 
+import odradek.client
+
+ROOT = Path(__file__).resolve().parents[3]
 TIMEOUT_S = 60
 
 
@@ -102,3 +107,22 @@ def test_consuming_by_time_and_from_the_end(bootstrap, topic, samples):
         await consumer.stop()
 
     run(story)
+
+
+@pytest.mark.parametrize("client", [AIOKafkaConsumer, AIOKafkaProducer, AIOKafkaAdminClient])
+def test_who_comes_from_it_finds_every_call_on_the_page(client: type) -> None:
+    """And what takes its place is there."""
+    page = (ROOT / "docs/client/coming-from.md").read_text(encoding="utf-8")
+    _, _, by_call = page.partition("## aiokafka, call by call")
+    [table] = [each for each in by_call.split("\n\n") if each.startswith(f"| `{client.__name__}`")]
+    named = set(re.findall(r"\w+", table))
+    for name in dir(client):
+        assert name.startswith("_") or name in named, f"{client.__name__}.{name} is not mapped"
+    ours = {
+        AIOKafkaConsumer: odradek.client.Consumer,
+        AIOKafkaProducer: odradek.client.Producer,
+        AIOKafkaAdminClient: odradek.client.Admin,
+    }[client]
+    same = table.splitlines()[-1]
+    for name in re.findall(r"`(\w+)`", same.split("the same")[0]):
+        assert hasattr(ours, name), f"{name} is said to be the same"

@@ -9,9 +9,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkException
 
 import odradek
-from pyspark_odradek.pipelines import PipelineError, PipelineSettings, decode, redrive
+from pyspark_odradek.pipelines import (
+    PipelineError,
+    PipelineSettings,
+    decode,
+    read_table,
+    redrive,
+)
+from pyspark_odradek.pipelines.ends.batches import Output
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
@@ -80,6 +88,22 @@ def rows(spark, settings: PipelineSettings) -> list[tuple[object, ...]]:
     return [(row.source, bytes(row.key), *row[2:]) for row in shown.collect()]
 
 
+def test_a_number_that_grew_is_read_from_old_and_new_batches(spark, broker, tmp_path) -> None:
+    """A schema made an int a long: the table was in two halves that no reader put together."""
+    broker.create_topic("grown", partitions=1, config={"retention.ms": "-1"})
+    settings = PipelineSettings(broker.bootstrap_servers, "grown", to=str(tmp_path / "table"))
+    for value, schema in (
+        ('{"n": 1}', "n INT"),
+        ('{"n": 5000000000, "shop": "Vaduz"}', "n LONG, shop STRING"),
+    ):
+        broker.produce("grown", value)
+        decode.build(spark, replace(settings, schema=schema)).run()
+    table = read_table(spark, f"{settings.to}/source=topic")
+    assert table is not None
+    found = table.orderBy("offset").select("value.n", "value.shop").collect()
+    assert [tuple(each) for each in found] == [(1, None), (5_000_000_000, "Vaduz")]
+
+
 def test_what_cannot_be_decoded_at_all_is_refused(spark, broker, tmp_path: Path) -> None:
     broker.create_topic("never")
     settings = PipelineSettings(broker.bootstrap_servers, "never", to=str(tmp_path / "table"))
@@ -92,3 +116,85 @@ def test_what_cannot_be_decoded_at_all_is_refused(spark, broker, tmp_path: Path)
     with pytest.raises(PipelineError, match="what fails again would come back for ever"):
         redrive.build(spark, replace(settings, every="1 seconds"))
     assert not (tmp_path / "table").exists()
+
+
+SHAPE = "id LONG, price DECIMAL(5,2), at TIMESTAMP, name STRING"
+POISON = (
+    b'{"id": 1, "price": 123456}',
+    b'{"id": 2, "at": "0001-01-01T00:00:00+14:00"}',
+    b'{"id": 3, "at": "9999-12-31T23:59:59-14:00"}',
+    b"[" * 100_000,
+    b'{"id": "' + b"x" * 3_000_000 + b'"}',
+)
+GOOD = (
+    b'{"id": 10, "at": "0001-01-01T00:00:00Z"}',
+    b'{"id": 11, "at": "9999-12-31T23:59:59Z"}',
+    b'{"id": 12, "price": 999.99, "name": "\\ud800"}',
+)
+
+
+def test_no_value_stops_the_job(spark, broker, tmp_path: Path) -> None:
+    """One that Spark could not take, or the dead-letter topic, ended it at each start."""
+    broker.create_topic("poison", partitions=1, config={"max.message.bytes": "4000000"})
+    # It is there already, from a time when nothing large had failed.
+    broker.create_topic("poison-dead-letters", partitions=1, config={})
+    for value in (*POISON, *GOOD):
+        broker.produce("poison", value)
+    settings = PipelineSettings(
+        broker.bootstrap_servers, "poison", to=str(tmp_path / "table"), schema=SHAPE
+    )
+    decode.build(spark, settings).run()
+    table = read_table(spark, f"{settings.to}/source=topic")
+    assert table is not None
+    assert sorted(row.id for row in table.select("value.id").collect()) == [10, 11, 12]
+    assert [letter.value for letter in broker.records("poison-dead-letters")] == list(POISON)
+
+
+class Killed(Exception):
+    """The process ended here."""
+
+
+def test_every_record_is_in_the_table_or_a_letter_once(
+    spark, broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch of either that was killed between its letters and its rows doubled them."""
+    broker.create_topic("twice", partitions=2, config={})
+    for number in range(40):
+        value = b'{"id": %d}' if number % 4 else b'{"id": "%d"}'
+        value %= number
+        broker.produce("twice", value, partition=number % 2)
+    settings = PipelineSettings(
+        broker.bootstrap_servers, "twice", to=str(tmp_path / "table"), schema="id LONG",
+        max_offsets_per_trigger=20,
+    )  # fmt: skip
+    deaths = {0, 1}
+    commit = Output.commit
+
+    def dying(output: Output, batch_id: int, *more) -> None:
+        if batch_id in deaths:
+            deaths.remove(batch_id)
+            raise Killed
+        commit(output, batch_id, *more)
+
+    monkeypatch.setattr(Output, "commit", dying)
+    for _ in range(2):
+        with pytest.raises(PySparkException, match="Killed"):
+            decode.build(spark, settings).run()
+    decode.build(spark, settings).run()
+    assert sorted(letter.value for letter in broker.records("twice-dead-letters")) == sorted(
+        b'{"id": "%d"}' % number for number in range(0, 40, 4)
+    )
+    # One is there twice all the same, as a worker that is held up may send it.
+    [first, *_] = broker.records("twice-dead-letters")
+    broker.produce("twice-dead-letters", first.value, headers=first.headers)
+    text = replace(settings, schema="id STRING", max_offsets_per_trigger=4)
+    deaths.update((0, 2))
+    for _ in range(2):
+        with pytest.raises(PySparkException, match="Killed"):
+            redrive.build(spark, text).run()
+    redrive.build(spark, text).run()
+    assert len(broker.records("twice-dead-letters")) == 11
+    found = [read_table(spark, f"{settings.to}/source={part}") for part in ("topic", "redriven")]
+    offsets = [sorted((r.offset, r.partition) for r in rows.collect()) for rows in found if rows]
+    assert sorted(offsets[0] + offsets[1]) == [(n // 2, n % 2) for n in range(40)]
+    assert len(offsets[1]) == 10

@@ -224,8 +224,6 @@ BATCH_OPTIONS = {
         "kafka.request.timeout.ms": "30000",
         "kafka.client.id": "me",
         "groupIdPrefix": "p",
-        "fetchOffset.numRetries": "2",
-        "fetchOffset.retryIntervalMs": "10",
         "kafkaConsumer.pollTimeoutMs": "20000",
     },
     "a group": {"kafka.group.id": "mine"},
@@ -277,12 +275,15 @@ REFUSED = {
     "a value deserializer": {"kafka.value.deserializer": "x"},
     "interceptors": {"kafka.interceptor.classes": "x"},
 }
-# The connector is content with these, and reads something or nothing.
+# The connector is content with these. Some are mistakes, and it reads something or nothing; the
+# last two tune what is not tuned that way here.
 ONLY_OURS = {
     "an unknown partition": {"subscribe": None, "assign": '{"small": [7]}'},
     "no time at all": {"kafka.isolation.level": "read_everything"},
     "a misspelt setting": {"kafka.max.pol.records": "7"},
     "a misspelt option": {"startingOffset": "earliest"},
+    "a number of retries": {"fetchOffset.numRetries": "2"},
+    "a pause between retries": {"fetchOffset.retryIntervalMs": "10"},
 }
 
 

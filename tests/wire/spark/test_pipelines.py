@@ -4,7 +4,6 @@ If these fail, an archive is not what the topic was, or nobody notices.
 """
 
 import hashlib
-import itertools
 import json
 import shutil
 import time
@@ -24,13 +23,15 @@ from pyspark_odradek.pipelines import (
     archive,
     audit,
     compact,
+    read_table,
     restore,
     volume,
 )
 from pyspark_odradek.pipelines import latest as latest_pipeline
 from pyspark_odradek.pipelines import query as query_pipeline
+from pyspark_odradek.pipelines.audit import compare_each
+from pyspark_odradek.pipelines.bookkeeping import described
 from pyspark_odradek.pipelines.bookkeeping.manifest import Manifest
-from pyspark_odradek.pipelines.ends.files import FileSystem
 from pyspark_odradek.progress import ProgressGroups
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
@@ -84,12 +85,16 @@ def test_an_archive_is_ordered_by_hours_and_written_down(archived) -> None:
     target = Path(archived.to)
     manifest = json.loads((target / "_manifest/batch-0.json").read_text())
     files = manifest["files"]
-    assert sorted(str(p.relative_to(target)) for p in (target / "batch=0").rglob("*.parquet")) == [
+    assert sorted(str(p.relative_to(target)) for p in target.glob("batch=0-*/**/*.parquet")) == [
         file["path"] for file in files
     ]
     hours = {file["path"].split("/")[2] for file in files}
     assert len(files) == len(hours) == 3
     assert sum(piece["records"] for file in files for piece in file["ranges"]) == 600
+    for file in files:
+        content = (target / file["path"]).read_bytes()
+        assert file["sha256"] == hashlib.sha256(content).hexdigest()
+        assert file["bytes"] == len(content)
 
 
 def test_an_archive_is_seen_as_a_group_without_lag(broker, archived) -> None:
@@ -131,76 +136,139 @@ def test_a_restored_topic_is_the_original_row_by_row(spark, broker, archived) ->
         restore.build(spark, again).run()
 
 
-class Killed(Exception):
-    """The process ended here."""
+def test_a_topic_comes_back_with_all_that_it_had(spark, broker, tmp_path) -> None:
+    """Settings, empty partitions and groups there were forgotten; a large record ended it."""
+    config = {"max.message.bytes": "3000000", "cleanup.policy": "compact", "retention.ms": "1000"}
+    broker.create_topic("whole", partitions=4, config=config)
+    broker.produce("whole", b"small", key="k", partition=0)
+    broker.produce("whole", b"x" * 2_500_000, key="k", partition=1)
+    commit(broker, "whole", "at-the-end", {0: 1, 3: 0})
+    settings = PipelineSettings(
+        broker.bootstrap_servers, "whole", to=str(tmp_path / "a"), source=str(tmp_path / "a")
+    )
+    archive.build(spark, settings).run()
+    again = replace(settings, topic="whole-again", groups="at-the-end")
+    assert restore.build(spark, again).run().facts == {"records": 2, "groups": 1}
+    found = described.describe(broker.bootstrap_servers, "whole-again")
+    assert found.partitions == 4
+    assert found.settings == {
+        **config, "retention.ms": "-1", "message.timestamp.type": "CreateTime"
+    }  # fmt: skip
+    groups = described.committed(broker.bootstrap_servers, "whole-again")
+    assert groups["at-the-end"] == {0: 1, 3: 0}
+    assert [len(r.value) for r in broker.records("whole-again") if r.partition == 1] == [2_500_000]
+    # The limit that it has now need not be the one that its records were written under.
+    assert restore.restored_settings({"max.message.bytes": "9"}, 100) == {
+        "max.message.bytes": "612"
+    }
 
 
-@pytest.fixture
-def killed_at(monkeypatch):
-    """Lets no more than so many changes to files happen; None: all."""
-    left: list[int | None] = [None]
-
-    def guarded(change):
-        def changed(*arguments):
-            if left[0] is not None:
-                left[0] -= 1
-                if left[0] < 0:
-                    raise Killed
-            return change(*arguments)
-
-        return changed
-
-    for name in ("replace", "move", "remove"):
-        monkeypatch.setattr(FileSystem, name, guarded(getattr(FileSystem, name)))
-    return lambda changes: left.__setitem__(0, changes)
-
-
-def test_small_files_are_put_together_whenever_it_is_killed(
-    spark, archived, tmp_path, killed_at
-) -> None:
+def test_small_files_are_put_together(spark, archived, tmp_path) -> None:
     """A topic that is archived often would have more files than any reader opens."""
     root = tmp_path / "archive"
     shutil.copytree(str(archived.to), root, ignore=shutil.ignore_patterns("_restored"))
     before = rows_of(spark, root)
     assert len(list(root.rglob("*.parquet"))) == 5
     copy = replace(archived, to=str(root), source=str(root))
-    # Before the manifest is switched: nothing has happened. After that: all of it has.
-    killed_at(1)
-    with pytest.raises(Killed):
-        compact.build(spark, copy).run()
-    killed_at(None)
+    manifest = Manifest(spark, str(root))
+    with manifest.reading() as read:
+        assert compact.build(spark, copy).run().facts == {"files before": 5, "files after": 4}
+        # Whoever reads finds what was there when he began.
+        assert manifest.frame(read.files).count() == 900
+    assert len(list(root.rglob("*.parquet"))) == 6
     assert audit.build(spark, copy).run().findings == []
-    killed_at(2)
-    with pytest.raises(Killed):
-        compact.build(spark, copy).run()
-    committed = tmp_path / "committed"
-    shutil.copytree(root, committed)
-    for changes in itertools.count():
-        shutil.rmtree(root)
-        shutil.copytree(committed, root)
-        manifest = Manifest(spark, str(root))
-        killed_at(changes)
-        try:
-            manifest.settle()
-            break
-        except Killed:
-            killed_at(None)
-            files = manifest.files()
-        assert {file.path: file.sha256 for file in files} == {
-            str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest()
-            for path in root.rglob("*.parquet")
-        }
-    assert changes > 5
-    killed_at(None)
-    assert not list(root.glob("_compacted*"))
+    # There is nothing more to do, but to tidy up; and the archive goes on behind.
+    assert compact.build(spark, copy).run().facts == {"files before": 4, "files after": 4}
     assert len(list(root.rglob("*.parquet"))) == 4
     assert rows_of(spark, root) == before
     assert audit.build(spark, copy).run().findings == []
-    # There is nothing more to do; and the archive goes on behind what was compacted.
-    assert compact.build(spark, copy).run().facts == {"files before": 4, "files after": 4}
-    assert Manifest(spark, str(root)).has(1)
-    assert not Manifest(spark, str(root)).has(2)
-    assert Manifest(spark, str(root)).last_batch() == 1
+    assert manifest.table.last_batch() == 1
+    archive.build(spark, copy).run()
+    assert manifest.table.last_batch() == 1
+
+
+def test_what_a_killed_run_has_left_is_no_finding(spark, archived, tmp_path) -> None:
+    """An archive that was killed once could neither be audited nor restored."""
+    root = tmp_path / "archive"
+    shutil.copytree(str(archived.to), root, ignore=shutil.ignore_patterns("_restored"))
+    [place] = root.glob("batch=1-*")
+    shutil.copytree(place, root / "batch=2-deadbeef")
+    copy = replace(archived, to=str(root), source=str(root))
+    outcome = audit.build(spark, copy).run()
+    assert outcome.findings == []
+    assert outcome.facts["files of no batch"] == len(list(place.rglob("*.parquet")))
+    with pytest.raises(PipelineError, match="orders-0 has, or had, records"):
+        restore.build(spark, copy).run()
+
+
+def test_gaps_are_found_and_no_others(spark, broker, tmp_path) -> None:
+    """Control batches of transactions take offsets, and aborted records are nowhere."""
+    broker.create_topic("gaps", partitions=1, config={"retention.ms": "-1"})
+    settings = PipelineSettings(
+        broker.bootstrap_servers, "gaps", to=str(tmp_path / "a"), source=str(tmp_path / "a"),
+        max_offsets_per_trigger=3,
+    )  # fmt: skip
+    transact(broker, "gaps", "x", 2, commit=False)
+    transact(broker, "gaps", "y", 5, commit=True)
+    transact(broker, "gaps", "z", 1, commit=False)
+    archive.build(spark, settings).run()
+    kept = read_table(spark, str(settings.to))
+    assert kept is not None
+    assert {bytes(row.value)[:1] for row in kept.collect()} == {b"y"}
+    assert audit.build(spark, settings).run().findings == []
+    manifest = tmp_path / "a/_manifest"
+    numbers = sorted(int(path.stem[6:]) for path in manifest.glob("*.json"))
+    assert numbers == list(range(len(numbers)))
+    # The last one: nothing behind it tells that it is missing.
+    (manifest / f"batch-{numbers[-1]}.json").unlink()
+    findings = audit.build(spark, settings).run().findings
+    assert f"batch {numbers[-1]} is done, and not in the manifest" in findings
+    (manifest / "batch-1.json").unlink()
+    with pytest.raises(PipelineError, match="has no batch 1 in its manifest"):
+        audit.build(spark, settings).run()
+
+
+def test_a_compacted_topic_has_fewer_records_than_its_archive(spark, broker, tmp_path) -> None:
+    """It was reported as different, though nothing is missing."""
+    broker.create_topic("compacted", partitions=1, config={"cleanup.policy": "compact"})
+    for number in range(6):
+        broker.produce("compacted", f"v{number}", key=f"k{number % 2}")
+    settings = PipelineSettings(
+        broker.bootstrap_servers, "compacted", to=str(tmp_path / "a"), source=str(tmp_path / "a")
+    )
+    archive.build(spark, settings).run()
+    # What the cleaner would leave, under another name: as it would after a restore.
+    broker.create_topic("cleaned", partitions=1, config={"cleanup.policy": "compact"})
+    for number in range(4):
+        broker.produce("cleaned", f"v{number}", key=f"k{number % 2}", timestamp=1)
+    findings = audit.build(spark, replace(settings, topic="cleaned")).run().findings
+    assert findings == ["cleaned-0: 4 records of the topic are not there"]
+    assert audit.build(spark, settings).run().findings == []
+    ours = spark.createDataFrame(
+        [(b"k", b"v", None, None, 0, number, "t", 0) for number in (0, 1, 2, 2)], _COLUMNS
+    )
+    assert list(compare_each(ours, ours.where("offset = 1"))) == [
+        "t-0: 1 records are in the archive twice"
+    ]
+
+
+_COLUMNS = (
+    "key binary, value binary, headers array<struct<key:string,value:binary>>, "
+    "timestamp timestamp, timestampType int, offset long, topic string, partition int"
+)
+
+
+def transact(broker: odradek.Broker, topic: str, name: str, count: int, *, commit: bool) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": name})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for number in range(count):
+        producer.produce(topic, b"%s%d" % (name.encode(), number), partition=0)
+    producer.flush(30)
+    if commit:
+        producer.commit_transaction(30)
+    else:
+        producer.abort_transaction(30)
 
 
 def rows_of(spark, root: Path) -> list[Row]:
@@ -211,9 +279,6 @@ def rows_of(spark, root: Path) -> list[Row]:
 def test_any_flipped_byte_is_found(spark, archived) -> None:
     [first, *_] = sorted(Path(str(archived.to)).rglob("*.parquet"))
     content = first.read_bytes()
-    checksum = first.with_name(f".{first.name}.crc")
-    hadoops = checksum.read_bytes()
-    checksum.unlink()  # Hadoop's own check would come first, and only on local disks.
     for position in (4, len(content) // 2, len(content) - 6):
         changed = bytearray(content)
         changed[position] ^= 1
@@ -223,17 +288,13 @@ def test_any_flipped_byte_is_found(spark, archived) -> None:
         with pytest.raises(PipelineError, match="the archive is damaged"):
             restore.build(spark, replace(archived, topic="never")).run()
     first.write_bytes(content)
-    checksum.write_bytes(hadoops)
-    for name in ("_manifest/batch-0.json", "_groups.json"):
+    for name in ("_manifest/batch-0.json", "_topic.json"):
         document = Path(str(archived.to), name)
-        content, place = document.read_bytes(), document.with_name(f".{document.name}.crc")
-        hadoops = place.read_bytes()
-        place.unlink()
+        content = document.read_bytes()
         document.write_bytes(content.replace(b'"0"', b'"1"').replace(b'"end": 2', b'"end": 3'))
         with pytest.raises(PipelineError, match=f"{document.name} is damaged"):
             audit.build(spark, archived).run()
         document.write_bytes(content)
-        place.write_bytes(hadoops)
     assert audit.build(spark, archived).run().findings == []
 
 

@@ -12,6 +12,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 import odradek
+from odradek.model import TopicPartition as Part
+from odradek.tables.plan.ranges import OffsetRange
 from pyspark_odradek.pipelines import PipelineError, PipelineSettings, dedup, join, lag, window
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
@@ -63,21 +65,25 @@ def test_repetitions_are_left_out_also_in_later_batches(spark, settings, put) ->
 
 def test_repetitions_by_an_expression_to_a_topic(spark, broker, settings, put, tmp_path) -> None:
     broker.create_topic("once", partitions=1)
-    put(("a", '{"id": 1}', 0), ("b", '{"id": 1}', 1), ("b", '{"id": 2}', 2))
+    # It has partitions that the other topic has not.
+    broker.create_topic("wide", partitions=3, config={"retention.ms": "-1"})
+    for number, key in enumerate(("a", "b", "b")):
+        value, time = f'{{"id": {max(1, number)}}}', FIRST_TIME_MS + number * MINUTE_MS
+        broker.produce("wide", value, key=key, timestamp=time, partition=min(2, 2 * number))
     job = dedup.build(
         spark,
         replace(
-            settings, by="get_json_object(CAST(value AS STRING), '$.id')", to=None,
+            settings, topic="wide", by="get_json_object(CAST(value AS STRING), '$.id')", to=None,
             to_topic="once", checkpoint=str(tmp_path / "checkpoint"),
         ),
     )  # fmt: skip
     job.run()
     once = broker.records("once", read_committed=True)
-    # Two tasks write them, either of which may be first.
-    assert sorted((record.key, record.timestamp) for record in once) == [
-        (b"a", FIRST_TIME_MS),
-        (b"b", FIRST_TIME_MS + 2 * MINUTE_MS),
-    ]
+    # Two tasks write them, either of which may be first; and of two that are the same either stays.
+    assert sorted(record.value for record in once) == [b'{"id": 1}', b'{"id": 2}']
+    assert {record.timestamp for record in once} <= {
+        FIRST_TIME_MS + minute * MINUTE_MS for minute in range(3)
+    }
 
 
 def windows(spark, settings: PipelineSettings, part: str) -> list[tuple[object, ...]]:
@@ -109,6 +115,20 @@ def test_windows_and_late_records_together_are_the_topic(spark, settings, put) -
     assert complete.selectExpr("sum(records)").first()[0] + len(late) == 9  # one is open still
 
 
+def test_a_window_ends_also_in_the_hour_that_is_there_twice(spark, broker, settings) -> None:
+    """In autumn a later time is an earlier text, and a text is two times."""
+    settings = replace(settings, window="10 minutes", within="1 minutes", by="'all'")
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Prague")
+    try:
+        for minute in (35, 75):
+            time = datetime(2023, 10, 29, tzinfo=UTC) + timedelta(minutes=minute)
+            broker.produce(settings.topic, "1", timestamp=int(time.timestamp() * 1000))
+            window.build(spark, settings).run()
+        assert len(windows(spark, settings, "windows")) == 1
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
 def test_a_batch_of_windows_that_is_repeated_comes_to_the_same(spark, settings, put) -> None:
     """Spark was killed after the windows were written, and before its checkpoint."""
     settings = replace(settings, window="10 minutes", within="1 minutes", by="'all'")
@@ -124,7 +144,7 @@ def test_a_batch_of_windows_that_is_repeated_comes_to_the_same(spark, settings, 
     window.build(spark, settings).run()
     assert windows(spark, settings, "windows") == before
     assert before[0][3] == 2
-    [(_, _, _, records, *_)] = windows(spark, settings, "_open/batch=2")
+    [(_, _, _, records, *_)] = windows(spark, settings, "_open")
     assert records == 2
 
 
@@ -164,3 +184,26 @@ def test_groups_that_are_behind(spark, broker, settings, put) -> None:
     written = datetime.fromtimestamp(FIRST_TIME_MS / 1000, UTC) + timedelta(minutes=2)
     assert abs(timedelta(seconds=rows["reader"].seconds) - (datetime.now(UTC) - written)) < HOUR
     assert lag.build(spark, replace(settings, max_lag=3)).run().findings == []
+
+
+def test_tasks_find_how_long_very_many_partitions_wait(spark, broker, monkeypatch) -> None:
+    """One after the other from the driver, each with a plan of all, never came to an end."""
+    broker.create_topic("broad", partitions=4, config={"retention.ms": "-1"})
+    for number in range(8):
+        time = FIRST_TIME_MS + number * MINUTE_MS
+        broker.produce("broad", "v", partition=number % 3, timestamp=time)
+    settings = PipelineSettings(broker.bootstrap_servers, "broad")
+    wanted = ((0, 0, 3), (0, 1, 3), (1, 2, 3), (3, 0, 1))
+    pieces = {OffsetRange(Part("broad", number), *span) for number, *span in wanted}
+    here = lag.first_times_of(spark, settings, pieces)
+    assert sorted((time - FIRST_TIME_MS) // MINUTE_MS for time in here.values()) == [0, 3, 7]
+    monkeypatch.setattr(lag, "PIECES_HERE", 1)
+    assert lag.first_times_of(spark, settings, pieces) == here
+
+
+def test_what_a_query_remembers_is_on_disk(spark, settings, put) -> None:
+    """A whole topic in its first batch went into the heap, and ended the query at each start."""
+    put(("a", "1", 0))
+    dedup.build(spark, settings).run()
+    [planned] = Path(str(settings.to), "_checkpoint", "offsets").glob("0")
+    assert "RocksDBStateStoreProvider" in planned.read_text()

@@ -3,6 +3,7 @@
 If these fail, rows are lost, written twice, in another partition or in another order.
 """
 
+import random
 import socket
 import threading
 from collections.abc import Iterator, Sequence
@@ -12,24 +13,29 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.unit.tables.columns import binary_column
-from tests.wire.differential.harness import Peer
+from tests.wire.differential.harness import Peer, Target
 from tools import peers
 from tools.kafka_node import kafka_node
 
 import odradek
-from odradek.client.blocking import Cluster
+from odradek.client.core.producing import requests
 from odradek.client.core.producing.partitioner import partition_for_key
 from odradek.client.errors import KafkaError
+from odradek.client.sync import BlockingConnection, Cluster
 from odradek.clock import SystemClock
+from odradek.errors import ErrorCode
 from odradek.model import TopicPartition as Place
+from odradek.protocol.produce import ProducePartitionResponse
 from odradek.tables.arrow import arrow_schema
 from odradek.tables.errors import OutdatedQuery
 from odradek.tables.plan.identity import Identity
 from odradek.tables.plan.options import ClientOptions, ReadOptions, TopicSelection
 from odradek.tables.plan.ranges import OffsetRange
 from odradek.tables.scan.reading import read_ranges
+from odradek.tables.write.batch_commit import BatchCommit
+from odradek.tables.write.query_run import QueryRun
 from odradek.tables.write.record_accumulator import Rows
-from odradek.tables.write.transaction import BatchTransaction, WriterName
+from odradek.tables.write.transaction import BatchTransaction, Content
 from odradek.tables.write.writing import TopicWriter, WriteOptions
 
 SLOW = [pytest.mark.slow, pytest.mark.xdist_group("transactions of kafka")]
@@ -124,8 +130,10 @@ def test_an_answer_that_is_lost_makes_no_second_copy(broker, cluster) -> None:
     real = cluster.connection
     cut = iter([True])
 
-    def connection(address: object) -> object:
-        return real(proxy.address if next(cut, False) else address)  # type: ignore[arg-type]
+    def connection(node_id: int | None) -> BlockingConnection:
+        if next(cut, False):
+            return BlockingConnection(proxy.address, client_id="t", timeout_s=30)
+        return real(node_id)
 
     cluster.connection = connection  # type: ignore[method-assign]
     writer.append(row("lost-answer", 0, None, b"second"))
@@ -136,6 +144,23 @@ def test_an_answer_that_is_lost_makes_no_second_copy(broker, cluster) -> None:
     assert proxy.swallowed
 
 
+@pytest.mark.parametrize("codec", [0, 4])
+def test_a_batch_too_large_for_its_topic_goes_in_pieces(broker, cluster, codec: int) -> None:
+    """A table could not be written to a topic with a small max.message.bytes."""
+    topic = f"small-batches-{codec}"
+    broker.create_topic(topic, partitions=2, config={"max.message.bytes": "1000"})
+    writer = TopicWriter(cluster, WriteOptions(codec=codec), SystemClock())
+    values = [random.Random(number).randbytes(150) for number in range(100)]
+    for number, value in enumerate(values):
+        writer.append(row(topic, number % 2, b"k", value, [("h", b"1")], 1_000 + number))
+    writer.flush()
+    for partition in range(2):
+        assert consumed(broker.bootstrap_servers, topic, partition) == [
+            (b"k", values[number], [("h", b"1")], 1_000 + number)
+            for number in range(partition, 100, 2)
+        ]
+
+
 def test_what_the_broker_refuses_is_told(broker, cluster) -> None:
     broker.create_topic("small", partitions=1, config={"max.message.bytes": "1000"})
     writer = TopicWriter(cluster, WriteOptions(), SystemClock())
@@ -144,6 +169,22 @@ def test_what_the_broker_refuses_is_told(broker, cluster) -> None:
         writer.flush()
     with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
         TopicWriter(cluster, WriteOptions(), SystemClock()).append(row("nowhere", None, b"k", b"v"))
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_an_answer_that_says_nothing_of_a_batch_is_no_answer(broker, monkeypatch, others) -> None:
+    """A task would send the batch again for ever, or fail with the name of another partition."""
+    topic = f"unnamed-{others}"
+    broker.create_topic(topic, partitions=1, config={})
+    said = {Place("another", 7): ProducePartitionResponse(7, ErrorCode.NONE)} if others else {}
+    with Cluster(broker.bootstrap_servers, request_timeout_ms=2_000) as cluster:
+        writer = TopicWriter(cluster, WriteOptions(), SystemClock())
+        writer.append(row(topic, 0, None, b"v"))
+        with monkeypatch.context() as lying:
+            lying.setattr(requests, "answers_in", lambda *_: said)
+            with pytest.raises(KafkaError, match=f"the answer says nothing of {topic}-0"):
+                writer.flush()
+    assert [value for _, value, *_ in consumed(broker.bootstrap_servers, topic, 0)] == [b"v"]
 
 
 # --- exactly once -------------------------------------------------------------------------------
@@ -195,7 +236,7 @@ def any_broker(request: pytest.FixtureRequest) -> Iterator[Any]:
         return
     servers = request.getfixturevalue("kafka")
     if request.param:
-        peer = Peer(servers)
+        peer = Peer(Target(servers))
         wish = {"feature": "transaction.version", "max_version_level": request.param,
                 "upgrade_type": 1}  # fmt: skip
         answer = peer.ask("update_features", 2, feature_updates=[wish], timeout_ms=9000)
@@ -214,7 +255,8 @@ def write_batch(
     kind: type[BatchTransaction] = Killed,
 ) -> bool:
     """An attempt at a batch of ten records; whether it wrote them."""
-    name, marker = WriterName(f"query-{topic}", "checkpoint", run, 0), Place(topic, 0)
+    of = QueryRun(f"query-{topic}", "checkpoint", run, Place(topic, 0))
+    driver = BatchCommit(broker.bootstrap_servers, of, timeout_ms=60_000, may_lack_records=False)
 
     def maybe_die(step: str) -> None:
         if step == die_at:
@@ -222,9 +264,10 @@ def write_batch(
 
     with (
         Cluster(broker.bootstrap_servers, request_timeout_ms=10_000) as cluster,
-        kind(broker.bootstrap_servers, name, marker, timeout_ms=60_000) as attempt,
+        kind(broker.bootstrap_servers, of, 0, timeout_ms=60_000) as attempt,
     ):
         if not attempt.begin(batch):
+            driver.commit(batch, [attempt.repeated(Content(10))])
             return False
         maybe_die("begun")
         writer = TopicWriter(cluster, WriteOptions(batch_bytes=200), SystemClock(), attempt)
@@ -234,8 +277,10 @@ def write_batch(
                 maybe_die("half")
         writer.flush()
         maybe_die("flushed")
-        attempt.commit(batch, 10)
-        maybe_die("committed")
+        share = attempt.prepare(batch, Content(10))
+        maybe_die("prepared")
+    driver.commit(batch, [share])
+    maybe_die("committed")
     return True
 
 
@@ -265,7 +310,8 @@ def test_a_batch_is_written_once_wherever_its_task_dies(any_broker) -> None:
     any_broker.create_topic(topic, partitions=2, config={})
     expected = []
     steps = [("", Killed), ("begun", Killed), ("half", Killed), ("half", BatchTransaction),
-             ("flushed", Killed), ("committed", Killed), ("", Killed)]  # fmt: skip
+             ("flushed", Killed), ("prepared", Killed), ("committed", Killed),
+             ("", Killed)]  # fmt: skip
     for batch, (die_at, kind) in enumerate(steps):
         if die_at:
             with pytest.raises(Died):
@@ -283,10 +329,10 @@ def test_a_batch_is_written_once_wherever_its_task_dies(any_broker) -> None:
 def test_an_attempt_that_still_runs_is_shut_out_by_the_next(broker) -> None:
     """A task that was given up but lives on would write the batch a second time."""
     broker.create_topic("fenced", partitions=2, config={})
-    name, marker = WriterName("query-fenced", "checkpoint", "run", 0), Place("fenced", 0)
+    run = QueryRun("query-fenced", "checkpoint", "run", Place("fenced", 0))
     with (
         Cluster(broker.bootstrap_servers, request_timeout_ms=5_000) as cluster,
-        BatchTransaction(broker.bootstrap_servers, name, marker, timeout_ms=60_000) as older,
+        BatchTransaction(broker.bootstrap_servers, run, 0, timeout_ms=60_000) as older,
     ):
         assert older.begin(0)
         writer = TopicWriter(cluster, WriteOptions(), SystemClock(), older)
@@ -297,7 +343,7 @@ def test_an_attempt_that_still_runs_is_shut_out_by_the_next(broker) -> None:
         with pytest.raises(KafkaError, match=r"FENCED|INVALID_PRODUCER_EPOCH"):
             writer.flush()
         with pytest.raises(KafkaError, match=r"FENCED|INVALID_PRODUCER_EPOCH"):
-            older.commit(0, 2)
+            older.prepare(0, Content(2))
     assert sorted(committed(broker, "fenced")) == [b"0-0-%d" % number for number in range(10)]
 
 

@@ -6,13 +6,13 @@ written: a directory without a lock file is not in use.
 """
 
 import errno
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from odradek.kafka_files.inspection import UnreadableFile, explain
 from odradek.storage import names
+from odradek.system_calls import OPEN_FLAGS, lock_file_shared
 
 
 @contextmanager
@@ -34,7 +34,7 @@ def held_still(directory: str) -> Iterator[None]:
 
 def _open(path: str) -> int | None:
     try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return os.open(path, os.O_RDONLY | OPEN_FLAGS)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -43,8 +43,7 @@ def _open(path: str) -> int | None:
 
 def _take(descriptor: int, directory: str) -> None:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        lock_file_shared(descriptor)
     except OSError as error:
         in_use = error.errno in (errno.EAGAIN, errno.EACCES)
         problem = "a broker is running on it; stop it first" if in_use else explain(error)

@@ -46,6 +46,7 @@ from odradek.records.compression import Compression, decompress
 from odradek.records.legacy import check_message, read_message
 from odradek.records.reader import read_batch
 from odradek.records.record import Record
+from odradek.replication.schedule.marks import SCHEDULE_MARKS, describe_mark
 from odradek.storage import names
 from odradek.storage.producers.end_marker import parse_end_marker
 
@@ -368,6 +369,8 @@ class Dump:
             elif number in CONTROL_RECORDS:
                 name = CONTROL_RECORDS[number].name
                 facts[name] = decode_control_record(number, record.value or b"")
+            elif number in SCHEDULE_MARKS:
+                facts[SCHEDULE_MARKS[number]] = describe_mark(record)
             else:
                 facts["controlType"] = f"UNKNOWN({number})"
         except (ProtocolError, BrokerError) as error:

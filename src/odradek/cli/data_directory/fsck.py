@@ -21,12 +21,12 @@ from odradek.cli.arguments import add_format
 from odradek.cli.data_directory.directory_lock import held_still
 from odradek.kafka_files.check import DirectoryCheck, Finding, KnownPartition, log_directories
 from odradek.kafka_files.inspection import UnreadableFile, explain
-from odradek.metadata.embedded import schema
-from odradek.metadata.embedded.database import Database
-from odradek.metadata.embedded.journal import StoredMetadata
-from odradek.metadata.image import ConfigResource, ResourceType
+from odradek.metadata.image import ConfigResource
+from odradek.metadata.sqlite import schema
+from odradek.metadata.sqlite.database import Database
+from odradek.metadata.sqlite.journal import StoredMetadata
 from odradek.metadata.store import MetadataStoreError
-from odradek.model import INTERNAL_TOPICS, TopicPartition
+from odradek.model import COMPACTED_TOPICS, TopicPartition
 from odradek.storage import names
 
 _DATABASE_FILES: Final = (schema.FILE_NAME, schema.FILE_NAME + "-wal")
@@ -157,7 +157,7 @@ class Check:
 
 
 def read_metadata(directory: str) -> StoredMetadata:
-    """What the metadata file of a stopped broker holds, as of its last commit.
+    """Reads the metadata file of a stopped broker, as of its last commit.
 
     Read from a copy: sqlite3 would fold the write-ahead log of a broker that was killed into
     the file.
@@ -188,9 +188,9 @@ def known_partitions(metadata: StoredMetadata) -> dict[TopicPartition, KnownPart
     """The partitions of the metadata, as far as their files can be held against it."""
     known: dict[TopicPartition, KnownPartition] = {}
     for topic in metadata.topics:
-        settings = metadata.configs.get(ConfigResource(ResourceType.TOPIC, topic.name), {})
+        settings = metadata.configs.get(ConfigResource.topic(topic.name), {})
         policy = settings.get("cleanup.policy", "")
-        is_compacted = "compact" in policy or topic.name in INTERNAL_TOPICS
+        is_compacted = "compact" in policy or topic.name in COMPACTED_TOPICS
         for partition in topic.partitions:
             topic_partition = TopicPartition(topic.name, partition.partition)
             known[topic_partition] = KnownPartition(topic.topic_id, is_compacted)

@@ -23,8 +23,7 @@ from uuid import UUID, uuid4
 from odradek.cli.arguments import add_format, natural_number
 from odradek.cli.data_directory.directory_lock import held_still
 from odradek.cli.data_directory.zookeeper_topics import read_zookeeper
-from odradek.config import TOPIC_SETTINGS, ConfigError
-from odradek.config.topic import parse_topic_settings
+from odradek.config.topic import usable_topic_settings
 from odradek.errors import BrokerError
 from odradek.kafka_files.check import log_directories
 from odradek.kafka_files.inspection import UnreadableFile, explain
@@ -37,15 +36,16 @@ from odradek.kafka_files.interchange import (
     read_source,
 )
 from odradek.kafka_files.kraft_image import METADATA_TOPIC, KafkaMetadata
-from odradek.metadata.embedded import schema
-from odradek.metadata.embedded.database import Database
-from odradek.metadata.embedded.journal import Statement, StoredMetadata
-from odradek.metadata.image import ConfigResource, PartitionImage, ResourceType, TopicImage
+from odradek.metadata.image import ConfigResource, PartitionImage, TopicImage
+from odradek.metadata.sqlite import schema
+from odradek.metadata.sqlite.database import Database
+from odradek.metadata.sqlite.journal import Statement, StoredMetadata
 from odradek.metadata.store import MetadataStoreError
 from odradek.model import INTERNAL_TOPICS, TopicPartition
 from odradek.protocol.primitives import ProtocolError
 from odradek.records.reader import read_batch
 from odradek.storage import checkpoints, names
+from odradek.system_calls import sync_path
 
 _STAGE: Final = "odradek-import.tmp"
 # Topics that other parts of Kafka keep for themselves; nothing here would read them.
@@ -193,7 +193,7 @@ class Import:
                 raise ImportRefused(f"{path} belongs to broker {held}; name it by --broker-id")
 
     def _read_metadata(self, sources: Sequence[SourceDirectory]) -> KafkaMetadata | None:
-        """What Kafka wrote down of its topics; None when that is not to be had."""
+        """Reads what Kafka stored about its topics; None when it cannot be read."""
         if self._zookeeper is not None:
             return read_zookeeper(self._zookeeper, self._cluster_id(sources))
         for source in sources:
@@ -278,7 +278,7 @@ class Import:
             self._write(names.META_PROPERTIES, data)
         if was_clean:
             self._write(names.CLEAN_SHUTDOWN_FILE, checkpoints.encode_clean_shutdown(-1))
-        _sync(self._data_dir)
+        sync_path(self._data_dir)
 
     def _merge_checkpoints(self, sources: Sequence[SourceDirectory]) -> None:
         for name, offsets_of in (
@@ -314,7 +314,7 @@ class Import:
     ) -> list[Statement]:
         images = [self._image(topic) for topic in topics]
         settings = [
-            (ConfigResource(ResourceType.TOPIC, topic.name), name, value)
+            (ConfigResource.topic(topic.name), name, value)
             for topic in topics
             for name, value in topic.settings.items()
         ]
@@ -394,17 +394,11 @@ def plan(sources: Sequence[SourceDirectory], kafka: KafkaMetadata | None) -> lis
 
 def usable_settings(topic: str, settings: Mapping[str, str]) -> dict[str, str]:
     """The settings that mean something here; the others are named on standard error."""
-    usable = {}
-    for name, value in settings.items():
-        try:
-            if name not in TOPIC_SETTINGS:
-                raise ConfigError(name, value, "it is not known here")
-            parse_topic_settings({name: value})
-        except ConfigError as error:
-            print(f"odradek: {topic}: {name}={value} is left out: {error}", file=sys.stderr)
-            continue
-        usable[name] = value
-    return usable
+    usable, problems = usable_topic_settings(settings)
+    for error in problems:
+        left_out = f"{error.name}={settings[error.name]}"
+        print(f"odradek: {topic}: {left_out} is left out: {error}", file=sys.stderr)
+    return {name: value for name, value in settings.items() if name in usable}
 
 
 def read_kafka_metadata(path: str) -> KafkaMetadata:
@@ -432,11 +426,3 @@ def _common_id(name: str, logs: Mapping[int, SourceLog]) -> UUID:
     if len(ids) > 1:
         raise ImportRefused(f"the partitions of {name} have different topic ids")
     return ids.pop() if ids else uuid4()
-
-
-def _sync(directory: str) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

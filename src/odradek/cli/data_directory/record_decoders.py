@@ -119,7 +119,7 @@ def _show_coordinator_record(
 
 
 def _open_members(group: dict[str, Json]) -> None:
-    """What the members of a classic consumer group said is a record again."""
+    """Decodes the metadata that members of a classic consumer group sent, each a record again."""
     members = group["members"]
     assert isinstance(members, list), "the schema makes members an array"
     for member in members:

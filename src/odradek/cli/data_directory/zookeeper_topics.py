@@ -1,4 +1,4 @@
-"""What an Apache Kafka with ZooKeeper keeps there: topics, their settings, ids of producers.
+"""Reads from ZooKeeper what an Apache Kafka keeps there: topics, settings, producer ids.
 
 For `odradek import`, while Kafka is stopped and its ZooKeeper runs. Nothing is written. A topic
 whose deletion Kafka has not yet carried out counts as deleted.
@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 
 from odradek.kafka_files.kraft_image import KafkaMetadata, KafkaTopic
 from odradek.metadata.store import MetadataStoreError
-from odradek.protocol.schema import decode_uuid
+from odradek.protocol.uuids import uuid_of
 
 _TIMEOUT_S = 20
 _TOPICS = "/brokers/topics"
@@ -88,4 +88,4 @@ def _read(ask: _Ask, topics: list[str]) -> KafkaMetadata:
 
 def _topic_id(held: Any) -> UUID:
     """The topic's id; Kafka before 2.8 gave none."""
-    return decode_uuid(held["topic_id"]) if "topic_id" in held else uuid4()
+    return uuid_of(held["topic_id"]) if "topic_id" in held else uuid4()

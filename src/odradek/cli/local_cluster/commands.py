@@ -1,4 +1,4 @@
-"""The commands `odradek cluster start`, `restart` and `stop`, as parsers and what they run."""
+"""`odradek cluster start`, `status`, `restart` and `stop`, as parsers and what they run."""
 
 import argparse
 import asyncio
@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from odradek.cli.arguments import natural_number, positive_number
+from odradek.cli.arguments import Help, natural_number, positive_number
 from odradek.cli.local_cluster.start import add_arguments as add_start_arguments
 from odradek.cli.local_cluster.start import start
 from odradek.server.errors import StartError
@@ -17,6 +17,7 @@ EPILOG: Final = """\
 examples:
   odradek cluster start -n 3 --data-dir DIR        three brokers, and ZooKeeper, in the foreground
   odradek cluster start --data-dir DIR             the same again: the directory knows
+  odradek cluster status --data-dir DIR            who runs, and whether all is in sync
   odradek cluster restart --data-dir DIR           one after the other, clients do not notice
   odradek cluster stop --data-dir DIR
 """
@@ -31,7 +32,7 @@ def add_commands(actions: Any) -> None:
             help=words,
             description=f"{words[0].upper()}{words[1:]}.",
             epilog=EPILOG,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=Help,
             allow_abbrev=False,
         )
         parser.set_defaults(parser=parser)
@@ -60,6 +61,7 @@ def add_commands(actions: Any) -> None:
         metavar="SECONDS",
         help=f"how long to wait for replicas to be in sync (default: {DEFAULT_LIMIT_S})",
     )
+    add("status", "tell which brokers run, and whether all replicas are in sync")
     add("stop", "stop the brokers in order, and their ZooKeeper")
 
 
@@ -68,10 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         if arguments.action == "start":
             return start(arguments)
-        directory = Path(arguments.data_dir)
-        asyncio.run(
-            _restart(arguments, directory) if arguments.action == "restart" else _stop(directory)
-        )
+        asyncio.run(_ASKING[arguments.action](arguments, Path(arguments.data_dir)))
     except StartError as error:
         print(f"odradek: {error}", file=sys.stderr)
         return 1
@@ -85,13 +84,22 @@ async def _restart(arguments: argparse.Namespace, directory: Path) -> None:
     await ask(directory, " ".join(["restart", *words]), _say)
 
 
-async def _stop(directory: Path) -> None:
+async def _status(_: argparse.Namespace, directory: Path) -> None:
+    from odradek.cli.local_cluster.control import ask
+
+    await ask(directory, "status", _say)
+
+
+async def _stop(_: argparse.Namespace, directory: Path) -> None:
     from odradek.cli.local_cluster.control import ClusterEnded, ask
 
     try:
         await ask(directory, "stop", _say)
     except ClusterEnded:
         _say("The cluster has ended")
+
+
+_ASKING: Final = {"restart": _restart, "status": _status, "stop": _stop}
 
 
 def _say(line: str) -> None:

@@ -57,7 +57,7 @@ class KeptProcess:
             )
 
     async def first_line(self) -> str:
-        """What it says first on standard output.
+        """Reads the first line the process writes to standard output.
 
         Raises:
             StartError: it ended without a word.

@@ -2,8 +2,9 @@
 
 import argparse
 import asyncio
-import os
+import sys
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,7 @@ from odradek.cli.start import key_value, read_properties
 from odradek.config import BrokerConfig, ConfigError
 from odradek.network.listener import SocketOptions, bind_socket
 from odradek.server.errors import StartError
+from odradek.system_calls import core_count
 
 DEFAULT_PORT: Final = 9092
 _MOST_REPLICAS: Final = 3
@@ -71,6 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def start(arguments: argparse.Namespace) -> int:
     """Runs the cluster until SIGTERM, SIGINT or `odradek cluster stop`."""
+    check_system()
     from odradek.cli.local_cluster.supervisor import Plan, Supervisor
     from odradek.cli.local_cluster.zookeeper import find_zookeeper
 
@@ -93,6 +96,24 @@ def start(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def check_system() -> None:
+    """Refuses a start before anything is fetched or made where brokers could not meet.
+
+    Raises:
+        StartError: this is no Linux, or the client library of ZooKeeper is missing.
+    """
+    if sys.platform != "linux":
+        raise StartError(
+            "A cluster of processes is kept on Linux alone: start its brokers by hand, each by "
+            "`odradek start --zookeeper HOST:PORT`, or use odradek.Cluster in a program"
+        )
+    if find_spec("kazoo") is None:
+        raise StartError(
+            "Brokers that meet in ZooKeeper need its client library kazoo: "
+            "pip install 'odradek[zookeeper]'"
+        )
+
+
 def planned_state(arguments: argparse.Namespace, known: ClusterState | None) -> ClusterState:
     """The brokers by their ports and the ensemble: what is known, and what flags say of it. That
     an ensemble is not that of the brokers' records, the brokers find out.
@@ -101,7 +122,7 @@ def planned_state(arguments: argparse.Namespace, known: ClusterState | None) -> 
         StartError: the flags do not go with what the directory has.
     """
     ports = list(known.ports) if known is not None else []
-    count = arguments.brokers or len(ports) or len(os.sched_getaffinity(0))
+    count = arguments.brokers or len(ports) or core_count()
     if count < len(ports):
         raise StartError(
             f"{arguments.data_dir} has a cluster of {len(ports)} brokers; to go on with {count}, "
@@ -120,7 +141,7 @@ def planned_state(arguments: argparse.Namespace, known: ClusterState | None) -> 
 def broker_settings(
     config: str | None, given: list[tuple[str, str]], brokers: int
 ) -> dict[str, str]:
-    """What all brokers are started with: what fits their number, the file, and `--set`.
+    """The settings all brokers start with: those that fit their number, the file, and `--set`.
 
     Raises:
         StartError: the file cannot be read, or a setting is wrong, or not to be set here.
@@ -148,6 +169,8 @@ def replication_defaults(brokers: int) -> dict[str, str]:
         "offsets.topic.replication.factor": replicas,
         "transaction.state.log.replication.factor": replicas,
         "transaction.state.log.min.isr": in_sync,
+        "share.coordinator.state.topic.replication.factor": replicas,
+        "share.coordinator.state.topic.min.isr": in_sync,
     }
 
 

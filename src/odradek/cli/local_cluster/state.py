@@ -1,4 +1,4 @@
-"""What a directory knows of its cluster: one file to read, one lock to hold.
+"""The state a directory keeps of its cluster: one file to read, one lock to hold.
 
 `cluster.json` has the ports of the brokers, which stay theirs, and their process ids while they
 run, for people: no command trusts an id that may be another process's by now. Whoever runs the
@@ -6,7 +6,6 @@ cluster holds the lock, so that it ends with its holder, however that ends.
 """
 
 import errno
-import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from odradek.server.errors import StartError
+from odradek.system_calls import OPEN_FLAGS, lock_file
 
 STATE_FILE: Final = "cluster.json"
 LOCK_FILE: Final = ".cluster.lock"
@@ -83,11 +83,11 @@ def held(directory: Path) -> Iterator[None]:
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        lock = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        lock = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | OPEN_FLAGS, 0o644)
     except OSError as error:
         raise StartError(f"Cannot write to {directory}: {error.strerror}") from error
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_file(lock)
         yield
     except OSError as error:
         if error.errno not in (errno.EAGAIN, errno.EACCES):

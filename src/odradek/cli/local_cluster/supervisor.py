@@ -19,12 +19,13 @@ from odradek.server.errors import StartError
 
 HOST: Final = "127.0.0.1"
 _MEET_LIMIT_S: Final = 60
+_LOOK_LIMIT_S: Final = 5
 _READY: Final = re.compile(r"odradek ready .* cluster=(\S+) ")
 
 
 class Plan(NamedTuple):
-    """What is to run: a broker for each port of `state`, with what `settings` gives at its start,
-    and ZooKeeper if there is a command for it."""
+    """The processes to run: a broker for each port of `state`, with what `settings` gives at its
+    start, and ZooKeeper if there is a command for it."""
 
     directory: Path
     state: ClusterState
@@ -137,8 +138,8 @@ class Supervisor:
         return words
 
     async def _stop(self) -> None:
-        """One after the other, so that each can hand over to those that are left; then ZooKeeper,
-        which the last of them needs to leave in order."""
+        """Stops one broker after the other, so that each can hand over to those that are left; then
+        ZooKeeper, which the last of them needs to leave in order."""
         for process in [*self._brokers.values(), self._zookeeper]:
             await self._stop_process(process)
         self._note_pids()
@@ -166,8 +167,22 @@ class Supervisor:
         if action == "stop":
             self._asked_to_stop.set()
             await asyncio.Event().wait()  # until all has ended, this with it
+        elif action == "status":
+            await self._tell_status(say)
         else:
             await self._restart(float(words[0]), [int(word) for word in words[1:]], say)
+
+    async def _tell_status(self, say: Say) -> None:
+        for broker_id, process in self._brokers.items():
+            say(f"{process.name} at {self._addresses[broker_id - 1]}: {_state_of(process)}")
+        own = f": {_state_of(self._zookeeper)}" if self._plan.zookeeper is not None else ""
+        say(f"ZooKeeper at {self._zookeeper_address}{own}")
+        try:
+            await await_in_sync(self.bootstrap_servers, _LOOK_LIMIT_S)
+        except NotHealthy as error:
+            say(f"Replicas: {error}")
+        else:
+            say("Replicas: all in sync")
 
     async def _restart(self, limit_s: float, broker_ids: list[int], say: Say) -> None:
         """Restarts brokers one by one, each when no partition lacks a replica in sync.
@@ -211,6 +226,10 @@ class Supervisor:
 
     def _running(self) -> set[int]:
         return {broker_id for broker_id, process in self._brokers.items() if process.pid}
+
+
+def _state_of(process: KeptProcess) -> str:
+    return "not running" if process.pid is None else f"runs as process {process.pid}"
 
 
 def _complain(sentence: str) -> None:

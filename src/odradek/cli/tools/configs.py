@@ -1,6 +1,7 @@
 """`odradek configs`: describe and change settings, as `kafka-configs.sh` does.
 
-Of topics, brokers, groups and client metrics; users, clients and addresses come with security.
+Of topics, brokers, groups and client metrics, and quotas of users, clients and addresses
+(`client_quotas`); what users log in with comes with security.
 """
 
 import argparse
@@ -9,6 +10,7 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
+from odradek.cli.tools import client_quotas
 from odradek.cli.tools.connection import (
     NoAddress,
     NoFile,
@@ -32,17 +34,17 @@ from odradek.client.core.admin_types import (
     ConfigEntry,
     ConfigOperation,
     ConfigResource,
-    ResourceType,
 )
 from odradek.client.errors import KafkaError
 from odradek.errors import BrokerError
+from odradek.model import ConfigResourceType
 
 _TYPES: Final = {
-    "topics": ResourceType.TOPIC,
-    "brokers": ResourceType.BROKER,
-    "broker-loggers": ResourceType.BROKER_LOGGER,
-    "groups": ResourceType.GROUP,
-    "client-metrics": ResourceType.CLIENT_METRICS,
+    "topics": ConfigResourceType.TOPIC,
+    "brokers": ConfigResourceType.BROKER,
+    "broker-loggers": ConfigResourceType.BROKER_LOGGER,
+    "groups": ConfigResourceType.GROUP,
+    "client-metrics": ConfigResourceType.CLIENT_METRICS,
 }
 _SOURCES: Final = {
     1: "DYNAMIC_TOPIC_CONFIG",
@@ -55,19 +57,18 @@ _SOURCES: Final = {
     8: "DYNAMIC_GROUP_CONFIG",
 }
 _ACTIONS: Final = ("describe", "alter")
-# What has settings in Kafka, in the order in which its tool tells them; some come with security.
+# What has settings in Kafka, in the order in which its tool tells them.
 _ENTITIES: Final = (
     *("topics", "clients", "users", "brokers", "ips", "client-metrics", "groups"),
     "broker-loggers",
 )
-_LATER: Final = tuple(kind for kind in _ENTITIES if kind not in _TYPES)
 # Where a value that was set for a resource itself comes from.
 _OWN: Final = {
-    ResourceType.TOPIC: 1,
-    ResourceType.BROKER: 2,
-    ResourceType.BROKER_LOGGER: 6,
-    ResourceType.CLIENT_METRICS: 7,
-    ResourceType.GROUP: 8,
+    ConfigResourceType.TOPIC: 1,
+    ConfigResourceType.BROKER: 2,
+    ConfigResourceType.BROKER_LOGGER: 6,
+    ConfigResourceType.CLIENT_METRICS: 7,
+    ConfigResourceType.GROUP: 8,
 }
 _OWN_DEFAULT_BROKER: Final = 3
 _BRACKETED: Final = re.compile(r",(?![^\[\]]*\])")
@@ -81,12 +82,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="values that are defaults as well")
     parser.add_argument("--entity-type", action="append", default=[], metavar="TYPE")
     # A user and a client may have one each.
-    parser.add_argument("--entity-name", action=TakesFirst, metavar="NAME")
-    parser.add_argument("--entity-default", action="store_true")
+    parser.add_argument("--entity-name", action=_Named, metavar="NAME")
+    parser.add_argument("--entity-default", action=_Default, nargs=0, default=False)
     for kind in _TYPES:
         parser.add_argument(f"--{_flag(kind)}", metavar="NAME")
     parser.add_argument("--broker-defaults", action="store_true")
-    for kind in _LATER:
+    for kind in client_quotas.ENTITIES:
         parser.add_argument(f"--{_flag(kind)}", help=argparse.SUPPRESS)
         parser.add_argument(
             f"--{_flag(kind)}-defaults", action="store_true", help=argparse.SUPPRESS
@@ -94,6 +95,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--add-config", metavar="K=V,K=[V,V]")
     parser.add_argument("--add-config-file", metavar="FILE")
     parser.add_argument("--delete-config", metavar="K,K")
+
+
+class _Named(TakesFirst):
+    """A name; users and clients may have one each, in the order of their types."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        """The flag was given."""
+        super().__call__(parser, namespace, values, option_string)
+        _note_name(namespace, values)
+
+
+class _Default(argparse.Action):
+    """The entity that stands for all that have no name of their own."""
+
+    def __call__(
+        self,
+        _parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        _values: object,
+        _option_string: str | None = None,
+    ) -> None:
+        """The flag was given."""
+        setattr(namespace, self.dest, True)
+        _note_name(namespace, "")
+
+
+def _note_name(namespace: argparse.Namespace, name: object) -> None:
+    namespace.entity_names = [*getattr(namespace, "entity_names", ()), name]
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -104,17 +139,11 @@ def run(arguments: argparse.Namespace) -> int:
         both="Only one of --bootstrap-server or --bootstrap-controller can be specified",
         neither="Either --bootstrap-server or --bootstrap-controller must be specified.",
     )
-    kind, name = _entity(arguments)
+    types, names = _types_and_names(arguments)
+    if set(types) <= client_quotas.ENTITIES.keys():
+        return _run_quotas(action, client_quotas.entity_of(types, names), arguments)
+    kind, name = _TYPES[types[0]], names[0] if names else None
     _check(action, kind, name, arguments)
-
-    def say(error: Exception) -> None:
-        doing = "Error while executing config command: "
-        if isinstance(error, ValueError) and not isinstance(error, NoFile | NoAddress):
-            print(error, file=sys.stderr)
-        elif isinstance(error, BrokerError):
-            print(f"{doing}{java_text(error)}", file=sys.stderr)
-        else:
-            print(f"{doing}{error}", file=sys.stderr)
 
     async def work() -> int:
         async with Admin(config=client_config(arguments)) as admin:
@@ -123,18 +152,47 @@ def run(arguments: argparse.Namespace) -> int:
                 return await _alter(admin, ConfigResource(kind, name), arguments)
             return await _describe(admin, kind, name, arguments)
 
-    return run_async(work, say)
+    return run_async(work, _say)
 
 
-def _entity(arguments: argparse.Namespace) -> tuple[ResourceType, str | None]:
-    """What the flags name; ends with wrong usage where Kafka's tool does, in its words."""
+def _run_quotas(
+    action: str, entity: list[tuple[str, str | None]], arguments: argparse.Namespace
+) -> int:
+    if action == "alter":
+        _check_changes(arguments)
+        if any(name is None for _, name in entity):
+            arguments.parser.error("An entity name must be specified with --alter of quotas")
+
+    async def work() -> int:
+        async with Admin(config=client_config(arguments)) as admin:
+            if action == "describe":
+                return await client_quotas.describe(admin, entity, arguments)
+            added, deleted = _additions(arguments), _deletions(arguments)
+            return await client_quotas.alter(admin, entity, added, deleted)
+
+    return run_async(work, _say)
+
+
+def _say(error: Exception) -> None:
+    doing = "Error while executing config command: "
+    if isinstance(error, ValueError) and not isinstance(error, NoFile | NoAddress):
+        print(error, file=sys.stderr)
+    elif isinstance(error, BrokerError):
+        print(f"{doing}{java_text(error)}", file=sys.stderr)
+    else:
+        print(f"{doing}{error}", file=sys.stderr)
+
+
+def _types_and_names(arguments: argparse.Namespace) -> tuple[list[str], list[str]]:
+    """Reads the entities from the flags, an empty name for the default; ends with wrong usage where
+    Kafka's tool does, in its words."""
     wrong = arguments.parser.error
     named: list[tuple[str, str | None]] = [
         (kind, name)
         for kind in _ENTITIES
         if (name := getattr(arguments, _flag(kind).replace("-", "_"))) is not None
     ]
-    with_defaults = ("brokers", *_LATER)
+    with_defaults = ("brokers", *client_quotas.ENTITIES)
     named += [
         (kind, "") for kind in with_defaults if is_given(arguments, f"{_flag(kind)}-defaults")
     ]
@@ -158,41 +216,49 @@ def _entity(arguments: argparse.Namespace) -> tuple[ResourceType, str | None]:
                 f"{', '.join(_ENTITIES)} with a --bootstrap-server or --bootstrap-controller "
                 "argument"
             )
-        if kind in _LATER:
-            wrong("settings of users, clients and addresses come with security")
-    name = "" if arguments.entity_default else arguments.entity_name
-    return _TYPES[types[0]], named[0][1] if named else name
+    names = [name for _, name in named if name is not None]
+    if named:
+        return types, names
+    if len(types) == 1 and arguments.entity_default:
+        return types, [""]
+    return types, getattr(arguments, "entity_names", [])
 
 
 def _check(
-    action: str, kind: ResourceType, name: str | None, arguments: argparse.Namespace
+    action: str, kind: ConfigResourceType, name: str | None, arguments: argparse.Namespace
 ) -> None:
     """Ends with wrong usage where Kafka's tool does, in its words."""
     wrong = arguments.parser.error
-    is_broker = kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
+    is_broker = kind in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER)
     if action == "describe":
         for option in ("add-config", "delete-config"):
             if is_given(arguments, option):
                 wrong(f'Option "[describe]" can\'t be used with option "[{option}]"')
-        if arguments.entity_default and kind is not ResourceType.BROKER:
+        if arguments.entity_default and kind is not ConfigResourceType.BROKER:
             wrong(f"--entity-default must not be specified with --describe of {_plural(kind)}")
     if is_broker and name and not name.lstrip("-").isdecimal():
         wrong(
             f"The entity name for {_plural(kind)} must be a valid integer broker id, but it is: "
             f"{name}"
         )
-    if action == "describe" and kind is ResourceType.BROKER_LOGGER and not name:
+    if action == "describe" and kind is ConfigResourceType.BROKER_LOGGER and not name:
         wrong(f"An entity name must be specified with --describe of {_plural(kind)}")
     if action == "alter":
-        if name is None or not (name or kind is ResourceType.BROKER):
+        if name is None or not (name or kind is ConfigResourceType.BROKER):
             wrong(f"An entity name must be specified with --alter of {_plural(kind)}")
-        if arguments.add_config and arguments.add_config_file:
-            wrong("Only one of --add-config or --add-config-file must be specified")
-        if not (arguments.add_config or arguments.add_config_file or arguments.delete_config):
-            wrong(
-                "At least one of --add-config, --add-config-file, or --delete-config must be "
-                "specified with --alter"
-            )
+        _check_changes(arguments)
+
+
+def _check_changes(arguments: argparse.Namespace) -> None:
+    """Ends with wrong usage unless something is to be changed, in Kafka's words."""
+    wrong = arguments.parser.error
+    if arguments.add_config and arguments.add_config_file:
+        wrong("Only one of --add-config or --add-config-file must be specified")
+    if not (arguments.add_config or arguments.add_config_file or arguments.delete_config):
+        wrong(
+            "At least one of --add-config, --add-config-file, or --delete-config must be "
+            "specified with --alter"
+        )
 
 
 def _flag(kind: str) -> str:
@@ -200,13 +266,13 @@ def _flag(kind: str) -> str:
     return kind if kind == "client-metrics" else kind[:-1]
 
 
-def _plural(kind: ResourceType) -> str:
+def _plural(kind: ConfigResourceType) -> str:
     return next(word for word, each in _TYPES.items() if each is kind)
 
 
 def _noun(resource: ConfigResource) -> str:
     nouns = {kind: word[:-1] for word, kind in _TYPES.items()}
-    nouns[ResourceType.CLIENT_METRICS] = "client-metric"
+    nouns[ConfigResourceType.CLIENT_METRICS] = "client-metric"
     return nouns[resource.type]
 
 
@@ -214,12 +280,12 @@ def _noun(resource: ConfigResource) -> str:
 
 
 async def _describe(
-    admin: Admin, kind: ResourceType, name: str | None, arguments: argparse.Namespace
+    admin: Admin, kind: ConfigResourceType, name: str | None, arguments: argparse.Namespace
 ) -> int:
     resources = [ConfigResource(kind, name)] if name is not None else await _all(admin, kind)
     shown = []
     for resource in resources:
-        is_named = bool(name) or (name is not None and kind is ResourceType.BROKER)
+        is_named = bool(name) or (name is not None and kind is ConfigResourceType.BROKER)
         if is_named and not arguments.all and not await _exists(admin, resource):
             print(f"The {_noun(resource)} '{name}' doesn't exist and doesn't have dynamic config.")
             continue
@@ -238,15 +304,15 @@ async def _describe(
     return 0
 
 
-async def _all(admin: Admin, kind: ResourceType) -> list[ConfigResource]:
-    if kind is ResourceType.TOPIC:
+async def _all(admin: Admin, kind: ConfigResourceType) -> list[ConfigResource]:
+    if kind is ConfigResourceType.TOPIC:
         return [ConfigResource(kind, name) for name in sorted(await admin.list_topics())]
-    if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
+    if kind in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER):
         nodes = (await admin.describe_cluster()).nodes
         found = [ConfigResource(kind, str(node.id)) for node in nodes]
-        return found + ([ConfigResource(kind, "")] if kind is ResourceType.BROKER else [])
+        return found + ([ConfigResource(kind, "")] if kind is ConfigResourceType.BROKER else [])
     names = {each.name for each in await admin.list_config_resources([kind])}
-    if kind is ResourceType.GROUP:
+    if kind is ConfigResourceType.GROUP:
         names |= {each.group_id for each in await admin.list_groups()}
     return [ConfigResource(kind, name) for name in sorted(names)]
 
@@ -261,14 +327,14 @@ def _shown(
     ordered = sorted(entries.values(), key=lambda each: each.name)
     if show_all:
         return ordered
-    is_default_broker = resource.type is ResourceType.BROKER and not resource.name
+    is_default_broker = resource.type is ConfigResourceType.BROKER and not resource.name
     own = _OWN_DEFAULT_BROKER if is_default_broker else _OWN[resource.type]
     return [each for each in ordered if each.source == own]
 
 
 def _print_headline(resource: ConfigResource, *, show_all: bool) -> None:
     what = "All" if show_all else "Dynamic"
-    if resource.name or resource.type is not ResourceType.BROKER:
+    if resource.name or resource.type is not ConfigResourceType.BROKER:
         print(f"{what} configs for {_noun(resource)} {resource.name} are:")
     else:
         print("Default configs for brokers in the cluster are:")
@@ -307,12 +373,8 @@ def _as_json(resource: ConfigResource, entries: list[ConfigEntry]) -> dict[str, 
 
 async def _alter(admin: Admin, resource: ConfigResource, arguments: argparse.Namespace) -> int:
     changes = [ConfigChange(name, value) for name, value in _additions(arguments).items()]
-    changes += [
-        ConfigChange(name.strip(), None, ConfigOperation.DELETE)
-        for name in (arguments.delete_config or "").split(",")
-        if name.strip()
-    ]
-    if resource.type is ResourceType.BROKER_LOGGER:
+    changes += [ConfigChange(name, None, ConfigOperation.DELETE) for name in _deletions(arguments)]
+    if resource.type is ConfigResourceType.BROKER_LOGGER:
         await _check_loggers(admin, resource, [change.name for change in changes])
     error = (await admin.alter_configs({resource: changes}))[resource]
     if error is not None:
@@ -332,6 +394,11 @@ async def _check_loggers(admin: Admin, resource: ConfigResource, names: list[str
         raise found
     if unknown := [name for name in names if name not in found]:
         raise ValueError(f"Invalid broker logger(s): {joined(unknown)}")
+
+
+def _deletions(arguments: argparse.Namespace) -> list[str]:
+    names = (name.strip() for name in (arguments.delete_config or "").split(","))
+    return [name for name in names if name]
 
 
 def _additions(arguments: argparse.Namespace) -> dict[str, str]:

@@ -10,7 +10,7 @@ import json
 import re
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from odradek import __version__
 from odradek.cli.tools.option_words import read_words, refuse_values
@@ -18,6 +18,9 @@ from odradek.client.addresses import parse_bootstrap_servers
 from odradek.client.settings import ADMIN_SETTINGS
 from odradek.config.definition import ConfigError, Setting
 from odradek.config.properties import parse_properties
+
+if TYPE_CHECKING:
+    from odradek.client import Admin
 
 # What Kafka's tools say of addresses that are none; the reason stands in a trace.
 NO_ADMIN: Final = "Failed to create new KafkaAdminClient"
@@ -66,7 +69,7 @@ class NoFile(ValueError):
 
 
 class NoAddress(ValueError):
-    """What was given is no address of a broker."""
+    """The argument is not the address of a broker."""
 
 
 class _OldFlag(NamedTuple):
@@ -200,12 +203,14 @@ def add_actions(parser: argparse.ArgumentParser, actions: Mapping[str, str | Non
         )
 
 
-def the_action(arguments: argparse.Namespace, actions: Sequence[str], *, last: str = ", ") -> str:
+def the_action(
+    arguments: argparse.Namespace, actions: Sequence[str], *, last: str = ", ", end: str = ""
+) -> str:
     """The one that was given; ends with wrong usage when it is not one, in Kafka's words."""
     given = list(dict.fromkeys(arguments.actions))
     if len(given) != 1:
         *flags, final = (f"--{name}" for name in actions)
-        listed = f"{', '.join(flags)}{last}{final}"
+        listed = f"{', '.join(flags)}{last}{final}{end}"
         arguments.parser.error(f"Command must include exactly one action: {listed}")
     action: str = given[0]
     return action
@@ -266,7 +271,6 @@ def client_config(
     """The settings that the flags name, as far as a client has them.
 
     Raises:
-        ConfigError: a security protocol that is not there yet.
         NoFile: there is no such file.
         OSError: the file cannot be read.
         NoAddress: an address is none.
@@ -278,9 +282,6 @@ def client_config(
         for pair in each.split(","):
             name, _, value = pair.partition("=")
             given[name.strip()] = value
-    protocol = given.get("security.protocol", "PLAINTEXT")
-    if protocol.upper() != "PLAINTEXT":
-        raise ConfigError("security.protocol", protocol, "only PLAINTEXT is there yet")
     config: dict[str, object] = {name: value for name, value in given.items() if name in rows}
     if vars(arguments).get("bootstrap_controller"):
         config["bootstrap.controllers"] = arguments.bootstrap_controller
@@ -353,11 +354,24 @@ async def reach_brokers(config: Mapping[str, object]) -> None:
     Raises:
         KafkaError: none answers in time.
     """
+    async with _admin_beside(config) as admin:
+        await admin.describe_cluster()
+
+
+async def topic_names(config: Mapping[str, object]) -> list[str]:
+    """The names of all topics, as a client with these settings would find them.
+
+    Raises:
+        KafkaError: none answers in time.
+    """
+    async with _admin_beside(config) as admin:
+        return list(await admin.list_topics())
+
+
+def _admin_beside(config: Mapping[str, object]) -> "Admin":
     from odradek.client import Admin
 
-    own = {name: value for name, value in config.items() if name in ADMIN_SETTINGS}
-    async with Admin(config=own) as admin:
-        await admin.describe_cluster()
+    return Admin(config={name: each for name, each in config.items() if name in ADMIN_SETTINGS})
 
 
 async def _awaited(work: Awaitable[int]) -> int:
@@ -365,9 +379,12 @@ async def _awaited(work: Awaitable[int]) -> int:
 
 
 def text_of(error: Exception) -> str:
-    """What an error says, without its code; what it only names, with the code's own text."""
+    """The message of an error without its code or number; the code's own text when it only has a
+    name, a file's name before the reason."""
     from odradek.errors import BrokerError
 
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror}"
     if not isinstance(error, BrokerError):
         return str(error)
     if " " in error.message:

@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from odradek.cli.main import did_you_mean
+from odradek.suggestions import did_you_mean
 
 ReadWords = Callable[[argparse.ArgumentParser, Sequence[str]], list[str]]
 AT_MOST_ONE: Final = "Found multiple arguments for option {}, but you asked for only one"
@@ -34,8 +34,13 @@ class TakesFirst(argparse.Action):
 
 def read_words(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
     """The words as argparse reads them alike, where `parser` has the flags; ends with wrong usage
-    at a flag that does not exist or is left without its value, in Kafka's words."""
-    return list(_Reader(parser, words).read())
+    at a flag that does not exist or is left without its value, in Kafka's words. Words of no flag
+    are passed over, as Kafka's tools do; `other_words` has them.
+    """
+    reader = _Reader(parser, words)
+    read = list(reader.read())
+    parser.set_defaults(other_words=reader.others)
+    return read
 
 
 def refuse_values(arguments: argparse.Namespace) -> None:
@@ -57,6 +62,7 @@ class _Reader:
         self._flags = parser._option_string_actions
         self._words = list(words)
         self._given: set[argparse.Action] = set()
+        self.others: list[str] = []
         parser.set_defaults(fault=None)
 
     def read(self) -> Iterator[str]:
@@ -64,6 +70,7 @@ class _Reader:
         while self._words:
             word = self._words.pop(0)
             if not _looks_like_a_flag(word):
+                self.others.append(word)
                 continue
             name, equals, value = word.partition("=")
             flag, action = self._flag(name)

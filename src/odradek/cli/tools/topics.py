@@ -40,6 +40,7 @@ from odradek.client.core.metadata import PartitionMetadata, TopicMetadata
 from odradek.client.errors import KafkaError, UnsupportedVersion
 from odradek.errors import BrokerError
 from odradek.model import NO_LEADER, TopicPartition
+from odradek.protocol.uuids import uuid_text
 
 _DEFAULT_CONFIG: Final = 5
 _COLLISION_WARNING: Final = (
@@ -129,7 +130,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Does what is asked."""
     if not arguments.actions:
-        from odradek.cli.people import topics
+        from odradek.cli.everyday import topics
 
         return topics.run(arguments)
     action = the_action(arguments, _ACTIONS, last=" or ")
@@ -409,7 +410,7 @@ def _print_headline(
     first = topic.partitions[0]
     factor = _factor(topic.partition_metadata[first.partition], moving.get(first))
     shown = ",".join(f"{each.name}={each.value}" for each in overrides)
-    identity = f"\tTopicId: {_encoded(topic.topic_id)}" if topic.topic_id is not None else ""
+    identity = f"\tTopicId: {uuid_text(topic.topic_id)}" if topic.topic_id is not None else ""
     print(
         f"Topic: {topic.name}{identity}\tPartitionCount: {len(topic.partitions)}"
         f"\tReplicationFactor: {factor}\tConfigs: {shown}"
@@ -462,11 +463,6 @@ def _joined(ids: tuple[int, ...] | None) -> str:
     return "N/A" if ids is None else joined(ids)
 
 
-def _encoded(topic_id: UUID | None) -> str:
-    data = b"" if topic_id is None else topic_id.bytes
-    return base64.urlsafe_b64encode(data).decode().rstrip("=")
-
-
 def _as_json(
     topic: TopicMetadata,
     entries: Mapping[str, ConfigEntry],
@@ -475,7 +471,7 @@ def _as_json(
 ) -> dict[str, object]:
     return {
         "topic": topic.name,
-        "topic_id": _encoded(topic.topic_id),
+        "topic_id": "" if topic.topic_id is None else uuid_text(topic.topic_id),
         "is_internal": topic.is_internal,
         "configs": {
             each.name: each.value for each in entries.values() if each.source != _DEFAULT_CONFIG

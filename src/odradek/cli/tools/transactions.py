@@ -257,7 +257,7 @@ async def _searched(admin: Admin, arguments: argparse.Namespace) -> list[TopicPa
 
 
 async def hanging(admin: Admin, candidates: Sequence[_Open]) -> list[_Open]:
-    """Those whose coordinator does not know that it has to write to the partition."""
+    """Finds transactions whose coordinator does not know that it has to write to the partition."""
     producer_ids = {each.producer_id for _, each in candidates}
     with _failing(f"Failed to list transactions for {len(producer_ids)} producers"):
         listed = await admin.list_transactions(producer_ids=producer_ids)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from odradek.cli.arguments import add_format
+from odradek.cli.terminal import is_live
 from odradek.cli.wheel.drawing import draw_svg, draw_text
 from odradek.cli.wheel.screen import Screen
 from odradek.cli.wheel.show import CommandError, Snapshot, WheelShow
@@ -54,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"odradek: {limits}", file=sys.stderr)
         return 2
     show = WheelShow(arguments.tick_ms, arguments.wheel_size)
-    live = arguments.do is None and sys.stdin.isatty() and sys.stdout.isatty()
+    live = arguments.do is None and is_live()
     if live:
         with suppress(KeyboardInterrupt):
             Screen(arguments.tick_ms, arguments.wheel_size).play()

@@ -59,7 +59,8 @@ def draw_text(snapshot: Snapshot, colour: bool = False) -> str:
 
 
 def text_bucket(level: Level, slot: int, colour: bool, width: int = BUCKET_WIDTH) -> str:
-    """One bucket in so many columns; brackets where the hand is, an arrow if there is no room."""
+    """Draws one bucket in so many columns; brackets where the hand is, an arrow if there is no
+    room."""
     count = level.counts[slot]
     figure = "." if count == 0 else str(count) if count < 10 ** max(1, width - 2) else "+"
     if slot == level.hand_slot:
@@ -104,7 +105,7 @@ def frame_levels(snapshot: Snapshot, columns: int, rows: int, colour: bool) -> l
 
 
 def frame_events(snapshot: Snapshot, columns: int, colour: bool) -> list[str]:
-    """What happened, the latest last; what happened just now stands out."""
+    """Draws what happened, the latest last; what happened just now stands out."""
     now = f"{snapshot.now_ms} ms: "
     return [
         paint(f"  {event}"[:columns], FILLED, colour and event.startswith(now))
@@ -175,7 +176,7 @@ def draw_svg(snapshot: Snapshot, caption: str = "") -> str:
 
 
 def svg_level(snapshot: Snapshot, position: int) -> list[str]:
-    """One row of buckets and its title."""
+    """Draws one row of buckets and its title."""
     level = snapshot.levels[position - 1]
     top = MARGIN + 24 + (position - 1) * LEVEL_HEIGHT
     title = one_line(level_title(position, level))

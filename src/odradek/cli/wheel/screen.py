@@ -59,7 +59,7 @@ class Screen:
                 self._draw()
 
     def _wait_for_keys(self, resized: int) -> str:
-        """What was pressed since; nothing ("") when there is another reason to draw."""
+        """Waits for a key; nothing ("") when there is another reason to draw."""
         keys = sys.stdin.fileno()
         ready, _, _ = select.select([keys, resized], [], [], FRAME_S if self._running else None)
         if not ready and self._running:

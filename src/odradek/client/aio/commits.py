@@ -39,7 +39,7 @@ class Commits:
         settings: ClientSettings,
         clock: Clock,
         membership: Callable[[], Membership],
-        consumed: Callable[[], dict[TopicPartition, int]],
+        consumed: Callable[[], Offsets],
         interceptors: Sequence[CommitInterceptor],
         wakes: Callable[[], None],
     ) -> None:
@@ -62,14 +62,14 @@ class Commits:
             CommitFailed: the group went on without this member.
             KafkaError: anything else.
         """
-        wanted = self._with_metadata(offsets)
+        wanted = self._wanted(offsets)
         if wanted:
             await self._membership().commit(wanted)
             self._tell(wanted)
 
     def commit_async(self, offsets: Offsets | None, callback: CommitCallback | None) -> None:
         """Commits without waiting."""
-        wanted = self._with_metadata(offsets)
+        wanted = self._wanted(offsets)
         if wanted:
             task = self._membership().commit(wanted)
             self._under_way.add(task)
@@ -84,8 +84,13 @@ class Commits:
         if not self._under_way:
             self.commit_async(None, None)
 
+    def before_dropping(self) -> None:
+        """Commits, with auto-commit, what is owed before partitions are dropped at once."""
+        if self._is_automatic:
+            self.commit_async(None, None)
+
     async def before_revoking(self) -> None:
-        """What auto-commit owes before partitions are given up."""
+        """Commits, with auto-commit, what is owed before partitions are revoked."""
         if not self._is_automatic:
             return
         try:
@@ -146,8 +151,13 @@ class Commits:
             except Exception:
                 _LOGGER.warning("an interceptor failed on a commit", exc_info=True)
 
-    def _with_metadata(self, offsets: Offsets | None) -> dict[TopicPartition, CommittedOffset]:
-        return {
-            TopicPartition(*partition): CommittedOffset(each) if isinstance(each, int) else each
-            for partition, each in (self._consumed() if offsets is None else offsets).items()
-        }
+    def _wanted(self, offsets: Offsets | None) -> dict[TopicPartition, CommittedOffset]:
+        return with_metadata(self._consumed() if offsets is None else offsets)
+
+
+def with_metadata(offsets: Offsets) -> dict[TopicPartition, CommittedOffset]:
+    """Offsets as they are committed."""
+    return {
+        TopicPartition(*partition): CommittedOffset(each) if isinstance(each, int) else each
+        for partition, each in offsets.items()
+    }

@@ -1,32 +1,81 @@
 """One socket to one broker on an event loop: many requests under way, answered in order.
 
 A request that is not answered in time costs the connection: what comes later on it could not be
-told from a late answer's rest. A caller who is cancelled leaves the request behind; its answer
-is read and dropped.
+told from a late answer's rest. A caller who is cancelled leaves the request behind, its time-out
+included; its answer is read and dropped.
 """
 
 import asyncio
+import math
+import socket
+import ssl
 from collections.abc import Sequence
-from functools import partial
-from typing import cast
+from contextlib import suppress
+from ipaddress import ip_address
+from typing import NamedTuple, cast
 
 from odradek.client.addresses import Address
 from odradek.client.apis import ClientApi, VersionRanges
-from odradek.client.core.connection import Answer, ConnectionCore, ConnectionState
-from odradek.client.errors import KafkaError, NetworkError, RequestTimedOut
+from odradek.client.core.connection import (
+    OVER_AFTER,
+    RENEWED_AFTER,
+    ConnectionCore,
+    ConnectionState,
+)
+from odradek.client.core.handshake import Answer, LoginSource, LoginTerms
+from odradek.client.core.traffic import Traffic
+from odradek.client.errors import (
+    AuthenticationError,
+    KafkaError,
+    NetworkError,
+    RequestTimedOut,
+    in_words,
+)
+from odradek.client.security import NO_SECURITY, ClientSecurity
 from odradek.protocol.primitives import Buffer, ProtocolError
+
+
+class _Asked(NamedTuple):
+    """Where an answer goes, and what ends the waiting for it. Who asked may have gone away: the
+    time-out is the request's, not theirs."""
+
+    answered: asyncio.Future[Answer]
+    timer: asyncio.TimerHandle | None
+
+    def ended(self) -> bool:
+        """Stops the clock; whether somebody still waits."""
+        if self.timer is not None:
+            self.timer.cancel()
+        return not self.answered.done()
 
 
 class AsyncConnection(asyncio.BufferedProtocol):
     """A connection with the broker's API versions at hand; made by `open_connection`."""
 
-    def __init__(self, address: Address, client_id: str) -> None:
+    def __init__(
+        self,
+        address: Address,
+        client_id: str,
+        *,
+        traffic: Traffic | None = None,
+        security: ClientSecurity = NO_SECURITY,
+        terms: LoginTerms | None = None,
+    ) -> None:
+        """`terms` are those of the first login; see `login_terms`."""
         self.address = address
-        self._core = ConnectionCore(client_id)
+        self.tls = security.tls
+        self._login = security.login
+        self._core = ConnectionCore(client_id, traffic=traffic, login=terms)
+        self._renew_at_s = math.inf
+        self._over_at_s = math.inf
+        self._renewal: asyncio.Task[LoginTerms] | None = None
         self._transport: asyncio.Transport | None = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._cause: KafkaError | None = None
-        self.last_used_s = 0.0
+        # Set while the transport has nothing that the socket did not take yet.
+        self._drained = asyncio.Event()
+        self._drained.set()
+        self._last_used_s = 0.0
 
     @property
     def is_closed(self) -> bool:
@@ -37,6 +86,16 @@ class AsyncConnection(asyncio.BufferedProtocol):
     def is_ready(self) -> bool:
         """Whether the handshake has ended well, and the connection lives."""
         return self._core.state is ConnectionState.READY
+
+    @property
+    def was_silent(self) -> bool:
+        """Whether it was given up because no answer came."""
+        return isinstance(self._cause, RequestTimedOut)
+
+    @property
+    def idle_ms(self) -> float:
+        """How long ago it was used last."""
+        return (asyncio.get_running_loop().time() - self._last_used_s) * 1000
 
     @property
     def in_flight_count(self) -> int:
@@ -69,49 +128,112 @@ class AsyncConnection(asyncio.BufferedProtocol):
     ) -> asyncio.Future[Answer]:
         """Sends a request; the future has its answer, or what kept it away: `NetworkError` if the
         connection broke, `RequestTimedOut` if none came in time, which closes the connection."""
-        answered = self.send(api, version, body)
-        if not answered.done():
-            timer = asyncio.get_running_loop().call_later(
-                timeout_ms / 1000, self._overdue, api, timeout_ms
-            )
-            answered.add_done_callback(lambda _: timer.cancel())
-        return answered
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(timeout_ms / 1000, self._overdue, api, timeout_ms)
+        return self._send(api, version, body, timer)
+
+    def send(self, api: ClientApi, version: int, body: Sequence[Buffer]) -> asyncio.Future[Answer]:
+        """As `request`, for who measures the time."""
+        return self._send(api, version, body, None)
+
+    def _send(
+        self,
+        api: ClientApi,
+        version: int,
+        body: Sequence[Buffer],
+        timer: asyncio.TimerHandle | None,
+    ) -> asyncio.Future[Answer]:
+        self._is_used()
+        asked = _Asked(asyncio.get_running_loop().create_future(), timer)
+        if self.is_closed:
+            asked.ended()
+            asked.answered.set_exception(self._cause or NetworkError(f"{self.address}: closed"))
+        else:
+            self._core.send(api, version, body, asked)
+            self._flush()
+        return asked.answered
+
+    def _is_used(self) -> None:
+        """Somebody is about to ask something."""
+        self._last_used_s = asyncio.get_running_loop().time()
+        if self._last_used_s >= self._renew_at_s:
+            self._renew_login()
+        if self._renewal is not None and self._last_used_s >= self._over_at_s:
+            self._core.hold()
+
+    def _renew_login(self) -> None:
+        """Before the session ends, and with the next request: an unused one may end."""
+        self._renew_at_s = math.inf
+        if self.is_closed or self._login is None:
+            return
+        terms = self._login.at_hand()
+        if terms is not None:
+            self._core.renew_login(terms)
+        else:
+            # What is asked meanwhile goes by the session that there is, if it is not over.
+            task = asyncio.ensure_future(login_terms(self._login))
+            task.add_done_callback(self._on_terms)
+            self._renewal = task
+
+    def _on_terms(self, task: "asyncio.Task[LoginTerms]") -> None:
+        self._renewal = None
+        if task.cancelled() or self.is_closed:
+            return
+        error = task.exception()
+        if error is not None:
+            self.close(error if isinstance(error, KafkaError) else NetworkError(repr(error)))
+        else:
+            self._core.renew_login(task.result())
+            self._flush()
+
+    def _note_session(self) -> None:
+        lifetime_ms = self._core.take_session_lifetime_ms()
+        if lifetime_ms:
+            now_s = asyncio.get_running_loop().time()
+            self._renew_at_s = now_s + lifetime_ms * RENEWED_AFTER / 1000
+            self._over_at_s = now_s + lifetime_ms * OVER_AFTER / 1000
 
     def _overdue(self, api: ClientApi, timeout_ms: int) -> None:
         self.close(RequestTimedOut(f"{self.address} did not answer {api.name} in {timeout_ms} ms"))
 
-    def send(self, api: ClientApi, version: int, body: Sequence[Buffer]) -> asyncio.Future[Answer]:
-        """Sends a request; the future has its answer, or the `KafkaError` that kept it away."""
-        loop = asyncio.get_running_loop()
-        self.last_used_s = loop.time()
-        answered: asyncio.Future[Answer] = loop.create_future()
-        if self.is_closed:
-            answered.set_exception(self._cause or NetworkError(f"{self.address}: closed"))
-            return answered
-        self._core.send(api, version, body, answered)
-        self._flush()
-        return answered
-
-    def send_unanswered(self, api: ClientApi, version: int, body: Sequence[Buffer]) -> None:
-        """Sends a request that brokers do not answer.
+    async def send_unanswered(
+        self, api: ClientApi, version: int, body: Sequence[Buffer], timeout_ms: int
+    ) -> None:
+        """Sends a request that brokers do not answer, and waits until the socket has all of it.
 
         Raises:
             NetworkError: the connection is closed.
+            RequestTimedOut: the socket did not take it in time; the connection is closed then.
         """
+        loop = asyncio.get_running_loop()
+        self._is_used()
+        if self._transport is not None and not self.is_closed:
+            self._transport.set_write_buffer_limits(0)
+            self._core.send(api, version, body, None, is_answered=False)
+            self._flush()
+            timer = loop.call_later(timeout_ms / 1000, self._overdue, api, timeout_ms)
+            try:
+                if self._renewal is not None and self._core.is_held:
+                    # As long as that takes nothing else would bound what is held.
+                    await asyncio.wait([self._renewal])
+                await self._drained.wait()
+            finally:
+                timer.cancel()
         if self.is_closed:
             raise self._cause or NetworkError(f"{self.address}: closed")
-        self._core.send(api, version, body, None, is_answered=False)
-        self._flush()
 
     def close(self, cause: KafkaError | None = None) -> None:
         """Closes the connection: whoever waits gets `cause`. Harmless when it is closed."""
         if self.is_closed:
             return
         self._cause = cause if cause is not None else NetworkError(f"{self.address}: closed")
-        for answered in self._core.lost():
-            assert isinstance(answered, asyncio.Future), f"{answered!r} waits for an answer"
-            if not answered.done():
-                answered.set_exception(self._cause)
+        for asked in self._core.lost():
+            assert isinstance(asked, _Asked), f"{asked!r} waits for an answer"
+            if asked.ended():
+                asked.answered.set_exception(self._cause)
+        self._drained.set()
+        if self._renewal is not None:
+            self._renewal.cancel()
         if not self._ready.done():
             self._ready.set_exception(self._cause)
             self._ready.exception()  # nobody may be waiting for it
@@ -124,8 +246,19 @@ class AsyncConnection(asyncio.BufferedProtocol):
         """The socket is there."""
         # uvloop's transports are no subclasses of asyncio's.
         self._transport = cast(asyncio.Transport, transport)
+        if self.is_closed:
+            self._transport.abort()  # who wanted it was cancelled while it came up
+            return
         self._core.connected()
         self._flush()
+
+    def pause_writing(self) -> None:
+        """The transport has more than the socket takes."""
+        self._drained.clear()
+
+    def resume_writing(self) -> None:
+        """The socket has taken all of it."""
+        self._drained.set()
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the transport's to give
         """Where to receive."""
@@ -142,10 +275,11 @@ class AsyncConnection(asyncio.BufferedProtocol):
             self.close(error)
             return
         for one in answered:
-            assert isinstance(one.context, asyncio.Future), f"{one.context!r} asked"
-            if not one.context.done():
-                one.context.set_result(one.answer)
+            assert isinstance(one.context, _Asked), f"{one.context!r} asked"
+            if one.context.ended():
+                one.context.answered.set_result(one.answer)
         self._flush()
+        self._note_session()
         if self.is_ready and not self._ready.done():
             self._ready.set_result(None)
 
@@ -155,7 +289,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone."""
-        reason = "the connection was lost" if exc is None else str(exc)
+        reason = "the connection was lost" if exc is None else in_words(exc)
         self.close(NetworkError(f"{self.address}: {reason}"))
 
     def _flush(self) -> None:
@@ -165,27 +299,90 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
 
 async def open_connection(
-    address: Address, client_id: str, setup_timeout_ms: int
+    address: Address,
+    client_id: str,
+    setup_timeout_ms: int,
+    *,
+    traffic: Traffic | None = None,
+    security: ClientSecurity = NO_SECURITY,
 ) -> AsyncConnection:
-    """Connects, and waits for the end of the handshake.
+    """Connects to the first address of a name that answers, each with a time-out of its own, and
+    waits for the end of the handshake. What goes over it is counted by `traffic`. A token that the
+    login needs is asked for before, in a time of its own.
 
     Raises:
         KafkaError: nobody answers there in time, or the broker refuses.
     """
-    loop = asyncio.get_running_loop()
-    connection: AsyncConnection | None = None
-    try:
-        async with asyncio.timeout(setup_timeout_ms / 1000):
-            _, connection = await loop.create_connection(
-                partial(AsyncConnection, address, client_id), address.host, address.port
+    failure: KafkaError = NetworkError(f"{address}: the name has no address")
+    terms = None if security.login is None else await login_terms(security.login)
+    for host in await _resolved(address, setup_timeout_ms):
+        try:
+            connection = AsyncConnection(
+                address, client_id, traffic=traffic, security=security, terms=terms
             )
-            await connection.ready()
-            return connection
+            return await _open_one(connection, host, setup_timeout_ms)
+        except NetworkError as error:
+            failure = error
+    raise failure
+
+
+async def login_terms(login: LoginSource) -> LoginTerms:
+    """How to log in now; waits while somebody has to be asked for that.
+
+    Raises:
+        KafkaError: it is not to be had.
+    """
+    terms = login.at_hand()
+    if terms is not None:
+        return terms
+    try:
+        async with asyncio.timeout(login.limit_ms / 1000):
+            return await asyncio.wrap_future(login.fetch())
     except TimeoutError:
-        raise NetworkError(f"{address}: no connection within {setup_timeout_ms} ms") from None
+        raise NetworkError(f"no token was given within {login.limit_ms} ms") from None
+
+
+async def _resolved(address: Address, timeout_ms: int) -> list[str]:
+    """The addresses of a name, in the order in which they are to be tried."""
+    with suppress(ValueError):
+        return [str(ip_address(address.host))]  # nobody has to be asked
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            found = await asyncio.get_running_loop().getaddrinfo(
+                address.host, address.port, type=socket.SOCK_STREAM
+            )
+    except TimeoutError:
+        raise NetworkError(f"{address}: no address within {timeout_ms} ms") from None
     except (OSError, ValueError, OverflowError) as error:
         # What a broker says of the others may be no host or port at all.
-        raise NetworkError(f"{address}: {error}") from error
-    finally:
-        if connection is not None and not connection.is_ready:
-            connection.close()
+        raise NetworkError(f"{address}: {in_words(error)}") from error
+    return list(dict.fromkeys(str(each[4][0]) for each in found))
+
+
+async def _open_one(
+    connection: AsyncConnection, host: str, setup_timeout_ms: int
+) -> AsyncConnection:
+    loop = asyncio.get_running_loop()
+    address = connection.address
+    try:
+        async with asyncio.timeout(setup_timeout_ms / 1000):
+            await loop.create_connection(
+                lambda: connection,
+                host,
+                address.port,
+                ssl=connection.tls,
+                server_hostname=None if connection.tls is None else address.host,
+            )
+            await connection.ready()
+    except BaseException as error:
+        # Also of who is cancelled when all has just gone well: nobody would close it any more.
+        connection.close()
+        if isinstance(error, TimeoutError):
+            text = f"{address}: no connection within {setup_timeout_ms} ms"
+            raise NetworkError(text) from None
+        if isinstance(error, ssl.SSLError):
+            raise AuthenticationError(f"{address}: TLS: {error.reason or error}") from error
+        if isinstance(error, OSError | ValueError | OverflowError):
+            raise NetworkError(f"{address}: {in_words(error)}") from error
+        raise
+    return connection

@@ -15,8 +15,8 @@ from typing import Final, Literal, overload
 
 from odradek.client.aio.closing import AsyncClosing
 from odradek.client.aio.cluster import ClusterClient
-from odradek.client.aio.commits import CommitCallback, Commits, Offsets
-from odradek.client.aio.fetcher import Fetcher
+from odradek.client.aio.commits import CommitCallback, Commits, Offsets, with_metadata
+from odradek.client.aio.fetching.fetcher import Fetcher
 from odradek.client.aio.group import (
     ClassicMembership,
     ConsumerProtocolMembership,
@@ -26,6 +26,7 @@ from odradek.client.aio.group import (
 from odradek.client.aio.handout import Columns, ConsumerInterceptor, Handout, Records
 from odradek.client.aio.offsets import list_all_offsets
 from odradek.client.aio.subscription import Subscription
+from odradek.client.aio.waking import Waking
 from odradek.client.core.admin_types import CommittedOffset, OffsetAndTimestamp
 from odradek.client.core.consuming.consumer_record import ConsumerRecord, Deserializer
 from odradek.client.core.consuming.list_offsets import (
@@ -36,18 +37,22 @@ from odradek.client.core.consuming.list_offsets import (
 )
 from odradek.client.core.consuming.positions import PartitionPosition, Positions
 from odradek.client.core.consuming.reset_policy import ResetPolicy
+from odradek.client.core.groups.assignors import Assignor
 from odradek.client.core.groups.group_metadata import GroupMetadata
 from odradek.client.core.metadata import TopicMetadata
-from odradek.client.core.retries import Dice
-from odradek.client.errors import ClientClosed, RequestTimedOut, UsageError, error_for
+from odradek.client.core.retries import Rng
+from odradek.client.errors import ClientClosed, KafkaError, RequestTimedOut, UsageError, raise_for
 from odradek.client.settings import CONSUMER_SETTINGS, ClientSettings
 from odradek.clock import Clock
 from odradek.errors import ErrorCode
+from odradek.log_limit import LimitedLog
 from odradek.model import TopicPartition
 
 _LOGGER: Final = logging.getLogger(__name__)
 # How long `getone` waits at a time.
 _READ_MS: Final = 60_000
+# How often a reader is told at most that it reads nothing.
+_IDLE_INTERVAL_MS: Final = 30_000
 
 
 class Consumer(AsyncClosing):
@@ -64,27 +69,29 @@ class Consumer(AsyncClosing):
 
     def __init__(
         self,
-        bootstrap_servers: str = "",
+        bootstrap_servers: str | Mapping[str, object] = "",
         config: Mapping[str, object] = {},
         *,
         key_deserializer: Deserializer | None = None,
         value_deserializer: Deserializer | None = None,
         interceptors: Sequence[ConsumerInterceptor] = (),
+        topics: Iterable[str] = (),
+        assignors: Sequence[Assignor] = (),
         clock: Clock | None = None,
-        dice: Dice | None = None,
+        rng: Rng | None = None,
         **settings: object,
     ) -> None:
-        """Connects to nobody yet.
+        """Connects to nobody yet. `topics` are subscribed to; `assignors` come before those that
+        `partition.assignment.strategy` names.
 
         Raises:
-            ValueError: a setting is illegal.
+            ValueError: a setting is illegal, or there are assignors where the coordinator assigns.
+            UsageError: there are topics and no group.
         """
-        if bootstrap_servers:
-            settings["bootstrap_servers"] = bootstrap_servers
-        self._settings = ClientSettings(CONSUMER_SETTINGS, config, settings)
+        self._settings = ClientSettings(CONSUMER_SETTINGS, config, settings, bootstrap_servers)
         group_id = self._settings.text("group.id")
         kind = f"consumer-{group_id}" if group_id else "consumer"
-        self._cluster = ClusterClient(self._settings, kind=kind, clock=clock, dice=dice)
+        self._cluster = ClusterClient(self._settings, kind=kind, clock=clock, rng=rng)
         self._positions = Positions()
         self._max_records = self._settings.number("max.poll.records")
         self._subscription = Subscription(self._cluster, self._new_membership)
@@ -95,7 +102,12 @@ class Consumer(AsyncClosing):
             self._committed_offsets if group_id else None,
         )
         self._handout = Handout(
-            self._positions, self._fetcher, key_deserializer, value_deserializer, interceptors
+            self._positions,
+            self._fetcher,
+            key_deserializer,
+            value_deserializer,
+            interceptors,
+            stores_itself=self._settings.flag("enable.auto.offset.store"),
         )
         self._commits = Commits(
             self._settings,
@@ -105,8 +117,15 @@ class Consumer(AsyncClosing):
             interceptors,
             self._fetcher.news.set,
         )
+        self._assignors = assignors
+        if assignors and not self._is_classic:
+            raise ValueError("assignors are for group.protocol=classic alone")
         self._is_closed = False
-        self._is_read = False
+        self._waking = Waking()
+        self._is_reading = False
+        self._idle = LimitedLog(_LOGGER, self._cluster.clock, _IDLE_INTERVAL_MS)
+        if topics:
+            self.subscribe(topics)
 
     async def close(self, timeout_ms: int = 30_000) -> None:
         """Commits what auto-commit owes, leaves the group, disconnects.
@@ -122,7 +141,10 @@ class Consumer(AsyncClosing):
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 await self._commits.await_pending()
+                await self._commit_before_dropping()
                 await self._subscription.unsubscribe()
+        except KafkaError as error:
+            _LOGGER.warning("on leaving the group: %s", error)
         except TimeoutError:
             _LOGGER.warning("the group could not be left within %d ms", timeout_ms)
         finally:
@@ -159,18 +181,22 @@ class Consumer(AsyncClosing):
         """
         if self._subscription.is_member:
             raise UsageError("topics are subscribed to", ErrorCode.INVALID_REQUEST)
-        self._positions.assign(TopicPartition(*each) for each in partitions)
-        self._handout.held.clear()
+        wanted = [TopicPartition(*each) for each in partitions]
+        if self._positions.assigned - set(wanted):
+            self._commits.before_dropping()
+        self._positions.assign(wanted)
         self._fetcher.pump()
 
     async def unsubscribe(self) -> None:
-        """Reads nothing any more, and leaves the group."""
+        """Reads nothing any more, and leaves the group.
+
+        Raises:
+            KafkaError: the listener failed; the group is left.
+        """
+        await self._commit_before_dropping()
         if not self._subscription.is_member:
             self._positions.assign(())
-        try:
-            await self._subscription.unsubscribe()
-        finally:
-            self._handout.keep(self._positions.assigned)
+        await self._subscription.unsubscribe()
 
     def subscription(self) -> frozenset[str]:
         """The topics that are subscribed to, as far as they are named or were matched."""
@@ -198,6 +224,7 @@ class Consumer(AsyncClosing):
         timeout_ms: int = 0,
         columns: Literal[True],
         headers: bool = True,
+        views: bool = False,
     ) -> Columns: ...
 
     async def getmany(
@@ -207,11 +234,14 @@ class Consumer(AsyncClosing):
         max_records: int | None = None,
         columns: bool = False,
         headers: bool = True,
+        views: bool = False,
     ) -> Records | Columns:
-        """What is there, of some partitions or all, by partition; waits for it up to a time.
+        """Returns the records at hand, of some partitions or all, by partition; waits for them up
+        to a time.
 
         With `columns` whole chunks come as columns, laid out as Arrow does it, without an object a
         record; deserializers and interceptors do not see them. `headers` False leaves those out.
+        With `views` values are not copied: there are `value_views` in the place of `value`.
 
         Raises:
             BadRecord: a record cannot be read; `seek` behind it to go on.
@@ -220,20 +250,26 @@ class Consumer(AsyncClosing):
         if columns:
             self._handout.give_back()
             await self._wait_until(lambda: bool(self._handout.ready(partitions)), timeout_ms)
-            if self._subscription.is_polling:
+            if self._subscription.needs_poll:
                 return {}
-            return self._handout.take_columns(partitions, headers=headers)
+            return self._handout.take_columns(partitions, headers=headers, views=views)
         handout = self._handout
         if partitions or max_records is not None:
             handout.give_back()
-        if not handout.held or self._subscription.needs_poll:
+        if not handout.held or self._must_look:
             await self._wait_until(
                 lambda: bool(handout.held or handout.ready(partitions)), timeout_ms
             )
-        if self._subscription.is_polling:
-            return {}  # a listener, say, has not chosen yet where to begin
+        if self._subscription.needs_poll:
+            return {}  # what is here may be somebody else's; or a listener chooses where to begin
         limit = self._max_records if max_records is None else max_records
         return handout.release() or handout.take(partitions, limit)
+
+    def wakeup(self) -> None:
+        """Ends every call that waits for records, offsets, metadata or a commit, or the next one,
+        with `WokenUp`. Nothing is lost by it; a commit may have been done."""
+        self._waking.wake()
+        self._fetcher.news.set()
 
     async def getone(self) -> ConsumerRecord:
         """The next record, as soon as there is one.
@@ -242,7 +278,7 @@ class Consumer(AsyncClosing):
             KafkaError: as `getmany`.
         """
         held = self._handout.held
-        while not held or self._subscription.needs_poll or self._is_closed:
+        while not held or self._must_look:
             if held:
                 # What the group wants comes first, though there may be hundreds of records yet.
                 await self._wait_until(lambda: True, _READ_MS)
@@ -292,12 +328,12 @@ class Consumer(AsyncClosing):
         state = self._assigned(partition)
         held = self._handout.first_held(partition)
         if held is not None:
-            return held
+            return held.offset
         limit_ms = (
             self._settings.number("default.api.timeout.ms") if timeout_ms is None else timeout_ms
         )
         try:
-            async with asyncio.timeout(limit_ms / 1000):
+            async with self._waking.waited(limit_ms):
                 while state.position is None:
                     self._check_open()
                     self._fetcher.news.clear()
@@ -333,6 +369,14 @@ class Consumer(AsyncClosing):
         is_committed = self._isolation_level == READ_COMMITTED
         end = state.last_stable_offset if is_committed else state.high_watermark
         return None if state.position is None or end < 0 else max(0, end - state.position)
+
+    def highwater(self, partition: TopicPartition) -> int | None:
+        """Where a partition ends, as far as the last fetch told; None before the first."""
+        return _known(self._assigned(partition).high_watermark)
+
+    def last_stable_offset(self, partition: TopicPartition) -> int | None:
+        """The end of what no open transaction is in, as far as the last fetch told; None before."""
+        return _known(self._assigned(partition).last_stable_offset)
 
     async def beginning_offsets(
         self, partitions: Iterable[TopicPartition]
@@ -373,13 +417,13 @@ class Consumer(AsyncClosing):
         """
 
         async def attempt() -> TopicMetadata:
-            answer = await self._cluster.refresh([topic])
-            found = answer.topics[topic]
-            if found.error_code:
-                raise error_for(found.error_code, topic)
-            return found
+            if self._cluster.outdated([topic]):
+                answer = await self._cluster.refresh([topic])
+                raise_for(answer.topics[topic].error_code, topic)
+            return self._cluster.metadata.topics[topic]
 
-        return await self._cluster.retrying(attempt)
+        async with self._waking.waited():
+            return await self._cluster.retrying(attempt)
 
     # --- committing -------------------------------------------------------------------------
 
@@ -391,7 +435,8 @@ class Consumer(AsyncClosing):
             KafkaError: anything else.
         """
         self._subscription.check_group()
-        await self._commits.commit(offsets)
+        async with self._waking.waited():
+            await self._commits.commit(offsets)
         self._commits.run_callbacks()
 
     def commit_async(
@@ -401,36 +446,63 @@ class Consumer(AsyncClosing):
         self._subscription.check_group()
         self._commits.commit_async(offsets, callback)
 
+    def store_offsets(
+        self,
+        *records: ConsumerRecord,
+        offsets: Offsets = {},  # noqa: B006 - it is only read
+    ) -> None:
+        """These were dealt with: what is committed, by auto-commit or by `commit` without offsets,
+        is behind them. For who sets `enable.auto.offset.store` to false.
+
+        Raises:
+            UsageError: it is true, or a partition is not assigned.
+        """
+        if self._settings.flag("enable.auto.offset.store"):
+            raise UsageError("enable.auto.offset.store is true", ErrorCode.INVALID_REQUEST)
+        behind = {
+            TopicPartition(each.topic, each.partition): CommittedOffset(
+                each.offset + 1, "", each.leader_epoch
+            )
+            for each in records
+        }
+        stored = behind | with_metadata(offsets)
+        states = {partition: self._assigned(partition) for partition in stored}
+        for partition, state in states.items():
+            state.stored = stored[partition]
+
     async def committed(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset | None]:
-        """What the group has committed; None where it has not.
+        """The offset the group has committed; None where it has not.
 
         Raises:
             KafkaError: it cannot be had.
         """
         wanted = list(partitions)
-        found = await self._subscription.membership.committed(wanted)
+        async with self._waking.waited():
+            found = await self._subscription.membership.committed(wanted)
         return {partition: found.get(partition) for partition in wanted}
 
     def group_metadata(self) -> GroupMetadata:
-        """Who this consumer is in its group, for a producer's transaction."""
+        """The identity of this consumer in its group, for a producer's transaction."""
         return self._subscription.membership.metadata
 
     # --- inside: reading --------------------------------------------------------------------
 
     async def _wait_until(self, is_there: Callable[[], bool], timeout_ms: int) -> None:
         """Keeps membership and fetches going until there is something, or the time is over."""
-        self._is_read = True
+        if not self._positions.assigned and not self._subscription.is_member:
+            self._idle.warning("a read without subscription or assignment brings nothing")
+        waited = self._waking.waited(max(timeout_ms, 1))
         try:
-            async with asyncio.timeout(max(timeout_ms, 1) / 1000):
+            async with waited:
+                self._is_reading = True
                 while True:
                     self._check_open()
                     self._fetcher.news.clear()
                     self._commits.run_callbacks()
                     await self._subscription.poll()
                     self._check_open()
-                    self._handout.keep(self._positions.assigned)
                     self._commits.commit_if_due()
                     self._fetcher.pump()
                     if self._fetcher.has_unsent or not timeout_ms:
@@ -438,13 +510,19 @@ class Consumer(AsyncClosing):
                         # looks, again and again, lets the loop bring what there is.
                         await asyncio.sleep(0)
                     self._raise_error()
-                    if is_there() or not timeout_ms:
+                    if not timeout_ms:
+                        return
+                    if self._subscription.needs_poll:
+                        continue  # before anything is given out
+                    if is_there():
                         return
                     await self._fetcher.news.wait()
         except TimeoutError:
-            return
+            if not waited.is_over:
+                raise  # by the callback of a commit
+            self._check_open()
         finally:
-            self._is_read = False
+            self._is_reading = False
             self._subscription.was_read()
 
     def _raise_error(self) -> None:
@@ -455,6 +533,17 @@ class Consumer(AsyncClosing):
     def _check_open(self) -> None:
         if self._is_closed:
             raise ClientClosed("the consumer was closed")
+
+    @property
+    def _must_look(self) -> bool:
+        """Whether something comes before what is held can be given out."""
+        return self._is_closed or self._waking.is_due or self._subscription.needs_poll
+
+    async def _commit_before_dropping(self) -> None:
+        """Commits, with auto-commit, what is owed of partitions that are assigned by hand; a member
+        commits when its own are revoked."""
+        if self._positions.assigned and not self._subscription.is_member:
+            await self._commits.before_revoking()
 
     def _assigned(self, partition: TopicPartition) -> PartitionPosition:
         state = self._positions.get(partition)
@@ -472,23 +561,28 @@ class Consumer(AsyncClosing):
         """Records of these that `getone` has ready are not wanted any more, and what was wrong
         where they stood is not to be told; anything else that is wrong comes again."""
         self._fetcher.error = None
-        self._handout.keep(self._positions.assigned - partitions)
+        self._handout.drop(partitions)
         self._fetcher.pump()
 
     # --- inside: group and offsets ----------------------------------------------------------
 
     def _new_membership(self, subscription: Subscription) -> Membership:
-        is_classic = self._settings.text("group.protocol").lower() == "classic"
-        kind = ClassicMembership if is_classic else ConsumerProtocolMembership
-        return kind(
+        parts = (
             self._cluster,
             self._positions,
-            subscription.wanted_topics,
+            subscription,
             subscription.listener,
             self._commits.before_revoking,
             self._fetcher.news.set,
-            lambda: self._is_read,
+            lambda: self._is_reading,
         )
+        if self._is_classic:
+            return ClassicMembership(*parts, assignors=self._assignors)
+        return ConsumerProtocolMembership(*parts)
+
+    @property
+    def _is_classic(self) -> bool:
+        return self._settings.text("group.protocol").lower() == "classic"
 
     async def _committed_offsets(
         self, partitions: list[TopicPartition]
@@ -503,4 +597,9 @@ class Consumer(AsyncClosing):
     async def _list_offsets(
         self, questions: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
-        return await list_all_offsets(self._cluster, questions, self._isolation_level)
+        async with self._waking.waited():
+            return await list_all_offsets(self._cluster, questions, self._isolation_level)
+
+
+def _known(offset: int) -> int | None:
+    return None if offset < 0 else offset

@@ -7,14 +7,12 @@ ours among them, says that it is none.
 from collections.abc import Iterable
 from typing import Final, TypeVar
 
-from odradek.client.aio.cluster import (
-    MAIN_CHANNEL,
-    ClusterClient,
-    Decode,
-    Encode,
-)
+from odradek.client.aio.cluster import ClusterClient
 from odradek.client.apis import DESCRIBE_CLUSTER, ClientApi
+from odradek.client.core.cluster import Decode, Encode
+from odradek.client.core.connections import MAIN_CHANNEL
 from odradek.client.core.metadata import ClusterMetadata, Node
+from odradek.client.core.waits import Gen
 from odradek.client.errors import RequestError, UnsupportedVersion, raise_for
 from odradek.errors import ErrorCode
 
@@ -27,8 +25,10 @@ class ControllerClient(ClusterClient):
 
     bootstrap_setting = "bootstrap.controllers"
     endpoint_type = CONTROLLERS
+    # The second is the word of KRaft's own requests, DescribeQuorum say.
+    not_controller = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_LEADER_OR_FOLLOWER})
 
-    async def refresh(self, names: Iterable[str] | None, **_: bool) -> ClusterMetadata:
+    def metadata_gen(self, names: Iterable[str] | None, **_: bool) -> Gen[ClusterMetadata]:
         """Asks any controller for all of them; none knows topics.
 
         Raises:
@@ -36,7 +36,7 @@ class ControllerClient(ClusterClient):
         """
         if names is None or [*names]:
             raise _unsupported()
-        answer = await self.call(None, DESCRIBE_CLUSTER, {"endpoint_type": CONTROLLERS})
+        answer = yield from self.call_gen(None, DESCRIBE_CLUSTER, {"endpoint_type": CONTROLLERS})
         raise_for(int(answer.error_code), answer.error_message)
         kind = getattr(answer, "endpoint_type", None)
         if kind != CONTROLLERS:
@@ -51,10 +51,9 @@ class ControllerClient(ClusterClient):
             cluster_id=answer.cluster_id,
             controller_id=answer.controller_id,
         )
-        self.metadata_updated_ms = self.clock.monotonic_ms()
         return self.metadata
 
-    async def exchange(
+    def exchange_gen(
         self,
         node_id: int | None,
         api: ClientApi,
@@ -63,16 +62,18 @@ class ControllerClient(ClusterClient):
         *,
         channel: str = MAIN_CHANNEL,
         timeout_ms: int | None = None,
-    ) -> T:
+    ) -> Gen[T]:
         """Asks the active controller; any for who it is.
 
         Raises:
             KafkaError: no answer came, or controllers do not take this.
         """
-        node_id = None if api is DESCRIBE_CLUSTER else await self.controller_id()
+        node_id = None if api is DESCRIBE_CLUSTER else (yield from self.controller_gen())
         try:
-            return await super().exchange(
-                node_id, api, encode, decode, channel=channel, timeout_ms=timeout_ms
+            return (
+                yield from super().exchange_gen(
+                    node_id, api, encode, decode, channel=channel, timeout_ms=timeout_ms
+                )
             )
         except UnsupportedVersion:
             raise _unsupported() from None

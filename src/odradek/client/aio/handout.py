@@ -1,4 +1,4 @@
-"""What a consumer gives out of what the fetcher has brought: records in turn, or columns.
+"""Hands out records that the fetcher has brought: one after the other, or in columns.
 
 `getone` takes its records from a read of many; those are `held` here until they are given out, and
 count as not given out.
@@ -9,7 +9,8 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, Protocol
 
-from odradek.client.aio.fetcher import Fetcher
+from odradek.client.aio.fetching.fetcher import Fetcher
+from odradek.client.aio.fetching.requests import FETCH_METRICS
 from odradek.client.core.admin_types import CommittedOffset
 from odradek.client.core.consuming.consumer_record import ConsumerRecord, Deserializer
 from odradek.client.core.consuming.positions import PartitionPosition, Positions
@@ -20,6 +21,7 @@ from odradek.records.columnar import ColumnBuffers
 _LOGGER: Final = logging.getLogger(__name__)
 Records = dict[TopicPartition, list[ConsumerRecord]]
 Columns = dict[TopicPartition, ColumnBuffers]
+_OFFSET_BYTES: Final = 8
 
 
 class ConsumerInterceptor(Protocol):
@@ -44,16 +46,22 @@ class Handout:
         key: Deserializer | None,
         value: Deserializer | None,
         interceptors: Sequence[ConsumerInterceptor],
+        *,
+        stores_itself: bool,
     ) -> None:
         self._positions = positions
+        positions.on_gone = self.drop
+        positions.is_held = lambda partition: self.first_held(partition) is not None
+        self._stores_itself = stores_itself
         self._fetcher = fetcher
         self._key = key
         self._value = value
         self._interceptors = interceptors
         self.held: deque[ConsumerRecord] = deque()
+        self._consumed_records = fetcher.metrics.meter("records-consumed", FETCH_METRICS)
 
     def ready(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
-        """Those of some partitions, or of all, that have something to give out, in turn."""
+        """Lists those of some partitions, or of all, that have records to hand out, in turn."""
         wanted = frozenset(partitions)
         ready = []
         for partition in self._positions.in_turn():
@@ -85,11 +93,14 @@ class Handout:
             self._after_taking(partition, state)
             if taken:
                 records[partition] = taken
+                self._consumed_records.add(len(taken))
                 left -= len(taken)
         self._fetcher.pump()
         return self._intercepted(records) if records else records
 
-    def take_columns(self, partitions: Collection[TopicPartition], *, headers: bool) -> Columns:
+    def take_columns(
+        self, partitions: Collection[TopicPartition], *, headers: bool, views: bool
+    ) -> Columns:
         """The chunks of these, in columns.
 
         Raises:
@@ -100,7 +111,7 @@ class Handout:
             state = self._state(partition)
             assert state.chunk is not None, "it is ready"
             try:
-                columns = state.chunk.columns(headers=headers)
+                columns = state.chunk.columns(headers=headers, views=views)
             except BadRecord as error:
                 if found:
                     break  # as above
@@ -109,11 +120,12 @@ class Handout:
             self._after_taking(partition, state)
             if columns.row_count:
                 found[partition] = columns
+                self._consumed_records.add(columns.row_count)
         self._fetcher.pump()
         return found
 
     def release(self) -> Records:
-        """What is held for `getone`, by partition: a read of many gives it out first."""
+        """Releases what is held for `getone`, by partition: a read of many hands it out first."""
         records: Records = {}
         left = []
         for record in self.held:
@@ -129,36 +141,57 @@ class Handout:
     def give_back(self, partitions: Collection[TopicPartition] = ()) -> None:
         """Takes back what is held for `getone`, of some partitions or of all: it will be fetched
         again."""
-        wanted = frozenset(partitions) or self._positions.assigned
+        wanted = self._positions.assigned & (frozenset(partitions) or self._positions.assigned)
         first = {each: self.first_held(each) for each in wanted} if self.held else {}
-        self.keep(self._positions.assigned - wanted)
-        for partition, offset in first.items():
-            if offset is not None:
-                self._state(partition).seek(offset)
+        self.drop(wanted)
+        for partition, record in first.items():
+            if record is not None:
+                self._state(partition).go_back(record.offset, record.leader_epoch)
 
-    def keep(self, partitions: Collection[TopicPartition]) -> None:
-        """Holds records of these partitions only."""
+    def put_back(self, found: Records | Columns) -> None:
+        """Takes back what has reached nobody: the next read gives it out, unless its partition has
+        gone elsewhere meanwhile."""
+        for partition in reversed(list(found)):
+            taken = found[partition]
+            state = self._positions.get(partition)
+            if state is None or state.position is None:
+                continue
+            if isinstance(taken, ColumnBuffers):
+                assert taken.offset is not None, "consumers ask for offsets"
+                first_offset = int.from_bytes(taken.offset[:_OFFSET_BYTES], "little")
+                state.go_back(first_offset, state.leader_epoch)
+            elif state.position > taken[-1].offset:
+                self.held.extendleft(reversed(taken))
+
+    def drop(self, partitions: Collection[TopicPartition]) -> None:
+        """Holds records of these no more: they are somebody else's, or are not wanted here."""
         kept = [
-            each for each in self.held if TopicPartition(each.topic, each.partition) in partitions
+            each
+            for each in self.held
+            if TopicPartition(each.topic, each.partition) not in partitions
         ]
         if len(kept) < len(self.held):
             self.held.clear()
             self.held.extend(kept)
 
-    def first_held(self, partition: TopicPartition) -> int | None:
-        """The offset of the first record held of a partition."""
-        offsets = (
-            each.offset
+    def first_held(self, partition: TopicPartition) -> ConsumerRecord | None:
+        """The first record held of a partition."""
+        records = (
+            each
             for each in self.held
             if each.topic == partition.topic and each.partition == partition.partition
         )
-        return next(offsets, None)
+        return next(records, None)
 
-    def consumed(self) -> dict[TopicPartition, int]:
-        """The offsets behind all that was given out: what can be committed."""
+    def consumed(self) -> dict[TopicPartition, CommittedOffset]:
+        """The offsets behind all that was given out, or behind all of which the user has said that
+        it was dealt with: what can be committed."""
+        if not self._stores_itself:
+            return {each: state.stored for each, state in self._positions.items() if state.stored}
         consumed = self._positions.consumed()
         for record in reversed(self.held):
-            consumed[TopicPartition(record.topic, record.partition)] = record.offset
+            partition = TopicPartition(record.topic, record.partition)
+            consumed[partition] = CommittedOffset(record.offset, "", record.leader_epoch)
         return consumed
 
     def _after_taking(self, partition: TopicPartition, state: PartitionPosition) -> None:

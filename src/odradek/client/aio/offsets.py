@@ -1,56 +1,54 @@
-"""ListOffsets on an event loop: many partitions, each asked of its leader, all leaders at once."""
+"""Questions about offsets on an event loop: each partition's leader is asked, all at once."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from odradek.client.aio.cluster import ClusterClient
-from odradek.client.apis import LIST_OFFSETS
+from odradek.client.aio.waiting import wait
+from odradek.client.apis import OFFSET_FOR_LEADER_EPOCH
 from odradek.client.core.admin_types import OffsetAndTimestamp
 from odradek.client.core.consuming.list_offsets import (
-    SPEC_VERSIONS,
+    CONSUMER,
+    Answers,
     by_leader,
-    list_offsets_request,
+    list_offsets_gen,
+    no_leader,
 )
-from odradek.client.errors import (
-    KafkaError,
-    StaleMetadata,
-    UnsupportedVersion,
-    error_for,
-)
-from odradek.errors import ErrorCode
+from odradek.client.core.consuming.positions import EpochEnd, Fetched
+from odradek.client.core.metadata import by_topic
+from odradek.client.errors import KafkaError, UnsupportedVersion, error_for
 from odradek.model import TopicPartition
-from odradek.protocol.list_offsets import (
-    ListOffsetsResponse,
-    decode_list_offsets_response,
-    encode_list_offsets_request,
-)
-from odradek.protocol.primitives import Buffer
-
-Answers = dict[TopicPartition, OffsetAndTimestamp | KafkaError]
 
 
 async def list_offsets(
-    cluster: ClusterClient, questions: Mapping[TopicPartition, int], isolation_level: int
-) -> Answers:
-    """One attempt; the metadata of what failed retriably is asked for anew at the next.
+    cluster: ClusterClient,
+    questions: Mapping[TopicPartition, int],
+    isolation_level: int,
+    tell: Callable[[Answers], None],
+) -> None:
+    """Makes one attempt. `tell` is called once for every broker, when it has answered or failed:
+    nobody waits for one that is silent. Metadata of what failed is asked for anew at the next
+    attempt.
 
     Raises:
         KafkaError: nobody answers to a question for metadata.
     """
     await refresh_unknown(cluster, questions)
     led, leaderless = by_leader(questions, cluster.metadata)
-    answers: Answers = {partition: _no_leader(cluster, partition) for partition in leaderless}
-    asked = [
-        _ask(cluster, node_id, {each: questions[each] for each in partitions}, isolation_level)
-        for node_id, partitions in led.items()
-    ]
-    for found in await asyncio.gather(*asked):
-        answers |= found
-    stale = {
-        partition.topic for partition, answer in answers.items() if isinstance(answer, KafkaError)
-    }
-    cluster.metadata = cluster.metadata.without_topics(stale)
-    return answers
+    if leaderless:
+        tell({partition: no_leader(cluster.metadata, partition) for partition in leaderless})
+
+    async def ask(node_id: int, partitions: list[TopicPartition]) -> None:
+        theirs = {each: questions[each] for each in partitions}
+        answers = await wait(list_offsets_gen(cluster, node_id, theirs, isolation_level))
+        cluster.doubt(
+            each.topic for each, answer in answers.items() if isinstance(answer, KafkaError)
+        )
+        tell(answers)
+
+    async with asyncio.TaskGroup() as group:
+        for node_id, partitions in led.items():
+            group.create_task(ask(node_id, partitions))
 
 
 async def list_all_offsets(
@@ -61,76 +59,69 @@ async def list_all_offsets(
     Raises:
         KafkaError: one cannot be answered, or not in time.
     """
-    found: dict[TopicPartition, OffsetAndTimestamp] = {}
+    found: Answers = {}
 
     async def attempt() -> None:
-        missing = {each: at for each, at in questions.items() if each not in found}
-        failed: KafkaError | None = None
-        for partition, answer in (await list_offsets(cluster, missing, isolation_level)).items():
+        missing = {
+            each: at
+            for each, at in questions.items()
+            if not isinstance(found.get(each), OffsetAndTimestamp)
+        }
+        await list_offsets(cluster, missing, isolation_level, found.update)
+        for answer in found.values():
             if isinstance(answer, KafkaError):
-                failed = answer
-            else:
-                found[partition] = answer
-        if failed is not None:
-            raise failed
+                raise answer
 
     if questions:
         await cluster.retrying(attempt)
-    return {partition: found[partition] for partition in questions}
+    return {each: answer for each in questions if not isinstance(answer := found[each], KafkaError)}
 
 
-async def refresh_unknown(cluster: ClusterClient, partitions: Mapping[TopicPartition, int]) -> None:
-    """Asks for the topics of partitions that have no known leader.
+async def ask_epoch_ends(
+    cluster: ClusterClient, node_id: int, asked: Mapping[TopicPartition, Fetched]
+) -> dict[TopicPartition, EpochEnd | KafkaError | None]:
+    """Where the epochs of what was fetched end with one leader (KIP-320), or why it does not say;
+    None of a broker that is too old to know."""
+    values = {
+        "replica_id": CONSUMER,
+        "topics": [
+            {
+                "topic": topic,
+                "partitions": [
+                    {
+                        "partition": index,
+                        "current_leader_epoch": asked[TopicPartition(topic, index)].validator,
+                        "leader_epoch": asked[TopicPartition(topic, index)].leader_epoch,
+                    }
+                    for index in indexes
+                ],
+            }
+            for topic, indexes in by_topic(asked).items()
+        ],
+    }
+    try:
+        answer = await cluster.call(node_id, OFFSET_FOR_LEADER_EPOCH, values)
+    except UnsupportedVersion:
+        return dict.fromkeys(asked)
+    except KafkaError as error:
+        return dict.fromkeys(asked, error)
+    return {
+        TopicPartition(topic.topic, each.partition): error_for(int(each.error_code), topic.topic)
+        if each.error_code
+        else EpochEnd(each.leader_epoch, each.end_offset)
+        for topic in answer.topics
+        for each in topic.partitions
+    }
+
+
+async def refresh_unknown(cluster: ClusterClient, partitions: Iterable[TopicPartition]) -> None:
+    """Asks for the topics of partitions that have no known leader, or are outdated.
 
     Raises:
         KafkaError: nobody answers.
     """
+    partitions = list(partitions)
     unknown = {each.topic for each in partitions if cluster.metadata.leader_of(each) is None}
+    unknown |= cluster.outdated(each.topic for each in partitions)
     if unknown:
         await cluster.refresh(unknown)
-
-
-def _no_leader(cluster: ClusterClient, partition: TopicPartition) -> KafkaError:
-    is_known = cluster.metadata.partition(partition) is not None
-    code = ErrorCode.LEADER_NOT_AVAILABLE if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    error = error_for(code, str(partition))
-    assert isinstance(error, StaleMetadata), f"{code.name} is about metadata"
-    return error
-
-
-async def _ask(
-    cluster: ClusterClient,
-    node_id: int,
-    questions: Mapping[TopicPartition, int],
-    isolation_level: int,
-) -> Answers:
-    request = list_offsets_request(
-        questions, cluster.metadata, isolation_level, cluster.request_timeout_ms
-    )
-    needed = max((SPEC_VERSIONS.get(question, 0) for question in questions.values()), default=0)
-
-    def encode(version: int) -> list[Buffer]:
-        if version < needed:
-            raise UnsupportedVersion(f"the broker's ListOffsets {version} does not know this")
-        return encode_list_offsets_request(request, version)
-
-    try:
-        response = await cluster.exchange(
-            node_id, LIST_OFFSETS, encode, decode_list_offsets_response
-        )
-    except KafkaError as error:
-        return dict.fromkeys(questions, error)
-    return _read(response)
-
-
-def _read(response: ListOffsetsResponse) -> Answers:
-    answers: Answers = {}
-    for topic in response.topics:
-        for each in topic.partitions:
-            partition = TopicPartition(topic.name, each.index)
-            answers[partition] = (
-                error_for(each.error_code, str(partition))
-                if each.error_code
-                else OffsetAndTimestamp(each.offset, each.timestamp, each.leader_epoch)
-            )
-    return answers

@@ -10,29 +10,53 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from itertools import groupby
-from typing import Any, Final, NamedTuple, Protocol, cast
+from typing import Any, Final, TypeVar
 
 from odradek.client.aio.closing import AsyncClosing
 from odradek.client.aio.cluster import ClusterClient
+from odradek.client.aio.delivery_reports import (
+    DeliveryReports,
+    OnDelivery,
+    call_back,
+    nowhere,
+    tell_together,
+)
 from odradek.client.aio.sender import Sender
 from odradek.client.aio.transactions import TransactionManager
 from odradek.client.core.admin_types import CommittedOffset
 from odradek.client.core.groups.group_metadata import GroupMetadata
 from odradek.client.core.metadata import TopicMetadata
 from odradek.client.core.producing.accumulator import Accumulator, ProducerBatch
-from odradek.client.core.producing.deliveries import Consignment
-from odradek.client.core.producing.intake import Intake, Lot, Outcome
+from odradek.client.core.producing.consistency import check_consistent
+from odradek.client.core.producing.deliveries import BulkDelivery
+from odradek.client.core.producing.delivery_time import (
+    DeliverAfter,
+    DeliverAt,
+    with_delivery_time,
+)
+from odradek.client.core.producing.intake import (
+    GivenHeaders,
+    Intake,
+    Lot,
+    Outcome,
+    Partitioner,
+)
+from odradek.client.core.producing.preparing import (
+    Preparation,
+    ProducerInterceptor,
+    ProducerRecord,
+    Serializer,
+)
 from odradek.client.core.producing.transaction_state import TransactionState
 from odradek.client.errors import (
     BufferExhausted,
     ClientClosed,
     KafkaError,
-    NotDelivered,
     RequestTimedOut,
+    TransactionAborted,
     UsageError,
     error_for,
 )
@@ -40,38 +64,14 @@ from odradek.client.record_metadata import RecordMetadata
 from odradek.client.settings import PRODUCER_SETTINGS, ClientSettings
 from odradek.clock import Clock
 from odradek.errors import ErrorCode
-from odradek.model import UNKNOWN_OFFSET, TopicPartition
+from odradek.model import TopicPartition
 from odradek.protocol.produce import ProducePartitionResponse
-from odradek.records.builder import Headers
 from odradek.records.compression import Compression
 
+T = TypeVar("T")
 _LOGGER: Final = logging.getLogger(__name__)
-Serializer = Callable[[Any], bytes | None]
-_OPEN: Final = (TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE)
-
-
-class ProducerRecord(NamedTuple):
-    """What `send` was given, as interceptors see it."""
-
-    topic: str
-    value: Any = None
-    key: Any = None
-    partition: int | None = None
-    timestamp_ms: int | None = None
-    headers: Headers = ()
-
-
-class ProducerInterceptor(Protocol):
-    """Sees records before they are serialized, and what became of them. Exceptions are logged."""
-
-    def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """May change a record; gives the one to send."""
-        ...
-
-    def on_acknowledgement(self, metadata: RecordMetadata, error: KafkaError | None) -> None:
-        """A record is in the log, or failed: its offset is -1 then, and its partition, too, if it
-        was given none before."""
-        ...
+_STATES: Final = TransactionState
+_ABORTABLE: Final = (_STATES.IN_TRANSACTION, _STATES.SETTLING, _STATES.ABORTABLE, _STATES.ABORTING)
 
 
 class Producer(AsyncClosing):
@@ -81,20 +81,24 @@ class Producer(AsyncClosing):
             delivery = await producer.send("orders", b"value", key=b"key")
             metadata = await delivery
 
-    `async with` flushes at its end. Settings have Kafka's names, in `config` or with underscores as
-    keywords. Keys and values are bytes unless serializers are given.
+    `async with` flushes at its end. Settings have Kafka's names, in a mapping or with underscores
+    as keywords. Keys and values are bytes unless serializers are given. A partitioner is given the
+    key's bytes and the partitions, all and those with a leader; `on_delivery` is called at every
+    record's end with its error, or None, and its place.
     """
 
     def __init__(
         self,
-        bootstrap_servers: str = "",
+        bootstrap_servers: str | Mapping[str, object] = "",
         config: Mapping[str, object] = {},
         *,
         key_serializer: Serializer | None = None,
         value_serializer: Serializer | None = None,
         interceptors: Sequence[ProducerInterceptor] = (),
+        partitioner: Partitioner | None = None,
+        on_delivery: OnDelivery | None = None,
         clock: Clock | None = None,
-        dice: random.Random | None = None,
+        rng: random.Random | None = None,
         **settings: object,
     ) -> None:
         """Connects to nobody yet.
@@ -102,43 +106,50 @@ class Producer(AsyncClosing):
         Raises:
             ValueError: a setting is illegal, or contradicts another.
         """
-        if bootstrap_servers:
-            settings["bootstrap_servers"] = bootstrap_servers
-        self._settings = ClientSettings(PRODUCER_SETTINGS, config, settings)
-        _check_consistent(self._settings)
-        self._dice = dice if dice is not None else random.Random()
-        self._cluster = ClusterClient(self._settings, kind="producer", clock=clock, dice=self._dice)
-        self._key_serializer = key_serializer
-        self._value_serializer = value_serializer
-        self._interceptors = tuple(interceptors)
+        self._settings = ClientSettings(PRODUCER_SETTINGS, config, settings, bootstrap_servers)
+        check_consistent(self._settings)
+        self._rng = rng if rng is not None else random.Random()
+        self._cluster = ClusterClient(self._settings, kind="producer", clock=clock, rng=self._rng)
+        self._preparation = Preparation(key_serializer, value_serializer, interceptors)
+        self._reports = DeliveryReports(
+            self._preparation.interceptors, on_delivery, self._cluster.clock
+        )
+        codec = self._settings.text("compression.type")
+        level = f"compression.{codec}.level"
         batch_bytes = self._settings.number("batch.size")
         self._buffer_bytes = self._settings.number("buffer.memory")
         self._max_block_ms = self._settings.number("max.block.ms")
         self._accumulator = Accumulator(
-            codec=Compression.from_name(self._settings.text("compression.type")),
+            codec=Compression.from_name(codec),
+            level=self._settings.number(level) if level in PRODUCER_SETTINGS else None,
             batch_bytes=batch_bytes,
             linger_ms=self._settings.number("linger.ms"),
             max_in_flight=self._settings.number("max.in.flight.requests.per.connection"),
             numbers_sequences=self._settings.flag("enable.idempotence"),
         )
-        self._transactions = TransactionManager(self._cluster, self._accumulator.renumber)
+        self._transactions = TransactionManager(self._cluster)
         self._intake = Intake(
             self._accumulator,
             self._cluster.clock,
-            self._dice,
+            self._rng,
             batch_bytes=batch_bytes,
             buffer_bytes=self._buffer_bytes,
             record_max_bytes=min(self._settings.number("max.request.size"), self._buffer_bytes),
+            partitioner=partitioner,
         )
         self._sender: Sender | None = None
         self._room: asyncio.Event = asyncio.Event()
         self._idle: asyncio.Event = asyncio.Event()
         self._hurried = 0
         self._turns_given = 0
+        self._entering = 0
+        self._waiting_for_room = 0
         self._is_closed = False
+        self._measure()
 
     async def close(self, timeout_ms: int | None = None) -> None:
-        """Sends what waits, and aborts a transaction that is open, then disconnects.
+        """Sends what waits, and aborts a transaction that is open, or commits one of which that was
+        asked already, then disconnects.
 
         That takes `timeout_ms` at most; what remains fails.
         """
@@ -149,8 +160,10 @@ class Producer(AsyncClosing):
         try:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
                 await self._settled()
-                if self._transactions.life.state in _OPEN:
+                if self._transactions.life.state in _ABORTABLE:
                     await self.abort_transaction()
+                elif self._transactions.life.state is TransactionState.COMMITTING:
+                    await self.commit_transaction()
         except TimeoutError:
             _LOGGER.debug("closing with records that were not delivered")
         except KafkaError as error:
@@ -170,42 +183,52 @@ class Producer(AsyncClosing):
         key: Any = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: Headers = (),
+        headers: GivenHeaders | None = (),
+        on_delivery: OnDelivery | None = None,
+        deliver_after: DeliverAfter | None = None,
+        deliver_at: DeliverAt | None = None,
     ) -> asyncio.Future[RecordMetadata]:
-        """Puts a record into a batch; the future is of its delivery.
+        """Puts a record into a batch; the future is of its delivery, and `on_delivery` is called
+        then. For schedule topics `deliver_after="90s"` and `deliver_at` stand for headers, which
+        other topics do not heed.
 
         Raises:
+            ValueError: `deliver_after` and `deliver_at` are both given, or that has no zone.
             KafkaError: it cannot be put into a batch: too large, no such partition, no room or
-                no metadata for `max.block.ms`, not in a transaction.
+                no metadata for `max.block.ms`, not in a transaction. A transaction can only be
+                aborted then.
         """
-        self._check_sending()
-        if self._interceptors:
+        transactions = self._transactions
+        transaction = transactions.life.number
+        if self._is_closed or transactions.is_transactional:
+            self._check_sending(transaction)
+        headers = with_delivery_time(headers, deliver_after, deliver_at)
+        preparation = self._preparation
+        if preparation.interceptors:
             record = ProducerRecord(topic, value, key, partition, timestamp_ms, headers)
-            topic, value, key, partition, timestamp_ms, headers = self._intercept(record)
-        if self._key_serializer is not None:
-            key = self._key_serializer(key)
-        if self._value_serializer is not None:
-            value = self._value_serializer(value)
-        delivery: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+            topic, value, key, partition, timestamp_ms, headers = preparation.intercept(record)
+        if preparation.serializes:
+            key, value, headers = preparation.serialized(topic, key, value, headers)
+        # In place of the loop's `create_future`, which is the same by two more calls.
+        delivery: asyncio.Future[RecordMetadata] = asyncio.Future()
         outcome = Outcome.NO_ROOM
         try:
             if self._accumulator.has_full or self._turns_given:
-                await self._let_sender_run()
-                self._check_sending()
+                await self._enter(self._let_sender_run(), transaction)
             while outcome is Outcome.NO_ROOM:
-                known = self._cluster.metadata.topics.get(topic)
+                known = self._known(topic, partition)
                 if known is None:
-                    known = await self._wait_for_metadata(topic)
-                    self._check_sending()
+                    known = await self._enter(self._wait_for_metadata(topic), transaction)
                 outcome = self._intake.put(
                     known, partition, timestamp_ms, key, value, headers, delivery
                 )
                 if outcome is Outcome.NO_ROOM:
-                    await self._wait_for_room()
-                    self._check_sending()
+                    await self._enter(self._wait_for_room(), transaction)
         except KafkaError as error:
-            self._tell_refused(topic, partition, error)
+            self._refused(topic, partition, error, transaction)
             raise
+        if on_delivery is not None:
+            delivery.add_done_callback(partial(call_back, on_delivery, topic, partition))
         if outcome is Outcome.NEWS:
             self._wake()
         return delivery
@@ -218,9 +241,11 @@ class Producer(AsyncClosing):
         key: Any = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: Headers = (),
+        headers: GivenHeaders | None = (),
+        deliver_after: DeliverAfter | None = None,
+        deliver_at: DeliverAt | None = None,
     ) -> RecordMetadata:
-        """Sends a record and waits until it is delivered.
+        """Sends a record and waits until it is delivered; see `send`.
 
         Raises:
             KafkaError: it was not.
@@ -232,6 +257,8 @@ class Producer(AsyncClosing):
             partition=partition,
             timestamp_ms=timestamp_ms,
             headers=headers,
+            deliver_after=deliver_after,
+            deliver_at=deliver_at,
         )
         return await delivery
 
@@ -241,7 +268,7 @@ class Producer(AsyncClosing):
         values: Sequence[Any],
         *,
         keys: Sequence[Any] | None = None,
-        headers: Sequence[Headers] | None = None,
+        headers: Sequence[GivenHeaders | None] | None = None,
         timestamps_ms: Sequence[int | None] | None = None,
         partition: int | None = None,
     ) -> asyncio.Future[list[RecordMetadata]]:
@@ -251,34 +278,42 @@ class Producer(AsyncClosing):
         The future is of the delivery of all, in their order. If some are not delivered it has the
         error `NotDelivered`, which says of each what became of it. A record that is too large fails
         alone. When the rest cannot be put into batches any more (no room for `max.block.ms`, the
-        producer closed, the transaction lost) that is their error. Who is cancelled here has sent a
-        part of them.
+        producer closed, the transaction lost) that is their error. A transaction of which a record
+        was not taken can only be aborted. Who is cancelled here has sent a part of them.
 
         Raises:
             KafkaError: nothing was sent: no such partition, no metadata for `max.block.ms`, not in
                 a transaction.
-            TypeError: nothing was sent: a key or a value is not of bytes.
-            ValueError: nothing was sent: the columns are not of one length.
+            TypeError: nothing was sent: a key, a value, a header or a timestamp is none.
+            ValueError: nothing was sent: the columns are not of one length, a timestamp is below 0.
         """
-        self._check_sending()
+        transaction = self._transactions.life.number
+        self._check_sending(transaction)
         delivery: asyncio.Future[list[RecordMetadata]] = asyncio.get_running_loop().create_future()
         if not values:
             delivery.set_result([])
             return delivery
-        consignment = Consignment(len(values), partial(_tell_together, delivery))
-        unsent = deque(self._lots(topic, values, keys, headers, timestamps_ms, partition))
+        bulk = BulkDelivery(len(values), partial(tell_together, delivery))
+        unsent = deque(
+            self._preparation.lots(topic, values, keys, headers, timestamps_ms, partition)
+        )
         try:
             while unsent:
-                await self._put_many(unsent[0], consignment)
+                await self._put_many(unsent[0], bulk, transaction)
                 unsent.popleft()
-        except KafkaError as error:
+        except Exception as failure:
+            error = failure
+            if not isinstance(error, KafkaError):  # a partitioner's
+                error = KafkaError(f"the record could not be sent: {failure!r}")
             for lot in unsent:
                 for _ in range(lot.next, len(lot.values)):
-                    self._tell_refused(lot.topic, lot.partition, error)
-            if not unsent[0].first_index + unsent[0].next:
+                    self._refused(lot.topic, lot.partition, error, transaction)
+            begun = unsent[0].first_index + unsent[0].next
+            if not begun:
                 raise
-            for index in range(unsent[0].first_index + unsent[0].next, len(values)):
-                consignment.failed(index, error)
+            self._reports.log_undelivered(len(values) - begun, topic, error)
+            for index in range(begun, len(values)):
+                bulk.failed(index, error)
         return delivery
 
     async def flush(self) -> None:
@@ -291,8 +326,9 @@ class Producer(AsyncClosing):
         Raises:
             KafkaError: it cannot be had within `max.block.ms`.
         """
-        known = self._cluster.metadata.topics.get(topic)
-        return known if known is not None else await self._wait_for_metadata(topic)
+        if not self._cluster.outdated([topic]):
+            return self._cluster.metadata.topics[topic]
+        return await self._wait_for_metadata(topic)
 
     # --- transactions -----------------------------------------------------------------------
 
@@ -336,9 +372,17 @@ class Producer(AsyncClosing):
             KafkaError: the transaction is to be aborted, or the producer has been replaced.
         """
         self._check_transactional()
-        await self._settled()
-        self._transactions.life.move(TransactionState.COMMITTING)
-        await self._transactions.end(commit=True)
+        life = self._transactions.life
+        number = life.number
+        if life.state is not TransactionState.COMMITTING:
+            life.move(TransactionState.SETTLING)
+            await self._settled(awaits_entering=True)
+            if life.number != number:
+                raise UsageError(
+                    "somebody else has ended the transaction", ErrorCode.INVALID_TXN_STATE
+                )
+            life.move(TransactionState.COMMITTING)
+        await self._transactions.end(commit=True, number=number)
 
     async def abort_transaction(self) -> None:
         """Takes everything back; what was not sent yet fails with `TransactionAborted`.
@@ -349,21 +393,43 @@ class Producer(AsyncClosing):
             KafkaError: the producer has been replaced.
         """
         self._check_transactional()
+        number = self._transactions.life.number
         self._transactions.life.move(TransactionState.ABORTING)
-        await self._settled()
-        await self._transactions.end(commit=False)
+        # Even of what was given up: it is not to arrive behind the end of its transaction.
+        await self._settled(awaits_answers=True)
+        await self._transactions.end(commit=False, number=number)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
-        """A transaction for the length of an `async with` block: aborted if the block raises."""
+        """A transaction for the length of an `async with` block: aborted if the block raises, or if
+        it cannot be committed.
+
+        When it is not known how an earlier one has ended, that is seen to first.
+
+        Raises:
+            KafkaError: it was not committed; retriable, if it is not known whether it was.
+        """
+        self._check_transactional()
+        state = self._transactions.life.state
+        if state is TransactionState.COMMITTING:
+            await self.commit_transaction()
+        elif state in _ABORTABLE and state is not TransactionState.IN_TRANSACTION:
+            await self.abort_transaction()
         self.begin_transaction()
         try:
             yield
+            await self.commit_transaction()
         except BaseException:
-            if self._transactions.life.state is not TransactionState.FATAL:
-                await self.abort_transaction()
+            if self._transactions.life.state in _ABORTABLE:
+                await self._abort_for_another_error()
             raise
-        await self.commit_transaction()
+
+    async def _abort_for_another_error(self) -> None:
+        try:
+            await self.abort_transaction()
+        except KafkaError as error:
+            # The next one sees to it, or the coordinator does.
+            _LOGGER.warning("a transaction could not be aborted: %s", error)
 
     def _check_transactional(self) -> None:
         if not self._transactions.is_transactional:
@@ -371,75 +437,47 @@ class Producer(AsyncClosing):
 
     # --- inside -----------------------------------------------------------------------------
 
-    def _check_sending(self) -> None:
+    def _check_sending(self, transaction: int, *, was_begun: bool = False) -> None:
         if self._is_closed:
             raise ClientClosed("the producer was closed")
         if self._transactions.is_transactional:
-            self._transactions.life.check_sending()
+            self._transactions.life.check_sending(transaction, was_begun=was_begun)
 
-    def _lots(
-        self,
-        topic: str,
-        values: Sequence[Any],
-        keys: Sequence[Any] | None,
-        headers: Sequence[Headers] | None,
-        timestamps_ms: Sequence[int | None] | None,
-        partition: int | None,
-    ) -> list[Lot]:
-        """What `send_many` was given as it goes out; interceptors may send it to more than one."""
-        make_key, make_value = self._key_serializer, self._value_serializer
-        absent = (None,) * len(values)
-        if not self._interceptors:
-            if make_key is not None:
-                keys = [make_key(each) for each in (absent if keys is None else keys)]
-            if make_value is not None:
-                values = [make_value(each) for each in values]
-            return [Lot(topic, partition, values, keys, headers, timestamps_ms)]
-        records = [
-            self._intercept(ProducerRecord(topic, value, key, partition, timestamp_ms, given))
-            for value, key, timestamp_ms, given in zip(
-                values,
-                absent if keys is None else keys,
-                absent if timestamps_ms is None else timestamps_ms,
-                ((),) * len(values) if headers is None else headers,
-                strict=True,
-            )
-        ]
-        lots: list[Lot] = []
-        index = 0
-        for (name, number), group in groupby(records, lambda each: (each.topic, each.partition)):
-            some = list(group)
-            lots.append(
-                Lot(
-                    name,
-                    number,
-                    [each.value if make_value is None else make_value(each.value) for each in some],
-                    [each.key if make_key is None else make_key(each.key) for each in some],
-                    [each.headers for each in some],
-                    [each.timestamp_ms for each in some],
-                    first_index=index,
-                )
-            )
-            index += len(some)
-        return lots
+    async def _enter(self, wait: Coroutine[Any, Any, T], transaction: int) -> T:
+        """Waits for what stands between a record and its batch; a commit waits for both."""
+        self._entering += 1
+        try:
+            found = await wait
+        finally:
+            self._entering -= 1
+            self._idle.set()
+        self._check_sending(transaction, was_begun=True)
+        return found
 
-    async def _put_many(self, lot: Lot, consignment: Consignment) -> None:
+    def _known(self, topic: str, partition: int | None) -> TopicMetadata | None:
+        """The metadata of a topic, unless it lacks the partition that is meant."""
+        known = self._cluster.metadata.topics.get(topic)
+        if known is None or partition is None or partition in known.partition_metadata:
+            return known
+        return None
+
+    async def _put_many(self, lot: Lot, bulk: BulkDelivery, transaction: int) -> None:
         while not lot.is_empty:
             if self._accumulator.has_full or self._turns_given:
-                await self._let_sender_run()
-            self._check_sending()
-            known = self._cluster.metadata.topics.get(lot.topic)
+                await self._enter(self._let_sender_run(), transaction)
+            known = self._known(lot.topic, lot.partition)
             if known is None:
-                known = await self._wait_for_metadata(lot.topic)
-                self._check_sending()
-            begin = lot.next
-            outcome = self._intake.put_many(known, lot, consignment)
-            for index in range(begin, lot.next) if self._interceptors else ():
-                error = consignment.errors.get(lot.first_index + index)
-                if error is not None:
-                    self._tell_refused(lot.topic, lot.partition, error)
+                known = await self._enter(self._wait_for_metadata(lot.topic), transaction)
+            begin, errors_before = lot.next, len(bulk.errors)
+            outcome = self._intake.put_many(known, lot, bulk)
+            if len(bulk.errors) > errors_before:
+                for index in range(begin, lot.next):
+                    error = bulk.errors.get(lot.first_index + index)
+                    if error is not None:
+                        self._refused(lot.topic, lot.partition, error, transaction)
+                        self._reports.log_undelivered(1, lot.topic, error)
             if outcome is Outcome.NO_ROOM:
-                await self._wait_for_room()
+                await self._enter(self._wait_for_room(), transaction)
             elif outcome is Outcome.NEWS:
                 self._wake()
 
@@ -450,18 +488,27 @@ class Producer(AsyncClosing):
             )
         self._sender.wake()
 
-    async def _settled(self) -> None:
-        """Waits until nothing that is there now is left; nothing lingers meanwhile."""
+    async def _settled(
+        self, *, awaits_answers: bool = False, awaits_entering: bool = False
+    ) -> None:
+        """Waits until it is known of all that is there now what becomes of it; nothing lingers
+        meanwhile. If wanted also until all requests about it have ended, and until what is sent
+        together is in."""
         waiting = deque(self._accumulator.unfinished())
         self._hurry(1)
         try:
-            while waiting:
+            while True:
+                while waiting and (
+                    waiting[0].is_done or (waiting[0].is_told and not awaits_answers)
+                ):
+                    waiting.extendleft(reversed(waiting.popleft().halves))
+                if not waiting and not (awaits_entering and self._entering):
+                    break
                 self._wake()
                 self._idle.clear()
-                while waiting and waiting[0].is_done:
-                    waiting.extendleft(reversed(waiting.popleft().halves))
-                if waiting:
-                    await self._idle.wait()
+                await self._idle.wait()
+                if awaits_entering:
+                    waiting = deque(self._accumulator.unfinished())
         finally:
             self._hurry(-1)
 
@@ -481,6 +528,7 @@ class Producer(AsyncClosing):
 
     async def _wait_for_room(self) -> None:
         size = self._intake.refused_bytes
+        self._waiting_for_room += 1
         self._hurry(1)
         self._wake()
         try:
@@ -489,11 +537,13 @@ class Producer(AsyncClosing):
                     self._room.clear()
                     await self._room.wait()
         except TimeoutError:
+            self._exhausted.add()
             raise BufferExhausted(
                 f"buffer.memory ({self._buffer_bytes} bytes) was full for {self._max_block_ms} ms"
             ) from None
         finally:
             self._hurry(-1)
+            self._waiting_for_room -= 1
 
     async def _wait_for_metadata(self, topic: str) -> TopicMetadata:
         async def attempt() -> TopicMetadata:
@@ -522,81 +572,26 @@ class Producer(AsyncClosing):
         answer: ProducePartitionResponse | None,
         error: KafkaError | None,
     ) -> None:
-        base_offset, append_time_ms = UNKNOWN_OFFSET, -1
-        if answer is not None and error is None:
-            base_offset, append_time_ms = answer.base_offset, answer.log_append_time_ms
-        if error is None:
-            batch.deliver(base_offset, append_time_ms)
-        else:
-            for index, context in zip(batch.indexes, batch.contexts, strict=True):
-                if isinstance(context, Consignment):
-                    context.failed(index, error)
-                else:
-                    assert isinstance(context, asyncio.Future), f"{context!r} is no future"
-                    _fail(context, error)
-        if self._interceptors:
-            for metadata in batch.metadata(base_offset, append_time_ms):
-                self._tell(metadata, error)
+        if not batch.is_told:
+            batch.is_told = True
+            self._reports.tell_batch(batch, answer, error)
         self._room.set()
         self._idle.set()
 
-    def _intercept(self, record: ProducerRecord) -> ProducerRecord:
-        for interceptor in self._interceptors:
-            try:
-                record = interceptor.on_send(record)
-            except Exception:
-                _LOGGER.warning("an interceptor failed; the record goes on", exc_info=True)
-        return record
+    def _refused(
+        self, topic: str, partition: int | None, error: KafkaError, transaction: int
+    ) -> None:
+        """A record is in no batch, and its transaction can only be aborted if it is still there."""
+        is_over = isinstance(error, UsageError | TransactionAborted)
+        if transaction == self._transactions.life.number and not is_over:
+            self._transactions.failed(error)
+        self._reports.tell(nowhere(topic, partition), error)
 
-    def _tell(self, metadata: RecordMetadata, error: KafkaError | None) -> None:
-        for interceptor in self._interceptors:
-            try:
-                interceptor.on_acknowledgement(metadata, error)
-            except Exception:
-                _LOGGER.warning("an interceptor failed on an acknowledgement", exc_info=True)
-
-    def _tell_refused(self, topic: str, partition: int | None, error: KafkaError) -> None:
-        """As `_tell`, of a record that is in no batch."""
-        nowhere = -1 if partition is None else partition
-        self._tell(RecordMetadata(topic, nowhere, UNKNOWN_OFFSET, -1), error)
-
-
-def _tell_together(
-    delivery: asyncio.Future[list[RecordMetadata]], consignment: Consignment
-) -> None:
-    if consignment.errors:
-        _fail(delivery, NotDelivered(consignment.errors, consignment.places))
-    elif not delivery.done():
-        delivery.set_result(cast(list[RecordMetadata], consignment.places))
-
-
-def _fail(delivery: asyncio.Future[Any], error: KafkaError) -> None:
-    if not delivery.done():
-        delivery.set_exception(error)
-        delivery.exception()  # whoever does not ask does not want to know
-
-
-def _check_consistent(settings: ClientSettings) -> None:
-    """What Kafka's producer refuses, too."""
-    is_idempotent = settings.flag("enable.idempotence")
-    if is_idempotent and settings.text("acks") not in ("all", "-1"):
-        if "enable.idempotence" in settings.given or settings.text("transactional.id"):
-            raise ValueError("Must set acks to all in order to use the idempotent producer.")
-        settings.override("enable.idempotence", False)
-    if settings.text("transactional.id") and not settings.flag("enable.idempotence"):
-        raise ValueError("Cannot set a transactional.id without also enabling idempotence.")
-    in_flight = settings.number("max.in.flight.requests.per.connection")
-    if settings.flag("enable.idempotence") and in_flight > 5:
-        raise ValueError(
-            "Must set max.in.flight.requests.per.connection to at most 5 to use the "
-            "idempotent producer."
+    def _measure(self) -> None:
+        metrics, accumulator = self._cluster.metrics, self._accumulator
+        metrics.gauge("buffer-total-bytes", lambda: self._buffer_bytes)
+        metrics.gauge(
+            "buffer-available-bytes", lambda: max(0, self._buffer_bytes - accumulator.used_bytes)
         )
-    linger_ms, request_ms = settings.number("linger.ms"), settings.number("request.timeout.ms")
-    delivery_ms = settings.number("delivery.timeout.ms")
-    if delivery_ms < linger_ms + request_ms:
-        if "delivery.timeout.ms" in settings.given:
-            raise ValueError(
-                "delivery.timeout.ms should be equal to or larger than linger.ms + "
-                "request.timeout.ms"
-            )
-        settings.override("delivery.timeout.ms", linger_ms + request_ms)
+        metrics.gauge("waiting-threads", lambda: self._waiting_for_room)
+        self._exhausted = metrics.meter("buffer-exhausted")

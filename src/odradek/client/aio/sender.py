@@ -1,22 +1,28 @@
 """Sends what the accumulator has: one task decides what goes now; answers come by callbacks.
 
 The task sleeps until a batch is due, an answer came or somebody knocks (`wake`). It also sees to
-what must come first: metadata of topics, the producer's id, and of a transaction the partitions.
+what must come first: the producer's id, and of a transaction the partitions. Leaders that are not
+known, or not where they were, are asked for in the background: only their partitions wait.
+
+Nothing is waited for between the choice of what is ready and its sending: the choice would be of
+yesterday.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any, Final
 
 from odradek.client.aio.cluster import ClusterClient
 from odradek.client.aio.connection import AsyncConnection
 from odradek.client.aio.transactions import TransactionManager
-from odradek.client.apis import PRODUCE, ClientApi
-from odradek.client.core.connection import Answer
-from odradek.client.core.metadata import Node
+from odradek.client.apis import ClientApi
+from odradek.client.core.handshake import Answer
+from odradek.client.core.metadata import ClusterMetadata
+from odradek.client.core.producing import requests
 from odradek.client.core.producing.accumulator import Accumulator, ProducerBatch
+from odradek.client.core.producing.producer_metrics import ProducerMetrics
 from odradek.client.core.producing.transaction_state import TransactionState
 from odradek.client.core.retries import ExponentialBackoff
 from odradek.client.errors import (
@@ -29,24 +35,14 @@ from odradek.client.errors import (
 )
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
-from odradek.protocol.primitives import Buffer, ProtocolError
+from odradek.protocol.primitives import Buffer
 from odradek.protocol.produce import (
-    TOPIC_ID_VERSION,
-    ProducePartition,
     ProducePartitionResponse,
-    ProduceRequest,
     ProduceResponse,
-    ProduceTopic,
     decode_produce_response,
-    encode_produce_request,
 )
 
 _LOGGER: Final = logging.getLogger(__name__)
-# Transactional batches of newer versions add their partition to the transaction by themselves;
-# partitions are added by AddPartitionsToTxn here, which every broker understands.
-_TRANSACTIONAL_PRODUCE: Final = ClientApi(
-    PRODUCE.key, PRODUCE.name, PRODUCE.min_version, 11, PRODUCE.flexible_from
-)
 _LOST_PLACE: Final = frozenset(
     {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID}
 )
@@ -57,7 +53,11 @@ Delivered = Callable[[ProducerBatch, ProducePartitionResponse | None, KafkaError
 
 
 class Sender:
-    """The background of a producer. `delivered` is called once for every batch, at its end."""
+    """The background of a producer.
+
+    `delivered` is called for every batch when it is known what became of it, and again when one
+    comes back that was given up while it was under way.
+    """
 
     def __init__(
         self,
@@ -80,11 +80,17 @@ class Sender:
         self._backoff = ExponentialBackoff(
             settings.number("retry.backoff.ms"),
             settings.number("retry.backoff.max.ms"),
-            cluster.dice,
+            cluster.rng,
         )
         self._requests: dict[int, set[asyncio.Future[Any]]] = {}
         self._woken = asyncio.Event()
-        self._stale_topics: set[str] = set()
+        # Partitions whose leader is not known, or not where it was, since when they were marked so.
+        self._leaderless: set[TopicPartition] = set()
+        self._refreshing: asyncio.Task[ClusterMetadata] | None = None
+        self._metrics = ProducerMetrics(cluster.metrics)
+        cluster.metrics.gauge(
+            "requests-in-flight", lambda: sum(len(each) for each in self._requests.values())
+        )
         self._task = self._begin()
 
     def wake(self) -> None:
@@ -99,6 +105,8 @@ class Sender:
     async def close(self) -> None:
         """Ends at once; what is not delivered by then fails."""
         tasks = [self._task, *(task for tasks in self._requests.values() for task in tasks)]
+        if self._refreshing is not None:
+            tasks.append(self._refreshing)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -142,82 +150,93 @@ class Sender:
         """Metadata or the producer's id cannot be had; what waits fails when it is for good."""
         _LOGGER.debug("nothing can be sent now: %s", error)
         if not error.retriable:
-            self._transactions.life.fail(error)
+            self._transactions.failed(error)
             self._give_up(self._accumulator.pending(), error)
 
     async def _send_ready(self) -> int | None:
         """Sends what is due; when to look again, None if something else will wake us.
 
         Raises:
-            KafkaError: metadata or the producer's id cannot be had.
+            KafkaError: the producer's id cannot be had, or a partition not be added.
+            TimeoutError: something has expired meanwhile.
         """
         now_ms = self._now_ms()
         self._expire(now_ms)
         if self._transactions.life.state in _ENDING:
             self._drop_pending()
         ready, due_ms = self._accumulator.ready(now_ms)
-        if ready:
-            if not await self._prepare(ready):
-                return due_ms
-            by_node = self._by_leader(ready)
-            if self._stale_topics:
-                again_ms = now_ms + self._backoff.wait_ms(0)
-                due_ms = again_ms if due_ms is None else min(due_ms, again_ms)
+        by_node = self._by_leader(ready)
+        throttled_ms = self._without_throttled(by_node)
+        self._refresh(ready)
+        if by_node:
+            preparation = self._preparation([each for some in by_node.values() for each in some])
+            if preparation is not None:
+                async with asyncio.timeout(self._patience_s()):
+                    await preparation
+                return now_ms
             for node_id, partitions in by_node.items():
                 self._send_to(node_id, partitions)
-        expiry_ms = self._next_expiry_ms()
-        dues = [each for each in (due_ms, expiry_ms) if each is not None]
-        return min(dues, default=None)
+        throttled_until_ms = None if throttled_ms is None else now_ms + throttled_ms
+        dues = (due_ms, throttled_until_ms, self._next_expiry_ms())
+        return min([each for each in dues if each is not None], default=None)
 
-    async def _prepare(self, ready: list[TopicPartition]) -> bool:
-        """Sees to all that comes before sending, almost always nothing; whether the batches may
-        leave now."""
-        await self._refresh(ready)
-        if not self._transactions.numbers_batches:
-            return True
-        if self._transactions.needs_new_epoch:
-            if self._transactions.is_transactional or self._accumulator.in_flight_count:
-                return False  # the abort, or their answers, wake us
-            await self._patiently(self._transactions.obtain_id())
-        elif not self._transactions.has_id:
-            await self._patiently(self._transactions.obtain_id())
-        if self._transactions.is_transactional:
-            await self._patiently(self._transactions.add_partitions(ready))
-        return True
+    def _preparation(self, ready: list[TopicPartition]) -> Awaitable[None] | None:
+        """The steps due before sending to these partitions; almost always none."""
+        transactions = self._transactions
+        if not transactions.numbers_batches:
+            return None
+        if transactions.producer_id == self._accumulator.spent_producer_id:
+            return transactions.obtain_id()
+        if transactions.is_transactional and transactions.lacks(ready):
+            return transactions.add_partitions(ready)
+        return None
 
-    async def _patiently(self, question: Coroutine[Any, Any, object]) -> None:
-        """Waits for a broker, but looks at what expires meanwhile.
-
-        Raises:
-            TimeoutError: something has.
-        """
-        async with asyncio.timeout(self._patience_s()):
-            await question
-
-    async def _refresh(self, partitions: Iterable[TopicPartition]) -> None:
-        """Asks for what is unknown, stale, or old."""
-        metadata = self._cluster.metadata
-        wanted = {each.topic for each in partitions if metadata.leader_of(each) is None}
-        wanted |= self._stale_topics
-        if self._cluster.is_metadata_old:
-            wanted |= self._accumulator.topics()
-        if wanted:
-            stale, self._stale_topics = self._stale_topics, set()
-            try:
-                await self._patiently(self._cluster.refresh(wanted))
-            except BaseException:
-                self._stale_topics |= stale
-                raise
+    # --- leaders ----------------------------------------------------------------------------
 
     def _by_leader(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
         found: dict[int, list[TopicPartition]] = {}
         for partition in partitions:
             leader = self._cluster.metadata.leader_of(partition)
             if leader is None:
-                self._stale_topics.add(partition.topic)
-            else:
+                self._leaderless.add(partition)
+            elif (
+                partition not in self._leaderless
+                and not self._accumulator.is_under_way_to_another(partition, leader.id)
+            ):
                 found.setdefault(leader.id, []).append(partition)
         return found
+
+    def _without_throttled(self, by_node: dict[int, list[TopicPartition]]) -> int | None:
+        """Takes out brokers that want to be asked nothing yet; for how long the first of them."""
+        throttled = {each: self._cluster.throttled_ms(each) for each in by_node}
+        for node_id, wait_ms in throttled.items():
+            if wait_ms:
+                del by_node[node_id]
+        return min((wait_ms for wait_ms in throttled.values() if wait_ms), default=None)
+
+    def _refresh(self, ready: Iterable[TopicPartition]) -> None:
+        """Asks for metadata of partitions without a known leader, or with one that is doubted or
+        old; the others go on meanwhile."""
+        wanted = {each.topic for each in self._leaderless}
+        wanted |= self._cluster.outdated({each.topic for each in ready})
+        if wanted and self._refreshing is None:
+            self._refreshing = asyncio.create_task(self._cluster.refresh(wanted))
+            self._refreshing.add_done_callback(partial(self._refreshed, set(self._leaderless)))
+
+    def _refreshed(
+        self, asked: set[TopicPartition], refreshing: asyncio.Task[ClusterMetadata]
+    ) -> None:
+        self._refreshing = None
+        if refreshing.cancelled():
+            return
+        fault = refreshing.exception()
+        if fault is None:
+            self._leaderless -= asked
+        elif isinstance(fault, KafkaError):
+            self._on_trouble(fault)
+        else:
+            _LOGGER.error("asking for leaders failed unexpectedly", exc_info=fault)
+        self.wake()
 
     # --- one request ------------------------------------------------------------------------
 
@@ -228,7 +247,7 @@ class Sender:
             batches: list[ProducerBatch] = []
             size_bytes = 0
             while waiting and size_bytes < self._request_max_bytes:
-                batch = self._accumulator.drain(waiting.pop(0))
+                batch = self._drain(waiting.pop(0), node_id)
                 size_bytes += batch.size_bytes
                 batches.append(batch)
             connection = self._cluster.connection_at_hand(node_id)
@@ -241,6 +260,15 @@ class Sender:
             else:
                 self._produce_at_once(connection, requests, batches)
 
+    def _drain(self, partition: TopicPartition, node_id: int) -> ProducerBatch:
+        return self._accumulator.drain(
+            partition,
+            self._transactions.producer_id,
+            self._transactions.producer_epoch,
+            self._now_ms(),
+            node_id,
+        )
+
     def _produce_at_once(
         self,
         connection: AsyncConnection,
@@ -248,8 +276,9 @@ class Sender:
         batches: list[ProducerBatch],
     ) -> None:
         """As `_produce`, on a connection that is there: without a task."""
+        metadata = self._cluster.metadata
         try:
-            version, answered = self._sent(connection, batches)
+            api, version, answered = self._sent(connection, batches)
         except Exception as fault:  # noqa: BLE001 - a mistake of ours, the sender is not to die of
             self._request_failed(batches, fault)
             self.wake()
@@ -261,7 +290,8 @@ class Sender:
             if answered.cancelled():
                 return
             try:
-                self._on_response(batches, self._read(connection, version, answered.result()))
+                response = self._read(connection, api, version, answered.result())
+                self._on_response(batches, response, metadata)
             except Exception as fault:  # noqa: BLE001 - a mistake of ours, batches are not to hang
                 self._request_failed(batches, fault)
             self.wake()
@@ -270,70 +300,59 @@ class Sender:
 
     async def _produce(self, node_id: int, batches: list[ProducerBatch]) -> None:
         try:
-            response = await self._ask(node_id, batches)
+            connection = await self._cluster.connection(node_id)
+            metadata = self._cluster.metadata
+            response = await self._ask(connection, batches)
         except KafkaError as error:
             self._all_failed(batches, error)
         else:
-            self._on_response(batches, response)
+            self._on_response(batches, response, metadata)
 
-    async def _ask(self, node_id: int, batches: list[ProducerBatch]) -> ProduceResponse | None:
-        connection = await self._cluster.connection(node_id)
+    async def _ask(
+        self, connection: AsyncConnection, batches: list[ProducerBatch]
+    ) -> ProduceResponse | None:
         if self._acks == 0:
             api, version, body = self._encoded(connection, batches)
-            connection.send_unanswered(api, version, body)
+            # What the transport still has is in memory, and thrown away with it.
+            await connection.send_unanswered(api, version, body, self._cluster.request_timeout_ms)
             return None
-        version, answered = self._sent(connection, batches)
-        return self._read(connection, version, await answered)
+        api, version, answered = self._sent(connection, batches)
+        return self._read(connection, api, version, await answered)
 
     def _sent(
         self, connection: AsyncConnection, batches: list[ProducerBatch]
-    ) -> tuple[int, asyncio.Future[Answer]]:
-        """Sends batches; in which version, and what will be answered."""
+    ) -> tuple[ClientApi, int, asyncio.Future[Answer]]:
+        """Sends batches; as what, in which version, and what will be answered."""
         api, version, body = self._encoded(connection, batches)
-        return version, connection.request(api, version, body, self._cluster.request_timeout_ms)
+        answered = connection.request(api, version, body, self._cluster.request_timeout_ms)
+        return api, version, answered
 
     def _encoded(
         self, connection: AsyncConnection, batches: list[ProducerBatch]
     ) -> tuple[ClientApi, int, list[Buffer]]:
-        api = _TRANSACTIONAL_PRODUCE if self._transactions.is_transactional else PRODUCE
-        version = connection.agree(api)
-        return api, version, encode_produce_request(self._request(batches, version), version)
-
-    def _read(self, connection: AsyncConnection, version: int, answer: Answer) -> ProduceResponse:
-        try:
-            return decode_produce_response(answer.frame, version, answer.position)
-        except ProtocolError as error:
-            broken = NetworkError(f"{connection.address}: {error}")
-            connection.close(broken)
-            raise broken from error
-
-    def _request(self, batches: list[ProducerBatch], version: int) -> ProduceRequest:
-        transactions = self._transactions
-        topics: dict[str, ProduceTopic] = {}
-        for batch in batches:
-            topic = topics.get(batch.partition.topic)
-            if topic is None:
-                topic = topics[batch.partition.topic] = self._topic(batch.partition.topic, version)
-            records = batch.encoded(
-                transactions.producer_id,
-                transactions.producer_epoch,
-                transactions.is_transactional,
-            )
-            topic.partitions.append(ProducePartition(batch.partition.partition, records))
-        return ProduceRequest(
-            transactions.transactional_id,
-            self._acks,
-            self._cluster.request_timeout_ms,
-            list(topics.values()),
+        terms = requests.Terms(
+            self._transactions.transactional_id, self._acks, self._cluster.request_timeout_ms
         )
+        api = terms.api
+        version = connection.agree(api)
+        body = requests.encode_request(
+            terms,
+            [
+                (each.partition, each.encoded(self._transactions.is_transactional))
+                for each in batches
+            ],
+            self._cluster.metadata,
+            version,
+        )
+        self._metrics.sent(batches)
+        for batch in batches:
+            batch.unanswered += 1
+        return api, version, body
 
-    def _topic(self, name: str, version: int) -> ProduceTopic:
-        if version < TOPIC_ID_VERSION:
-            return ProduceTopic(name, None, [])
-        known = self._cluster.metadata.topics.get(name)
-        if known is None or known.topic_id is None:
-            raise StaleMetadata(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return ProduceTopic(None, known.topic_id, [])
+    def _read(
+        self, connection: AsyncConnection, api: ClientApi, version: int, answer: Answer
+    ) -> ProduceResponse:
+        return self._cluster.decoded(connection, api, version, answer, decode_produce_response)
 
     def _request_ended(
         self,
@@ -357,7 +376,7 @@ class Sender:
     def _broke(self, batches: list[ProducerBatch], fault: BaseException) -> None:
         """A mistake of ours: the batches are owed an end all the same."""
         _LOGGER.error("a produce request failed unexpectedly", exc_info=fault)
-        left = [batch for batch in batches if batch in self._accumulator.unfinished()]
+        left = [batch for batch in batches if not batch.is_done]
         self._give_up(left, KafkaError(f"the producer failed: {fault!r}"))
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -369,47 +388,34 @@ class Sender:
 
     # --- answers ----------------------------------------------------------------------------
 
-    def _on_response(self, batches: list[ProducerBatch], response: ProduceResponse | None) -> None:
-        answers = {} if response is None else self._answers(response)
+    def _on_response(
+        self,
+        batches: list[ProducerBatch],
+        response: ProduceResponse | None,
+        metadata: ClusterMetadata,
+    ) -> None:
+        """Topics are called in `response` what they were called in `metadata`, when it was asked
+        for: they may be unknown by now, or be others."""
+        answers = {} if response is None else requests.answers_in(response, metadata)
+        if response is not None:
+            latency_ms = self._now_ms() - batches[0].drained_ms
+            self._metrics.answered(latency_ms, response.throttle_time_ms)
         for batch in batches:
             answer = answers.get(batch.partition)
             if response is None:
                 self._succeeded(batch, None)
-            elif answer is None:
+                continue
+            if answer is None:
                 self._failed(batch, NetworkError(f"no answer about {batch.partition}"))
-            elif answer.error_code in (0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                continue
+            batch.unanswered -= 1
+            if answer.error_code in (0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                 self._succeeded(batch, answer)
             else:
-                self._learn_leader(batch.partition, answer, response)
+                self._cluster.metadata = requests.with_leader_of(
+                    self._cluster.metadata, batch.partition, answer, response
+                )
                 self._failed(batch, error_for(answer.error_code, answer.error_message), answer)
-
-    def _answers(self, response: ProduceResponse) -> dict[TopicPartition, ProducePartitionResponse]:
-        by_id = self._cluster.metadata.topics_by_id
-        found = {}
-        for topic in response.topics:
-            name = topic.name
-            if name is None and topic.topic_id is not None and topic.topic_id in by_id:
-                name = by_id[topic.topic_id].name
-            if name is not None:
-                for answer in topic.partitions:
-                    found[TopicPartition(name, answer.index)] = answer
-        return found
-
-    def _learn_leader(
-        self,
-        partition: TopicPartition,
-        answer: ProducePartitionResponse,
-        response: ProduceResponse,
-    ) -> None:
-        if answer.current_leader_id < 0:
-            return
-        cluster = self._cluster
-        nodes = [
-            Node(each.node_id, each.host, each.port, each.rack) for each in response.node_endpoints
-        ]
-        cluster.metadata = cluster.metadata.with_nodes(nodes).with_leader(
-            partition, answer.current_leader_id, answer.current_leader_epoch
-        )
 
     def _succeeded(self, batch: ProducerBatch, answer: ProducePartitionResponse | None) -> None:
         self._accumulator.done(batch)
@@ -426,13 +432,18 @@ class Sender:
         answer: ProducePartitionResponse | None = None,
     ) -> None:
         if isinstance(error, StaleMetadata | NetworkError):
-            self._stale_topics.add(batch.partition.topic)
-        if error.code == ErrorCode.MESSAGE_TOO_LARGE and batch.record_count > 1:
+            self._leaderless.add(batch.partition)
+            self._cluster.doubt([batch.partition.topic])
+        if batch.is_told:
+            self._give_up([batch], error)
+        elif error.code == ErrorCode.MESSAGE_TOO_LARGE and batch.record_count > 1:
             self._accumulator.split(batch)
+            self._metrics.splits.add()
             self.wake()
         elif self._may_retry(batch, error):
             wait_ms = self._backoff.wait_ms(batch.attempts - 1)
             self._accumulator.retry(batch, self._now_ms() + wait_ms)
+            self._metrics.tried_again(batch)
         else:
             self._give_up([batch], error, answer)
 
@@ -444,11 +455,13 @@ class Sender:
             return True
         if error.code not in _LOST_PLACE or not self._transactions.numbers_batches:
             return False
-        if not self._accumulator.has_earlier_failure(batch):
-            if self._transactions.is_transactional:
+        if not self._accumulator.has_earlier(batch):
+            # Of a batch that is numbered anew no copy may come by its old number, behind one that
+            # was given up and is on its way yet.
+            if self._transactions.is_transactional or batch.unanswered:
                 return False
-            # The broker has forgotten us, or lost what it had acknowledged: begin a new epoch.
-            self._transactions.needs_new_epoch = True
+            # The broker has forgotten us, or lost what it had acknowledged.
+            self._accumulator.lost_place(batch)
         return True
 
     def _give_up(
@@ -458,20 +471,30 @@ class Sender:
         answer: ProducePartitionResponse | None = None,
     ) -> None:
         for batch in list(batches):
-            if batch.attempts:
-                # What follows has later numbers: the broker would wait for this one for ever.
-                self._transactions.lost_batch(error)
-            self._accumulator.done(batch)
+            if not batch.is_told:
+                self._fail(batch, error)
+            self._accumulator.give_up(batch)
             self._delivered(batch, answer, error)
+
+    def _fail(self, batch: ProducerBatch, error: KafkaError) -> None:
+        self._transactions.lost_batch(error, was_sent=bool(batch.attempts))
+        self._metrics.failed(batch)
 
     def _expire(self, now_ms: int) -> None:
         for batch in self._accumulator.expired(now_ms - self._delivery_timeout_ms):
-            age_ms = now_ms - batch.created_ms
-            text = f"{batch.record_count} records for {batch.partition} were {age_ms} ms old"
-            self._give_up([batch], RequestTimedOut(text))
+            error = RequestTimedOut(
+                f"{batch.record_count} records for {batch.partition} were not delivered within "
+                f"delivery.timeout.ms ({self._delivery_timeout_ms})"
+            )
+            if batch.is_in_flight:
+                # Its place in the sequence is not known before its request has an end.
+                self._fail(batch, error)
+                self._delivered(batch, None, error)
+            else:
+                self._give_up([batch], error)
 
     def _next_expiry_ms(self) -> int | None:
-        oldest_ms = self._accumulator.oldest_pending_ms
+        oldest_ms = self._accumulator.oldest_ms
         return None if oldest_ms is None else oldest_ms + self._delivery_timeout_ms
 
     def _drop_pending(self) -> None:

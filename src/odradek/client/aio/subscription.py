@@ -1,4 +1,4 @@
-"""What a consumer subscribes to, and its membership in the group.
+"""The subscription of a consumer, and its membership in the group.
 
 The membership gives up and takes partitions inside of `poll` and nowhere else.
 """
@@ -86,23 +86,30 @@ class Subscription:
             KafkaError: nobody can be asked for them, or one of them cannot be.
         """
         if self._pattern is None:
-            unknown = self.topics - self._cluster.metadata.topics.keys()
-            if unknown or self._cluster.is_metadata_old:
+            if outdated := self._cluster.outdated(self.topics):
                 answer = await self._cluster.refresh(
-                    self.topics, allow_auto_topic_creation=self._creates_topics
+                    outdated, allow_auto_topic_creation=self._creates_topics
                 )
-                answer.raise_refused()
+                answer.raise_refused(outdated)
             return self.topics
         pattern = self._pattern
         answer = await self._cluster.refresh(None)
+        # What is wrong with a topic for a moment does not take it from who reads it.
+        kept = self.topics & self._cluster.metadata.topics.keys()
         self.topics = frozenset(
             name
             for name, topic in answer.topics.items()
             if pattern.fullmatch(name)
-            and not topic.error_code
             and not (topic.is_internal and self._skips_internal)
+            and (not topic.error_code or name in kept)
         )
         return self.topics
+
+    def reads(self, topic: str) -> bool:
+        """Whether a topic is named, or matches."""
+        if self._pattern is None:
+            return topic in self.topics
+        return self._pattern.fullmatch(topic) is not None
 
     @property
     def needs_poll(self) -> bool:
@@ -144,7 +151,7 @@ class Subscription:
             finally:
                 if self._polling is polling and polling.done():
                     self._polling = None
-        membership.raise_listener_failure()
+        membership.raise_failure()
 
     def was_read(self) -> None:
         """A read has ended: from now on the reader may be late."""
@@ -155,6 +162,9 @@ class Subscription:
         """Leaves the group, and wants no topic any more; offsets may be asked for afterwards.
 
         Who is cancelled meanwhile leaves the leaving to go on.
+
+        Raises:
+            KafkaError: the listener failed; the group is left.
         """
         if self._leaving is None:
             self._leaving = asyncio.create_task(self._leave())
@@ -174,12 +184,15 @@ class Subscription:
             if polling is not None:
                 polling.cancel()
                 await asyncio.gather(polling, return_exceptions=True)
-            if self._membership is not None and self.is_member:
-                await self._membership.leave()
+            membership = self._membership
+            if membership is not None and self.is_member:
+                await membership.leave()
         finally:
             self.is_member = False
             self._membership = self._pattern = self._leaving = None
             self.topics = frozenset()
+        if membership is not None:
+            membership.raise_failure()
 
 
 def _is_being_cancelled() -> bool:

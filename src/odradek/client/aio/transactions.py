@@ -6,11 +6,11 @@ Partitions and groups are added before anything is written to them; EndTxn ends 
 everywhere.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
-from odradek.client.aio.admin.base import by_topic
-from odradek.client.aio.cluster import GROUP, TRANSACTION, ClusterClient, Message
+from odradek.client.aio.cluster import ClusterClient
 from odradek.client.apis import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
@@ -20,9 +20,20 @@ from odradek.client.apis import (
     ClientApi,
 )
 from odradek.client.core.admin_types import CommittedOffset
+from odradek.client.core.cluster import GROUP, TRANSACTION, Message
+from odradek.client.core.groups.commits import commit_errors, commits_by_topic
 from odradek.client.core.groups.group_metadata import GroupMetadata
+from odradek.client.core.metadata import by_topic
 from odradek.client.core.producing.transaction_state import TransactionLife, TransactionState
-from odradek.client.errors import CoordinatorError, KafkaError, NetworkError, raise_for
+from odradek.client.errors import (
+    CoordinatorError,
+    KafkaError,
+    NetworkError,
+    TransactionError,
+    error_for,
+    raise_for,
+    unanswered,
+)
 from odradek.errors import ErrorCode
 from odradek.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 
@@ -34,30 +45,28 @@ def _before_implicit_partitions(api: ClientApi) -> ClientApi:
     return ClientApi(api.key, api.name, api.min_version, 4, api.flexible_from)
 
 
-_END_TXN: Final = _before_implicit_partitions(END_TXN)
+END_EXPLICIT_TXN: Final = _before_implicit_partitions(END_TXN)
 _TXN_OFFSET_COMMIT: Final = _before_implicit_partitions(TXN_OFFSET_COMMIT)
 
 
-def _nothing() -> None:
-    """For whoever numbers no batches."""
-
-
 class TransactionManager:
-    """Who a producer is: its id and epoch, and where it stands with its transaction. `renumber` is
-    called when sequences begin anew, in a new epoch."""
+    """The producer's id and epoch, and the state of its transaction."""
 
-    def __init__(self, cluster: ClusterClient, renumber: Callable[[], None] = _nothing) -> None:
+    def __init__(self, cluster: ClusterClient) -> None:
         settings = cluster.settings
         self._cluster = cluster
         self._timeout_ms = settings.number("transaction.timeout.ms")
         self._max_block_ms = settings.number("max.block.ms")
-        self.transactional_id = settings.text("transactional.id") or None
+        self.transactional_id: Final = settings.text("transactional.id") or None
+        self.is_transactional: Final = self.transactional_id is not None
         self.numbers_batches = settings.flag("enable.idempotence")
-        self._renumber = renumber
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = NO_PRODUCER_EPOCH
-        self.needs_new_epoch = False
         self.life = TransactionLife()
+        # Sequences have a gap that only an epoch of the coordinator ends.
+        self._needs_new_epoch = False
+        # Offsets on their way are in the transaction before it can end.
+        self._offsets_or_end = asyncio.Lock()
         # What the coordinator has taken into the transaction, and whether it was asked to at all:
         # an answer may be lost, or nobody wait for it any more.
         self._partitions: set[TopicPartition] = set()
@@ -65,20 +74,24 @@ class TransactionManager:
         self._may_be_open = False
 
     @property
-    def is_transactional(self) -> bool:
-        """Whether there is a transactional id."""
-        return self.transactional_id is not None
-
-    @property
     def has_id(self) -> bool:
         """Whether the producer has its id."""
         return self.producer_id != NO_PRODUCER_ID
 
-    def lost_batch(self, error: KafkaError) -> None:
-        """A batch that had left is given up: the numbers have a gap, and begin anew with the next
-        epoch. A transaction can only be aborted; the end of that brings the epoch."""
-        self.needs_new_epoch = self.numbers_batches
-        if self.is_transactional and self.life.state is not TransactionState.ABORTING:
+    def lost_batch(self, error: KafkaError, *, was_sent: bool) -> None:
+        """A batch is given up: a transaction can only be aborted. If the batch had left, the
+        numbers have a gap, and begin anew with the next epoch."""
+        if not self.is_transactional:
+            return
+        self._needs_new_epoch |= was_sent
+        if error.code == ErrorCode.INVALID_TXN_STATE:
+            # To a batch it says no more than that it came too late.
+            error = TransactionError(error.message, ErrorCode.TRANSACTION_ABORTABLE)
+        self.failed(error)
+
+    def failed(self, error: KafkaError) -> None:
+        """Something of the transaction has failed; one that is being aborted does not mind."""
+        if self.life.state is not TransactionState.ABORTING:
             self.life.fail(error)
 
     async def obtain_id(self) -> None:
@@ -103,9 +116,7 @@ class TransactionManager:
             self.producer_id, self.producer_epoch = answer.producer_id, answer.producer_epoch
 
         await self._cluster.retrying(attempt, self._max_block_ms)
-        if self.needs_new_epoch:
-            self.needs_new_epoch = False
-            self._renumber()
+        self._needs_new_epoch = False
 
     async def init_transactions(self) -> None:
         """Ends what a predecessor left open, and makes this producer its successor.
@@ -133,6 +144,10 @@ class TransactionManager:
         self._partitions = set()
         self._has_offsets = self._may_be_open = False
 
+    def lacks(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Whether the transaction does not write to some of these yet."""
+        return not self._partitions.issuperset(partitions)
+
     async def add_partitions(self, partitions: Iterable[TopicPartition]) -> None:
         """Tells the coordinator what this transaction writes to; what it knows it is not told.
 
@@ -142,6 +157,7 @@ class TransactionManager:
         fresh = set(partitions) - self._partitions
         if not fresh:
             return
+        await self._open()
         values = {
             **self._identity("v3_and_below_"),
             "v3_and_below_topics": [
@@ -152,14 +168,21 @@ class TransactionManager:
 
         async def attempt() -> None:
             answer = await self._ask_coordinator(ADD_PARTITIONS_TO_TXN, values)
+            errors: dict[TopicPartition, KafkaError | None]
+            errors = {each: unanswered(each) for each in fresh}
             for topic in answer.results_by_topic_v3_and_below:
                 for each in topic.results_by_partition:
+                    partition = TopicPartition(topic.name, each.partition_index)
                     code = int(each.partition_error_code)
-                    # Told of those that were refused themselves.
-                    if code != ErrorCode.OPERATION_NOT_ATTEMPTED:
-                        raise_for(code, f"{topic.name}-{each.partition_index}")
+                    errors[partition] = error_for(code, str(partition)) if code else None
+            refused = [error for error in errors.values() if error is not None]
+            # Told of those that were refused themselves, for good if one was.
+            for error in sorted(
+                refused,
+                key=lambda each: (each.code == ErrorCode.OPERATION_NOT_ATTEMPTED, each.retriable),
+            ):
+                raise error
 
-        self._may_be_open = True
         await self._call(attempt)
         self._partitions |= fresh
 
@@ -171,66 +194,77 @@ class TransactionManager:
         Raises:
             KafkaError: the transaction can only be aborted then.
         """
-        self.life.check_sending()
+        number = self.life.number
+        async with self._offsets_or_end:
+            self.life.check_sending(number)
+            try:
+                await self._send_offsets(offsets, group)
+            except asyncio.CancelledError:
+                # Without them its records must not be committed, and nobody knows of them.
+                text = "sending offsets to the transaction was cancelled: it can only be aborted"
+                self.failed(TransactionError(text, ErrorCode.TRANSACTION_ABORTABLE))
+                raise
+
+    async def _send_offsets(
+        self, offsets: Mapping[TopicPartition, CommittedOffset], group: GroupMetadata
+    ) -> None:
+        await self._open()
         group_values = {**self._identity(), "group_id": group.group_id}
 
         async def add() -> None:
             answer = await self._ask_coordinator(ADD_OFFSETS_TO_TXN, group_values)
             raise_for(int(answer.error_code))
 
-        topics = [
-            {
-                "name": name,
-                "partitions": [
-                    {
-                        "partition_index": index,
-                        "committed_offset": offsets[TopicPartition(name, index)].offset,
-                        "committed_leader_epoch": offsets[TopicPartition(name, index)].leader_epoch,
-                        "committed_metadata": offsets[TopicPartition(name, index)].metadata,
-                    }
-                    for index in indexes
-                ],
-            }
-            for name, indexes in by_topic(offsets).items()
-        ]
         values = {
             **group_values,
             "generation_id": group.generation_id,
             "member_id": group.member_id,
             "group_instance_id": group.instance_id,
-            "topics": topics,
+            "topics": commits_by_topic(offsets),
         }
 
         async def commit() -> None:
             node_id = await self._cluster.coordinator_id(group.group_id, GROUP)
             answer = await self._cluster.call(node_id, _TXN_OFFSET_COMMIT, values)
-            for topic in answer.topics:
-                for each in topic.partitions:
-                    raise_for(int(each.error_code), f"{topic.name}-{each.partition_index}")
+            refused = [each for each in commit_errors(answer, offsets).values() if each is not None]
+            for error in sorted(refused, key=lambda each: each.retriable):
+                raise error
 
-        self._may_be_open = True
         await self._call(add)
         self._has_offsets = True
         await self._call(commit)
 
-    async def end(self, *, commit: bool) -> None:
-        """Ends the transaction; nothing is asked when nothing was written.
+    async def _open(self) -> None:
+        """Comes before whatever opens the transaction at its coordinator."""
+        if self._needs_new_epoch:
+            assert not self._may_be_open, "who lost a batch has aborted its transaction"
+            try:
+                await self.obtain_id()
+            except KafkaError as error:
+                raise self._failure(error) from error
+        self._may_be_open = True
+
+    async def end(self, *, commit: bool, number: int | None = None) -> None:
+        """Ends the transaction, or the one of that number unless it has ended; nothing is asked
+        when nothing was written.
 
         Raises:
             KafkaError: it could not be ended.
         """
-        try:
-            if self._may_be_open:
-                await self._end_open(commit=commit)
-                self._may_be_open = False
-            if self.needs_new_epoch:
-                await self.obtain_id()
-        except KafkaError as error:
-            # Without an answer it may have ended all the same: the same call can tell.
-            if not error.retriable:
-                self.life.fail(error)
-            raise
-        self.life.move(TransactionState.READY)
+        number = self.life.number if number is None else number
+        async with self._offsets_or_end:
+            if self.life.number != number or self.life.state is TransactionState.READY:
+                return  # somebody else was faster
+            try:
+                if self._may_be_open:
+                    await self._end_open(commit=commit)
+                    self._may_be_open = False
+            except KafkaError as error:
+                # Without an answer it may have ended all the same: the same call can tell.
+                if not error.retriable:
+                    self.life.fail(error)
+                raise
+            self.life.move(TransactionState.READY)
 
     async def _end_open(self, *, commit: bool) -> None:
         is_open = bool(self._partitions or self._has_offsets)
@@ -242,15 +276,19 @@ class TransactionManager:
 
     async def _end_once(self, *, commit: bool) -> None:
         values = {**self._identity(), "committed": commit}
-        answer = await self._ask_coordinator(_END_TXN, values)
+        answer = await self._ask_coordinator(END_EXPLICIT_TXN, values)
         raise_for(int(answer.error_code))
 
     async def _call(self, attempt: Callable[[], Awaitable[T]]) -> T:
         try:
             return await self._cluster.retrying(attempt, self._max_block_ms)
         except KafkaError as error:
-            self.life.fail(error)
-            raise
+            raise self._failure(error) from error
+
+    def _failure(self, error: KafkaError) -> KafkaError:
+        """An error of the transaction as its user is to see it: nothing is to be tried again."""
+        self.failed(error)
+        return self.life.error or error
 
     async def _ask_coordinator(self, api: ClientApi, values: Mapping[str, object]) -> Message:
         assert self.transactional_id is not None, "only transactions have a coordinator"

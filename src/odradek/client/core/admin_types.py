@@ -1,26 +1,17 @@
-"""What an admin is given and gives: topics, settings, groups, offsets, as plain values.
+"""Arguments and results of an admin: topics, settings, groups, offsets, as plain values.
 
 Names and numbers are the protocol's. Nothing here asks anybody.
 """
 
+import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from odradek.client.core.metadata import Node
-from odradek.model import NO_LEADER_EPOCH, TopicPartition
-
-
-class ResourceType(IntEnum):
-    """What settings belong to; the numbers are those of DescribeConfigs."""
-
-    UNKNOWN = 0
-    TOPIC = 2
-    BROKER = 4
-    BROKER_LOGGER = 8
-    CLIENT_METRICS = 16
-    GROUP = 32
+from odradek.model import NO_LEADER_EPOCH, ConfigResourceType, KafkaPrincipal, TopicPartition
 
 
 class ConfigOperation(IntEnum):
@@ -43,23 +34,23 @@ class ElectionType(IntEnum):
 class ConfigResource:
     """A topic, a broker or a group, as the owner of settings; a broker "" is every broker."""
 
-    type: ResourceType
+    type: ConfigResourceType
     name: str
 
     @classmethod
     def topic(cls, name: str) -> "ConfigResource":
         """The settings of a topic."""
-        return cls(ResourceType.TOPIC, name)
+        return cls(ConfigResourceType.TOPIC, name)
 
     @classmethod
     def broker(cls, broker_id: int | None) -> "ConfigResource":
         """The settings of a broker, or the defaults of all."""
-        return cls(ResourceType.BROKER, "" if broker_id is None else str(broker_id))
+        return cls(ConfigResourceType.BROKER, "" if broker_id is None else str(broker_id))
 
     @classmethod
     def group(cls, group_id: str) -> "ConfigResource":
         """The settings of a group."""
-        return cls(ResourceType.GROUP, group_id)
+        return cls(ConfigResourceType.GROUP, group_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,11 +169,21 @@ class GroupDescription:
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """What a group has committed for a partition."""
+    """The offset that a group has committed for a partition."""
 
     offset: int
     metadata: str = ""
     leader_epoch: int = NO_LEADER_EPOCH
+
+
+@dataclass(frozen=True, slots=True)
+class ShareGroupOffset:
+    """The offset from which a share group hands a partition out; -1 where it has not begun. The lag
+    is how many records are ahead of it and not dealt with, where the broker knows."""
+
+    start_offset: int
+    leader_epoch: int = NO_LEADER_EPOCH
+    lag: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,3 +258,40 @@ class TransactionDescription:
     producer_id: int
     producer_epoch: int
     partitions: frozenset[TopicPartition]
+
+
+class DelegationToken(NamedTuple):
+    """A token by which others come as its owner; `hmac` is its password. Times are milliseconds
+    since 1970."""
+
+    token_id: str
+    hmac: bytes
+    owner: KafkaPrincipal
+    requester: KafkaPrincipal
+    renewers: tuple[KafkaPrincipal, ...]
+    issue_ms: int
+    expiry_ms: int
+    max_ms: int
+
+    @property
+    def password(self) -> str:
+        """The password by which one logs in, with the id for a name."""
+        return base64.b64encode(self.hmac).decode()
+
+    def __repr__(self) -> str:
+        return f"DelegationToken({self.token_id!r}, {self.owner}, until {self.expiry_ms})"
+
+
+LEAST_ITERATIONS: Final = 4096
+
+
+class ScramPassword(NamedTuple):
+    """A user's password for one mechanism of SCRAM."""
+
+    name: str
+    mechanism: str
+    password: str
+    iterations: int = LEAST_ITERATIONS
+
+    def __repr__(self) -> str:
+        return f"ScramPassword({self.name!r}, {self.mechanism})"

@@ -1,8 +1,8 @@
 """One connection to one broker, without its socket.
 
-A connection is made in steps: the socket connects, then each step of the handshake asks and is
-answered; only then requests are taken. The one step today is ApiVersions; a SASL exchange is a step
-behind it, TLS the shell's affair before the first.
+A connection is made in steps: the socket connects, then the handshake asks and is answered; only
+then requests are taken. A SASL login is the last part of the handshake; TLS is the shell's affair
+before it. A login may be repeated on a connection that is ready: requests are held back meanwhile.
 
     CONNECTING --connected--> HANDSHAKE --last step answered--> READY --closed--> CLOSED
 
@@ -15,12 +15,11 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
-from odradek.client.apis import API_VERSIONS, ClientApi, VersionRanges, agree
-from odradek.client.core import api_versions
+from odradek.client.apis import ClientApi, VersionRanges, agree
 from odradek.client.core.frames import HANDSHAKE_MAX_BYTES, RESPONSE_MAX_BYTES, FrameReceiver
-from odradek.client.errors import raise_for
-from odradek.errors import ErrorCode
-from odradek.protocol.framing import encode_size
+from odradek.client.core.handshake import Answer, LoginSteps, LoginTerms, Question, handshake
+from odradek.client.core.traffic import Traffic
+from odradek.protocol.framing import SIZE_BYTES, encode_size
 from odradek.protocol.header import (
     decode_response_header,
     encode_request_header,
@@ -28,9 +27,16 @@ from odradek.protocol.header import (
     response_header_version,
 )
 from odradek.protocol.primitives import Buffer, ProtocolError
-from odradek.version import VERSION
 
+# Of a session's lifetime; what is left is for the next login itself.
+RENEWED_AFTER: Final = 0.85
+# Of it as well: the broker has counted from a moment before its answer came.
+OVER_AFTER: Final = 0.95
 _LARGEST_CORRELATION_ID: Final = 0x7FFFFFFF
+# The context of the handshake's own requests.
+_OF_HANDSHAKE: Final = object()
+# The context of a login's.
+_OF_LOGIN: Final = object()
 
 
 class ConnectionState(Enum):
@@ -43,7 +49,7 @@ class ConnectionState(Enum):
 
 
 class ConnectionEvent(Enum):
-    """What moves it."""
+    """An event that changes a connection's state."""
 
     CONNECTED = "connected"
     HANDSHAKE_DONE = "handshake done"
@@ -64,13 +70,6 @@ TRANSITIONS: Final[dict[ConnectionState, dict[ConnectionEvent, ConnectionState]]
 }
 
 
-class Answer(NamedTuple):
-    """A response: its frame, and where in it the body begins."""
-
-    frame: memoryview
-    position: int
-
-
 class Answered(NamedTuple):
     """An answer with what `send` was given to find its asker again."""
 
@@ -82,6 +81,7 @@ class _Sent(NamedTuple):
     correlation_id: int
     header_version: int
     context: object
+    sent_ms: int
 
 
 class ConnectionCore:
@@ -91,8 +91,17 @@ class ConnectionCore:
     connection is to be closed; `lost` then gives back whoever is still waiting.
     """
 
-    def __init__(self, client_id: str) -> None:
+    def __init__(
+        self, client_id: str, *, traffic: Traffic | None = None, login: LoginTerms | None = None
+    ) -> None:
         self._client_id = client_id
+        self._traffic = traffic
+        self._handshake = handshake()
+        self._login = login
+        self._login_steps: LoginSteps | None = None
+        self._held: list[tuple[list[Buffer], _Sent | None]] = []
+        self.is_held = False
+        self._session_lifetime_ms: int | None = None
         self._receiver = FrameReceiver(HANDSHAKE_MAX_BYTES)
         self._next_correlation_id = 0
         self._in_flight: deque[_Sent] = deque()
@@ -103,7 +112,7 @@ class ConnectionCore:
     @property
     def in_flight_count(self) -> int:
         """How many requests wait for their answers."""
-        return len(self._in_flight)
+        return len(self._in_flight) + len(self._held)
 
     def agree(self, api: ClientApi) -> int:
         """The version of an API to speak on this connection.
@@ -116,7 +125,7 @@ class ConnectionCore:
     def connected(self) -> None:
         """The socket is there: the handshake begins."""
         self._move(ConnectionEvent.CONNECTED)
-        self._ask_versions(API_VERSIONS.max_version)
+        self._go_on(None)
 
     def send(
         self,
@@ -136,13 +145,43 @@ class ConnectionCore:
             api.key, version, correlation_id, self._client_id, header_version
         )
         size = len(header) + sum(map(len, body))
-        self._outgoing += [encode_size(size) + header, *body]
+        buffers: list[Buffer] = [encode_size(size) + header, *body]
+        sent_ms = 0 if self._traffic is None else self._traffic.sent(SIZE_BYTES + size)
+        sent = None
         if is_answered:
             header_version = response_header_version(api.key, version, api.flexible_from)
-            self._in_flight.append(_Sent(correlation_id, header_version, context))
+            sent = _Sent(correlation_id, header_version, context, sent_ms)
+        is_held = self.is_held or self._login_steps is not None
+        if is_held and context is not _OF_LOGIN:
+            self._held.append((buffers, sent))
+        else:
+            self._put(buffers, sent)
+
+    def renew_login(self, terms: LoginTerms | None = None) -> None:
+        """Logs in again, by new terms if there are any, before the session ends; requests wait
+        until that is done. Does nothing while that is under way, or where nobody has to log in."""
+        self._login = terms or self._login
+        if self.state is ConnectionState.READY and self._login_steps is None:
+            self._begin_login()
+
+    def hold(self) -> None:
+        """Keeps requests until the login has been renewed: the broker closes a connection on which
+        any comes after its session."""
+        self.is_held = True
+
+    def take_session_lifetime_ms(self) -> int | None:
+        """How long the session is good that has just begun, 0 being for ever; None if none has
+        since this was last asked."""
+        lifetime_ms, self._session_lifetime_ms = self._session_lifetime_ms, None
+        return lifetime_ms
+
+    def _put(self, buffers: list[Buffer], sent: _Sent | None) -> None:
+        self._outgoing += buffers
+        if sent is not None:
+            self._in_flight.append(sent)
 
     def take_outgoing(self) -> list[Buffer]:
-        """What has to be written to the socket now."""
+        """Takes the bytes to write to the socket now."""
         outgoing, self._outgoing = self._outgoing, []
         return outgoing
 
@@ -164,9 +203,12 @@ class ConnectionCore:
             # Who is answered stops waiting only when the whole read was well: `lost` tells the
             # asker of a bad answer, too, and those whose good ones came just before it.
             one = self._match(len(answered), frame)
-            if isinstance(one.context, _VersionsAsked):
+            if one.context is _OF_HANDSHAKE:
                 self._in_flight.popleft()
-                self._on_versions(one.context.version, one.answer)
+                self._go_on(one.answer)
+            elif one.context is _OF_LOGIN:
+                del self._in_flight[len(answered)]  # behind those that were asked before it
+                self._on_login(one.answer)
             else:
                 answered.append(one)
         for _ in answered:
@@ -176,10 +218,13 @@ class ConnectionCore:
     def lost(self) -> list[object]:
         """The connection is no more; returns the contexts of the requests without answer."""
         self._move(ConnectionEvent.LOST)
-        contexts = [sent.context for sent in self._in_flight]
+        held = [sent for _, sent in self._held if sent is not None]
+        contexts = [sent.context for sent in (*self._in_flight, *held)]
         self._in_flight.clear()
+        self._held = []
+        self._login_steps = None
         self._outgoing = []
-        return [context for context in contexts if not isinstance(context, _VersionsAsked)]
+        return [each for each in contexts if each is not _OF_HANDSHAKE and each is not _OF_LOGIN]
 
     def _move(self, event: ConnectionEvent) -> None:
         target = TRANSITIONS[self.state].get(event)
@@ -193,26 +238,46 @@ class ConnectionCore:
         correlation_id, position = decode_response_header(frame, sent.header_version)
         if correlation_id != sent.correlation_id:
             raise ProtocolError(f"answer {correlation_id} came instead of {sent.correlation_id}", 0)
+        if self._traffic is not None:
+            self._traffic.received(SIZE_BYTES + len(frame), sent.sent_ms)
         return Answered(sent.context, Answer(frame, position))
 
-    def _ask_versions(self, version: int) -> None:
-        body = api_versions.encode_request(version, VERSION)
-        self.send(API_VERSIONS, version, [body], _VersionsAsked(version))
+    def _go_on(self, answer: Answer | None) -> None:
+        """The handshake's next question, or the login behind it, or its end."""
+        try:
+            asked = next(self._handshake) if answer is None else self._handshake.send(answer)
+        except StopIteration as end:
+            self.versions = end.value
+            if self._login is None:
+                self._handshake_done()
+            else:
+                self._begin_login()
+        else:
+            self.send(asked.api, asked.version, [asked.body], _OF_HANDSHAKE)
 
-    def _on_versions(self, version: int, answer: Answer) -> None:
-        supported = api_versions.decode_response(version, answer.frame, answer.position)
-        if supported.error_code == ErrorCode.UNSUPPORTED_VERSION and version > 0:
-            # An older broker, which says in its answer how far it goes; the oldest say nothing.
-            known = {API_VERSIONS.key: (0, 0), **supported.ranges}
-            self._ask_versions(agree(API_VERSIONS, known))
-            return
-        raise_for(supported.error_code, "the broker refuses to tell its versions")
-        self.versions = supported.ranges
+    def _handshake_done(self) -> None:
         self._receiver.frame_max_bytes = RESPONSE_MAX_BYTES
         self._move(ConnectionEvent.HANDSHAKE_DONE)
 
+    def _begin_login(self) -> None:
+        if self._login is not None:
+            self.is_held = False
+            self._login_steps = self._login.begin(self.versions)
+            self._ask_login(next(self._login_steps))
 
-class _VersionsAsked(NamedTuple):
-    """The context of the handshake's own request."""
+    def _ask_login(self, question: Question) -> None:
+        self.send(question.api, question.version, [question.body], _OF_LOGIN)
 
-    version: int
+    def _on_login(self, answer: Answer) -> None:
+        steps = self._login_steps
+        assert steps is not None, "a login is answered while it is under way"
+        try:
+            self._ask_login(steps.send(answer))
+        except StopIteration as end:
+            self._session_lifetime_ms = end.value
+            self._login_steps = None
+            if self.state is ConnectionState.HANDSHAKE:
+                self._handshake_done()
+            held, self._held = self._held, []
+            for buffers, sent in held:
+                self._put(buffers, sent)

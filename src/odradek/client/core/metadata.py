@@ -1,4 +1,4 @@
-"""What a client knows of a cluster: an immutable snapshot, replaced by every Metadata answer.
+"""The metadata a client has of a cluster: an immutable snapshot, replaced by every Metadata answer.
 
 Brokers may be asked in any order, and one that has fallen behind may answer last: a partition's
 leader of an older epoch does not replace that of a newer one, unless the topic was made anew.
@@ -11,7 +11,7 @@ from uuid import UUID
 
 from odradek.client.addresses import Address
 from odradek.client.apis import METADATA
-from odradek.client.errors import error_for
+from odradek.client.errors import UnknownTopicOrPartition, error_for
 from odradek.model import NO_LEADER, NO_LEADER_EPOCH, TopicPartition
 from odradek.protocol.primitives import Reader, Writer
 
@@ -93,7 +93,7 @@ class ClusterMetadata:
         }
 
     def partition(self, partition: TopicPartition) -> PartitionMetadata | None:
-        """What is known of a partition."""
+        """The metadata of a partition."""
         topic = self.topics.get(partition.topic)
         return None if topic is None else topic.partition_metadata.get(partition.partition)
 
@@ -103,12 +103,19 @@ class ClusterMetadata:
         return None if found is None else self.nodes.get(found.leader)
 
     def merged(self, answer: "ClusterMetadata", *, is_complete: bool) -> "ClusterMetadata":
-        """This snapshot with an answer worked in; a complete answer lists every topic there is."""
+        """This snapshot with an answer worked in; a complete answer lists every topic there is.
+
+        What is known of a topic stays when the answer has a passing error for it.
+        """
         topics = {} if is_complete else dict(self.topics)
         for name, topic in answer.topics.items():
             known = self.topics.get(name)
             if topic.error_code:
+                error = error_for(topic.error_code)
+                is_gone = not error.retriable or isinstance(error, UnknownTopicOrPartition)
                 topics.pop(name, None)
+                if known is not None and not is_gone:
+                    topics[name] = known
             elif known is not None and known.topic_id == topic.topic_id:
                 topics[name] = replace(
                     topic,
@@ -118,16 +125,23 @@ class ClusterMetadata:
                 topics[name] = topic
         return replace(answer, topics=topics)
 
-    def raise_refused(self) -> None:
+    def raise_refused(self, names: Iterable[str]) -> None:
         """Raises what an answer says of a topic for good, such as that its name is illegal.
 
         Raises:
             KafkaError: of the first such topic.
         """
-        for topic in self.topics.values():
-            error = error_for(topic.error_code, topic.name)
-            if topic.error_code and not error.retriable:
+        for name in names:
+            topic = self.topics.get(name)
+            if topic is None or not topic.error_code:
+                continue
+            error = error_for(topic.error_code, name)
+            if not error.retriable:
                 raise error
+
+    def without_controller(self) -> "ClusterMetadata":
+        """This snapshot, in which nobody takes changes: who did may not any more."""
+        return replace(self, controller_id=-1)
 
     def without_topics(self, names: Iterable[str]) -> "ClusterMetadata":
         """This snapshot with some topics forgotten."""
@@ -160,6 +174,14 @@ def _newest(
         else partition
         for index, partition in answered.items()
     }
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Partitions as requests list them."""
+    found: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        found.setdefault(topic, []).append(partition)
+    return found
 
 
 def encode_metadata_request(

@@ -13,9 +13,10 @@ _JITTER: Final = 0.2
 # A topic that was just created may not be known everywhere yet; one that does not exist
 # should not make its user wait for the whole request time-out.
 UNKNOWN_TOPIC_PATIENCE_MS: Final = 2_000
+NO_LIMIT: Final = 0x7FFFFFFF
 
 
-class Dice(Protocol):
+class Rng(Protocol):
     """Where chance comes from: a `random.Random`, seeded in tests."""
 
     def uniform(self, a: float, b: float, /) -> float:
@@ -30,25 +31,34 @@ class Dice(Protocol):
 class ExponentialBackoff:
     """Waits that grow with the number of failures in a row, from 0."""
 
-    def __init__(self, initial_ms: int, max_ms: int, dice: Dice) -> None:
+    def __init__(self, initial_ms: int, max_ms: int, rng: Rng) -> None:
         self._initial_ms = initial_ms
-        self._max_ms = max(initial_ms, max_ms)
-        self._dice = dice
+        self.max_ms: Final = max(initial_ms, max_ms)
+        self._rng = rng
 
     def wait_ms(self, failures: int) -> int:
         """How long to wait after that many failures before this one."""
         # Beyond thirty doublings any wait is at its maximum.
-        term: float = min(self._initial_ms * _MULTIPLIER ** min(failures, 30), self._max_ms)
-        if term < self._max_ms:
-            term = min(term * self._dice.uniform(1 - _JITTER, 1 + _JITTER), self._max_ms)
+        term: float = min(self._initial_ms * _MULTIPLIER ** min(failures, 30), self.max_ms)
+        if term < self.max_ms:
+            term = min(term * self._rng.uniform(1 - _JITTER, 1 + _JITTER), self.max_ms)
         return round(term)
+
+
+def patience_ms(code: ErrorCode, timeout_ms: int) -> int:
+    """How long an error may go on until it is told, where a call may take so long."""
+    is_unknown = code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+    return min(timeout_ms, UNKNOWN_TOPIC_PATIENCE_MS) if is_unknown else timeout_ms
 
 
 class Attempts:
     """The attempts at one thing: `after_failure` says how long to wait, or that it is over."""
 
-    def __init__(self, backoff: ExponentialBackoff, started_ms: int, timeout_ms: int) -> None:
+    def __init__(
+        self, backoff: ExponentialBackoff, started_ms: int, timeout_ms: int, retries: int = NO_LIMIT
+    ) -> None:
         self._backoff = backoff
+        self._retries = retries
         self._started_ms = started_ms
         self._timeout_ms = timeout_ms
         self._failures = 0
@@ -58,13 +68,9 @@ class Attempts:
 
         What remains of the time is not exceeded by the wait: the last attempt is at its end.
         """
-        left_ms = self._started_ms + self._patience_ms(code) - now_ms
-        if not code.retriable or left_ms <= 0:
+        left_ms = self._started_ms + patience_ms(code, self._timeout_ms) - now_ms
+        if not code.retriable or left_ms <= 0 or self._failures >= self._retries:
             return None
         wait_ms = min(self._backoff.wait_ms(self._failures), left_ms)
         self._failures += 1
         return wait_ms
-
-    def _patience_ms(self, code: ErrorCode) -> int:
-        is_unknown = code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
-        return min(self._timeout_ms, UNKNOWN_TOPIC_PATIENCE_MS) if is_unknown else self._timeout_ms

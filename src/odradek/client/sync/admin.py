@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from odradek.client.aio import admin as aio
-from odradek.client.sync.shell import Shell, waits_for
+from odradek.client.sync.shell import Shell
+from odradek.event_loop import waits_for
 
 
 class Admin(Shell[aio.Admin]):
@@ -17,7 +18,10 @@ class Admin(Shell[aio.Admin]):
     """
 
     def __init__(
-        self, bootstrap_servers: str = "", config: Mapping[str, object] = {}, **settings: Any
+        self,
+        bootstrap_servers: str | Mapping[str, object] = "",
+        config: Mapping[str, object] = {},
+        **settings: Any,
     ) -> None:
         """Connects to nobody yet.
 
@@ -40,6 +44,9 @@ class Admin(Shell[aio.Admin]):
     list_group_offsets = waits_for(aio.Admin.list_group_offsets)
     alter_group_offsets = waits_for(aio.Admin.alter_group_offsets)
     delete_group_offsets = waits_for(aio.Admin.delete_group_offsets)
+    list_share_group_offsets = waits_for(aio.Admin.list_share_group_offsets)
+    alter_share_group_offsets = waits_for(aio.Admin.alter_share_group_offsets)
+    delete_share_group_offsets = waits_for(aio.Admin.delete_share_group_offsets)
     delete_records = waits_for(aio.Admin.delete_records)
     describe_producers = waits_for(aio.Admin.describe_producers)
     abort_transaction = waits_for(aio.Admin.abort_transaction)
@@ -55,6 +62,17 @@ class Admin(Shell[aio.Admin]):
     describe_topics = waits_for(aio.Admin.describe_topics)
     eligible_leaders = waits_for(aio.Admin.eligible_leaders)
     describe_topic = waits_for(aio.Admin.describe_topic)
+    describe_acls = waits_for(aio.Admin.describe_acls)
+    create_acls = waits_for(aio.Admin.create_acls)
+    delete_acls = waits_for(aio.Admin.delete_acls)
+    describe_client_quotas = waits_for(aio.Admin.describe_client_quotas)
+    alter_client_quotas = waits_for(aio.Admin.alter_client_quotas)
+    create_delegation_token = waits_for(aio.Admin.create_delegation_token)
+    renew_delegation_token = waits_for(aio.Admin.renew_delegation_token)
+    expire_delegation_token = waits_for(aio.Admin.expire_delegation_token)
+    describe_delegation_tokens = waits_for(aio.Admin.describe_delegation_tokens)
+    describe_scram_users = waits_for(aio.Admin.describe_scram_users)
+    alter_scram_users = waits_for(aio.Admin.alter_scram_users)
     list_transactions = waits_for(aio.Admin.list_transactions)
     describe_transactions = waits_for(aio.Admin.describe_transactions)
     force_terminate_transaction = waits_for(aio.Admin.force_terminate_transaction)

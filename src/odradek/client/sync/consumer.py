@@ -7,6 +7,7 @@ for its own outcome.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final, Literal, TypeVar, cast, overload
@@ -17,12 +18,16 @@ from odradek.client.aio.group import RebalanceListener
 from odradek.client.aio.group.membership import Partitions
 from odradek.client.aio.handout import Columns, ConsumerInterceptor, Records
 from odradek.client.core.consuming.consumer_record import ConsumerRecord, Deserializer
-from odradek.client.errors import ClientClosed
-from odradek.client.sync.shell import Shell, asks, waits_for
+from odradek.client.core.groups.assignors import Assignor
+from odradek.client.errors import ClientClosed, KafkaError
+from odradek.client.sync.shell import Shell, asks
+from odradek.event_loop import waits_for
 from odradek.model import TopicPartition
 
 _LOGGER: Final = logging.getLogger(__name__)
+_CALLBACK_FAILED: Final = "the callback of a commit failed"
 T = TypeVar("T")
+Found = TypeVar("Found", Records, Columns)
 
 
 class Consumer(Shell[aio.Consumer]):
@@ -40,22 +45,27 @@ class Consumer(Shell[aio.Consumer]):
 
     def __init__(
         self,
-        bootstrap_servers: str = "",
+        bootstrap_servers: str | Mapping[str, object] = "",
         config: Mapping[str, object] = {},
         *,
         key_deserializer: Deserializer | None = None,
         value_deserializer: Deserializer | None = None,
         interceptors: Sequence[ConsumerInterceptor] = (),
+        topics: Iterable[str] = (),
+        assignors: Sequence[Assignor] = (),
         **settings: Any,
     ) -> None:
-        """Connects to nobody yet.
+        """Connects to nobody yet. `topics` are subscribed to; `assignors` come before those that
+        `partition.assignment.strategy` names.
 
         Raises:
-            ValueError: a setting is illegal.
+            ValueError: a setting is illegal, or there are assignors where the coordinator assigns.
+            UsageError: there are topics and no group.
         """
         self._todo: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._depth = 0
         self._is_ending = False
+        self._raised: Exception | None = None
         super().__init__(
             lambda: aio.Consumer(
                 bootstrap_servers,
@@ -63,6 +73,8 @@ class Consumer(Shell[aio.Consumer]):
                 key_deserializer=key_deserializer,
                 value_deserializer=value_deserializer,
                 interceptors=interceptors,
+                topics=topics,
+                assignors=assignors,
                 **settings,
             )
         )
@@ -73,6 +85,8 @@ class Consumer(Shell[aio.Consumer]):
         When nobody answers for `timeout_ms` the group is left to find out.
         """
         self._is_ending = True
+        if self._raised is not None:
+            _LOGGER.warning(_CALLBACK_FAILED, exc_info=self._raised)
         self._close(lambda: self._client.close(timeout_ms))
 
     # --- what is read -----------------------------------------------------------------------
@@ -106,7 +120,7 @@ class Consumer(Shell[aio.Consumer]):
     # --- reading ----------------------------------------------------------------------------
 
     def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> Records:
-        """What is there, by partition; waits for it up to a time.
+        """Returns the records at hand, by partition; waits for them up to a time.
 
         Raises:
             BadRecord: a record cannot be read; `seek` behind it to go on.
@@ -130,6 +144,7 @@ class Consumer(Shell[aio.Consumer]):
         timeout_ms: int = 0,
         columns: Literal[True],
         headers: bool = True,
+        views: bool = False,
     ) -> Columns: ...
 
     def getmany(
@@ -139,6 +154,7 @@ class Consumer(Shell[aio.Consumer]):
         max_records: int | None = None,
         columns: bool = False,
         headers: bool = True,
+        views: bool = False,
     ) -> Records | Columns:
         """As `poll`, of some partitions or all; with `columns` as the asyncio consumer's.
 
@@ -147,16 +163,40 @@ class Consumer(Shell[aio.Consumer]):
             KafkaError: reading cannot go on as it is.
         """
         if columns:
-            return self._wait(
-                self._client.getmany(
-                    *partitions, timeout_ms=timeout_ms, columns=True, headers=headers
+            return self._read(
+                lambda: self._client.getmany(
+                    *partitions, timeout_ms=timeout_ms, columns=True, headers=headers, views=views
                 )
             )
-        return self._wait(
-            self._client.getmany(*partitions, timeout_ms=timeout_ms, max_records=max_records)
+        return self._read(
+            lambda: self._client.getmany(
+                *partitions, timeout_ms=timeout_ms, max_records=max_records
+            )
         )
 
-    getone = waits_for(aio.Consumer.getone)
+    def getone(self) -> ConsumerRecord:
+        """The next record, as soon as there is one.
+
+        Raises:
+            KafkaError: as `getmany`.
+        """
+
+        async def one() -> Records:
+            record = await self._client.getone()
+            return {TopicPartition(record.topic, record.partition): [record]}
+
+        [[record]] = self._read(one).values()
+        return record
+
+    def wakeup(self) -> None:
+        """Ends a call that waits, or the next one, with `WokenUp`; for other threads and handlers
+        of signals."""
+
+        async def woken() -> None:
+            self._client.wakeup()
+
+        # Not as the other calls are made: what there is to do is the reader's.
+        super()._wait(woken())
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         return self
@@ -178,6 +218,8 @@ class Consumer(Shell[aio.Consumer]):
     resume = asks(aio.Consumer.resume)
     paused = asks(aio.Consumer.paused)
     lag = asks(aio.Consumer.lag)
+    highwater = asks(aio.Consumer.highwater)
+    last_stable_offset = asks(aio.Consumer.last_stable_offset)
     beginning_offsets = waits_for(aio.Consumer.beginning_offsets)
     end_offsets = waits_for(aio.Consumer.end_offsets)
     offsets_for_times = waits_for(aio.Consumer.offsets_for_times)
@@ -186,6 +228,7 @@ class Consumer(Shell[aio.Consumer]):
     # --- committing -------------------------------------------------------------------------
 
     commit = waits_for(aio.Consumer.commit)
+    store_offsets = asks(aio.Consumer.store_offsets)
     committed = waits_for(aio.Consumer.committed)
     group_metadata = asks(aio.Consumer.group_metadata)
 
@@ -207,7 +250,33 @@ class Consumer(Shell[aio.Consumer]):
 
     # --- inside -----------------------------------------------------------------------------
 
+    def _read(self, read: Callable[[], Coroutine[Any, Any, Found]]) -> Found:
+        """Waits for a read. What it has brought when this thread is interrupted comes again."""
+        unclaimed: list[Found] = []
+
+        async def reading() -> Found:
+            unclaimed.append(await read())
+            return unclaimed[0]
+
+        async def put_back() -> None:
+            for found in unclaimed:
+                self._client._handout.put_back(found)
+
+        try:
+            found = self._wait(reading())
+        except BaseException:
+            # Behind whatever ends the read, and before any other call.
+            with suppress(KafkaError):
+                self._submit(put_back())
+            raise
+        return found
+
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            self._tell_failure()
+        except BaseException:
+            work.close()
+            raise
         future = self._submit(work)
         future.add_done_callback(lambda _: self._todo.put(None))
         self._depth += 1
@@ -226,15 +295,25 @@ class Consumer(Shell[aio.Consumer]):
             if self._depth:
                 # A listener's call, which may have taken what was to wake the one around it.
                 self._todo.put(None)
-        return future.result()
+        outcome = future.result()
+        if not outcome:
+            self._tell_failure()  # else of the next call: what was read would be lost
+        return outcome
 
     def _do(self, task: Callable[[], None]) -> None:
         try:
             task()
-        except Exception:
-            if not self._is_ending:
-                raise
-            _LOGGER.warning("the callback of a commit failed", exc_info=True)
+        except Exception as error:
+            if not self._is_ending and self._raised is None:
+                self._raised = error
+            else:
+                _LOGGER.warning(_CALLBACK_FAILED, exc_info=True)
+
+    def _tell_failure(self) -> None:
+        """Raises what a callback raised; not inside of a listener's call, which is not to blame."""
+        if self._raised is not None and not self._depth and not self._is_ending:
+            error, self._raised = self._raised, None
+            raise error
 
 
 class _OnCallersSide:

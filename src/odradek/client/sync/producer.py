@@ -9,7 +9,11 @@ from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from odradek.client.aio import producer as aio
-from odradek.client.sync.shell import Shell, asks, waits_for
+from odradek.client.aio.delivery_reports import OnDelivery
+from odradek.client.core.producing.intake import Partitioner
+from odradek.client.core.producing.preparing import ProducerInterceptor, Serializer
+from odradek.client.sync.shell import Shell, asks
+from odradek.event_loop import waits_for
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -52,17 +56,19 @@ class Producer(Shell[aio.Producer]):
             metadata = delivery.result()
 
     Each call waits for the loop's thread: whoever has many records sends them by `send_many`.
-    Callbacks of deliveries, interceptors and serializers are called by that thread.
+    Callbacks of deliveries, interceptors, serializers and partitioners are called by that thread.
     """
 
     def __init__(
         self,
-        bootstrap_servers: str = "",
+        bootstrap_servers: str | Mapping[str, object] = "",
         config: Mapping[str, object] = {},
         *,
-        key_serializer: aio.Serializer | None = None,
-        value_serializer: aio.Serializer | None = None,
-        interceptors: Sequence[aio.ProducerInterceptor] = (),
+        key_serializer: Serializer | None = None,
+        value_serializer: Serializer | None = None,
+        interceptors: Sequence[ProducerInterceptor] = (),
+        partitioner: Partitioner | None = None,
+        on_delivery: OnDelivery | None = None,
         **settings: Any,
     ) -> None:
         """Connects to nobody yet.
@@ -77,6 +83,8 @@ class Producer(Shell[aio.Producer]):
                 key_serializer=key_serializer,
                 value_serializer=value_serializer,
                 interceptors=interceptors,
+                partitioner=partitioner,
+                on_delivery=on_delivery,
                 **settings,
             )
         )

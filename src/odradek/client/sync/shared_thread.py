@@ -10,6 +10,7 @@ from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
+from odradek.client.core.cluster import FORKED
 from odradek.client.errors import UsageError
 from odradek.errors import ErrorCode
 from odradek.event_loop import LoopThread
@@ -41,6 +42,8 @@ class SharedThread:
 
     def move_out(self) -> None:
         """A client has ended; with the last one the thread does."""
+        if self._process_id != os.getpid():
+            return  # it lives on in another process
         with self._lock:
             self._clients -= 1
             if self._clients:
@@ -52,8 +55,12 @@ class SharedThread:
         """Runs a coroutine; the future has its outcome.
 
         Raises:
-            UsageError: the caller is the thread itself, which would wait for itself.
+            UsageError: the caller is the thread itself, which would wait for itself, or a process
+                that was forked from the one that has it.
         """
+        if self._process_id != os.getpid():
+            work.close()
+            raise UsageError(FORKED, ErrorCode.INVALID_REQUEST)
         if self._thread.is_current:
             work.close()
             raise UsageError(

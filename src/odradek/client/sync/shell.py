@@ -1,24 +1,30 @@
 """A blocking client: an asyncio client on the loop's thread, and calls that wait for it.
 
-`waits_for` and `asks` make a blocking method of an asyncio client's method, with the same arguments
-and documentation.
+`waits_for`, and `asks` where nothing is awaited, make a blocking method of an asyncio client's,
+with the same arguments and documentation.
 """
 
 import functools
+import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
+from odradek.client.aio.closing import warn_unclosed
 from odradek.client.errors import ClientClosed
 from odradek.client.sync.shared_thread import SharedThread
 
 
-class _Closing(Protocol):
+class _Client(Protocol):
+    async def start(self) -> None: ...
+
     async def close(self) -> None: ...
 
+    def metrics(self) -> dict[str, dict[str, float]]: ...
 
-C = TypeVar("C", bound=_Closing)
+
+C = TypeVar("C", bound=_Client)
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -37,10 +43,12 @@ class Shell(Generic[C]):
             return make()
 
         self._is_closed = False
+        self._ending = threading.RLock()
         self._thread = SharedThread.move_in()
         try:
             self._client = self._wait(made())
         except BaseException:
+            self._is_closed = True
             self._thread.move_out()
             raise
 
@@ -55,18 +63,49 @@ class Shell(Generic[C]):
     ) -> None:
         self.close()
 
+    def __del__(self) -> None:
+        if not getattr(self, "_is_closed", True):
+            warn_unclosed(self)
+
+    def start(self) -> None:
+        """Connects to a broker now, which otherwise happens when one is needed.
+
+        Raises:
+            KafkaError: none can be reached.
+        """
+        self._wait(self._client.start())
+
+    def stop(self) -> None:
+        """Closes the client, as `close` does."""
+        self.close()
+
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """The metrics of the client, by the groups and names of Kafka's own clients."""
+
+        async def read() -> dict[str, dict[str, float]]:
+            return self._client.metrics()
+
+        return self._wait(read())
+
     def close(self) -> None:
         """Gives back what the client has."""
         self._close(self._client.close)
 
     def _close(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        if self._is_closed:
-            return
-        try:
-            self._wait(work())
-        finally:
-            self._is_closed = True
-            self._thread.move_out()
+        # Who comes while another thread does it waits for the same end.
+        with self._ending:
+            if self._is_closed:
+                return
+            try:
+                self._wait(work())
+            finally:
+                self._is_closed = True
+                self._thread.move_out()
+
+    @property
+    def _awaited(self) -> C:
+        """Asked by `waits_for`."""
+        return self._client
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs a coroutine on the loop and waits for it; who is interrupted cancels it.
@@ -86,18 +125,6 @@ class Shell(Generic[C]):
             work.close()
             raise ClientClosed("the client was closed")
         return self._thread.submit(work)
-
-
-def waits_for(
-    method: Callable[Concatenate[C, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[Shell[C], P], T]:
-    """The blocking method of one that is awaited."""
-
-    @functools.wraps(method)
-    def waiting(shell: Shell[C], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return shell._wait(method(shell._client, *args, **kwargs))
-
-    return waiting
 
 
 def asks(method: Callable[Concatenate[C, P], T]) -> Callable[Concatenate[Shell[C], P], T]:

@@ -16,15 +16,27 @@ PASSWORD: Final = SettingType.PASSWORD
 PER_BROKER: Final = DynamicMode.PER_BROKER
 CLUSTER_WIDE: Final = DynamicMode.CLUSTER_WIDE
 
+AUTHORIZER_CLASSES: Final = (
+    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "kafka.security.authorizer.AclAuthorizer",
+)
+"""Kafka's own authorizers: of its brokers without ZooKeeper, and with it. They decide alike."""
 _JVM: Final = "Accepted for the sake of existing files; without effect, it concerns the JVM only."
 
 SECURITY_SETTINGS: Final = [
-    Setting("authorizer.class.name", STRING, "", "The authorizer; none when empty."),
+    Setting(
+        "authorizer.class.name",
+        STRING,
+        "",
+        "The authorizer; none when empty. Both of Kafka's own decide by ACLs.",
+        choices=("", *AUTHORIZER_CLASSES),
+    ),
     Setting(
         "super.users",
         STRING,
         "",
         "Principals that may do everything: `User:name`, separated by semicolons.",
+        pattern=r"(?:[^;:]+:[^;]*(?:;|$))*",
         is_hidden=True,
     ),
     Setting(

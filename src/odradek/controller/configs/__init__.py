@@ -1,1 +1,1 @@
-"""What is decided about settings: plans of changes, descriptions, those that change at run time."""
+"""Settings: alterations, descriptions, those that change at run time."""

@@ -7,6 +7,7 @@ steps. The whole is checked before anything is stored. Pure: nothing is stored h
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from odradek.config import (
     BROKER_SETTINGS,
@@ -25,13 +26,17 @@ from odradek.controller.configs.entries import check_broker
 from odradek.controller.results import AlterOperation, ConfigAlteration
 from odradek.controller.topics.names import check_topic_name
 from odradek.errors import BrokerError, ErrorCode
-from odradek.metadata.image import ConfigResource, MetadataImage, ResourceType
+from odradek.metadata.image import ConfigResource, MetadataImage
+from odradek.model import ConfigResourceType
 
-_TABLES: Mapping[ResourceType, Mapping[str, Setting]] = {
-    ResourceType.TOPIC: TOPIC_SETTINGS,
-    ResourceType.BROKER: BROKER_SETTINGS,
-    ResourceType.GROUP: GROUP_SETTINGS,
-    ResourceType.CLIENT_METRICS: CLIENT_METRICS_SETTINGS,
+MAX_VALUE_BYTES: Final = 32_767
+"""The longest text of a field: a longer value could be stored, and never be shown."""
+
+_TABLES: Mapping[ConfigResourceType, Mapping[str, Setting]] = {
+    ConfigResourceType.TOPIC: TOPIC_SETTINGS,
+    ConfigResourceType.BROKER: BROKER_SETTINGS,
+    ConfigResourceType.GROUP: GROUP_SETTINGS,
+    ConfigResourceType.CLIENT_METRICS: CLIENT_METRICS_SETTINGS,
 }
 
 
@@ -76,7 +81,8 @@ class ConfigPlanner:
         self._check_resource(image, resource)
         before = image.config(resource)
         change = {step.name: _outcome(resource, before, step) for step in steps}
-        merged = {**before, **change}
+        known = {name: value for name, value in before.items() if name in _TABLES[resource.type]}
+        merged = {**known, **change}
         after = {name: value for name, value in merged.items() if value is not None}
         self._check_settings(resource, after)
         return change
@@ -85,30 +91,30 @@ class ConfigPlanner:
         if resource.type not in _TABLES:
             message = f"Unsupported resource type: {resource.type.name}"
             raise BrokerError(ErrorCode.INVALID_REQUEST, message)
-        if resource.type is ResourceType.BROKER:
+        if resource.type is ConfigResourceType.BROKER:
             if resource.name:
                 check_broker(resource, self.broker_id)
         elif not resource.name:
             message = f"A {resource.type.name} needs a name: there are no settings for all of them"
             raise BrokerError(ErrorCode.INVALID_REQUEST, message)
-        elif resource.type is ResourceType.TOPIC and image.topic(resource.name) is None:
+        elif resource.type is ConfigResourceType.TOPIC and image.topic(resource.name) is None:
             check_topic_name(resource.name)
             message = f"The topic '{resource.name}' does not exist."
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
 
     def _check_settings(self, resource: ConfigResource, settings: Mapping[str, str]) -> None:
-        """What a broker takes over it checks itself, and Kafka's says INVALID_REQUEST."""
+        """A broker checks its own settings itself, and answers INVALID_REQUEST as Kafka's."""
         try:
-            if resource.type is ResourceType.TOPIC:
+            if resource.type is ConfigResourceType.TOPIC:
                 LogConfig.from_settings(settings, self.config.topic_defaults())
-            elif resource.type is ResourceType.BROKER:
+            elif resource.type is ConfigResourceType.BROKER:
                 self.config.check_dynamic(settings, per_broker=bool(resource.name))
-            elif resource.type is ResourceType.GROUP:
+            elif resource.type is ConfigResourceType.GROUP:
                 check_group_settings(settings, self.config.get)
             else:
                 check_client_metrics(settings)
         except ConfigError as error:
-            of_request = resource.type is ResourceType.BROKER or isinstance(
+            of_request = resource.type is ConfigResourceType.BROKER or isinstance(
                 error, IllegalSubscription
             )
             code = ErrorCode.INVALID_REQUEST if of_request else ErrorCode.INVALID_CONFIG
@@ -146,12 +152,16 @@ def _outcome(
         return step.value
     row = _TABLES[resource.type].get(step.name)
     # Kafka knows of lists of client metrics only where they are set whole.
-    is_whole = resource.type is ResourceType.CLIENT_METRICS
+    is_whole = resource.type is ConfigResourceType.CLIENT_METRICS
     if row is None or row.type is not SettingType.LIST or is_whole:
         operation = AlterOperation(step.operation).name
         message = f"Can't {operation} to key {step.name} because its type is not LIST."
         raise BrokerError(ErrorCode.INVALID_CONFIG, message)
-    return _edited_list(before.get(row.name), row, step.operation, step.value)
+    edited = _edited_list(before.get(row.name), row, step.operation, step.value)
+    if len(edited.encode()) > MAX_VALUE_BYTES:
+        message = f"The value of {step.name} would have more than {MAX_VALUE_BYTES} bytes."
+        raise BrokerError(ErrorCode.INVALID_CONFIG, message)
+    return edited
 
 
 def _edited_list(current: str | None, row: Setting, operation: int, value: str) -> str:

@@ -3,8 +3,9 @@
 import logging
 from typing import Final
 
-from odradek.config import BrokerConfig, ConfigError
-from odradek.metadata.image import ConfigResource, MetadataDelta, MetadataImage, ResourceType
+from odradek.config import BrokerConfig
+from odradek.metadata.image import ConfigResource, MetadataDelta, MetadataImage
+from odradek.model import ConfigResourceType
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -14,14 +15,15 @@ class DynamicBrokerConfig:
 
     def __init__(self, config: BrokerConfig, broker_id: int) -> None:
         self._config: Final = config
-        self._own: Final = ConfigResource(ResourceType.BROKER, str(broker_id))
-        self._all: Final = ConfigResource(ResourceType.BROKER, "")
+        self._own: Final = ConfigResource(ConfigResourceType.BROKER, str(broker_id))
+        self._all: Final = ConfigResource(ConfigResourceType.BROKER, "")
+        self._told: list[str] = []
 
     def apply_delta(self, delta: MetadataDelta) -> tuple[()]:
         """Takes the settings over when they changed, and when the broker comes to life.
 
-        They were checked before they were stored; values that another version stored and
-        this one refuses are left out with a line in the log, so that the broker starts.
+        They were checked before they were stored; what another version stored and this one refuses
+        is left out with a line in the log, so that the broker starts.
         """
         if delta.brokers_changed or {self._own, self._all} & delta.configs_changed:
             self._take(delta.image)
@@ -29,7 +31,7 @@ class DynamicBrokerConfig:
 
     def _take(self, image: MetadataImage) -> None:
         cluster, own = image.config(self._all), image.config(self._own)
-        try:
-            self._config.update_dynamic(cluster=cluster, broker=own)
-        except ConfigError as error:
-            _LOG.error("settings changed at run time are not used: %s", error)
+        problems = [str(each) for each in self._config.update_dynamic(cluster=cluster, broker=own)]
+        for problem in problems if problems != self._told else ():
+            _LOG.error("a setting changed at run time is not used: %s", problem)
+        self._told = problems

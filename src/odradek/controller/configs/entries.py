@@ -23,11 +23,13 @@ from odradek.config import (
 )
 from odradek.config.group import GROUP_SYNONYMS
 from odradek.config.layers import base_name
+from odradek.config.topic import usable_topic_settings
 from odradek.controller.configs.broker_loggers import logger_entries
 from odradek.controller.results import ConfigEntry, ConfigSynonym
 from odradek.controller.topics.names import check_topic_name
 from odradek.errors import BrokerError, ErrorCode
-from odradek.metadata.image import ConfigResource, MetadataImage, ResourceType
+from odradek.metadata.image import ConfigResource, MetadataImage
+from odradek.model import ConfigResourceType
 
 
 class ConfigDescriber:
@@ -50,25 +52,25 @@ class ConfigDescriber:
         """
         wanted = None if names is None else set(names)
         match resource.type:
-            case ResourceType.TOPIC:
+            case ConfigResourceType.TOPIC:
                 check_topic_name(resource.name)
                 if image.topic(resource.name) is None:
                     # Kafka's broker says no more either, and clients show their own words then.
                     raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
                 return self.topic_entries(image.config(resource), wanted)
-            case ResourceType.BROKER if not resource.name:
+            case ConfigResourceType.BROKER if not resource.name:
                 return _all_brokers_entries(image.config(resource), wanted)
-            case ResourceType.BROKER:
+            case ConfigResourceType.BROKER:
                 check_broker(resource, self._broker_id)
                 return _broker_entries(self._config, wanted)
-            case ResourceType.BROKER_LOGGER:
+            case ConfigResourceType.BROKER_LOGGER:
                 check_broker(resource, self._broker_id)
                 return logger_entries(wanted)
-            case ResourceType.GROUP | ResourceType.CLIENT_METRICS if not resource.name:
+            case ConfigResourceType.GROUP | ConfigResourceType.CLIENT_METRICS if not resource.name:
                 raise BrokerError(ErrorCode.INVALID_REQUEST, "The name must not be empty")
-            case ResourceType.GROUP:
+            case ConfigResourceType.GROUP:
                 return _group_entries(self._config, image.config(resource), wanted)
-            case ResourceType.CLIENT_METRICS:
+            case ConfigResourceType.CLIENT_METRICS:
                 return _client_metrics_entries(image.config(resource), wanted)
             case _:
                 message = f"Unsupported resource type: {resource.type.name}"
@@ -94,10 +96,11 @@ class ConfigDescriber:
         ]
 
     def created_entries(self, overrides: Mapping[str, str]) -> list[ConfigEntry]:
-        """`topic_entries` as a created topic is answered with: there Kafka counts the coarser
-        settings of the broker (hours for milliseconds) as sources as well."""
+        """`topic_entries` as a created topic is answered with: there Kafka repeats what was asked
+        for as it was written, and counts the coarser settings of the broker (hours for
+        milliseconds) as sources as well."""
         return [
-            entry
+            entry._replace(value=overrides[entry.name])
             if entry.name in overrides
             else entry._replace(source=self._config.topic_source(entry.name))
             for entry in self.topic_entries(overrides)
@@ -127,8 +130,9 @@ def check_broker(resource: ConfigResource, broker_id: int) -> None:
 
 def _overridden(entry: ConfigEntry, text: str) -> ConfigEntry:
     source = ConfigSource.DYNAMIC_TOPIC_CONFIG
-    row = TOPIC_SETTINGS[entry.name]
-    value = row.render(row.parse(text))
+    values, _ = usable_topic_settings({entry.name: text})
+    # What another version stored and this one cannot read is shown as it is.
+    value = TOPIC_SETTINGS[entry.name].render(values[entry.name]) if values else text
     own = ConfigSynonym(entry.name, value, source)
     return entry._replace(value=value, source=source, synonyms=(own, *entry.synonyms))
 

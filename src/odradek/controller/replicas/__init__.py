@@ -1,1 +1,1 @@
-"""What is decided about replicas: leaders, reassignments."""
+"""Replicas: leaders, elections, reassignments."""

@@ -37,14 +37,14 @@ class Reassigner:
 
     def alter(
         self,
-        wishes: Sequence[Reassignment],
+        requests: Sequence[Reassignment],
         on_done: OnReassigned,
         *,
         allow_replication_factor_change: bool = True,
     ) -> None:
         """Answers an error, or None, for every partition, when what was begun is durable."""
         results: dict[TopicPartition, BrokerError | None] = {}
-        self._alter(wishes, allow_replication_factor_change, results, on_done)
+        self._alter(requests, allow_replication_factor_change, results, on_done)
 
     def in_progress(
         self, wanted: Mapping[str, Iterable[int]] | None
@@ -54,7 +54,7 @@ class Reassigner:
 
     def _alter(
         self,
-        wishes: Sequence[Reassignment],
+        requests: Sequence[Reassignment],
         may_change_factor: bool,
         results: dict[TopicPartition, BrokerError | None],
         on_done: OnReassigned,
@@ -64,10 +64,16 @@ class Reassigner:
             self._cache.image,
             allow_replication_factor_change=may_change_factor,
         )
-        plans = plan_each(wishes, lambda wish: plan(*wish), lambda wish: wish.topic_partition)
+        plans = plan_each(
+            requests,
+            lambda requested: plan(*requested),
+            lambda requested: requested.topic_partition,
+        )
         accepted = [planned for planned in plans if isinstance(planned, PartitionChange)]
-        for wish, planned in zip(wishes, plans, strict=True):
-            results[wish.topic_partition] = planned if isinstance(planned, BrokerError) else None
+        for requested, planned in zip(requests, plans, strict=True):
+            results[requested.topic_partition] = (
+                planned if isinstance(planned, BrokerError) else None
+            )
 
         def on_changed(outcome: list[PartitionImage | BrokerError] | BrokerError) -> None:
             overtaken = set()
@@ -77,7 +83,9 @@ class Reassigner:
                     if each.code is ErrorCode.INVALID_UPDATE_VERSION:
                         overtaken.add(change.topic_partition)
             if overtaken:
-                again = [wish for wish in wishes if wish.topic_partition in overtaken]
+                again = [
+                    requested for requested in requests if requested.topic_partition in overtaken
+                ]
                 self._alter(again, may_change_factor, results, on_done)
             else:
                 on_done(results)

@@ -1,1 +1,1 @@
-"""What is decided about topics: names, partitions, placement."""
+"""Topics: names, partitions, placement."""

@@ -1,16 +1,22 @@
-"""What the broker's own topics look like, by its settings."""
+"""The broker's own topics, as its settings shape them."""
 
 from odradek.config import BrokerConfig
 from odradek.controller.results import CreatableTopic
-from odradek.model import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from odradek.model import (
+    GROUP_METADATA_TOPIC,
+    SHARE_GROUP_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
 
 
-def wished_topic(config: BrokerConfig, name: str) -> CreatableTopic:
+def requested_topic(config: BrokerConfig, name: str) -> CreatableTopic:
     """The topic that is created when `name` is asked for and does not exist."""
     if name == GROUP_METADATA_TOPIC:
         return _offsets_topic(config)
     if name == TRANSACTION_STATE_TOPIC:
         return _transaction_topic(config)
+    if name == SHARE_GROUP_STATE_TOPIC:
+        return _share_state_topic(config)
     return CreatableTopic(name)
 
 
@@ -38,5 +44,21 @@ def _transaction_topic(config: BrokerConfig) -> CreatableTopic:
             "min.insync.replicas": str(config["transaction.state.log.min.isr"]),
             "segment.bytes": str(config["transaction.state.log.segment.bytes"]),
             "unclean.leader.election.enable": "false",
+        },
+    )
+
+
+def _share_state_topic(config: BrokerConfig) -> CreatableTopic:
+    # Deleted by its coordinator, which knows what is needed still, and by nobody else.
+    return CreatableTopic(
+        SHARE_GROUP_STATE_TOPIC,
+        config["share.coordinator.state.topic.num.partitions"],
+        config["share.coordinator.state.topic.replication.factor"],
+        configs={
+            "cleanup.policy": "delete",
+            "compression.type": "uncompressed",
+            "min.insync.replicas": str(config["share.coordinator.state.topic.min.isr"]),
+            "retention.ms": "-1",
+            "segment.bytes": str(config["share.coordinator.state.topic.segment.bytes"]),
         },
     )

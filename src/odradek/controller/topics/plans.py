@@ -1,6 +1,6 @@
 """Decides whether a topic may be created or grown, and what it will look like.
 
-Pure: an image and a wish in, a plan or a `BrokerError` out. Nothing is stored here.
+Pure: an image and a requested in, a plan or a `BrokerError` out. Nothing is stored here.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,38 +27,38 @@ class TopicPlanner:
     config: BrokerConfig
     random_below: Callable[[int], int]
 
-    def plan_topic(self, image: MetadataImage, wish: CreatableTopic) -> NewTopic:
+    def plan_topic(self, image: MetadataImage, requested: CreatableTopic) -> NewTopic:
         """The topic with its replicas placed and its settings checked.
 
         Raises:
             BrokerError: the name, a count, the assignment or a setting is not acceptable.
         """
-        check_topic_name(wish.name)
-        if wish.name == CLUSTER_METADATA_TOPIC:
-            message = f"Creation of internal topic {wish.name} is prohibited."
+        check_topic_name(requested.name)
+        if requested.name == CLUSTER_METADATA_TOPIC:
+            message = f"Creation of internal topic {requested.name} is prohibited."
             raise BrokerError(ErrorCode.INVALID_REQUEST, message)
-        if wish.assignments:
-            assignment = _manual_assignment(image, wish)
+        if requested.assignments:
+            assignment = _manual_assignment(image, requested)
         else:
-            assignment = self._place(image, wish)
-        return NewTopic(wish.name, assignment, self.check_configs(wish.configs))
+            assignment = self._place(image, requested)
+        return NewTopic(requested.name, assignment, self.check_configs(requested.configs))
 
-    def plan_partitions(self, image: MetadataImage, wish: PartitionsRequest) -> NewPartitions:
+    def plan_partitions(self, image: MetadataImage, requested: PartitionsRequest) -> NewPartitions:
         """The partitions that a topic lacks.
 
         Raises:
             BrokerError: the topic is unknown, would not grow, or the assignment is illegal.
         """
-        topic = image.topic(wish.name)
+        topic = image.topic(requested.name)
         if topic is None:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         existing = len(topic.partitions)
-        _check_growth(existing, wish.count)
-        added = wish.count - existing
-        if wish.assignments is None:
+        _check_growth(existing, requested.count)
+        added = requested.count - existing
+        if requested.assignments is None:
             assignment = self._place_more(image, topic, added)
         else:
-            assignment = _given_assignment(image, topic, wish.assignments, added)
+            assignment = _given_assignment(image, topic, requested.assignments, added)
         return NewPartitions(topic.name, existing, assignment)
 
     def check_configs(self, configs: Mapping[str, str | None]) -> dict[str, str]:
@@ -80,14 +80,14 @@ class TopicPlanner:
                 raise BrokerError(ErrorCode.INVALID_CONFIG, str(error)) from error
         return settings
 
-    def _place(self, image: MetadataImage, wish: CreatableTopic) -> Assignment:
-        partitions = wish.num_partitions
+    def _place(self, image: MetadataImage, requested: CreatableTopic) -> Assignment:
+        partitions = requested.num_partitions
         if partitions == -1:
             partitions = self.config.num_partitions
         if not 1 <= partitions <= MAX_PARTITIONS:
             message = f"Number of partitions must be between 1 and {MAX_PARTITIONS}."
             raise BrokerError(ErrorCode.INVALID_PARTITIONS, message)
-        factor = wish.replication_factor
+        factor = requested.replication_factor
         if factor == -1:
             factor = self.config.default_replication_factor
         brokers = _placement_brokers(image)
@@ -112,14 +112,14 @@ class TopicPlanner:
         return self.random_below(bound), self.random_below(bound)
 
 
-def _manual_assignment(image: MetadataImage, wish: CreatableTopic) -> Assignment:
-    if wish.num_partitions != -1 or wish.replication_factor != -1:
+def _manual_assignment(image: MetadataImage, requested: CreatableTopic) -> Assignment:
+    if requested.num_partitions != -1 or requested.replication_factor != -1:
         message = (
             "Both the partition count and replication factor must be -1 (or unset) "
             "when replicas are assigned by hand."
         )
         raise BrokerError(ErrorCode.INVALID_REQUEST, message)
-    ordered = sorted(wish.assignments, key=lambda each: each[0])
+    ordered = sorted(requested.assignments, key=lambda each: each[0])
     if [index for index, _ in ordered] != list(range(len(ordered))):
         message = "partitions should be a consecutive 0-based integer sequence"
         raise BrokerError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)

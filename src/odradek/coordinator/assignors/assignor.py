@@ -1,4 +1,4 @@
-"""What an assignor is given, and what it makes of it."""
+"""The input and output of an assignor."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping

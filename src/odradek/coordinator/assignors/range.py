@@ -37,7 +37,8 @@ class RangeAssignor(PartitionAssignor):
 
 
 def _runs(readers: list[str], count: int) -> list[tuple[str, range]]:
-    """Who gets which run; the first readers get one more where it does not come out even."""
+    """Splits partitions into runs, one a reader; the first readers get one more where it does not
+    come out even."""
     if not readers:
         return []
     size, extra = divmod(count, len(readers))

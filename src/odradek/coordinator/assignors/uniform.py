@@ -43,7 +43,7 @@ class UniformAssignor(PartitionAssignor):
 
 
 def _kept(spec: AssignmentSpec) -> Owned:
-    """What members had and may keep: it exists, they read it, and nobody else had it too."""
+    """The partitions members keep: they exist, are subscribed to, and had one owner."""
     taken: set[TopicPartitionId] = set()
     owned: Owned = {}
     for member_id in sorted(spec.members):

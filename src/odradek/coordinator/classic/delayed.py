@@ -1,4 +1,4 @@
-"""What a classic group waits for: joins, syncs, heartbeats.
+"""The delayed operations of a classic group: joins, syncs, heartbeats.
 
 The operations hold no rules of groups. They ask their group, through the small ports below,
 whether the wait is over, and tell it what came: completion or time-out. As with every delayed
@@ -45,7 +45,7 @@ class MemberKey:
 
 
 class JoiningGroup(Protocol):
-    """What a join asks of its group."""
+    """The group as a delayed join sees it."""
 
     @property
     def group_id(self) -> str:
@@ -66,7 +66,7 @@ class JoiningGroup(Protocol):
 
 
 class SyncingGroup(Protocol):
-    """What a sync asks of its group."""
+    """The group as a delayed sync sees it."""
 
     @property
     def generation_id(self) -> int:
@@ -87,7 +87,7 @@ class SyncingGroup(Protocol):
 
 
 class HeartbeatingGroup(Protocol):
-    """What a heartbeat asks of its group."""
+    """The group as a delayed heartbeat sees it."""
 
     def is_heartbeat_satisfied(self, member_id: str) -> bool:
         """Whether the member lives, waits in a join or sync, or is no member any more."""
@@ -117,7 +117,7 @@ class DelayedJoin(DelayedOperation):
         self._group.on_join_complete()
 
     def on_expiration(self) -> None:
-        """Nothing besides: who is missing was dropped on completion."""
+        """Does nothing: missing members were dropped on completion."""
 
     def missing(self) -> str:
         """How many members are awaited."""
@@ -183,10 +183,10 @@ class DelayedSync(DelayedOperation):
         return self._is_over() and self.force_complete()
 
     def on_complete(self) -> None:
-        """Nothing: each member was answered when the assignment was there."""
+        """Does nothing: each member was answered when the assignment arrived."""
 
     def on_expiration(self) -> None:
-        """Those who did not come are dropped, if it is still their generation."""
+        """Drops the members that did not sync, if the generation is still theirs."""
         if not self._is_over():
             self._group.on_sync_expired(self._generation_id)
 
@@ -212,7 +212,7 @@ class DelayedHeartbeat(DelayedOperation):
         return self._group.is_heartbeat_satisfied(self._member_id) and self.force_complete()
 
     def on_complete(self) -> None:
-        """Nothing: who gave the sign of life schedules the next heartbeat."""
+        """Does nothing: the sign of life has scheduled the next heartbeat."""
 
     def on_expiration(self) -> None:
         """The member is lost, unless it waits for an answer of ours at this moment."""
@@ -222,3 +222,7 @@ class DelayedHeartbeat(DelayedOperation):
     def missing(self) -> str:
         """Whose sign of life is awaited."""
         return f"a sign of life of {self._member_id}"
+
+    def is_routine(self) -> bool:
+        """Every member that lives has one."""
+        return True

@@ -1,7 +1,7 @@
 """`ClassicGroup`: the state of a group whose members assign partitions among themselves.
 
-It answers questions and changes its own state; it never waits, answers or writes. Who does
-that is `rebalance.RebalancingGroup`.
+It answers questions and changes its own state; it never waits, answers or writes. That does
+`rebalance`, and what members ask is in `coordinated_group`: three floors of one object.
 
 Unlike a consumer group's, this state is not all made by replay; Kafka's is not either.
 
@@ -11,11 +11,12 @@ Unlike a consumer group's, this state is not all made by replay; Kafka's is not 
                 the record of that generation is committed; ids that were handed out; who waits
                 in a join or sync; every timer
 
-A record is written of a generation as a whole: when its leader's SyncGroup brings the
-assignments, when nobody is left, and when a static member comes back under a new id. Whoever
-loads the log falls back to the last one, and members find that out from their heartbeats: they
-are in that generation still, or they join anew. Nothing of it was promised to anybody before:
-only SyncGroup tells what a member may read, and it is answered when the record is committed.
+A record is written of a group without members when it begins, and of a generation as a whole:
+when its leader's SyncGroup brings the assignments, when nobody is left, and when a static member
+comes back under a new id. Whoever loads the log falls back to the last one, and members find that
+out from their heartbeats: they are in that generation still, or they join anew. Nothing of it was
+promised to anybody before: only SyncGroup tells what a member may read, and it is answered when
+the record is committed.
 """
 
 from collections.abc import Iterable, Sequence
@@ -112,9 +113,19 @@ class ClassicGroup(Group):
         return self._protocol_type
 
     @property
+    def member_count(self) -> int:
+        """See `Group`."""
+        return len(self.members)
+
+    @property
     def is_empty(self) -> bool:
-        """See `Group`; who has been given an id is about to become a member."""
-        return self.state is GroupState.EMPTY and not self.pending_members
+        """See `Group`; who has only been given an id is no member yet."""
+        return self.state is GroupState.EMPTY
+
+    @property
+    def subscribed_topics(self) -> frozenset[str]:
+        """See `Group`; none where members are no consumers."""
+        return self._subscribed_topics or frozenset()
 
     @property
     def is_dead(self) -> bool:

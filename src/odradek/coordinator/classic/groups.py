@@ -1,29 +1,30 @@
 """`ClassicGroups`: the classic groups of one partition, as requests reach them.
 
-Finds the group, checks who speaks, and leaves the rest to the group (`rebalance`) and to
-`joining`. Also replays what the log says of classic groups.
+Finds the group, or makes it, and leaves the rest to that (`coordinated_group`). Also replays what
+the log says of classic groups.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from odradek.coordinator.classic.coordinated_group import CoordinatedGroup
 from odradek.coordinator.classic.group import ClassicGroup
-from odradek.coordinator.classic.joining import join
 from odradek.coordinator.classic.protocol import ClassicProtocol
-from odradek.coordinator.classic.rebalance import RebalancingGroup
 from odradek.coordinator.classic.requests import (
     NO_MEMBER_ID,
     GroupDescription,
     JoinRequest,
+    JoinResult,
     LeavingMember,
-    OnJoined,
+    OnLeft,
     OnSynced,
     SyncRequest,
-    SyncResult,
+    check_session,
 )
-from odradek.coordinator.classic.states import GroupState
-from odradek.coordinator.group import GroupRegistry, GroupType
+from odradek.coordinator.group import Group, GroupRegistry, GroupType
 from odradek.coordinator.records.group_records import GroupMetadataKey, GroupMetadataValue
+from odradek.coordinator.records.record import CoordinatorRecord
+from odradek.coordinator.runtime.shard import CoordinatorResult
 from odradek.coordinator.services import ShardServices
 from odradek.errors import BrokerError, ErrorCode
 
@@ -40,82 +41,71 @@ class ClassicGroups(ClassicProtocol):
 
     # Requests
 
-    def join(self, request: JoinRequest, on_done: OnJoined) -> None:
-        """See `ClassicProtocol` and `joining`: answered when a generation begins. A group is made
+    def join(
+        self, request: JoinRequest, on_done: Callable[[JoinResult | BrokerError], None]
+    ) -> None:
+        """See `ClassicProtocol`: answered when a generation begins. A group is made and stored
         for its first member, and is listed even when that may not join, until expiry finds nobody
-        in it."""
-        config = self._services.config
-        longest_ms = config["group.max.session.timeout.ms"]
-        if not config["group.min.session.timeout.ms"] <= request.session_timeout_ms <= longest_ms:
-            raise BrokerError(ErrorCode.INVALID_SESSION_TIMEOUT)
-        self._maybe_drop_empty_consumer_group(request.group_id)
-        if self._registry.get(request.group_id) is None:
-            if request.member_id != NO_MEMBER_ID:
-                raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
-            self._new_group(request.group_id)
-        join(self._classic(request.group_id), request, on_done)
+        in it. A group without members that is of another kind becomes a classic one first."""
+        check_session(request, self._services.config)
+        group = self._registry.get(request.group_id)
+        if isinstance(group, CoordinatedGroup):
+            group.join(request, on_done)
+        elif request.member_id != NO_MEMBER_ID:
+            raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
+        else:
+            self._make_group(group, request, on_done)
 
-    def _maybe_drop_empty_consumer_group(self, group_id: str) -> None:
-        """A group without members may change its kind; its offsets stay."""
-        group = self._registry.get(group_id)
-        if group is not None and group.type is GroupType.CONSUMER and group.is_empty:
+    def _make_group(
+        self,
+        replaced: Group | None,
+        request: JoinRequest,
+        on_done: Callable[[JoinResult | BrokerError], None],
+    ) -> None:
+        """A group begins without members, in one write; of one that it replaces, which is empty
+        and of another kind, the offsets stay. It is there, and joined, once that is committed."""
+
+        def on_made(outcome: BrokerError | None) -> None:
+            try:
+                if outcome is not None:
+                    raise outcome
+                self.join(request, on_done)
+            except BrokerError as error:
+                on_done(error)
+
+        group_id = request.group_id
+        if replaced is not None:
             logger.info("group %s, which is empty, becomes a classic group", group_id)
-            self._services.append(group.tombstones(), lambda _error: None)
-            self._registry.remove(group_id)
+        tombstones = () if replaced is None else replaced.tombstones()
+        empty = CoordinatedGroup(group_id, self._services.clock.wall_ms()).to_value()
+        record = CoordinatorRecord(GroupMetadataKey(group_id), empty)
+        self._services.execute(
+            group_id, lambda: CoordinatorResult([*tombstones, record], None), on_made
+        )
 
     def sync(self, request: SyncRequest, on_synced: OnSynced) -> None:
-        """See `ClassicProtocol`: the leader brings everybody's assignment."""
-        group = self._classic(request.group_id)
-        member = group.check_member(request.member_id, request.group_instance_id)
-        group.check_generation(request.generation_id)
-        _check_protocol(group, request)
-        if group.state is GroupState.PREPARING_REBALANCE:
-            raise BrokerError(ErrorCode.REBALANCE_IN_PROGRESS)
-        if group.state is GroupState.STABLE:
-            group.remove_pending_sync(member)
-            on_synced(group.synced(member))
-            group.reschedule_heartbeat(member)
-            return
-        # Who sends a second one has given up the first.
-        member.answer_sync(SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
-        member.awaiting_sync = on_synced
-        group.remove_pending_sync(member)
-        if member.member_id == group.leader_id:
-            group.store_assignments(_assignments(group, request))
+        """See `ClassicProtocol`."""
+        self._group(request.group_id).sync(request, on_synced)
 
     def heartbeat(
         self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int
     ) -> None:
         """See `ClassicProtocol`."""
-        group = self._classic(group_id)
-        member = group.check_member(member_id, group_instance_id)
-        group.check_generation(generation_id)
-        group.reschedule_heartbeat(member)
-        if group.state is GroupState.PREPARING_REBALANCE:
-            raise BrokerError(ErrorCode.REBALANCE_IN_PROGRESS)
+        self._group(group_id).heartbeat(member_id, group_instance_id, generation_id)
 
-    def leave(self, group_id: str, members: Sequence[LeavingMember]) -> list[ErrorCode]:
-        """See `ClassicProtocol`."""
+    def leave(
+        self,
+        group_id: str,
+        members: Sequence[LeavingMember],
+        on_done: OnLeft,
+    ) -> None:
+        """See `ClassicProtocol`: nothing is written of members that go, but for the last."""
         try:
-            group = self._classic(group_id)
+            group = self._group(group_id)
         except BrokerError as error:
-            return [error.code] * len(members)
-        return [self._leave(group, member) for member in members]
-
-    def _leave(self, group: RebalancingGroup, leaving: LeavingMember) -> ErrorCode:
-        reason = f"it left ({leaving.reason or 'no reason given'})"
-        member_id = leaving.member_id
-        if member_id in group.pending_members:
-            group.remove_pending_and_update_group(member_id, reason)
-            return ErrorCode.NONE
-        if member_id == NO_MEMBER_ID and leaving.group_instance_id is not None:
-            member_id = group.static_members.get(leaving.group_instance_id, NO_MEMBER_ID)
-        try:
-            member = group.check_member(member_id, leaving.group_instance_id)
-        except BrokerError as error:
-            return error.code
-        group.remove_and_update_group(member, reason)
-        return ErrorCode.NONE
+            on_done([error.code] * len(members))
+            return
+        group.leave(members, on_done)
 
     def describe(self, group_id: str) -> GroupDescription:
         """The group for DescribeGroups.
@@ -133,14 +123,14 @@ class ClassicGroups(ClassicProtocol):
             )
         return group.describe()
 
-    def _classic(self, group_id: str) -> RebalancingGroup:
+    def _group(self, group_id: str) -> CoordinatedGroup:
         group = self._registry.get(group_id)
-        if isinstance(group, RebalancingGroup):
+        if isinstance(group, CoordinatedGroup):
             return group
         raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
 
-    def _new_group(self, group_id: str) -> RebalancingGroup:
-        group = RebalancingGroup(group_id, self._services.clock.wall_ms()).attach(self._services)
+    def _new_group(self, group_id: str) -> CoordinatedGroup:
+        group = CoordinatedGroup(group_id, self._services.clock.wall_ms()).attach(self._services)
         self._registry.put(group)
         return group
 
@@ -158,14 +148,14 @@ class ClassicGroups(ClassicProtocol):
         elif group is not None and group.type is GroupType.CONSUMER and not group.is_empty:
             return
         elif not self._is_loaded or group is None:
-            made = RebalancingGroup.from_value(key.group_id, value)
+            made = CoordinatedGroup.from_value(key.group_id, value)
             self._registry.put(made.attach(self._services))
             if self._is_loaded:
                 self._take_over(made)
         elif isinstance(group, ClassicGroup):
             group.replay(value, now_ms)
 
-    def _take_over(self, group: RebalancingGroup) -> None:
+    def _take_over(self, group: CoordinatedGroup) -> None:
         """A consumer group has become a classic one: its members assign anew."""
         for member in list(group.members.values()):
             group.reschedule_heartbeat(member)
@@ -181,28 +171,6 @@ class ClassicGroups(ClassicProtocol):
         """The sessions of all members begin anew: they had no coordinator to turn to."""
         self._is_loaded = True
         for group in self._registry:
-            if isinstance(group, RebalancingGroup):
+            if isinstance(group, CoordinatedGroup):
                 for member in list(group.members.values()):
                     group.reschedule_heartbeat(member)
-
-
-def _check_protocol(group: RebalancingGroup, request: SyncRequest) -> None:
-    """From version 5 on members say which protocol they believe was chosen."""
-    kind, name = request.protocol_type, request.protocol_name
-    if (kind is not None and kind != group.protocol_type) or (
-        name is not None and name != group.protocol_name
-    ):
-        raise BrokerError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-
-
-def _assignments(group: RebalancingGroup, request: SyncRequest) -> dict[str, bytes]:
-    """The leader's assignment, with nothing for those whom it forgot."""
-    strangers = request.assignments.keys() - group.members.keys()
-    if strangers:
-        logger.warning(
-            "group %s: leader %s assigns to strangers, passed over: %s",
-            group.group_id,
-            request.member_id,
-            ", ".join(sorted(strangers)),
-        )
-    return {member_id: request.assignments.get(member_id, b"") for member_id in group.members}

@@ -98,7 +98,7 @@ class ClassicMember:
         return waits or self.heartbeat_satisfied
 
     def metadata(self, protocol_name: str) -> bytes:
-        """What the member said for a protocol; empty when it does not speak it."""
+        """The member's metadata for a protocol; empty when it does not support it."""
         for name, metadata in self.protocols:
             if name == protocol_name:
                 return metadata

@@ -11,10 +11,11 @@ from odradek.coordinator.classic.requests import (
     JoinRequest,
     JoinResult,
     LeavingMember,
+    OnLeft,
     SyncRequest,
     SyncResult,
 )
-from odradek.errors import BrokerError, ErrorCode
+from odradek.errors import BrokerError
 
 
 class ClassicProtocol(ABC):
@@ -51,5 +52,11 @@ class ClassicProtocol(ABC):
         """
 
     @abstractmethod
-    def leave(self, group_id: str, members: Sequence[LeavingMember]) -> list[ErrorCode]:
-        """LeaveGroup: members leave, or are made to by an administrator; one code for each."""
+    def leave(
+        self,
+        group_id: str,
+        members: Sequence[LeavingMember],
+        on_done: OnLeft,
+    ) -> None:
+        """LeaveGroup: members leave, or are made to by an administrator; one code for each.
+        `on_done` is called once, unless this raises."""

@@ -1,4 +1,5 @@
-"""`RebalancingGroup`: a classic group that waits, answers and writes.
+"""`RebalancingGroup`: a classic group that waits, answers and writes. What its members ask of it
+stands in `coordinated_group`.
 
 A rebalance runs from one wait to the next:
 
@@ -15,7 +16,7 @@ next. Whatever a member does, and whatever it fails to do, ends in one of the me
 """
 
 import logging
-from typing import Final
+from typing import Final, Self
 
 from odradek.coordinator.classic.delayed import (
     DelayedHeartbeat,
@@ -32,7 +33,9 @@ from odradek.coordinator.classic.requests import NO_MEMBER_ID, JoinResult, SyncR
 from odradek.coordinator.classic.states import GroupState
 from odradek.coordinator.records.group_records import GroupMetadataKey, GroupMetadataValue
 from odradek.coordinator.records.record import CoordinatorRecord
+from odradek.coordinator.runtime.batches import Answer
 from odradek.coordinator.runtime.partition_writer import OnCommitted
+from odradek.coordinator.runtime.shard import OnLate
 from odradek.coordinator.services import ShardServices
 from odradek.errors import BrokerError, ErrorCode
 
@@ -48,15 +51,17 @@ _CAN_REBALANCE: Final = frozenset(
 
 
 class RebalancingGroup(ClassicGroup):
-    """A classic group in charge of its members. Called on the broker's loop only."""
+    """A classic group with its sessions and rebalances."""
 
     def __init__(self, group_id: str, now_ms: int) -> None:
         super().__init__(group_id, now_ms)
         self._services: ShardServices | None = None
         self._join_key = GroupJoinKey(group_id)
         self._sync_key = GroupSyncKey(group_id)
+        self.leave_answer: Answer[list[ErrorCode]] | None = None
+        """Of a LeaveGroup that is being carried out; it waits where nobody is left."""
 
-    def attach(self, services: ShardServices) -> "RebalancingGroup":
+    def attach(self, services: ShardServices) -> Self:
         """Gives the group its services; done once, where it is made."""
         self._services = services
         return self
@@ -125,13 +130,22 @@ class RebalancingGroup(ClassicGroup):
 
     def remove_pending_and_update_group(self, member_id: str, reason: str) -> None:
         """Forgets an id that was handed out; the others need not wait for it."""
+        self.let_go_pending(member_id, reason)
+        self.maybe_complete_join()
+
+    def let_go_pending(self, member_id: str, reason: str) -> None:
+        """Forgets an id that was handed out."""
         logger.info("group %s: pending member %s is dropped: %s", self.group_id, member_id, reason)
         self.pending_members.discard(member_id)
         self.end_session(member_id)
-        self.maybe_complete_join()
 
     def remove_and_update_group(self, member: ClassicMember, reason: str) -> None:
         """Lets a member go, and has the others share what it had."""
+        self.let_go(member, reason)
+        self.on_members_gone(f"member {member.member_id} has left: {reason}")
+
+    def let_go(self, member: ClassicMember, reason: str) -> None:
+        """Takes a member out; the others do not share yet what it had."""
         logger.info(
             "group %s: member %s (client %s at %s) leaves generation %d: %s",
             self.group_id,
@@ -142,8 +156,16 @@ class RebalancingGroup(ClassicGroup):
             reason,
         )
         self.remove_member(member)
+
+    def take_leave_answer(self) -> Answer[list[ErrorCode]] | None:
+        """The answer that waits, if nobody has taken it yet."""
+        answer, self.leave_answer = self.leave_answer, None
+        return answer
+
+    def on_members_gone(self, reason: str) -> None:
+        """Shares the partitions of members that were dropped among those that are left."""
         if self.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
-            self.prepare_rebalance(f"member {member.member_id} has left: {reason}")
+            self.prepare_rebalance(reason)
         else:
             self.maybe_complete_join()
 
@@ -250,12 +272,16 @@ class RebalancingGroup(ClassicGroup):
 
     def _store_empty(self) -> None:
         logger.info("group %s: generation %d is empty", self.group_id, self.generation_id)
+        answer = self.take_leave_answer()
 
         def on_committed(error: BrokerError | None) -> None:
+            # Whoever loads the log then finds members that are gone, until their sessions are over.
             if error is not None:
                 logger.warning("group %s: not stored as empty: %s", self.group_id, error)
+            if answer is not None:
+                answer.on_committed(error)
 
-        self.store(self.to_value(), on_committed)
+        self.store(self.to_value(), on_committed, None if answer is None else answer.on_late)
 
     # Syncing
 
@@ -290,7 +316,7 @@ class RebalancingGroup(ClassicGroup):
         """Writes the leader's assignment down; when it is committed, everyone is answered."""
         generation_id = self.generation_id
 
-        def on_committed(error: BrokerError | None) -> None:
+        def on_outcome(error: BrokerError | None) -> None:
             if self.generation_id != generation_id:
                 return
             if error is None and self.state is GroupState.STABLE:
@@ -300,10 +326,19 @@ class RebalancingGroup(ClassicGroup):
                 self._refuse_syncs(error.code)
                 self.prepare_rebalance(f"the assignment could not be stored: {error.code.name}")
 
-        self.store(self.to_value(assignments), on_committed)
+        self.store(
+            self.to_value(assignments),
+            on_outcome,
+            lambda: on_outcome(BrokerError(ErrorCode.REQUEST_TIMED_OUT)),
+        )
 
-    def store(self, value: GroupMetadataValue, on_committed: OnCommitted) -> None:
-        """Writes the group down."""
+    def store(
+        self,
+        value: GroupMetadataValue,
+        on_committed: OnCommitted,
+        on_late: OnLate | None = None,
+    ) -> None:
+        """Writes the group down; `on_late`: whoever waits for it has waited long enough."""
 
         def on_written(error: BrokerError | None) -> None:
             self.uncommitted_count -= 1
@@ -311,7 +346,7 @@ class RebalancingGroup(ClassicGroup):
 
         self.uncommitted_count += 1
         record = CoordinatorRecord(GroupMetadataKey(self.group_id), value)
-        self.services.append([record], on_written)
+        self.services.append([record], on_written, on_late)
 
     def _answer_syncs(self) -> None:
         for member in list(self.members.values()):

@@ -1,4 +1,4 @@
-"""What members of a classic group ask and are answered, free of wire versions.
+"""Requests and responses of members of a classic group, free of wire versions.
 
 Answers carry an error code and are values: a join that failed is as ordinary as one that
 succeeded, and many of them leave later, from a purgatory.
@@ -7,6 +7,7 @@ succeeded, and many of them leave later, from a purgatory.
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
+from odradek.config.broker import BrokerConfig
 from odradek.errors import BrokerError, ErrorCode
 
 NO_MEMBER_ID: Final = ""
@@ -112,6 +113,18 @@ class GroupDescription(NamedTuple):
 
 OnJoined = Callable[[JoinResult], None]
 OnSynced = Callable[[SyncResult], None]
+OnLeft = Callable[[list[ErrorCode] | BrokerError], None]
+
+
+def check_session(request: JoinRequest, config: BrokerConfig) -> None:
+    """Checks that the member's session is as long as the broker allows.
+
+    Raises:
+        BrokerError: INVALID_SESSION_TIMEOUT.
+    """
+    longest_ms = config["group.max.session.timeout.ms"]
+    if not config["group.min.session.timeout.ms"] <= request.session_timeout_ms <= longest_ms:
+        raise BrokerError(ErrorCode.INVALID_SESSION_TIMEOUT)
 
 
 def check_names(request: JoinRequest) -> None:

@@ -21,7 +21,7 @@ class GroupState(StrEnum):
 
 
 class GroupEvent(StrEnum):
-    """What happens to a group, in words."""
+    """An event of a group, in words."""
 
     REBALANCE = "a rebalance begins"
     JOINED = "the members have joined"

@@ -16,9 +16,11 @@ from odradek.coordinator.classic.requests import (
     JoinRequest,
     JoinResult,
     LeavingMember,
+    OnLeft,
     OnSynced,
     SyncRequest,
     SyncResult,
+    check_session,
 )
 from odradek.coordinator.consumer.consumer_groups import ConsumerGroups
 from odradek.coordinator.consumer.conversion import common_protocol
@@ -52,11 +54,18 @@ class ClassicMembers(ClassicProtocol):
     ) -> None:
         """See `ClassicProtocol`: answered with the member's epoch for a generation, and no leader,
         when what it changes is committed."""
-        if self._groups.group(request.group_id).is_empty:
+        group_id = request.group_id
+        if self._groups.group(group_id).is_empty:
             self._classic.join(request, on_done)
-        else:
-            execute = self._groups.services.execute
-            execute(request.group_id, lambda: self._join(request), on_done)
+            return
+        check_session(request, self._groups.services.config)
+
+        def on_joined(outcome: JoinResult | BrokerError) -> None:
+            if isinstance(outcome, JoinResult) and outcome.error_code is ErrorCode.NONE:
+                self._groups.end_revocation(group_id, outcome.member_id)
+            on_done(outcome)
+
+        self._groups.services.execute(group_id, lambda: self._join(request), on_joined)
 
     def _join(self, request: JoinRequest) -> CoordinatorResult[JoinResult]:
         group = self._groups.group_with_members(request.group_id)
@@ -90,7 +99,6 @@ class ClassicMembers(ClassicProtocol):
             return CoordinatorResult(change.records, result)
         owned = by_topic_id(subscription.owned, self._groups.image)
         reconciled = self._groups.assign_and_reconcile(change, updated, owned)
-        self._groups.end_revocation(group.group_id, member_id)
         self._groups.start_session(group.group_id, member_id, request.session_timeout_ms)
         result = _joined(member_id, reconciled.member_epoch, request.protocols[0][0])
         return CoordinatorResult(change.records, result)
@@ -101,7 +109,6 @@ class ClassicMembers(ClassicProtocol):
         if holder is not None and holder.member_id != member_id:
             if request.member_id != NO_MEMBER_ID:
                 raise BrokerError(ErrorCode.FENCED_INSTANCE_ID)
-            self._groups.end_deadlines(change.group.group_id, holder.member_id)
             return change.replace(holder, member_id)
         member = holder or change.group.members.get(member_id)
         if member is None:
@@ -137,24 +144,51 @@ class ClassicMembers(ClassicProtocol):
         if group.epoch > member.member_epoch or _gives_back(member) or group.may_receive(member):
             self._call_back(group, member)
 
-    def leave(self, group_id: str, members: Sequence[LeavingMember]) -> list[ErrorCode]:
+    def leave(
+        self,
+        group_id: str,
+        members: Sequence[LeavingMember],
+        on_done: OnLeft,
+    ) -> None:
         """See `ClassicProtocol`; administrators may name members of both protocols."""
-        group = self._groups.group(group_id)
-        return [self._leave(group, leaving) for leaving in members]
+        self._groups.services.execute(group_id, lambda: self._leave(group_id, members), on_done)
 
-    def _leave(self, group: ConsumerGroup, leaving: LeavingMember) -> ErrorCode:
+    def _leave(
+        self, group_id: str, members: Sequence[LeavingMember]
+    ) -> CoordinatorResult[list[ErrorCode]]:
+        group = self._groups.group(group_id)
+        leaving: dict[str, ConsumerMember] = {}
+        codes: list[ErrorCode] = []
+        for each in members:
+            try:
+                member = self._find_leaving(group, each)
+            except BrokerError as error:
+                codes.append(error.code)
+                continue
+            logger.info(
+                "group %s: member %s is out: it left (%s)",
+                group_id,
+                member.member_id,
+                each.reason or "no reason given",
+            )
+            leaving[member.member_id] = member
+            codes.append(ErrorCode.NONE)
+        change = self._groups.change(group)
+        if leaving:
+            self._groups.fence(change, list(leaving.values()))
+        return CoordinatorResult(change.records, codes)
+
+    def _find_leaving(self, group: ConsumerGroup, leaving: LeavingMember) -> ConsumerMember:
         holder = self._groups.static_member(group, leaving.group_instance_id)
         if leaving.group_instance_id is not None:
             if holder is None:
-                return ErrorCode.UNKNOWN_MEMBER_ID
+                raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
             if leaving.member_id not in (NO_MEMBER_ID, holder.member_id):
-                return ErrorCode.FENCED_INSTANCE_ID
+                raise BrokerError(ErrorCode.FENCED_INSTANCE_ID)
         member = holder or group.members.get(leaving.member_id)
         if member is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        reason = f"it left ({leaving.reason or 'no reason given'})"
-        self._groups.fence_member(group.group_id, member.member_id, None, reason)
-        return ErrorCode.NONE
+            raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
+        return member
 
     def _check(
         self, group: ConsumerGroup, member_id: str, instance_id: str | None, generation_id: int

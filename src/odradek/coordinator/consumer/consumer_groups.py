@@ -3,9 +3,13 @@
 A heartbeat is everything: it joins (epoch 0), lives on, changes a subscription, reports what
 was given back, and leaves (-1; a static member that will be back: -2). Each is a command: it
 looks at the group, decides in a `GroupChange`, and returns records and an answer.
+
+Sessions begin with signs of life, which count when they arrive. All other deadlines follow from
+what is committed: a change that is refused leaves what is awaited of members as it was.
 """
 
 import logging
+from typing import Final
 
 from odradek.coordinator.assignors import ASSIGNORS, Partitions
 from odradek.coordinator.classic.group import ClassicGroup
@@ -26,18 +30,26 @@ from odradek.coordinator.consumer.requests import (
     check_heartbeat,
 )
 from odradek.coordinator.consumer.revocation import DelayedRevocation, RevocationKey
-from odradek.coordinator.consumer.settings import ConsumerGroupSettings
 from odradek.coordinator.group import GroupRegistry
-from odradek.coordinator.modern.deadlines import Deadlines, DelayedSession, SessionKey
-from odradek.coordinator.modern.member_state import JOIN_EPOCH, LEAVE_EPOCH, MemberState
+from odradek.coordinator.modern.deadlines import (
+    Deadlines,
+    DelayedSession,
+    MemberDeadline,
+    SessionKey,
+)
+from odradek.coordinator.modern.member_state import JOIN_EPOCH, LEAVE_EPOCH
 from odradek.coordinator.modern.partitions import is_subset
 from odradek.coordinator.records.record import CoordinatorRecord
-from odradek.coordinator.runtime.shard import CoordinatorResult, ignore_outcome
+from odradek.coordinator.runtime.shard import CoordinatorResult
 from odradek.coordinator.services import ShardServices
 from odradek.errors import BrokerError, ErrorCode
+from odradek.metadata.group_settings import GroupSettings
 from odradek.metadata.image import MetadataImage
 
 logger = logging.getLogger(__name__)
+
+RETRY_MS: Final = 500
+"""When a member that is out is dropped once more, after the log has refused it."""
 
 
 class ConsumerGroups:
@@ -53,6 +65,7 @@ class ConsumerGroups:
         self._topics = services.topics
         self._sessions = Deadlines(services.heartbeats)
         self._revocations = Deadlines(services.rebalances)
+        self._is_loaded = False
 
     # Requests
 
@@ -116,7 +129,6 @@ class ConsumerGroups:
         reconciled = self.assign_and_reconcile(change, updated, request.owned)
         settings = self._settings(group.group_id)
         self.start_session(group.group_id, member_id, settings.session_timeout_ms)
-        self._watch_revocation(group.group_id, member, reconciled)
         tell = request.member_epoch == JOIN_EPOCH or request.is_full
         return CoordinatorResult(
             [*before, *change.records],
@@ -136,6 +148,10 @@ class ConsumerGroups:
         if isinstance(group, ClassicGroup) and not group.is_empty:
             return self._upgraded(group, records)
         if group is not None:
+            if not group.may_expire:
+                raise BrokerError(
+                    ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group."
+                )
             records += group.tombstones()
             logger.info("group %s, which is empty, becomes a consumer group", group_id)
         return ConsumerGroup(group_id)
@@ -156,7 +172,8 @@ class ConsumerGroups:
             raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, error.message) from error
         upgraded = replayed(group.group_id, records)
         for member in upgraded.members.values():
-            self.start_session(group.group_id, member.member_id, self._session_ms(upgraded, member))
+            session_ms = self._session_ms(group.group_id, member)
+            self.start_session(group.group_id, member.member_id, session_ms)
         return upgraded
 
     def check_size(self, group: ConsumerGroup, member_id: str) -> None:
@@ -171,7 +188,8 @@ class ConsumerGroups:
     def _find_member(
         self, change: GroupChange, member_id: str, request: HeartbeatRequest
     ) -> ConsumerMember:
-        """Who sends the heartbeat: known, new, or the next process of a static member."""
+        """Finds the member that sends the heartbeat: known, new, or a new process of a static
+        member."""
         group = change.group
         instance_id = request.instance_id
         joins = request.member_epoch == JOIN_EPOCH
@@ -215,13 +233,12 @@ class ConsumerGroups:
             holder.member_id,
             holder.instance_id,
         )
-        self.end_deadlines(change.group.group_id, holder.member_id)
         return change.replace(holder, member_id)
 
     def assign_and_reconcile(
         self, change: GroupChange, member: ConsumerMember, owned: Partitions | None
     ) -> ConsumerMember:
-        """What follows from what a member has said: a new epoch, a new assignment, a step of
+        """Applies the consequences of what a member sent: a new epoch, a new assignment, a step of
         the member towards it; returns the member as it is then."""
         self._maybe_bump_epoch(change)
         self._maybe_assign(change)
@@ -266,26 +283,23 @@ class ConsumerGroups:
             raise _fenced(member, request.instance_id)
         change = self.change(group)
         if request.member_epoch == STATIC_LEAVE_EPOCH:
-            self._leave_for_now(change, member)
+            # It will be back: it keeps its place for the rest of its session.
+            change.set_assignment(member.released())
         else:
             logger.info("group %s: member %s leaves", group.group_id, member.member_id)
-            self._fence(change, member)
+            self.fence(change, [member])
         return CoordinatorResult(
             change.records, HeartbeatResult(request.member_id, request.member_epoch)
         )
 
-    def _leave_for_now(self, change: GroupChange, member: ConsumerMember) -> None:
-        """A static member goes and says that it will be back: it keeps its place for the rest
-        of its session."""
-        self._revocations.met(RevocationKey(change.group.group_id, member.member_id))
-        change.set_assignment(member.released())
-
-    def _fence(self, change: GroupChange, member: ConsumerMember) -> None:
-        self.end_deadlines(change.group.group_id, member.member_id)
-        others = [each for each in change.members() if each.member_id != member.member_id]
+    def fence(self, change: GroupChange, members: list[ConsumerMember]) -> None:
+        """Drops members; the others share what they had."""
+        gone = {member.member_id for member in members}
+        others = [each for each in change.members() if each.member_id not in gone]
         if self.maybe_downgrade(change, others):
             return
-        change.remove(member)
+        for member in members:
+            change.remove(member)
         change.check_metadata()
         change.bump_epoch()
 
@@ -296,8 +310,6 @@ class ConsumerGroups:
             return False
         group = change.group
         logger.info("group %s, with classic members only, becomes a classic group", group.group_id)
-        for member in members:
-            self.end_deadlines(group.group_id, member.member_id)
         now_ms = self.services.clock.wall_ms()
         change.records[:] = downgrade_records(group, members, self.image, now_ms)
         return True
@@ -306,32 +318,23 @@ class ConsumerGroups:
 
     def start_session(self, group_id: str, member_id: str, session_ms: int) -> None:
         """The member has given a sign of life: awaits the next."""
+        key = SessionKey(group_id, member_id)
 
-        def on_late() -> None:
+        def on_late(late: MemberDeadline) -> None:
             if self.services.is_present(group_id, member_id):
                 self.start_session(group_id, member_id, session_ms)
             else:
-                self.fence_member(group_id, member_id, None, f"no heartbeat in {session_ms} ms")
+                reason = f"no heartbeat in {session_ms} ms"
+                self._fence_late(self._sessions, key, late, reason, RETRY_MS)
 
-        session = DelayedSession(session_ms, on_late)
-        self._sessions.start(SessionKey(group_id, member_id), session)
+        self._sessions.start(key, DelayedSession(session_ms, on_late))
 
-    def _watch_revocation(
-        self, group_id: str, before: ConsumerMember, after: ConsumerMember
-    ) -> None:
-        key = RevocationKey(group_id, after.member_id)
-        if after.state is not MemberState.UNREVOKED_PARTITIONS:
-            self._revocations.met(key)
-        elif after.pending_revocation != before.pending_revocation:
-            self._start_revocation(key, after)
-
-    def _start_revocation(self, key: RevocationKey, member: ConsumerMember) -> None:
-        epoch, timeout_ms = member.member_epoch, member.rebalance_timeout_ms
-        reason = f"it did not give partitions back in {timeout_ms} ms"
-        revocation = DelayedRevocation(
-            timeout_ms, lambda: self.fence_member(key.group_id, key.member_id, epoch, reason)
-        )
-        self._revocations.start(key, revocation)
+    def on_arrival(self, group_id: str, member_id: str) -> None:
+        """A member's request has arrived, and others of the group come first: it lives."""
+        if self._sessions.awaits(SessionKey(group_id, member_id)):
+            group = self._registry.get(group_id)
+            member = group.members.get(member_id) if isinstance(group, ConsumerGroup) else None
+            self.start_session(group_id, member_id, self._session_ms(group_id, member))
 
     def await_rejoin(self, group_id: str, member: ConsumerMember) -> None:
         """A classic member was asked to join again: awaits that, once."""
@@ -340,29 +343,79 @@ class ConsumerGroups:
             self._start_revocation(key, member)
 
     def end_revocation(self, group_id: str, member_id: str) -> None:
-        """The member has given back what it had to, or has joined again."""
+        """The member has joined again."""
         self._revocations.met(RevocationKey(group_id, member_id))
 
-    def end_deadlines(self, group_id: str, member_id: str) -> None:
-        """Nothing is awaited of the member any more."""
-        self._sessions.met(SessionKey(group_id, member_id))
-        self._revocations.met(RevocationKey(group_id, member_id))
+    def _start_revocation(self, key: RevocationKey, member: ConsumerMember) -> None:
+        timeout_ms = member.rebalance_timeout_ms
+        reason = f"it did not give partitions back in {timeout_ms} ms"
 
-    def fence_member(self, group_id: str, member_id: str, epoch: int | None, reason: str) -> None:
-        """Drops a member, unless it has gone on from that epoch."""
+        def on_late(late: MemberDeadline) -> None:
+            self._fence_late(self._revocations, key, late, reason, timeout_ms)
 
-        def command() -> CoordinatorResult[None]:
-            group = self._registry.get(group_id)
-            member = group.members.get(member_id) if isinstance(group, ConsumerGroup) else None
-            if member is None or (epoch is not None and member.member_epoch != epoch):
-                return CoordinatorResult((), None)
-            assert isinstance(group, ConsumerGroup)
-            logger.info("group %s: member %s is out: %s", group_id, member_id, reason)
+        self._revocations.start(key, DelayedRevocation(timeout_ms, on_late))
+
+    def on_member_replayed(
+        self,
+        group_id: str,
+        member_id: str,
+        before: ConsumerMember | None,
+        after: ConsumerMember | None,
+    ) -> None:
+        """The log has another state of a member: what is awaited of it follows from that."""
+        if not self._is_loaded:
+            return
+        key = RevocationKey(group_id, member_id)
+        if after is None:
+            self._sessions.met(SessionKey(group_id, member_id))
+            self._revocations.met(key)
+        elif before is not None and before.member_epoch != after.member_epoch:
+            self._revocations.met(key)
+        elif not after.is_classic:
+            self._watch_revocation(key, before, after)
+
+    def _watch_revocation(
+        self, key: RevocationKey, before: ConsumerMember | None, after: ConsumerMember
+    ) -> None:
+        if not after.pending_revocation:
+            self._revocations.met(key)
+        elif before is None or before.pending_revocation != after.pending_revocation:
+            self._start_revocation(key, after)
+
+    def _fence_late(
+        self,
+        deadlines: Deadlines,
+        key: SessionKey | RevocationKey,
+        late: MemberDeadline,
+        reason: str,
+        stalled_ms: int,
+    ) -> None:
+        """Drops a member that is late, unless it does what is awaited before the command has its
+        turn; again and again, until that is written or another coordinator is in charge. A member
+        that nobody listened to, while the replicas were slow, is given `stalled_ms` more."""
+
+        who = (key.group_id, key.member_id)
+
+        def command() -> CoordinatorResult[bool]:
+            if not deadlines.is_late(key, late):
+                return CoordinatorResult((), False)
+            group = self._registry.get(key.group_id)
+            if not isinstance(group, ConsumerGroup) or key.member_id not in group.members:
+                deadlines.met(key)
+                return CoordinatorResult((), False)
             change = self.change(group)
-            self._fence(change, member)
-            return CoordinatorResult(change.records, None)
+            self.fence(change, [group.members[key.member_id]])
+            return CoordinatorResult(change.records, True)
 
-        self.services.execute(group_id, command, ignore_outcome)
+        def on_done(outcome: bool | BrokerError) -> None:
+            if outcome is True:
+                logger.info("group %s: member %s is out: %s", *who, reason)
+            elif isinstance(outcome, BrokerError) and deadlines.is_late(key, late):
+                logger.warning("group %s: member %s is out, not stored yet: %s", *who, outcome)
+                is_stalled = outcome.code is ErrorCode.REQUEST_TIMED_OUT
+                deadlines.start(key, late.again(stalled_ms if is_stalled else RETRY_MS))
+
+        self.services.execute(key.group_id, command, on_done)
 
     # Help
 
@@ -387,24 +440,25 @@ class ConsumerGroups:
         now_ms = self.services.clock.wall_ms()
         return GroupChange(group, self._topics.image, self._topics.version, now_ms)
 
-    def _settings(self, group_id: str) -> ConsumerGroupSettings:
-        return ConsumerGroupSettings(group_id, self.services.config, self._topics.image)
+    def _settings(self, group_id: str) -> GroupSettings:
+        return GroupSettings("consumer", group_id, self.services.config, self._topics.image)
 
-    def _session_ms(self, group: ConsumerGroup, member: ConsumerMember) -> int:
-        if member.classic is not None:
+    def _session_ms(self, group_id: str, member: ConsumerMember | None) -> int:
+        if member is not None and member.classic is not None:
             return member.classic.session_timeout_ms
-        return self._settings(group.group_id).session_timeout_ms
+        return self._settings(group_id).session_timeout_ms
 
     # The log
 
     def on_loaded(self) -> None:
         """The deadlines of all members begin anew: they had no coordinator to turn to."""
+        self._is_loaded = True
         for group in self._registry:
             if isinstance(group, ConsumerGroup):
                 for member in group.members.values():
-                    session_ms = self._session_ms(group, member)
+                    session_ms = self._session_ms(group.group_id, member)
                     self.start_session(group.group_id, member.member_id, session_ms)
-                    if member.state is MemberState.UNREVOKED_PARTITIONS:
+                    if member.pending_revocation:
                         key = RevocationKey(group.group_id, member.member_id)
                         self._start_revocation(key, member)
 

@@ -1,5 +1,5 @@
-"""What members of the classic protocol write of themselves, as a coordinator that assigns to them
-needs it: by the ids of topics, and refused where it is malformed.
+"""The metadata of members of the classic protocol, as an assigning coordinator needs it: by the ids
+of topics, and refused where it is malformed.
 """
 
 from collections.abc import Callable, Iterable

@@ -104,6 +104,11 @@ class ConsumerGroup(Group):
         return CONSUMER_PROTOCOL_TYPE
 
     @property
+    def member_count(self) -> int:
+        """See `Group`."""
+        return len(self.members)
+
+    @property
     def is_empty(self) -> bool:
         """See `Group`."""
         return not self.members
@@ -161,6 +166,11 @@ class ConsumerGroup(Group):
         if self.members:
             raise BrokerError(ErrorCode.NON_EMPTY_GROUP)
 
+    @property
+    def subscribed_topics(self) -> frozenset[str]:
+        """See `Group`; what expressions match is not named."""
+        return frozenset(self.subscriptions.names)
+
     def is_subscribed_to(self, topic: str) -> bool:
         """See `Group`."""
         return self.subscriptions.includes(topic, self.expressions)
@@ -189,7 +199,7 @@ class ConsumerGroup(Group):
     # Questions
 
     def target(self, member_id: str) -> Partitions:
-        """What the member should have in the end."""
+        """The target assignment of the member."""
         return self.targets.get(member_id, NO_PARTITIONS)
 
     def owner(self, topic_id: UUID, partition: int) -> str | None:

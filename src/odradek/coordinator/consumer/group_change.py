@@ -19,6 +19,7 @@ from odradek.coordinator.consumer.member import ConsumerMember, to_topic_partiti
 from odradek.coordinator.consumer.reconciliation import reconcile
 from odradek.coordinator.consumer.subscriptions import Subscriptions
 from odradek.coordinator.consumer.target_assignment import compute_target, readable_topics
+from odradek.coordinator.modern.member_state import INITIAL_EPOCH
 from odradek.coordinator.modern.topic_metadata import topics_hash
 from odradek.coordinator.records.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -36,9 +37,6 @@ from odradek.coordinator.records.consumer_group_records import (
 from odradek.coordinator.records.record import CoordinatorRecord
 from odradek.coordinator.regular_expressions import matching_names
 from odradek.metadata.image import MetadataImage
-
-INITIAL_EPOCH: Final = 1
-"""The epoch of a group that is still empty, as in Kafka: its first member joins in the next."""
 
 
 class GroupChange:
@@ -82,7 +80,7 @@ class GroupChange:
 
     @property
     def subscriptions(self) -> Subscriptions:
-        """What is subscribed to, as the command leaves it."""
+        """The subscriptions, as the command leaves them."""
         return self.group.subscriptions if self._subscriptions is None else self._subscriptions
 
     # Members

@@ -51,7 +51,7 @@ class ConsumerMember(NamedTuple):
 
     @property
     def owned(self) -> Partitions:
-        """What the member may be reading: what it has, and what it has yet to give back."""
+        """The partitions the member may be reading: those assigned, and those still to revoke."""
         return union(self.assigned, self.pending_revocation)
 
     @property
@@ -61,7 +61,7 @@ class ConsumerMember(NamedTuple):
 
     @property
     def subscription(self) -> tuple[frozenset[str], str]:
-        """What the member reads, by name and by expression."""
+        """The member's subscription, by name and by regular expression."""
         return self.subscribed_topic_names, self.subscribed_topic_regex
 
     def is_reconciled_to(self, epoch: int) -> bool:

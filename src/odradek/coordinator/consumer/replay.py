@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from odradek.coordinator.consumer.group import ConsumerGroup
+from odradek.coordinator.consumer.member import ConsumerMember
 from odradek.coordinator.group import GroupRegistry
 from odradek.coordinator.records.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -27,11 +28,14 @@ from odradek.coordinator.records.consumer_group_records import (
 )
 from odradek.coordinator.records.record import CoordinatorRecord
 
+OnMember = Callable[[str, str, ConsumerMember | None, ConsumerMember | None], None]
+"""Hears of a group's member, by both ids: what it was, and what it is."""
+
 
 def replayed(group_id: str, records: Iterable[CoordinatorRecord]) -> ConsumerGroup:
     """The group that such records make, without a registry to be found in."""
     registry = GroupRegistry()
-    methods = ConsumerGroupReplay(registry).methods()
+    methods = ConsumerGroupReplay(registry, lambda *_member: None).methods()
     for record in records:
         if type(record.key) in methods:
             methods[type(record.key)](record.key, record.value)
@@ -41,10 +45,11 @@ def replayed(group_id: str, records: Iterable[CoordinatorRecord]) -> ConsumerGro
 
 
 class ConsumerGroupReplay:
-    """One method for each kind of record; `methods` says which is whose."""
+    """Replays records, one method for each kind; `methods` maps kinds to methods."""
 
-    def __init__(self, registry: GroupRegistry) -> None:
+    def __init__(self, registry: GroupRegistry, on_member: OnMember) -> None:
         self._registry = registry
+        self._on_member = on_member
 
     def methods(self) -> dict[type, Callable[[Any, Any], None]]:
         """The methods by the type of key."""
@@ -91,7 +96,9 @@ class ConsumerGroupReplay:
     ) -> None:
         group = self._find(key.group_id, value)
         if group is not None:
+            before = group.members.get(key.member_id)
             group.replay_member(key.member_id, value)
+            self._tell(group, key.member_id, before)
 
     def _target_epoch(
         self,
@@ -118,7 +125,12 @@ class ConsumerGroupReplay:
     ) -> None:
         group = self._find(key.group_id, value)
         if group is not None:
+            before = group.members.get(key.member_id)
             group.replay_assignment(key.member_id, value)
+            self._tell(group, key.member_id, before)
+
+    def _tell(self, group: ConsumerGroup, member_id: str, before: ConsumerMember | None) -> None:
+        self._on_member(group.group_id, member_id, before, group.members.get(member_id))
 
     def _expression(
         self,

@@ -1,4 +1,4 @@
-"""What members of consumer groups ask and are answered, free of wire versions."""
+"""Requests and responses of members of consumer groups, free of wire versions."""
 
 from collections.abc import Collection
 from typing import Final, NamedTuple

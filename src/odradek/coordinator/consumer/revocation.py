@@ -21,5 +21,5 @@ class DelayedRevocation(MemberDeadline):
     """A member must give partitions back within its rebalance time-out."""
 
     def missing(self) -> str:
-        """What is awaited."""
+        """The conditions still awaited."""
         return "partitions to be given back"

@@ -1,5 +1,4 @@
-"""What groups have in common whose coordinator assigns partitions: consumer groups now, and what
-share groups will need as well.
+"""Code shared by groups whose coordinator assigns partitions.
 
 Their members send heartbeats only and come from epoch to epoch (`member_state`, `deadlines`); the
 group's epoch rises with its members and with the topics that they read (`topic_metadata`);

@@ -1,8 +1,10 @@
-"""What a member must do in time, or it loses its place: by default, send its next heartbeat.
+"""Deadlines of members, which lose their place when they miss one: by default, the next heartbeat.
 
 Deadlines are delayed operations. `DelayedSession` ends with the member's next heartbeat, which
 begins another.
 """
+
+from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -21,33 +23,42 @@ class SessionKey:
 class MemberDeadline(DelayedOperation):
     """Something that a member must do in time."""
 
-    def __init__(self, delay_ms: int, on_late: Callable[[], None]) -> None:
+    def __init__(self, delay_ms: int, on_late: Callable[[MemberDeadline], None]) -> None:
         super().__init__(delay_ms)
         self.is_met = False
         self._on_late = on_late
+
+    def again(self, delay_ms: int) -> MemberDeadline:
+        """The same, once more."""
+        return type(self)(delay_ms, self._on_late)
 
     def try_complete(self) -> bool:
         """Over when the member has done it."""
         return self.is_met and self.force_complete()
 
     def on_complete(self) -> None:
-        """Nothing: who met the deadline knows what comes next."""
+        """Does nothing: the code that met the deadline goes on."""
 
     def on_expiration(self) -> None:
         """The member is late."""
-        self._on_late()
+        self._on_late(self)
 
 
 class DelayedSession(MemberDeadline):
     """A member must send a heartbeat before its session is over."""
 
     def missing(self) -> str:
-        """What is awaited."""
+        """The conditions still awaited."""
         return "a heartbeat"
+
+    def is_routine(self) -> bool:
+        """Every member that lives has one."""
+        return True
 
 
 class Deadlines:
-    """The deadlines of one kind, at most one for each key."""
+    """The deadlines of one kind, at most one for each key. One that is over stays until what
+    follows from it is known: the member may do what is awaited before that."""
 
     def __init__(self, purgatory: DelayedOperationPurgatory) -> None:
         self._purgatory = purgatory
@@ -62,6 +73,10 @@ class Deadlines:
     def awaits(self, key: Hashable) -> bool:
         """Whether something is awaited there."""
         return key in self._pending
+
+    def is_late(self, key: Hashable, deadline: MemberDeadline) -> bool:
+        """Whether what this deadline awaited has neither been done yet nor been awaited anew."""
+        return self._pending.get(key) is deadline
 
     def met(self, key: Hashable) -> None:
         """The member has done it, or need not any more."""

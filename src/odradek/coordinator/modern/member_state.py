@@ -1,4 +1,4 @@
-"""How far a member is whose partitions the coordinator assigns, and its special epochs.
+"""How far a member is whose partitions the coordinator assigns, and special epochs.
 
 A member's epoch is the group's epoch that it has come to. With the first heartbeat it joins, with
 the last it leaves.
@@ -9,6 +9,8 @@ from typing import Final
 
 JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1
+INITIAL_EPOCH: Final = 1
+"""The epoch of a group that is still empty, as in Kafka: its first member joins in the next."""
 
 
 class MemberState(IntEnum):

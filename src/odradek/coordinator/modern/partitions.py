@@ -1,4 +1,4 @@
-"""What can be said of sets of partitions, which are kept by the ids of their topics.
+"""Operations on sets of partitions, which are kept by the ids of their topics.
 
 A topic without partitions is not in such a set.
 """

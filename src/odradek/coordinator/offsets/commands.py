@@ -14,9 +14,11 @@ from odradek.coordinator.group import CheckPartition, GroupRegistry
 from odradek.coordinator.offsets.requests import OffsetCommitRequest, TopicErrors
 from odradek.coordinator.offsets.store import OffsetStore
 from odradek.coordinator.records.offset_records import (
+    MAX_TIMESTAMP_MS,
     NO_EXPIRY,
     OffsetAndMetadata,
     OffsetCommitKey,
+    is_storable,
     tombstone,
 )
 from odradek.coordinator.records.record import CoordinatorRecord
@@ -30,7 +32,7 @@ _KNOWS_GROUP_ID_NOT_FOUND: Final = 9
 
 
 class OffsetCommands:
-    """What may be done with the offsets of one partition."""
+    """The commands on the offsets of one partition."""
 
     def __init__(self, store: OffsetStore, registry: GroupRegistry, config: BrokerConfig) -> None:
         self._store = store
@@ -46,9 +48,7 @@ class OffsetCommands:
             BrokerError: the sender may not commit for this group.
         """
         check = self._check_sender(request)
-        expire_ms = NO_EXPIRY
-        if request.retention_ms != NO_RETENTION:
-            expire_ms = now_ms + request.retention_ms
+        expire_ms = _expire_timestamp_ms(request.retention_ms, now_ms)
         longest = self._config["offset.metadata.max.bytes"]
         records: list[CoordinatorRecord] = []
         answer: TopicErrors = []
@@ -57,7 +57,7 @@ class OffsetCommands:
             for each in topic.partitions:
                 if check is not None:
                     check(topic.topic_id, each.partition)
-                if len(each.metadata) > longest:
+                if len(each.metadata) > longest or not is_storable(each.metadata):
                     _log_metadata(request, topic.name, each.partition, len(each.metadata))
                     errors.append((each.partition, ErrorCode.OFFSET_METADATA_TOO_LARGE))
                     continue
@@ -131,6 +131,13 @@ class OffsetCommands:
         group.check_delete()
         records = [tombstone(key) for key in self._store.keys(group_id)]
         return CoordinatorResult([*records, *group.tombstones()], None)
+
+
+def _expire_timestamp_ms(retention_ms: int, now_ms: int) -> int:
+    """When an offset expires by what its client has set; as late, or early, as can be written."""
+    if retention_ms == NO_RETENTION:
+        return NO_EXPIRY
+    return min(max(now_ms + retention_ms, 0), MAX_TIMESTAMP_MS)
 
 
 def _names_member(request: OffsetCommitRequest) -> bool:

@@ -1,4 +1,4 @@
-"""What is asked of committed offsets and answered, free of wire versions."""
+"""Requests and responses about committed offsets, free of wire versions."""
 
 from collections.abc import Mapping
 from typing import NamedTuple, final

@@ -57,6 +57,11 @@ class OffsetStore:
         if not topics:
             self._groups.pop(group_id, None)
 
+    @property
+    def count(self) -> int:
+        """How many offsets are committed; a look at the topics of all groups."""
+        return sum(len(each) for topics in self._groups.values() for each in topics.values())
+
     def get(self, group_id: str, topic: str, partition: int) -> OffsetAndMetadata | None:
         """The offset, if one is committed."""
         return self._groups.get(group_id, {}).get(topic, {}).get(partition)

@@ -87,11 +87,12 @@ class OffsetUpkeep:
         yield records
 
     def _maybe_remove(self, group_id: str, leaving: int) -> Sequence[CoordinatorRecord]:
-        """What removes a group that has nobody and no offsets but those that are `leaving`."""
+        """Makes the records that remove a group without members, and without offsets but those
+        `leaving`."""
         group = self._registry.get(group_id)
         left = sum(map(len, self._store.of_group(group_id).values())) - leaving
         left += len(self._store.pending.partitions(group_id))
-        if group is None or left or not group.is_empty:
+        if group is None or left or not group.is_empty or not group.may_expire:
             return ()
         return group.tombstones()
 
@@ -111,7 +112,7 @@ class OffsetUpkeep:
 
 
 class _InFlight:
-    """What is on its way to the log while a slice is decided: mostly nothing."""
+    """The writes on their way to the log while a slice is decided: mostly none."""
 
     def __init__(self, uncommitted: Uncommitted) -> None:
         self.group_ids: set[str] = set()

@@ -68,14 +68,14 @@ class ConsumerGroupMemberMetadataKey(NamedTuple):
 
 
 class ClassicMemberMetadata(NamedTuple):
-    """What a member that speaks the classic protocol in such a group has said of itself."""
+    """The metadata of a member that uses the classic protocol in such a group."""
 
     session_timeout_ms: int
     supported_protocols: tuple[tuple[str, bytes], ...]
 
 
 class ConsumerGroupMemberMetadataValue(NamedTuple):
-    """What a member subscribes to."""
+    """The subscription of a member."""
 
     instance_id: str | None
     rack_id: str | None
@@ -117,7 +117,7 @@ class TopicPartitions(NamedTuple):
 
 
 class ConsumerGroupTargetAssignmentMemberValue(NamedTuple):
-    """What a member should have in the end."""
+    """The target assignment of a member."""
 
     topic_partitions: tuple[TopicPartitions, ...]
 
@@ -130,7 +130,7 @@ class ConsumerGroupCurrentMemberAssignmentKey(NamedTuple):
 
 
 class ConsumerGroupCurrentMemberAssignmentValue(NamedTuple):
-    """What a member has, and what it was asked to give back; `state` is Kafka's number."""
+    """The partitions a member owns, and those it was asked to revoke; `state` is Kafka's number."""
 
     member_epoch: int
     previous_member_epoch: int

@@ -26,6 +26,7 @@ OFFSET_COMMIT_KEY_VERSION: Final = 1
 EXPIRE_TIMESTAMP_VERSION: Final = 1
 CURRENT_VERSION: Final = 4
 NO_EXPIRY: Final = -1
+MAX_TIMESTAMP_MS: Final = (1 << 63) - 1
 
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
@@ -37,6 +38,8 @@ _V3_HEAD: Final = Struct(">hqih")
 _NO_TAGS: Final = b"\x00"
 _TOPIC_ID_TAG: Final = b"\x01\x00\x10"  # one tagged field, number 0, sixteen bytes
 _HEAD_V4: Final = 14
+_MAX_TEXT_BYTES: Final = 0x7FFF
+_MAX_BYTES_PER_CHARACTER: Final = 4
 
 
 @final
@@ -105,6 +108,14 @@ class OffsetAndMetadata:
 def tombstone(key: OffsetCommitKey) -> CoordinatorRecord:
     """The record that removes an offset."""
     return CoordinatorRecord(key, None)
+
+
+def is_storable(metadata: str) -> bool:
+    """Whether a record has room for that much metadata, whatever a broker's setting allows."""
+    return (
+        _MAX_BYTES_PER_CHARACTER * len(metadata) <= _MAX_TEXT_BYTES
+        or len(metadata.encode()) <= _MAX_TEXT_BYTES
+    )
 
 
 def encode_offset_key(key: OffsetCommitKey) -> bytes:
@@ -239,6 +250,6 @@ def _decode_old(data: bytes, version: int) -> OffsetAndMetadata:
 
 def _text(text: str) -> bytes:
     data = text.encode()
-    if len(data) > 0x7FFF:
+    if len(data) > _MAX_TEXT_BYTES:
         raise ValueError(f"text of {len(data)} bytes does not fit a string field")
     return data

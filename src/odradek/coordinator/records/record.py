@@ -1,4 +1,4 @@
-"""What a coordinator writes: a key and a value, still as values, and how they become bytes.
+"""A coordinator's record: a key and a value, still as values, and how they become bytes.
 
 A record without a value is a tombstone: it ends what its key stands for.
 """

@@ -1,14 +1,14 @@
 """`GroupRecordCodec`: the formats of `__consumer_offsets`, chosen by the number in the key.
 
-The first two bytes of a key say what the record is; kinds that are not known here (share and
-streams groups, future ones) are passed over with one word in the log, as a Kafka broker passes
+The first two bytes of a key say what the record is; kinds that are not known here (streams
+groups, future ones) are passed over with one word in the log, as a Kafka broker passes
 over what is newer than itself.
 """
 
 import logging
 from typing import Final, cast
 
-from odradek.coordinator.records import consumer_group_records
+from odradek.coordinator.records import consumer_group_records, share_group_records
 from odradek.coordinator.records.group_records import (
     GROUP_METADATA_KEY_VERSION,
     GroupMetadataKey,
@@ -28,10 +28,12 @@ from odradek.coordinator.records.offset_records import (
     encode_offset_value,
 )
 from odradek.coordinator.records.record import CoordinatorRecord, RecordCodec, RecordError
+from odradek.coordinator.records.share_group_records import ShareGroupKey
 
 logger = logging.getLogger(__name__)
 
 _NUMBER_BYTES: Final = 2
+_SHARE_KEYS: Final = frozenset(share_group_records.KEY_TYPES.values())
 
 
 class GroupRecordCodec(RecordCodec):
@@ -49,6 +51,9 @@ class GroupRecordCodec(RecordCodec):
         if isinstance(key, GroupMetadataKey):
             data = None if value is None else encode_group_value(cast(GroupMetadataValue, value))
             return encode_group_key(key), data
+        if type(key) in _SHARE_KEYS:
+            data = None if value is None else share_group_records.encode_value(value)
+            return share_group_records.encode_key(cast(ShareGroupKey, key)), data
         consumer_key = cast(consumer_group_records.ConsumerGroupKey, key)
         data = None if value is None else consumer_group_records.encode_value(value)
         return consumer_group_records.encode_key(consumer_key), data
@@ -64,6 +69,9 @@ class GroupRecordCodec(RecordCodec):
         if number == GROUP_METADATA_KEY_VERSION:
             group = None if value is None else decode_group_value(value)
             return CoordinatorRecord(decode_group_key(key), group)
+        if number in share_group_records.KEY_TYPES:
+            shared = None if value is None else share_group_records.decode_value(number, value)
+            return CoordinatorRecord(share_group_records.decode_key(number, key), shared)
         if number in consumer_group_records.KEY_TYPES:
             other = None if value is None else consumer_group_records.decode_value(number, value)
             return CoordinatorRecord(consumer_group_records.decode_key(number, key), other)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar, final
 
 from odradek.coordinator.records.record import CoordinatorRecord
-from odradek.coordinator.runtime.delayed_write import DelayedWrite, WriteKey
+from odradek.coordinator.runtime.delayed_write import DelayedWrite
 from odradek.coordinator.runtime.partition_writer import OnCommitted
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TransactionResult
@@ -21,7 +21,7 @@ class Producer(NamedTuple):
 
 
 class EndMarker(NamedTuple):
-    """What the markers of one transaction say, and by which rules they are checked."""
+    """The content of one transaction's markers, and the rules they are checked by."""
 
     producer_id: int
     producer_epoch: int
@@ -85,7 +85,10 @@ class Write:
 class Batch:
     """Writes that are appended together; a transaction's records share theirs with nobody."""
 
-    def __init__(self, compression: int, producer: Producer = NO_PRODUCER) -> None:
+    def __init__(
+        self, compression: int, limit_bytes: int, producer: Producer = NO_PRODUCER
+    ) -> None:
+        self._limit_bytes = limit_bytes
         self.builder = RecordBatchBuilder(
             compression,
             producer_id=producer.producer_id,
@@ -96,7 +99,10 @@ class Batch:
         self.writes: list[Write] = []
         self.is_done = False
         self.delayed: DelayedWrite | None = None
-        self.key: WriteKey | None = None
+
+    def has_room(self, size_bytes: int) -> bool:
+        """Whether the log takes the batch with so much more in it."""
+        return self.builder.size_bytes + size_bytes <= self._limit_bytes
 
     @property
     def is_transactional(self) -> bool:

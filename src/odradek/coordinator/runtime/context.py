@@ -40,7 +40,7 @@ class ShardContext(Generic[S]):
         self._shard: S | None = None
 
     def uncommitted(self) -> Iterator[CoordinatorRecord]:
-        """What is on its way to the log, and what waits to be."""
+        """The writes on their way to the log, and those that wait to be."""
         batches = self.in_flight if self.open_batch is None else [*self.in_flight, self.open_batch]
         for batch in batches:
             for write in batch.writes:

@@ -1,4 +1,5 @@
-"""`DelayedWrite`: requests whose records the replicas of the internal topic have not got yet.
+"""`DelayedWrite`: requests whose records the replicas of the internal topic have not got yet, or
+those of others before them.
 
 Woken under `WriteKey` by the append, when the batch is committed or has failed.
 """
@@ -18,13 +19,15 @@ class WriteKey:
 
 
 class DelayedWrite(DelayedOperation):
-    """A batch that the replicas have not got yet: those who wait for it are told in time.
+    """A batch that the replicas have not got yet, or a command that waits its turn behind one:
+    those who wait are told in time.
 
     Whoever hears of the commit, or of a failure, sets `is_written` and wakes it.
     """
 
-    def __init__(self, timeout_ms: int, on_late: Callable[[], None]) -> None:
+    def __init__(self, key: WriteKey, timeout_ms: int, on_late: Callable[[], None]) -> None:
         super().__init__(timeout_ms)
+        self.key = key
         self.is_written = False
         self._on_late = on_late
 
@@ -33,12 +36,12 @@ class DelayedWrite(DelayedOperation):
         return self.is_written and self.force_complete()
 
     def on_complete(self) -> None:
-        """Nothing: each request is answered by the commit."""
+        """Does nothing: each request is answered by the commit."""
 
     def on_expiration(self) -> None:
         """The requests are answered without."""
         self._on_late()
 
     def missing(self) -> str:
-        """What is awaited."""
+        """The conditions still awaited."""
         return "replicas of the internal topic"

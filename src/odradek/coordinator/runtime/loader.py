@@ -3,7 +3,9 @@
 In slices, one in a turn of the loop however many partitions wait, so that the broker goes on
 serving. Records of a transaction are replayed with their producer's id, and end markers tell
 the shard what has become of them. A record or batch that cannot be understood is passed over,
-with a line in the log: what else the partition has is not lost because of it.
+with a line in the log: what else the partition has is not lost because of it. A partition of which
+a slice raises is not in charge, and the others are loaded all the same; what was raised reaches
+whoever runs the turn.
 """
 
 import logging
@@ -60,23 +62,26 @@ class CoordinatorLoader(Generic[S]):
     def _load_next(self) -> None:
         """Replays one slice of the partition whose turn it is; then the loop turns."""
         context = self._loading.popleft()
-        if context.is_led and not self._load_slice(context, self._slice_bytes):
-            self._loading.append(context)
-        if self._loading:
-            self._defer(self._load_next)
+        try:
+            if context.is_led and not self._load_slice(context, self._slice_bytes):
+                self._loading.append(context)
+        finally:
+            if self._loading:
+                self._defer(self._load_next)
 
     def _load_slice(self, context: ShardContext[S], max_bytes: int) -> bool:
         """Replays a part of the log; whether loading is over."""
-        if context.next_offset < context.end_offset:
-            try:
+        try:
+            if context.next_offset < context.end_offset:
                 self._replay_slice(context, max_bytes)
-            except BrokerError as error:
-                _fail(context, error)
-                return True
-        if context.next_offset < context.end_offset:
-            return False
-        context.state = ShardState.ACTIVE
-        context.shard.on_loaded()
+            if context.next_offset < context.end_offset:
+                return False
+            context.state = ShardState.ACTIVE
+            context.shard.on_loaded()
+        except Exception as error:
+            _fail(context, error)
+            if not isinstance(error, BrokerError):
+                raise
         return True
 
     def _replay_slice(self, context: ShardContext[S], max_bytes: int) -> None:
@@ -132,6 +137,7 @@ def _replay_marker(shard: CoordinatorShard, data: bytes, header: BatchHeader) ->
         shard.replay_end_transaction_marker(header.producer_id, header.producer_epoch, result)
 
 
-def _fail(context: ShardContext[S], error: BrokerError) -> None:
-    logger.error("partition %d cannot be loaded: %s", context.partition, error)
+def _fail(context: ShardContext[S], error: Exception) -> None:
+    reason = error if isinstance(error, BrokerError) else repr(error)
+    logger.error("partition %d cannot be loaded: %s", context.partition, reason)
     context.state = ShardState.FAILED

@@ -44,6 +44,14 @@ class PartitionWriter(ABC):
         """
 
     @abstractmethod
+    def max_batch_bytes(self, partition: int) -> int:
+        """How large a batch the partition takes, as its topic says (`max.message.bytes`).
+
+        Raises:
+            BrokerError: this broker does not lead the partition.
+        """
+
+    @abstractmethod
     def bounds(self, partition: int) -> LogBounds:
         """Where the log begins and ends.
 

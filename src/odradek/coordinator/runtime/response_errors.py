@@ -1,4 +1,4 @@
-"""What clients are answered when the append of a coordinator's records fails.
+"""The errors clients are answered when the append of a coordinator's records fails.
 
 They know nothing of the internal topic. Whatever goes wrong there is answered as the loss of
 the coordinator, since a client can do nothing else about it than look for one again.
@@ -19,6 +19,8 @@ _RESPONSE_ERRORS: Final = {
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.CORRUPT_MESSAGE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
+TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+"""The log will never take such a write as it is."""
 
 
 def response_code(append_code: ErrorCode) -> ErrorCode:

@@ -14,7 +14,8 @@ Commands that may linger (offset commits) gather in one batch until `flush`, whi
 calls at the end of a socket read. Every other command is appended at once (`appender`).
 `exclusive` commands of one key run one after another: the next looks at the state only when the
 records of the one before are replayed. With one replica an append is committed when it returns,
-and nothing ever waits.
+and nothing ever waits. A command that `expires` gives up waiting after as long as its answer may
+take.
 
 Records of a transaction go the same way (`execute_transactional`), in batches of their
 producer; they are replayed with its id and count when the end marker is replayed
@@ -28,6 +29,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
+from odradek.background import do_each
 from odradek.clock import Clock
 from odradek.coordinator.records.record import CoordinatorRecord, RecordCodec
 from odradek.coordinator.runtime.appender import BatchAppender, not_coordinator
@@ -36,6 +38,7 @@ from odradek.coordinator.runtime.context import ShardContext, ShardState
 from odradek.coordinator.runtime.loader import CoordinatorLoader
 from odradek.coordinator.runtime.partition_writer import PartitionWriter
 from odradek.coordinator.runtime.partitioning import partition_for
+from odradek.coordinator.runtime.response_errors import TOO_LARGE
 from odradek.coordinator.runtime.settings import RuntimeSettings
 from odradek.coordinator.runtime.shard import (
     Append,
@@ -43,7 +46,6 @@ from odradek.coordinator.runtime.shard import (
     CoordinatorShard,
     Execute,
     Uncommitted,
-    ignore_outcome,
 )
 from odradek.errors import BrokerError, ErrorCode
 from odradek.purgatory import DelayedOperationPurgatory
@@ -100,7 +102,9 @@ class CoordinatorRuntime(Generic[S]):
             self._make_shard(
                 partition,
                 leader_epoch,
-                lambda *write: self._appender.append(elected, *write),
+                lambda records, on_committed, on_late=None: self._appender.append(
+                    elected, records, on_committed, on_late=on_late
+                ),
                 self._execute_for_shard,
             )
         )
@@ -122,8 +126,7 @@ class CoordinatorRuntime(Generic[S]):
 
     def shutdown(self) -> None:
         """Unloads everything."""
-        for partition in list(self._contexts):
-            self.on_resigned(partition)
+        do_each(list(self._contexts), self.on_resigned)
 
     # Finding
 
@@ -145,6 +148,12 @@ class CoordinatorRuntime(Generic[S]):
             BrokerError: NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS.
         """
         return self._active(self.partition_of(key)).shard
+
+    def is_busy(self, key: str) -> bool:
+        """Whether the records of an exclusive command of the key are not committed yet."""
+        count = self._partition_count()
+        context = self._contexts.get(partition_for(key, count)) if count else None
+        return context is not None and key in context.busy
 
     def shards(self) -> Iterator[S]:
         """The shards that are in charge."""
@@ -169,30 +178,60 @@ class CoordinatorRuntime(Generic[S]):
 
     # Upkeep
 
-    def sweep(self, work: Sweep[S]) -> None:
+    def sweep(self, work: Sweep[S], on_refused: Callable[[BrokerError], None]) -> None:
         """Runs long work over the shards in charge, letting the loop turn between two slices.
 
         `work` yields what each slice wants to write. That is appended before the next slice is
         asked for, which may find the shard changed by others; a lost shard is asked no more.
         What it decides is written behind what is uncommitted then, so it has to look at that.
+        `on_refused` is called for what was not written. Each record of a slice stands for itself.
+        A shard whose slice raises is left, and the others have their turns all the same.
         """
-        self._sweep_slice(self._sweep_slices(work))
+        self._sweep_next(
+            deque([self._sweep_shard(each, work, on_refused) for each in self._active_contexts()])
+        )
 
-    def _sweep_slice(self, slices: Iterator[None]) -> None:
-        for _ in slices:
-            self._defer(lambda: self._sweep_slice(slices))
+    def _sweep_next(self, shards: deque[Iterator[bool]]) -> None:
+        try:
+            while shards and not next(shards[0], False):
+                shards.popleft()
+        except BaseException:
+            shards.popleft()
+            raise
+        finally:
+            if shards:
+                self._defer(lambda: self._sweep_next(shards))
+
+    def _sweep_shard(
+        self, context: ShardContext[S], work: Sweep[S], on_refused: Callable[[BrokerError], None]
+    ) -> Iterator[bool]:
+        """Yields True after each slice."""
+        if not self._leads(context):
             return
-
-    def _sweep_slices(self, work: Sweep[S]) -> Iterator[None]:
-        for context in self._active_contexts():
+        for records in work(context.shard, context.uncommitted):
+            if records:
+                self._append_slice(context, records, on_refused)
+            yield True
             if not self._leads(context):
-                continue
-            for records in work(context.shard, context.uncommitted):
-                if records:
-                    self._appender.append(context, records, ignore_outcome)
-                yield
-                if not self._leads(context):
-                    break
+                return
+
+    def _append_slice(
+        self,
+        context: ShardContext[S],
+        records: Sequence[CoordinatorRecord],
+        on_refused: Callable[[BrokerError], None],
+    ) -> None:
+        def on_committed(error: BrokerError | None) -> None:
+            if error is None:
+                return
+            half = len(records) // 2
+            if half and error.code in TOO_LARGE:
+                self._append_slice(context, records[:half], on_refused)
+                self._append_slice(context, records[half:], on_refused)
+            else:
+                on_refused(error)
+
+        self._appender.append(context, records, on_committed)
 
     def _leads(self, context: ShardContext[S]) -> bool:
         return self._contexts.get(context.partition) is context
@@ -207,12 +246,13 @@ class CoordinatorRuntime(Generic[S]):
         *,
         linger: bool = False,
         exclusive: bool = False,
+        expires: bool = False,
     ) -> None:
         """Runs a command on the shard of `key`; `on_done` gets its response when its records
         are committed, or a BrokerError: raised by the command, met by the append, or
         REQUEST_TIMED_OUT when it is not known in time whether they are.
 
-        A command that may `linger` waits for `flush`; see the module for `exclusive`.
+        A command that may `linger` waits for `flush`; see the module for `exclusive` and `expires`.
         """
         try:
             context = self._active(self.partition_of(key))
@@ -220,7 +260,7 @@ class CoordinatorRuntime(Generic[S]):
             on_done(error)
             return
         if exclusive and key in context.busy:
-            self._queue(context, key, command, on_done, linger)
+            self._queue(context, key, command, on_done, expires)
             return
         try:
             result = command(context.shard)
@@ -232,7 +272,7 @@ class CoordinatorRuntime(Generic[S]):
             return
         answer = Answer(result.response, on_done)
         if exclusive:
-            self._append_exclusive(context, key, result.records, answer, linger)
+            self._append_exclusive(context, key, result, answer, linger)
         else:
             self._appender.append(
                 context, result.records, answer.on_committed, linger, answer.on_late
@@ -247,7 +287,7 @@ class CoordinatorRuntime(Generic[S]):
         on_done: Callable[[R | BrokerError], None],
     ) -> None:
         """See `Execute`."""
-        self.execute(key, lambda _shard: command(), on_done, exclusive=True)
+        self.execute(key, lambda _shard: command(), on_done, exclusive=True, expires=True)
 
     def _queue(
         self,
@@ -255,27 +295,40 @@ class CoordinatorRuntime(Generic[S]):
         key: str,
         command: Callable[[S], CoordinatorResult[R]],
         on_done: Callable[[R | BrokerError], None],
-        linger: bool,
+        expires: bool,
     ) -> None:
         """Runs the command behind the one whose records are not committed yet."""
-        context.busy[key].append(
-            lambda: self.execute(key, command, on_done, linger=linger, exclusive=True)
+        turn = (
+            self._appender.await_write(
+                context.partition, lambda: on_done(BrokerError(ErrorCode.REQUEST_TIMED_OUT))
+            )
+            if expires
+            else None
         )
+
+        def run() -> None:
+            if turn is None or self._appender.end_wait(turn):
+                # It has lingered long enough, and nobody may come again to flush it.
+                self.execute(key, command, on_done, exclusive=True)
+
+        context.busy[key].append(run)
 
     def _append_exclusive(
         self,
         context: ShardContext[S],
         key: str,
-        records: Sequence[CoordinatorRecord],
+        result: CoordinatorResult[R],
         answer: Answer[R],
         linger: bool,
     ) -> None:
         def on_committed(error: BrokerError | None) -> None:
             answer.on_committed(error)
             _release(context, key)
+            if error is None and result.follow_up is not None:
+                result.follow_up()
 
         context.busy[key] = deque()
-        self._appender.append(context, records, on_committed, linger, answer.on_late)
+        self._appender.append(context, result.records, on_committed, linger, answer.on_late)
 
     def execute_transactional(
         self,

@@ -17,8 +17,7 @@ from odradek.model import TransactionResult
 
 R = TypeVar("R")
 
-Append = Callable[[Sequence[CoordinatorRecord], OnCommitted], None]
-"""How a shard writes of its own accord, when a time-out and not a request is the reason."""
+OnLate = Callable[[], None]
 
 Uncommitted = Callable[[], Iterator[CoordinatorRecord]]
 """What is on its way to the log of a shard at this moment, and not replayed yet."""
@@ -65,11 +64,36 @@ class CoordinatorShard(ABC):
 
 @final
 class CoordinatorResult(Generic[R]):
-    """What a command decided: what to write, and the answer once that is committed."""
+    """The decision of a command: the records to write, and the response to give once they are
+    committed.
 
-    def __init__(self, records: Sequence[CoordinatorRecord], response: R) -> None:
+    `follow_up` of an exclusive command is called behind the answer when the records are replayed,
+    however late that is; never when they are lost.
+    """
+
+    def __init__(
+        self,
+        records: Sequence[CoordinatorRecord],
+        response: R,
+        follow_up: Callable[[], None] | None = None,
+    ) -> None:
         self.records = records
         self.response = response
+        self.follow_up = follow_up
+
+
+class Append(Protocol):
+    """How a shard writes of its own accord."""
+
+    def __call__(
+        self,
+        records: Sequence[CoordinatorRecord],
+        on_committed: OnCommitted,
+        on_late: OnLate | None = None,
+    ) -> None:
+        """`on_committed` is called once, when the records are replayed or lost; `on_late` if
+        somebody waits for that and it is not known in time."""
+        ...
 
 
 class Execute(Protocol):
@@ -84,10 +108,3 @@ class Execute(Protocol):
     ) -> None:
         """`on_done` is called once, with the response when the records are committed."""
         ...
-
-
-def ignore_outcome(_outcome: object) -> None:
-    """The outcome of a write that nobody waits for: what a time-out or upkeep decides is decided
-    again by whoever coordinates then. So is the outcome of the first part of a write that takes
-    several batches: its last part's is the whole's, since a later batch is never committed
-    without the earlier."""

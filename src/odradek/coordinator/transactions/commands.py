@@ -1,16 +1,15 @@
-"""Who may do what with a transactional id, and which record that makes.
+"""The rules of transactional ids: which producer may do what, and which record results.
 
 A command looks at the id's value and either refuses or returns the value that comes next. Every
-answer is Kafka's, state by state. The commands of one id run one after another, so a command
-never meets a change that is under way; that an end is decided and its markers are not written yet
-is a state of its own, and answered CONCURRENT_TRANSACTIONS.
+answer is Kafka's, state by state. While a change of an id is being written, or its end is decided
+and the markers are not written yet, producers are answered CONCURRENT_TRANSACTIONS.
 
 A command that finds that it needs a producer id, which has to be fetched, answers None, and is
 run again with one.
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from odradek.coordinator.records.record import CoordinatorRecord
@@ -40,10 +39,16 @@ OptionalAnswer = CoordinatorResult[ProducerAnswer | None]
 
 
 class TransactionCommands:
-    """What may be asked of the transactional ids of one partition."""
+    """The commands on the transactional ids of one partition.
 
-    def __init__(self, transactions: Mapping[str, TransactionValue]) -> None:
+    `is_changing` says of which a change is being written.
+    """
+
+    def __init__(
+        self, transactions: Mapping[str, TransactionValue], is_changing: Callable[[str], bool]
+    ) -> None:
         self._transactions = transactions
+        self._is_changing = is_changing
 
     # A producer takes an id over
 
@@ -56,11 +61,13 @@ class TransactionCommands:
             BrokerError: PRODUCER_FENCED or CONCURRENT_TRANSACTIONS.
         """
         value = self._transactions.get(request.transactional_id)
+        if value is not None:
+            _check_expected(value, request.expected)
+        self._check_settled(request.transactional_id)
         if value is None:
             if spare_id is None:
                 return CoordinatorResult([], None)
             value = transaction.created(spare_id, request.timeout_ms, now_ms)
-        _check_expected(value, request.expected)
         if is_prepared(value.state):
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
         if value.state is TransactionState.ONGOING:
@@ -100,6 +107,9 @@ class TransactionCommands:
             BrokerError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
         """
         value = self._of_producer(request.transactional_id, request.producer)
+        self._check_settled(request.transactional_id)
+        if is_prepared(value.state):
+            raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
         is_open = value.state is TransactionState.ONGOING
         if is_open and set(value.partitions or ()).issuperset(request.partitions):
             return CoordinatorResult([], ErrorCode.NONE)
@@ -114,12 +124,15 @@ class TransactionCommands:
         producer: ProducerIdAndEpoch,
         partitions: Sequence[TopicPartition],
     ) -> list[ErrorCode]:
-        """Which partitions belong to the open transaction of a producer.
+        """Which partitions belong to the open transaction of a producer. A change that is being
+        written does not count yet: the append looks once more.
 
         Raises:
             BrokerError: as `add_partitions`.
         """
         value = self._of_producer(transactional_id, producer)
+        if is_prepared(value.state):
+            raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
         known = set(value.partitions or ())
         return [
             ErrorCode.NONE if each in known else ErrorCode.TRANSACTION_ABORTABLE
@@ -127,15 +140,17 @@ class TransactionCommands:
         ]
 
     def _of_producer(self, transactional_id: str, producer: ProducerIdAndEpoch) -> TransactionValue:
-        """An id that is in this producer's hands and not about to end."""
+        """An id that is in this producer's hands."""
         value = self._known(transactional_id)
         if value.producer_id != producer.producer_id:
             raise BrokerError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         if value.producer_epoch != producer.producer_epoch:
             raise BrokerError(ErrorCode.PRODUCER_FENCED)
-        if is_prepared(value.state):
-            raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
         return value
+
+    def _check_settled(self, transactional_id: str) -> None:
+        if self._is_changing(transactional_id):
+            raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
 
     def _known(self, transactional_id: str) -> TransactionValue:
         value = self._transactions.get(transactional_id)
@@ -154,15 +169,18 @@ class TransactionCommands:
         """
         value = self._known(request.transactional_id)
         if request.transaction_version < transaction.EPOCH_BUMP_VERSION:
+            _check_end_of_version_1(request, value)
+            self._check_settled(request.transactional_id)
             return _end_by_version_1(request, value, now_ms)
-        return _end_by_version_2(request, value, now_ms, spare_id)
+        is_retry = _is_retry(request, value)
+        _check_end_of_version_2(request, value, is_retry)
+        self._check_settled(request.transactional_id)
+        return _end_by_version_2(request, value, is_retry, now_ms, spare_id)
 
-    def complete(self, transactional_id: str, now_ms: int) -> CoordinatorResult[None]:
-        """The markers of a transaction are written."""
-        value = self._transactions.get(transactional_id)
-        if value is None or not is_prepared(value.state):
-            return CoordinatorResult([], None)
-        return _change(transactional_id, transaction.completed(value, now_ms), None)
+    def completed(self, transactional_id: str, now_ms: int) -> CoordinatorRecord:
+        """The record saying that the markers of a decided transaction are written."""
+        after = transaction.completed(self._transactions[transactional_id], now_ms)
+        return CoordinatorRecord(TransactionKey(transactional_id), after)
 
     # Time
 
@@ -228,14 +246,17 @@ def _check_expected(value: TransactionValue, expected: ProducerIdAndEpoch | None
         raise BrokerError(ErrorCode.PRODUCER_FENCED)
 
 
-def _end_by_version_1(
-    request: EndTxnRequest, value: TransactionValue, now_ms: int
-) -> OptionalAnswer:
-    """An end that leaves the epoch as it is; it is said again by saying it again."""
+def _check_end_of_version_1(request: EndTxnRequest, value: TransactionValue) -> None:
     if value.producer_id != request.producer.producer_id:
         raise BrokerError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if value.producer_epoch != request.producer.producer_epoch:
         raise BrokerError(ErrorCode.PRODUCER_FENCED)
+
+
+def _end_by_version_1(
+    request: EndTxnRequest, value: TransactionValue, now_ms: int
+) -> OptionalAnswer:
+    """An end that leaves the epoch as it is; it is said again by saying it again."""
     if value.state is TransactionState.ONGOING:
         after = transaction.ended(value, request.result, request.transaction_version, now_ms)
         return _change(request.transactional_id, after, ProducerAnswer(ErrorCode.NONE))
@@ -245,15 +266,17 @@ def _end_by_version_1(
 
 
 def _end_by_version_2(
-    request: EndTxnRequest, value: TransactionValue, now_ms: int, spare_id: int | None
+    request: EndTxnRequest,
+    value: TransactionValue,
+    is_retry: bool,
+    now_ms: int,
+    spare_id: int | None,
 ) -> OptionalAnswer:
     """An end that raises the epoch. Who names the epoch before says again what it has said.
 
     A producer may abort without having added anything: it may not know whether its first write
     was added before it failed.
     """
-    is_retry = _is_retry(request, value)
-    _check_end_epoch(request, value, is_retry)
     if value.state is not TransactionState.ONGOING:
         if is_retry and value.state is _completed_state(request.result):
             return CoordinatorResult([], _answer(value))
@@ -286,7 +309,9 @@ def _was_rotated(producer: ProducerIdAndEpoch, value: TransactionValue) -> bool:
     )
 
 
-def _check_end_epoch(request: EndTxnRequest, value: TransactionValue, is_retry: bool) -> None:
+def _check_end_of_version_2(
+    request: EndTxnRequest, value: TransactionValue, is_retry: bool
+) -> None:
     producer = request.producer
     if value.producer_id != producer.producer_id and not _was_rotated(producer, value):
         raise BrokerError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)

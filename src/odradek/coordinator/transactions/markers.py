@@ -1,12 +1,13 @@
 """End markers on their way: a decided transaction is over when each of its partitions has one.
 
 The decision is stored before the first marker is written, and cannot be taken back; so markers
-are sent until they are written. Nobody's request waits for them: EndTxn is answered when the
-decision is stored. What waits is a `DelayedMarkers`, so that `Broker.waiting()` can say which
-partitions a transaction wants.
+are sent until they are written, and then that they are is written until the coordinator's log has
+it. Nobody's request waits for them: EndTxn is answered when the decision is stored. What waits is a
+`DelayedMarkers`, so that `Broker.waiting()` can say which partitions a transaction wants.
 
 A partition that is gone needs no marker. One that has seen a later epoch of the producer has
-been decided before. Whatever else a leader answers is tried again after a while.
+been decided before. Whatever else a leader answers, or the coordinator's own log, is tried again
+after a while.
 """
 
 import logging
@@ -19,19 +20,22 @@ from mypy_extensions import mypyc_attr
 
 from odradek.coordinator.records.transaction_records import TransactionState, TransactionValue
 from odradek.coordinator.runtime.batches import EndMarker
-from odradek.errors import ErrorCode
+from odradek.coordinator.runtime.partition_writer import OnCommitted
+from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TopicPartition, TransactionResult
 from odradek.purgatory import DelayedOperation, DelayedOperationPurgatory
 
 logger = logging.getLogger(__name__)
 
 RETRY_MS: Final = 100
-"""How long it takes until leaders that could not write a marker are asked again."""
+"""How long it takes until a log that could not be written to is asked again."""
 _NEVER_MS: Final = 2**31 - 1
 _NAMED_PARTITIONS: Final = 3
 
 
 OnMarked = Callable[[TopicPartition, ErrorCode], None]
+Complete = Callable[[str, OnCommitted], None]
+"""Writes that the markers of a transactional id are written."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -58,30 +62,30 @@ class TransactionalIdKey:
 
 @final
 class DelayedMarkers(DelayedOperation):
-    """A transaction whose markers are not all written; its time-out is the next attempt."""
+    """A transaction whose end is not all written; its time-out is the next attempt."""
 
     def __init__(self, ending: "EndingTransaction", delay_ms: int) -> None:
         super().__init__(delay_ms)
         self._ending = ending
 
     def try_complete(self) -> bool:
-        """Over when every marker is written, or when it waits for something else by now."""
+        """Over when the end is written, or when it waits for something else by now."""
         return not self._ending.waits_with(self) and self.force_complete()
 
     def on_complete(self) -> None:
-        """Nothing: whoever wrote the last marker goes on."""
+        """Does nothing: the code that wrote the last marker goes on."""
 
     def on_expiration(self) -> None:
-        """Asks the leaders again."""
+        """Tries again."""
         self._ending.on_retry_due(self)
 
     def missing(self) -> str:
-        """Which partitions have no marker."""
+        """Which partitions have no marker, or that only the coordinator's log lacks it."""
         return self._ending.missing()
 
 
 class EndingTransaction:
-    """One transaction between its decision and its last marker."""
+    """One transaction between its decision and the record that says that it is over."""
 
     def __init__(
         self,
@@ -90,17 +94,21 @@ class EndingTransaction:
         partitions: Sequence[TopicPartition],
         writer: MarkerWriter,
         purgatory: DelayedOperationPurgatory,
+        complete: Complete,
         on_ended: Callable[[str], None],
     ) -> None:
         self._key = TransactionalIdKey(transactional_id)
         self._marker = marker
         self._writer = writer
         self._purgatory = purgatory
-        self._on_ended: Callable[[str], None] | None = on_ended
+        self._complete = complete
+        self._on_ended = on_ended
+        self._is_dropped = False
         self._unmarked = dict.fromkeys(partitions)
         self._asked: set[TopicPartition] = set()
+        self._is_completing = False
         # What has been logged: a partition may be without a leader for hours.
-        self._logged: set[tuple[TopicPartition, ErrorCode]] = set()
+        self._logged: set[tuple[TopicPartition | None, ErrorCode]] = set()
         self._wait: DelayedMarkers | None = None
 
     def send(self) -> None:
@@ -113,7 +121,7 @@ class EndingTransaction:
 
     def drop(self) -> None:
         """This coordinator has nothing to say any more."""
-        self._on_ended = None
+        self._is_dropped = True
         self._await(None)
 
     def waits_with(self, wait: DelayedMarkers) -> bool:
@@ -128,6 +136,8 @@ class EndingTransaction:
 
     def missing(self) -> str:
         """Which partitions have no marker, the first of them by name."""
+        if not self._unmarked:
+            return f"the log of the coordinator to say that {self._key.transactional_id} has ended"
         names = [str(each) for each in list(self._unmarked)[:_NAMED_PARTITIONS]]
         more = len(self._unmarked) - len(names)
         return f"markers in {', '.join(names)}" + (f" and {more} more" if more > 0 else "")
@@ -137,13 +147,26 @@ class EndingTransaction:
         self._asked.discard(topic_partition)
         if code in _DECIDED:
             self._unmarked.pop(topic_partition, None)
-        if code is not ErrorCode.NONE and (topic_partition, code) not in self._logged:
-            self._logged.add((topic_partition, code))
+        if code is not ErrorCode.NONE:
             self._log(topic_partition, code)
         if is_last and self._wait is not None:
             self._go_on()
 
-    def _log(self, topic_partition: TopicPartition, code: ErrorCode) -> None:
+    def _on_completed(self, error: BrokerError | None) -> None:
+        self._is_completing = False
+        if self._is_dropped:
+            return
+        if error is None:
+            self._await(None)
+            self._on_ended(self._key.transactional_id)
+        else:
+            self._log(None, error.code)
+            self._await(DelayedMarkers(self, RETRY_MS))
+
+    def _log(self, topic_partition: TopicPartition | None, code: ErrorCode) -> None:
+        if (topic_partition, code) in self._logged:
+            return
+        self._logged.add((topic_partition, code))
         marker = self._marker
         logger.info(
             "transactional id %s: the %s marker of producer %d, epoch %d for %s: %s",
@@ -151,20 +174,21 @@ class EndingTransaction:
             marker.result.name.lower(),
             marker.producer_id,
             marker.producer_epoch,
-            topic_partition,
+            topic_partition or "its coordinator",
             code.name,
         )
 
     def _go_on(self) -> None:
         """Ends, waits for answers, or waits until it is time to ask again."""
-        if self._on_ended is None:
+        if self._is_dropped:
             return
         if self._unmarked:
             self._await(DelayedMarkers(self, _NEVER_MS if self._asked else RETRY_MS))
             return
-        on_ended, self._on_ended = self._on_ended, None
-        self._await(None)
-        on_ended(self._key.transactional_id)
+        self._is_completing = True
+        self._complete(self._key.transactional_id, self._on_completed)
+        if self._is_completing:
+            self._await(DelayedMarkers(self, _NEVER_MS))
 
     def _await(self, wait: DelayedMarkers | None) -> None:
         before, self._wait = self._wait, wait
@@ -192,12 +216,12 @@ class MarkerSender:
         coordinator_epoch: int,
         writer: MarkerWriter,
         purgatory: DelayedOperationPurgatory,
-        on_ended: Callable[[str], None],
+        complete: Complete,
     ) -> None:
         self._coordinator_epoch = coordinator_epoch
         self._writer = writer
         self._purgatory = purgatory
-        self._on_ended = on_ended
+        self._complete = complete
         self._ending: dict[str, EndingTransaction] = {}
 
     def send(self, transactional_id: str, value: TransactionValue) -> None:
@@ -210,6 +234,7 @@ class MarkerSender:
             value.partitions or (),
             self._writer,
             self._purgatory,
+            self._complete,
             self._finish,
         )
         self._ending[transactional_id] = ending
@@ -223,7 +248,6 @@ class MarkerSender:
 
     def _finish(self, transactional_id: str) -> None:
         del self._ending[transactional_id]
-        self._on_ended(transactional_id)
 
     def _marker(self, value: TransactionValue) -> EndMarker:
         is_commit = value.state is TransactionState.PREPARE_COMMIT

@@ -1,4 +1,4 @@
-"""What is asked of the transaction coordinator and what it answers, free of wire versions."""
+"""Requests and responses of the transaction coordinator, free of wire versions."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from odradek.model import (
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """Who a producer is to the brokers."""
+    """The identity of a producer to the brokers."""
 
     producer_id: int
     producer_epoch: int
@@ -65,7 +65,7 @@ class ListedTransaction(NamedTuple):
 
 
 class TransactionFilter(NamedTuple):
-    """What ListTransactions asks for; what is empty or negative asks for everything."""
+    """The filter of ListTransactions; an empty or negative field matches everything."""
 
     states: frozenset[TransactionState] = frozenset()
     has_states: bool = False

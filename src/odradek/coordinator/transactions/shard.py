@@ -7,13 +7,15 @@ import logging
 from collections.abc import Callable
 from typing import cast
 
+from odradek.clock import Clock
 from odradek.coordinator.records.record import CoordinatorRecord
 from odradek.coordinator.records.transaction_records import (
     TransactionKey,
     TransactionState,
     TransactionValue,
 )
-from odradek.coordinator.runtime.shard import CoordinatorShard
+from odradek.coordinator.runtime.partition_writer import OnCommitted
+from odradek.coordinator.runtime.shard import Append, CoordinatorShard
 from odradek.coordinator.transactions.commands import TransactionCommands
 from odradek.coordinator.transactions.markers import MarkerSender, MarkerWriter
 from odradek.coordinator.transactions.states import is_prepared
@@ -24,10 +26,9 @@ logger = logging.getLogger(__name__)
 
 
 class TransactionServices:
-    """What transactional ids need of the world, one for all partitions of a broker.
+    """Services that transactional ids need, one for all partitions of a broker.
 
-    `defer` runs something at the loop's next turn; `on_ended` hears of an id whose markers are
-    all written.
+    `defer` runs something at the loop's next turn.
     """
 
     def __init__(
@@ -35,31 +36,38 @@ class TransactionServices:
         writer: MarkerWriter,
         markers: DelayedOperationPurgatory,
         defer: Callable[[Callable[[], None]], None],
-        on_ended: Callable[[str], None],
+        clock: Clock,
     ) -> None:
         self.writer = writer
         self.markers = markers
         self.defer = defer
-        self.on_ended = on_ended
+        self.clock = clock
 
 
 class TransactionShard(CoordinatorShard):
     """One partition's transactional ids. Called on the broker's loop only.
 
-    `ongoing` are those with an open transaction, so that time-outs need not look at all.
+    `ongoing` are those with an open transaction, so that time-outs need not look at all;
+    `is_changing` says of which a change is being written.
     """
 
     def __init__(
-        self, partition: int, coordinator_epoch: int, services: TransactionServices
+        self,
+        partition: int,
+        coordinator_epoch: int,
+        services: TransactionServices,
+        append: Append,
+        is_changing: Callable[[str], bool],
     ) -> None:
         self.partition = partition
         self.transactions: dict[str, TransactionValue] = {}
         self.ongoing: set[str] = set()
-        self.commands = TransactionCommands(self.transactions)
+        self.commands = TransactionCommands(self.transactions, is_changing)
         self._services = services
+        self._append = append
         self._is_led = True
         self._markers = MarkerSender(
-            coordinator_epoch, services.writer, services.markers, services.on_ended
+            coordinator_epoch, services.writer, services.markers, self._complete
         )
 
     def replay(self, record: CoordinatorRecord, producer_id: int) -> None:  # noqa: ARG002
@@ -98,6 +106,11 @@ class TransactionShard(CoordinatorShard):
         value = self.transactions.get(transactional_id)
         if value is not None and is_prepared(value.state) and self._is_led:
             self._markers.send(transactional_id, value)
+
+    def _complete(self, transactional_id: str, on_committed: OnCommitted) -> None:
+        """Not a command: nobody else changes an id between its decision and this."""
+        record = self.commands.completed(transactional_id, self._services.clock.wall_ms())
+        self._append([record], on_committed, None)
 
     def timed_out(self, now_ms: int) -> list[str]:
         """The ids whose transaction has been open for too long."""

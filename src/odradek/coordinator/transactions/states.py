@@ -39,7 +39,7 @@ STATE_NAMES: Final[Mapping[TransactionState, str]] = MappingProxyType(
 
 
 class TransactionEvent(StrEnum):
-    """What happens to a transactional id, in words."""
+    """An event of a transactional id, in words."""
 
     INITIALIZED = "a producer gets the id"
     PARTITIONS_ADDED = "a partition is added"

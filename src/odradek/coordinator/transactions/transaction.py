@@ -1,4 +1,4 @@
-"""What may become of a transactional id: functions from one of its values to the next.
+"""The transitions of a transactional id: functions from one of its values to the next.
 
 They decide epochs and ids, nothing else; who may ask for what is decided in `commands`. Each
 takes the step in the state table that it stands for. The value before is kept by whoever has it:
@@ -108,11 +108,9 @@ def with_partitions(
 ) -> TransactionValue:
     """The id with partitions added to its transaction, which begins if there is none."""
     is_open = value.state is TransactionState.ONGOING
-    known = value.partitions or ()
-    present = set(known)
     return value._replace(
         state=transition(value.state, TransactionEvent.PARTITIONS_ADDED),
-        partitions=(*known, *(each for each in added if each not in present)),
+        partitions=tuple(dict.fromkeys((*(value.partitions or ()), *added))),
         last_update_timestamp_ms=now_ms,
         start_timestamp_ms=value.start_timestamp_ms if is_open else now_ms,
         previous_producer_id=value.producer_id,

@@ -1,20 +1,23 @@
 """`TransactionCoordinator`: the facade that handlers speak to, and the upkeep of time.
 
-Runs commands on the shard of a transactional id, one after another for each id, fetches producer
-ids for those that need one, and lets markers follow every decision. Failures of the log are
-answered with the codes that clients know (`response_errors`).
+Runs commands on the shard of a transactional id, one at a time for each id, fetches producer ids
+for those that need one, and lets markers follow every decision. Failures of the log are answered
+with the codes that clients know (`response_errors`).
 """
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TypeVar
 
+from odradek.background import do_each
 from odradek.clock import Clock
 from odradek.config.broker import BrokerConfig
 from odradek.coordinator.records.transaction_records import TransactionValue
 from odradek.coordinator.regular_expressions import matching_names
 from odradek.coordinator.runtime.response_errors import response_error
 from odradek.coordinator.runtime.runtime import CoordinatorRuntime
-from odradek.coordinator.runtime.shard import CoordinatorResult, ignore_outcome
+from odradek.coordinator.runtime.shard import CoordinatorResult
 from odradek.coordinator.transactions.requests import (
     AddPartitionsRequest,
     EndTxnRequest,
@@ -28,6 +31,8 @@ from odradek.coordinator.transactions.shard import TransactionShard
 from odradek.coordinator.transactions.writes import OnCodes, TransactionWrites
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TopicPartition
+
+logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
@@ -145,64 +150,69 @@ class TransactionCoordinator(TransactionWrites):
             else:
                 on_done(outcome)
 
-        self._execute(transactional_id, lambda shard: command(shard, spare_id), on_outcome)
-        self._send_markers(transactional_id)
-
-    # Markers
-
-    def _send_markers(self, transactional_id: str) -> None:
-        """Behind a command that may have decided an end, however late that is known."""
-
-        def command(shard: TransactionShard) -> CoordinatorResult[None]:
-            shard.send_markers(transactional_id)
-            return CoordinatorResult([], None)
-
-        self._execute(transactional_id, command, ignore_outcome)
-
-    def on_markers_written(self, transactional_id: str) -> None:
-        """Every partition of a transaction has its marker."""
-        now_ms = self._clock.wall_ms()
         self._execute(
             transactional_id,
-            lambda shard: shard.commands.complete(transactional_id, now_ms),
-            ignore_outcome,
+            lambda shard: _with_markers(shard, transactional_id, command(shard, spare_id)),
+            on_outcome,
         )
 
     # Time
 
     def abort_timed_out(self) -> None:
-        """Ends the transactions that are open for too long; called from time to time."""
+        """Ends the transactions that are open for too long; called from time to time, and what
+        the log refuses is due again then."""
         now_ms = self._clock.wall_ms()
-        for shard in self._runtime.shards():
-            for transactional_id in shard.timed_out(now_ms):
-                self._abort_timed_out(transactional_id, now_ms)
+        late = [each for shard in self._runtime.shards() for each in shard.timed_out(now_ms)]
+        do_each(late, lambda each: self._abort_timed_out(each, now_ms))
 
     def _abort_timed_out(self, transactional_id: str, now_ms: int) -> None:
         version = self._transaction_version()
-        self._execute(
+        self._decide(
             transactional_id,
-            lambda shard: shard.commands.abort_timed_out(transactional_id, version, now_ms),
-            ignore_outcome,
+            lambda shard: _with_markers(
+                shard,
+                transactional_id,
+                shard.commands.abort_timed_out(transactional_id, version, now_ms),
+            ),
         )
-        self._send_markers(transactional_id)
 
     def expire_ids(self) -> None:
-        """Forgets the ids that nobody has used for long; called from time to time."""
+        """Forgets the ids that nobody has used for long; called from time to time, and what the
+        log refuses is due again then."""
         now_ms = self._clock.wall_ms()
         expiration_ms = self._config["transactional.id.expiration.ms"]
-        for shard in self._runtime.shards():
-            for transactional_id in shard.commands.expired(now_ms, expiration_ms):
-                self._expire(transactional_id, now_ms, expiration_ms)
-        self._runtime.flush()
+        silent = [
+            each
+            for shard in self._runtime.shards()
+            for each in shard.commands.expired(now_ms, expiration_ms)
+        ]
+        try:
+            do_each(silent, lambda each: self._expire(each, now_ms, expiration_ms))
+        finally:
+            self._runtime.flush()
 
     def _expire(self, transactional_id: str, now_ms: int, expiration_ms: int) -> None:
-        self._runtime.execute(
+        self._decide(
             transactional_id,
             lambda shard: shard.commands.expire(transactional_id, now_ms, expiration_ms),
-            ignore_outcome,
             linger=True,
-            exclusive=True,
         )
+
+    def _decide(
+        self,
+        transactional_id: str,
+        command: Callable[[TransactionShard], CoordinatorResult[None]],
+        *,
+        linger: bool = False,
+    ) -> None:
+        """Runs a command that nobody has asked for."""
+
+        def on_done(outcome: BrokerError | None) -> None:
+            if outcome is not None:
+                logger.info("transactional id %s: %s", transactional_id, outcome.code.name)
+
+        if not self._runtime.is_busy(transactional_id):
+            self._runtime.execute(transactional_id, command, on_done, linger=linger, exclusive=True)
 
     # Administration
 
@@ -245,6 +255,10 @@ class TransactionCoordinator(TransactionWrites):
 
     # The runtime
 
+    def shards(self) -> Iterator[TransactionShard]:
+        """The partitions of transactional ids that are coordinated here."""
+        return self._runtime.shards()
+
     def _shard(self, transactional_id: str) -> TransactionShard:
         try:
             return self._runtime.shard(transactional_id)
@@ -260,4 +274,15 @@ class TransactionCoordinator(TransactionWrites):
         def on_outcome(outcome: R | BrokerError) -> None:
             on_done(response_error(outcome) if isinstance(outcome, BrokerError) else outcome)
 
-        self._runtime.execute(transactional_id, command, on_outcome, exclusive=True)
+        # While a change of the id is being written it does not wait for its turn: it is refused.
+        is_first = not self._runtime.is_busy(transactional_id)
+        self._runtime.execute(transactional_id, command, on_outcome, exclusive=is_first)
+
+
+def _with_markers(
+    shard: TransactionShard, transactional_id: str, result: CoordinatorResult[R]
+) -> CoordinatorResult[R]:
+    """Markers follow a command that has decided an end, once that is replayed. If this broker has
+    lost the id by then, whoever coordinates it finds the decision."""
+    result.follow_up = partial(shard.send_markers, transactional_id)
+    return result

@@ -1,1 +1,1 @@
-"""What the brokers as a whole are and can do."""
+"""Handlers about the cluster: its brokers, controller and features."""

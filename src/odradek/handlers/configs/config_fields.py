@@ -6,13 +6,14 @@ from typing import Any
 from odradek.controller.results import ConfigEntry, ResourceResult
 from odradek.errors import ErrorCode
 from odradek.handlers.request import Request
-from odradek.metadata.image import ConfigResource, ResourceType
+from odradek.metadata.image import ConfigResource
+from odradek.model import ConfigResourceType
 
 
 def config_resource(resource: Any) -> ConfigResource:
     """The resource that a request's entry names; a type nobody knows is UNKNOWN."""
-    known = resource.resource_type in ResourceType.__members__.values()
-    kind = ResourceType(resource.resource_type) if known else ResourceType.UNKNOWN
+    known = resource.resource_type in ConfigResourceType.__members__.values()
+    kind = ConfigResourceType(resource.resource_type) if known else ConfigResourceType.UNKNOWN
     return ConfigResource(kind, resource.resource_name)
 
 

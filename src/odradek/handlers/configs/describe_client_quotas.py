@@ -1,11 +1,14 @@
 """DescribeClientQuotas (48), versions 0 and 1: the quotas of users, clients and addresses.
 
-Behaviour: none can be set yet, so that nothing fits any filter; a filter that is none is refused
-as by Kafka. `ip` stands alone, `user` and `client-id` may go together.
+Behaviour: an entity is told when each of its parts that the filter names fits; with `strict`, when
+it has no other part. `ip` stands alone, `user` and `client-id` may go together.
 """
 
+from functools import partial
 from typing import Any, Final
 
+from odradek.client_quota import QuotaEntity, Quotas
+from odradek.controller.quota_control import find_quotas, names_of
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
@@ -16,14 +19,33 @@ ANY: Final = 2
 ENTITY_TYPES: Final = frozenset({"user", "client-id", "ip"})
 
 
-def handle(_context: HandlerContext, request: Request) -> None:
-    """Answers at once."""
+def handle(context: HandlerContext, request: Request) -> None:
+    """Answers from the published image."""
+    body = request.body()
     try:
-        _check(request.body().components)
+        _check(body.components)
     except BrokerError as error:
         request.answer(error_code=error.code, error_message=error.message, entries=None)
-    else:
-        request.answer(error_message="", entries=[])
+        return
+    wanted = {each.entity_type: partial(_fits, each) for each in body.components}
+    found = find_quotas(context.metadata.image, wanted, strict=body.strict)
+    request.answer(error_message="", entries=[_entry(*each) for each in found])
+
+
+def _fits(component: Any, name: str | None) -> bool:
+    """Whether a name, None for the default, is what a component of a filter wants."""
+    if component.match_type == ANY:
+        return True
+    return bool(name == component.match) if component.match_type == EXACT else name is None
+
+
+def _entry(entity: QuotaEntity, quotas: Quotas) -> dict[str, object]:
+    return {
+        "entity": [
+            {"entity_type": kind, "entity_name": name} for kind, name in names_of(entity).items()
+        ],
+        "values": [{"key": key.value, "value": value} for key, value in quotas.items()],
+    }
 
 
 def fail(request: Request, code: ErrorCode) -> None:

@@ -10,15 +10,25 @@ from typing import Final
 from odradek.errors import ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
-from odradek.metadata.image import MetadataImage, ResourceType
+from odradek.metadata.image import MetadataImage
+from odradek.model import ConfigResourceType
 
 TYPED_VERSION: Final = 1
-_TYPES: Final = tuple(each for each in ResourceType if each is not ResourceType.UNKNOWN)
+_TYPES: Final = tuple(
+    each
+    for each in ConfigResourceType
+    if each
+    not in (
+        ConfigResourceType.UNKNOWN,
+        ConfigResourceType.USER,
+        ConfigResourceType.DELEGATION_TOKEN,
+    )
+)
 
 
 def handle(context: HandlerContext, request: Request) -> None:
     """Answers from the published image."""
-    types: Iterable[int] = (ResourceType.CLIENT_METRICS,)
+    types: Iterable[int] = (ConfigResourceType.CLIENT_METRICS,)
     if request.api_version >= TYPED_VERSION:
         types = dict.fromkeys(request.body().resource_types) or _TYPES
     if any(each not in _TYPES for each in types):
@@ -29,7 +39,7 @@ def handle(context: HandlerContext, request: Request) -> None:
         config_resources=[
             {"resource_type": each, "resource_name": name}
             for each in types
-            for name in _names(image, ResourceType(each))
+            for name in _names(image, ConfigResourceType(each))
         ]
     )
 
@@ -39,10 +49,10 @@ def fail(request: Request, code: ErrorCode) -> None:
     request.answer(error_code=code)
 
 
-def _names(image: MetadataImage, type: ResourceType) -> list[str]:
+def _names(image: MetadataImage, type: ConfigResourceType) -> list[str]:
     """Topics and brokers all have settings; of the others those that somebody has set."""
-    if type is ResourceType.TOPIC:
+    if type is ConfigResourceType.TOPIC:
         return sorted(image.topics)
-    if type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
+    if type in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER):
         return [str(broker_id) for broker_id in sorted(image.brokers)]
     return sorted(resource.name for resource in image.configs if resource.type is type)

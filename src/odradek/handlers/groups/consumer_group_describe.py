@@ -1,8 +1,8 @@
 """ConsumerGroupDescribe (69), versions 0 and 1: consumer groups with their members.
 
 Behaviour: a group that does not exist, or is a classic one, is answered GROUP_ID_NOT_FOUND;
-the admin client then asks DescribeGroups. Partitions of topics that are gone are left out,
-since there is no name to show them under.
+the admin client then asks DescribeGroups. Empty ids come first in the answer. Partitions of topics
+that are gone are left out, since there is no name to show them under.
 
 Version notes: 1 says which protocol each member speaks.
 """
@@ -10,10 +10,17 @@ Version notes: 1 says which protocol each member speaks.
 from typing import Final
 
 from odradek.coordinator.assignors import Partitions
-from odradek.coordinator.consumer.requests import DescribedGroup, DescribedMember
-from odradek.errors import BrokerError, ErrorCode
+from odradek.coordinator.consumer.requests import DescribedMember
+from odradek.errors import ErrorCode
 from odradek.handlers.authorized_operations import group_operations
 from odradek.handlers.context import HandlerContext
+from odradek.handlers.groups.described_groups import (
+    Fields,
+    described,
+    fail_each,
+    group_fields,
+    refused,
+)
 from odradek.handlers.groups.rebalance_protocols import offers_consumer_protocol
 from odradek.handlers.request import Request
 from odradek.metadata.image import MetadataImage
@@ -21,59 +28,34 @@ from odradek.metadata.image import MetadataImage
 CLASSIC_MEMBER: Final = 0
 CONSUMER_MEMBER: Final = 1
 
-_Fields = dict[str, object]
-
 
 def handle(context: HandlerContext, request: Request) -> None:
     """Answers at once."""
     body = request.body()
     operations = group_operations(body)
-    request.answer(groups=[_group(context, group_id, operations) for group_id in body.group_ids])
+    group_ids = sorted(body.group_ids, key=bool)
+    request.answer(groups=[_group(context, group_id, operations) for group_id in group_ids])
 
 
 def fail(request: Request, code: ErrorCode) -> None:
     """Answers every group with an error."""
-    groups = [_error(group_id, code, code.text) for group_id in request.body().group_ids]
-    request.answer(groups=groups)
+    fail_each(request, code)
 
 
-def _group(context: HandlerContext, group_id: str, operations: int) -> _Fields:
+def _group(context: HandlerContext, group_id: str, operations: int) -> Fields:
     if not offers_consumer_protocol(context):
-        return _error(group_id, ErrorCode.UNSUPPORTED_VERSION, None)
-    try:
+        return refused(group_id, ErrorCode.UNSUPPORTED_VERSION, None)
+    image = context.metadata.image
+
+    def describe(group_id: str) -> Fields:
         group = context.groups.describe_consumer_group(group_id)
-    except BrokerError as error:
-        message = None if error.code is ErrorCode.INVALID_GROUP_ID else error.message
-        return _error(group_id, error.code, message)
-    return _fields(context.metadata.image, group) | {"authorized_operations": operations}
+        members = [_member(image, each) for each in group.members]
+        return group_fields(group, members, operations)
+
+    return described(group_id, describe)
 
 
-def _error(group_id: str, code: ErrorCode, message: str | None) -> _Fields:
-    return {
-        "error_code": code,
-        "error_message": message,
-        "group_id": group_id,
-        "group_state": "",
-        "group_epoch": 0,
-        "assignment_epoch": 0,
-        "assignor_name": "",
-        "members": (),
-    }
-
-
-def _fields(image: MetadataImage, group: DescribedGroup) -> _Fields:
-    return {
-        "error_code": ErrorCode.NONE,
-        "group_id": group.group_id,
-        "group_state": group.state,
-        "group_epoch": group.group_epoch,
-        "assignment_epoch": group.assignment_epoch,
-        "assignor_name": group.assignor_name,
-        "members": [_member(image, member) for member in group.members],
-    }
-
-
-def _member(image: MetadataImage, member: DescribedMember) -> _Fields:
+def _member(image: MetadataImage, member: DescribedMember) -> Fields:
     return {
         "member_id": member.member_id,
         "instance_id": member.instance_id,
@@ -89,7 +71,7 @@ def _member(image: MetadataImage, member: DescribedMember) -> _Fields:
     }
 
 
-def _topics(image: MetadataImage, partitions: Partitions) -> list[_Fields]:
+def _topics(image: MetadataImage, partitions: Partitions) -> list[Fields]:
     return [
         {"topic_id": topic_id, "topic_name": topic.name, "partitions": sorted(indexes)}
         for topic_id, indexes in partitions.items()

@@ -15,6 +15,7 @@ from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.groups.rebalance_protocols import offers_consumer_protocol
 from odradek.handlers.request import Request
+from odradek.metadata.image import ZERO_UUID
 from odradek.protocol.messages import milliseconds
 
 
@@ -61,9 +62,9 @@ def _heartbeat(request: Request) -> HeartbeatRequest:
 
 def _owned(topics: Any) -> Partitions:
     return {
-        topic.topic_id: frozenset(topic.partitions)
+        topic.topic_id or ZERO_UUID: frozenset(topic.partitions)
         for topic in topics
-        if topic.topic_id is not None and topic.partitions
+        if topic.partitions
     }
 
 

@@ -21,7 +21,9 @@ def handle(context: HandlerContext, request: Request) -> None:
     if not group_ids:
         _answer(request, group_ids, codes)
     for group_id in dict.fromkeys(group_ids):
-        context.groups.delete_group(group_id, request.guard(partial(on_deleted, group_id)))
+        shared = context.share_groups.has(group_id)
+        groups = context.share_groups if shared else context.groups
+        groups.delete_group(group_id, request.guard(partial(on_deleted, group_id)))
 
 
 def fail(request: Request, code: ErrorCode) -> None:

@@ -2,13 +2,14 @@
 
 Behaviour: the leader of the name's partition of `__consumer_offsets` or `__transaction_state`.
 The topic is made when somebody first asks; where Kafka answers with an error and lets the client
-ask again, the answer here waits for the creation. Share groups are not served: they are
-answered with UNSUPPORTED_VERSION, which clients take for final.
+ask again, the answer here waits for the creation. What a share group knows of a partition is
+coordinated by the leader of its partition of `__share_group_state`, under a key of three parts.
 
 Version notes: 1 adds the kind of key and error texts, 3 is flexible, 4 asks for many keys at
 once, 6 knows share groups.
 """
 
+import re
 from typing import Any, Final
 
 from odradek.coordinator.runtime.partitioning import partition_for
@@ -16,7 +17,11 @@ from odradek.errors import ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
 from odradek.metadata.image import TopicImage
-from odradek.model import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from odradek.model import (
+    GROUP_METADATA_TOPIC,
+    SHARE_GROUP_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
 
 GROUP_KEY: Final = 0
 TRANSACTION_KEY: Final = 1
@@ -25,7 +30,12 @@ BATCH_VERSION: Final = 4
 SHARE_VERSION: Final = 6
 CREATION_TIMEOUT_MS: Final = 5_000
 
-_TOPICS: Final = {GROUP_KEY: GROUP_METADATA_TOPIC, TRANSACTION_KEY: TRANSACTION_STATE_TOPIC}
+_TOPICS: Final = {
+    GROUP_KEY: GROUP_METADATA_TOPIC,
+    TRANSACTION_KEY: TRANSACTION_STATE_TOPIC,
+    SHARE_KEY: SHARE_GROUP_STATE_TOPIC,
+}
+_SHARE_KEY: Final = re.compile(r".+:[\w-]{22}:\d{1,10}", re.ASCII | re.DOTALL)
 _NOWHERE: Final[dict[str, object]] = {"node_id": -1, "host": "", "port": -1}
 
 
@@ -35,8 +45,10 @@ def handle(context: HandlerContext, request: Request) -> None:
     kind = getattr(body, "key_type", GROUP_KEY)
     topic = _TOPICS.get(kind)
     if topic is None:
-        known = kind == SHARE_KEY and request.api_version >= SHARE_VERSION
-        fail(request, ErrorCode.UNSUPPORTED_VERSION if known else ErrorCode.INVALID_REQUEST)
+        fail(request, ErrorCode.INVALID_REQUEST)
+    elif not _may_ask(kind, request):
+        failed = {**_NOWHERE, "error_code": ErrorCode.INVALID_REQUEST, "error_message": None}
+        _answer(request, [{**failed, "key": key} for key in _keys(body, request)])
     elif context.metadata.image.topic(topic) is not None:
         _answer_keys(context, request, topic)
     else:
@@ -45,6 +57,15 @@ def handle(context: HandlerContext, request: Request) -> None:
             CREATION_TIMEOUT_MS,
             request.guard(lambda _results: _answer_keys(context, request, topic)),
         )
+
+
+def _may_ask(kind: int, request: Request) -> bool:
+    """Whether the version knows the kind, and the keys have its form: a group's name, the id of a
+    topic in 22 letters, and a partition."""
+    if kind != SHARE_KEY:
+        return True
+    keys = _keys(request.body(), request)
+    return request.api_version >= SHARE_VERSION and all(map(_SHARE_KEY.fullmatch, keys))
 
 
 def fail(request: Request, code: ErrorCode) -> None:

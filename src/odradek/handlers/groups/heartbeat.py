@@ -22,6 +22,8 @@ def handle(context: HandlerContext, request: Request) -> None:
 
 def fail(request: Request, code: ErrorCode) -> None:
     """Answers with a code, which may be NONE."""
+    if code != ErrorCode.NONE:
+        request.note_error(code)
     request.respond(
         [
             encode_heartbeat_response(

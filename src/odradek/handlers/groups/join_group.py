@@ -1,7 +1,7 @@
 """JoinGroup (11), versions 0 to 9: become, or stay, a member of a group.
 
 Behaviour: the answer leaves when all members have joined, or the rebalance time-out is over;
-see `coordinator.classic.joining`. The leader's answer has everybody's metadata.
+see `coordinator.classic.coordinated_group`. The leader's answer has everybody's metadata.
 
 Version notes: 0 has no rebalance time-out of its own (the session's counts), 4 requires that
 a new member comes back with the id that it is given (KIP-394), 5 adds static members, 6 is

@@ -4,6 +4,7 @@ Version notes: up to 2 one member leaves; from 3 on there is a list, static memb
 named by their instance alone, and each gets an answer; 4 is flexible, 5 adds reasons.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from odradek.coordinator.classic.requests import LeavingMember
@@ -15,16 +16,26 @@ BATCH_VERSION: Final = 3
 
 
 def handle(context: HandlerContext, request: Request) -> None:
-    """Answers at once."""
+    """Answers when it is committed that the members have left."""
     members = _leaving(request)
-    try:
-        codes = context.groups.leave(request.body().group_id, members)
-    except BrokerError as error:
-        fail(request, error.code)
-        return
-    if request.api_version < BATCH_VERSION:
-        request.answer(error_code=codes[0])
-        return
+
+    def on_done(outcome: list[ErrorCode] | BrokerError) -> None:
+        if isinstance(outcome, BrokerError):
+            fail(request, outcome.code)
+        elif request.api_version < BATCH_VERSION:
+            fail(request, outcome[0])
+        else:
+            _answer(request, members, outcome)
+
+    context.groups.leave(request.body().group_id, members, request.guard(on_done))
+
+
+def fail(request: Request, code: ErrorCode) -> None:
+    """Answers with one code for all."""
+    request.answer(error_code=code)
+
+
+def _answer(request: Request, members: Sequence[LeavingMember], codes: Sequence[ErrorCode]) -> None:
     request.answer(
         members=[
             {
@@ -35,11 +46,6 @@ def handle(context: HandlerContext, request: Request) -> None:
             for member, code in zip(members, codes, strict=True)
         ]
     )
-
-
-def fail(request: Request, code: ErrorCode) -> None:
-    """Answers with an error for all."""
-    request.answer(error_code=code)
 
 
 def _leaving(request: Request) -> list[LeavingMember]:

@@ -8,6 +8,7 @@ Version notes: 2 to 4 bring a retention time, 6 a leader epoch, 7 static members
 """
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from odradek.coordinator.offsets.requests import (
@@ -35,9 +36,31 @@ GROUP_ID_NOT_FOUND_VERSION: Final = 9
 
 def handle(context: HandlerContext, request: Request) -> None:
     """Answers when the offsets are committed."""
+    _handle(context, request, _decode(request), None)
+
+
+def handle_allowed(
+    context: HandlerContext,
+    request: Request,
+    may_commit: Callable[[str], bool],
+    is_denied: Callable[[str], bool],
+) -> None:
+    """Commits what the caller may: of its group, of topics that are not denied."""
     message = _decode(request)
+    if may_commit(message.group_id):
+        _handle(context, request, message, is_denied)
+    else:
+        _answer_all(request, message, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+
+
+def _handle(
+    context: HandlerContext,
+    request: Request,
+    message: OffsetCommitMessage,
+    is_denied: Callable[[str], bool] | None,
+) -> None:
     request.handled_by = message
-    commit = _Commit(request, message, context.metadata.image)
+    commit = _Commit(request, message, context.metadata.image, is_denied)
     if not commit.has_partitions:
         commit.on_committed([])
         return
@@ -67,14 +90,18 @@ def _decode(request: Request) -> OffsetCommitMessage:
 
 
 class _Commit:
-    """One request: what of it can be committed, and what is refused for its topic's sake.
+    """One request: the part that can be committed, and the part refused because of its topic.
 
     `_codes` are the answer, by topic and partition in the request's order; `_places` says
     where in it the outcomes belong, in the order in which they were sent to the coordinator.
     """
 
     def __init__(
-        self, request: Request, message: OffsetCommitMessage, image: MetadataImage
+        self,
+        request: Request,
+        message: OffsetCommitMessage,
+        image: MetadataImage,
+        is_denied: Callable[[str], bool] | None,
     ) -> None:
         self._request = request
         self._message = message
@@ -82,7 +109,13 @@ class _Commit:
         self._codes: list[list[int]] = []
         self._places: list[tuple[list[int], int]] = []
         for topic in message.topics:
-            self._add(topic, _find(request, topic, image))
+            found = _find(request, topic, image)
+            name = topic.name if found is None else found.name
+            if is_denied is not None and name and is_denied(name):
+                code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                self._codes.append([code for _ in topic.partitions])
+            else:
+                self._add(topic, found)
 
     def _add(self, topic: OffsetCommitTopic, found: TopicImage | None) -> None:
         codes: list[int] = []
@@ -118,7 +151,7 @@ class _Commit:
         return bool(self._places)
 
     def to_request(self) -> OffsetCommitRequest:
-        """What the coordinator is asked."""
+        """Makes the question for the coordinator."""
         message = self._message
         return OffsetCommitRequest(
             message.group_id,
@@ -167,6 +200,10 @@ def _answer_all(request: Request, message: OffsetCommitMessage, code: ErrorCode)
 
 
 def _answer(request: Request, message: OffsetCommitMessage, codes: list[list[int]]) -> None:
+    for row in codes:
+        for code in row:
+            if code != ErrorCode.NONE:
+                request.note_error(code)
     request.respond(
         [
             encode_offset_commit_response(

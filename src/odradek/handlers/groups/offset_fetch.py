@@ -104,6 +104,16 @@ def _topics(
     ]
 
 
+def refused_topic(topic: Any, code: ErrorCode) -> dict[str, object]:
+    """A topic of a request, by the name or id that it has there, with an error for every
+    partition."""
+    return {
+        "name": getattr(topic, "name", None) or "",
+        "topic_id": getattr(topic, "topic_id", None),
+        "partitions": [_nothing(index, code) for index in topic.partition_indexes],
+    }
+
+
 def _identity(image: MetadataImage, name: str, by_id: bool) -> _Fields | None:
     """How a topic is named in the answer; a topic that is gone has no id to be named by."""
     if not by_id:

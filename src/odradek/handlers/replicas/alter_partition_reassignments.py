@@ -20,25 +20,25 @@ def handle(context: HandlerContext, request: Request) -> None:
     """Answers when the new assignments are durable."""
     body = request.body()
     may_change_factor = getattr(body, "allow_replication_factor_change", True)
-    wishes = [
+    requests = [
         Reassignment(
-            TopicPartition(topic.name, wish.partition_index),
-            None if wish.replicas is None else tuple(wish.replicas),
+            TopicPartition(topic.name, requested.partition_index),
+            None if requested.replicas is None else tuple(requested.replicas),
         )
         for topic in body.topics
-        for wish in topic.partitions
+        for requested in topic.partitions
     ]
 
     def on_done(results: Mapping[TopicPartition, BrokerError | None]) -> None:
         request.answer(
             # Told again, but of nothing.
-            allow_replication_factor_change=may_change_factor or not wishes,
+            allow_replication_factor_change=may_change_factor or not requests,
             responses=[
                 {
                     "name": topic.name,
                     "partitions": [
-                        _outcome(TopicPartition(topic.name, wish.partition_index), results)
-                        for wish in topic.partitions
+                        _outcome(TopicPartition(topic.name, requested.partition_index), results)
+                        for requested in topic.partitions
                     ],
                 }
                 for topic in body.topics
@@ -46,13 +46,23 @@ def handle(context: HandlerContext, request: Request) -> None:
         )
 
     context.controller.reassigner.alter(
-        wishes, request.guard(on_done), allow_replication_factor_change=may_change_factor
+        requests, request.guard(on_done), allow_replication_factor_change=may_change_factor
     )
 
 
 def fail(request: Request, code: ErrorCode) -> None:
-    """Answers with an error for the whole."""
-    request.answer(error_code=code, error_message=code.text)
+    """Answers with an error for the whole and for every partition."""
+    failed = {"error_code": code, "error_message": code.text}
+    responses = [
+        {
+            "name": topic.name,
+            "partitions": [
+                {"partition_index": each.partition_index, **failed} for each in topic.partitions
+            ],
+        }
+        for topic in request.body().topics
+    ]
+    request.answer(**failed, responses=responses)
 
 
 def _outcome(

@@ -5,7 +5,7 @@ Behaviour: answered when the moves have begun; DescribeLogDirs tells how far the
 up a move that it was on. A directory that is not among `log.dirs` is LOG_DIR_NOT_FOUND whatever the
 partition is, one that has failed KAFKA_STORAGE_ERROR, a partition that there is none of
 UNKNOWN_TOPIC_OR_PARTITION, one without a replica here REPLICA_NOT_AVAILABLE: it will be made there.
-Of wishes for one partition the last counts.
+Of requests for one partition the last counts.
 """
 
 from collections.abc import Callable
@@ -36,14 +36,14 @@ def fail(request: Request, code: ErrorCode) -> None:
 
 
 def _answer(request: Request, outcome: Callable[[TopicPartition, str], ErrorCode]) -> None:
-    wishes = {
+    requests = {
         TopicPartition(topic.name, index): directory.path
         for directory in request.body().dirs
         for topic in directory.topics
         for index in topic.partitions
     }
     topics: dict[str, list[dict[str, object]]] = {}
-    for topic_partition, path in wishes.items():
+    for topic_partition, path in requests.items():
         code = outcome(topic_partition, path)
         partition: dict[str, object] = {
             "partition_index": topic_partition.partition,

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from odradek.errors import ErrorCode
 from odradek.handlers.context import HandlerContext
-from odradek.metadata.control import ControlledBroker, Decree, PartitionState, ReplicaErrors
+from odradek.metadata.control import ControlHeader, ControlledBroker, PartitionState, ReplicaErrors
 from odradek.metadata.image import ZERO_UUID, BrokerRegistration, PartitionImage
 from odradek.model import EndPoint, TopicPartition
 
@@ -25,10 +25,10 @@ def controlled(context: HandlerContext) -> ControlledBroker:
     return broker
 
 
-def decree(body: Any) -> Decree:
-    """Who commands."""
+def control_header(body: Any) -> ControlHeader:
+    """Reads the controller's identity and epoch."""
     epoch = getattr(body, "broker_epoch", NO_EPOCH)
-    return Decree(body.controller_id, body.controller_epoch, epoch)
+    return ControlHeader(body.controller_id, body.controller_epoch, epoch)
 
 
 def partition_states(body: Any) -> list[PartitionState]:
@@ -85,12 +85,12 @@ def _endpoints(broker: Any) -> Iterator[EndPoint]:
 
 
 def same_for_all(replicas: Iterable[TopicPartition], code: ErrorCode) -> ReplicaErrors:
-    """One outcome for all replicas."""
+    """Gives all replicas the same outcome."""
     return dict.fromkeys(replicas, code)
 
 
 def error_fields(errors: ReplicaErrors) -> list[dict[str, object]]:
-    """What became of each replica, with the name of its topic."""
+    """The error of each replica, with the name of its topic."""
     return [
         {"topic_name": name, "partition_index": index, "error_code": code}
         for (name, index), code in errors.items()

@@ -15,8 +15,8 @@ from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.replicas.control_values import (
     NO_EPOCH,
+    control_header,
     controlled,
-    decree,
     error_fields,
     partition_states,
     same_for_all,
@@ -41,7 +41,7 @@ def handle(context: HandlerContext, request: Request) -> None:
             _answer(request, ErrorCode.NONE, states, outcome)
 
     command = LeaderAndIsr(
-        decree(body),
+        control_header(body),
         getattr(body, "type", None) == FULL,
         states,
         _leaders(body, context.config.inter_broker_listener_name),

@@ -33,5 +33,12 @@ def handle(context: HandlerContext, request: Request) -> None:
 
 
 def fail(request: Request, code: ErrorCode) -> None:
-    """Answers with an error."""
-    request.answer(error_code=code, error_message=code.text)
+    """Answers with an error; the partitions that were named have no replicas then."""
+    topics = [
+        {
+            "name": topic.name,
+            "partitions": [{"partition_index": index} for index in topic.partition_indexes],
+        }
+        for topic in request.body().topics or ()
+    ]
+    request.answer(error_code=code, error_message=code.text, topics=topics)

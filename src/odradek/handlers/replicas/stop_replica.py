@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
-from odradek.handlers.replicas.control_values import controlled, decree, error_fields
+from odradek.handlers.replicas.control_values import control_header, controlled, error_fields
 from odradek.handlers.request import Request
 from odradek.metadata.control import ReplicaErrors, StoppedReplica, StopReplica
 from odradek.model import TopicPartition
@@ -30,7 +30,7 @@ def handle(context: HandlerContext, request: Request) -> None:
         else:
             request.answer(partition_errors=error_fields(outcome))
 
-    command = StopReplica(decree(body), list(_replicas(body)))
+    command = StopReplica(control_header(body), list(_replicas(body)))
     controlled(context).on_stop_replica(command, request.guard(on_done))
 
 

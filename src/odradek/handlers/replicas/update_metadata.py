@@ -10,8 +10,8 @@ Version notes: 1 has several end points a broker, 2 racks, 3 names of listeners,
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.replicas.control_values import (
+    control_header,
     controlled,
-    decree,
     live_brokers,
     partition_states,
 )
@@ -26,7 +26,7 @@ def handle(context: HandlerContext, request: Request) -> None:
     def on_done(outcome: BrokerError | None) -> None:
         fail(request, ErrorCode.NONE if outcome is None else outcome.code)
 
-    command = UpdateMetadata(decree(body), partition_states(body), live_brokers(body))
+    command = UpdateMetadata(control_header(body), partition_states(body), live_brokers(body))
     controlled(context).on_update_metadata(command, request.guard(on_done))
 
 

@@ -6,44 +6,70 @@ asks again. Between two questions or pushes lies the interval of the subscriptio
 unknown here, after a restart or because newer ones took its place, begins anew with its next
 request, as it does when a subscription has changed.
 
-Nothing receives what is pushed: it is checked and dropped, as by a Kafka without a plugin for it.
-So neither API is told of in ApiVersions, and no client pushes by itself.
+The last push of a client that ends may come before its time. Kafka 4.3 takes a client for ended by
+a last push that it refuses, and for living again by the next one (KAFKA-20898); here a client
+has ended once its last push was let in, and for good.
+
+With a receiver (`telemetry.receiver`) what is pushed is read, and its newest values are kept.
+Without one it is checked and dropped, as by a Kafka without a plugin for it; neither API is told of
+in ApiVersions then, and no client pushes by itself. What is large is unpacked and read on a helper
+thread, and its client waits for the answer.
 """
 
+import logging
 import zlib
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
+from odradek.background import Background
 from odradek.clock import Clock
 from odradek.config.client_metrics import (
     DEFAULT_INTERVAL_MS,
+    check_client_metrics,
     parse_match,
     push_interval_ms,
     wanted_metrics,
 )
+from odradek.config.definition import ConfigError
 from odradek.errors import BrokerError, ErrorCode
+from odradek.expressions import Match
 from odradek.metadata.cache import MetadataCache
-from odradek.metadata.image import ZERO_UUID, ConfigResource, ResourceType
+from odradek.metadata.image import ZERO_UUID, ConfigResource
 from odradek.metadata.shared_map import SharedMap
-from odradek.protocol.schema import encode_uuid
+from odradek.model import ConfigResourceType
+from odradek.protocol.primitives import ProtocolError
+from odradek.protocol.uuids import uuid_text
 from odradek.records.compression import Compression, decompress
-from odradek.records.errors import CorruptRecords
+
+if TYPE_CHECKING:
+    from odradek.handlers.telemetry.pushed_metrics import PushedMetrics
+    from odradek.protocol.otlp_metrics import MetricsData
+
+logger = logging.getLogger(__name__)
 
 MOST_INSTANCES: Final = 16_384
 ALL_METRICS: Final = "*"
 # The ids of nobody, and of the metadata topic.
 RESERVED_IDS: Final = frozenset({ZERO_UUID, UUID(int=1)})
-# What is pushed is unpacked up to here to see that it can be.
+# What a push may unpack to: kilobytes are enough for gigabytes.
 UNPACKED_BYTES: Final = 2 << 20
+INLINE_BYTES: Final = 16 << 10
+"""What unpacks to more is unpacked and read on a helper thread."""
+MOST_LARGE: Final = 8
+"""Of those that are under way at once; until then nobody else's push is taken."""
+MOST_TEXT: Final = 256
+"""What is kept of each word that a client says of itself, in characters."""
 # After these a client is let ask again at once: it has to find out what is right.
 _ASKS_AGAIN: Final = (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 _NEVER: Final = -(1 << 62)
 
 
 class Client(NamedTuple):
-    """What the patterns of a subscription are held against, but for the instance's id."""
+    """The attributes of a client that a subscription's patterns match, but for the instance's
+    id."""
 
     client_id: str
     client_software_name: str
@@ -61,8 +87,21 @@ class Push(NamedTuple):
     metrics: bytes
 
 
+class Subscription(NamedTuple):
+    """Whom the settings of one resource concern, and what they ask for."""
+
+    matches: dict[str, Match]
+    metrics: tuple[str, ...]
+    interval_ms: int
+
+
 class ClientInstance:
     """A client that has asked or pushed, and the subscriptions that held for it then."""
+
+    __slots__ = (
+        *("_asked_ms", "_pushed_ms", "client", "has_ended", "id", "interval_ms", "last_error"),
+        *("metrics", "subscription_id", "version"),
+    )
 
     def __init__(
         self, id: UUID, client: Client, metrics: tuple[str, ...], interval_ms: int, version: int
@@ -75,7 +114,7 @@ class ClientInstance:
         text = f"{sorted(metrics)}{interval_ms}{id}"
         self.subscription_id = zlib.crc32(text.encode()) - (1 << 31)
         self.last_error = ErrorCode.NONE
-        self.is_ending = False
+        self.has_ended = False
         self._asked_ms = _NEVER
         self._pushed_ms = _NEVER
 
@@ -103,14 +142,23 @@ class ClientMetricsManager:
         clock: Clock,
         max_bytes: int,
         new_uuid: Callable[[], UUID],
+        background: Background,
+        receiver: "PushedMetrics | None" = None,
     ) -> None:
         self.max_bytes: Final = max_bytes
+        self.receiver: Final = receiver
+        self.unknown_subscriptions = 0
+        self._background = background
+        self._large_count = 0
         self._metadata = metadata
         self._clock = clock
         self._new_uuid = new_uuid
         self._instances: OrderedDict[UUID, ClientInstance] = OrderedDict()
         self._configs: SharedMap[ConfigResource, Mapping[str, str]] = SharedMap()
         self._subscriptions: dict[str, Mapping[str, str]] = {}
+        self._usable: list[Subscription] = []
+        # So that the clients of one subscription share what they were told.
+        self._told: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._version = 0
         # Name and version of the software at the other end of a connection.
         self._software: dict[str, tuple[str, str]] = {}
@@ -123,12 +171,19 @@ class ClientMetricsManager:
         """Forgets it again."""
         self._software.pop(connection_id, None)
 
+    def __len__(self) -> int:
+        return len(self._instances)
+
+    def software_counts(self) -> dict[tuple[str, str], int]:
+        """How many connections are open of each software, by its name and version."""
+        return dict(Counter(self._software.values()))
+
     def software(self, connection_id: str) -> tuple[str, str]:
         """Name and version, empty when they were not said."""
         return self._software.get(connection_id, ("", ""))
 
     def ask(self, id: UUID | None, client: Client) -> ClientInstance:
-        """What a client is to push; one without an id gets one.
+        """The metrics a client is to push; a client without an instance id gets one.
 
         Raises:
             BrokerError: THROTTLING_QUOTA_EXCEEDED, it has asked or pushed a moment ago.
@@ -139,39 +194,88 @@ class ClientMetricsManager:
         instance.last_error = ErrorCode.NONE
         return instance
 
-    def push(self, id: UUID, client: Client, push: Push) -> None:
-        """Takes a push of metrics.
-
-        Raises:
-            BrokerError: INVALID_REQUEST, THROTTLING_QUOTA_EXCEEDED, UNKNOWN_SUBSCRIPTION_ID,
-                UNSUPPORTED_COMPRESSION_TYPE, TELEMETRY_TOO_LARGE or INVALID_RECORD.
+    def push(
+        self, id: UUID, client: Client, push: Push, on_done: Callable[[ErrorCode], None]
+    ) -> None:
+        """Takes a push of metrics, and calls `on_done` with NONE; or with INVALID_REQUEST,
+        THROTTLING_QUOTA_EXCEEDED, UNKNOWN_SUBSCRIPTION_ID, UNSUPPORTED_COMPRESSION_TYPE,
+        TELEMETRY_TOO_LARGE or INVALID_RECORD.
         """
         if id in RESERVED_IDS:
-            raise BrokerError(ErrorCode.INVALID_REQUEST)
+            on_done(ErrorCode.INVALID_REQUEST)
+            return
         instance = self._instance(id, client)
+
+        def done(code: ErrorCode) -> None:
+            instance.last_error = code
+            on_done(code)
+
         try:
             self._check(instance, push)
         except BrokerError as error:
-            instance.last_error = error.code
-            raise
-        finally:
-            # As of the last push, whatever became of it.
-            instance.is_ending = push.is_last
-        instance.last_error = ErrorCode.NONE
+            done(error.code)
+            return
+        # Only a push that was let in ends the client: one that is refused may be sent again.
+        # What it holds does not matter, since a client has a single push out of turn.
+        instance.has_ended = push.is_last
+        if push.metrics:
+            self._receive(instance, push, done)
+        else:
+            done(ErrorCode.NONE)
+
+    def _receive(
+        self, instance: ClientInstance, push: Push, done: Callable[[ErrorCode], None]
+    ) -> None:
+        """Unpacks and reads a push: a small one at once."""
+        read = None if self.receiver is None else self.receiver.read
+
+        def take(data: "MetricsData | None") -> None:
+            if data is not None:
+                assert self.receiver is not None, "without a receiver nothing is read"
+                interval_ms = instance.interval_ms
+                self.receiver.take(
+                    instance.id, instance.client, data, interval_ms, is_last=push.is_last
+                )
+            done(ErrorCode.NONE)
+
+        def fail(error: BaseException) -> None:
+            done(error.code if isinstance(error, BrokerError) else ErrorCode.UNKNOWN_SERVER_ERROR)
+
+        def take_large(data: "MetricsData | None") -> None:
+            self._large_count -= 1
+            take(data)
+
+        def fail_large(error: BaseException) -> None:
+            self._large_count -= 1
+            fail(error)
+
+        try:
+            data = _unpack(push, INLINE_BYTES, read)
+        except BrokerError as error:
+            if error.code is not ErrorCode.TELEMETRY_TOO_LARGE:
+                fail(error)
+                return
+        else:
+            take(data)
+            return
+        self._large_count += 1
+        work = partial(_unpack, push, max(UNPACKED_BYTES, self.max_bytes), read)
+        self._background.submit(work, take_large, fail_large)
 
     def _check(self, instance: ClientInstance, push: Push) -> None:
-        if instance.is_ending:
+        if instance.has_ended:
             raise BrokerError(ErrorCode.INVALID_REQUEST)
         if not instance.may_push(self._clock.monotonic_ms()) and not push.is_last:
             raise BrokerError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
         if push.subscription_id != instance.subscription_id:
+            self.unknown_subscriptions += 1
             raise BrokerError(ErrorCode.UNKNOWN_SUBSCRIPTION_ID)
         if push.compression not in tuple(Compression):
             raise BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         if len(push.metrics) > self.max_bytes:
             raise BrokerError(ErrorCode.TELEMETRY_TOO_LARGE)
-        if push.metrics:
-            _check_packing(push)
+        if push.metrics and self._large_count >= MOST_LARGE:
+            raise BrokerError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
 
     def _instance(self, id: UUID, client: Client) -> ClientInstance:
         """The client as it is known, if what it was told still holds; the newest is the last."""
@@ -182,7 +286,9 @@ class ClientMetricsManager:
             self._instances[id] = instance
         self._instances.move_to_end(id)
         if len(self._instances) > MOST_INSTANCES:
-            self._instances.popitem(last=False)
+            forgotten, _ = self._instances.popitem(last=False)
+            if self.receiver is not None:
+                self.receiver.forget(forgotten)
         return instance
 
     def _follow_settings(self) -> None:
@@ -194,35 +300,53 @@ class ClientMetricsManager:
         subscriptions = {
             resource.name: settings
             for resource, settings in configs.items()
-            if resource.type is ResourceType.CLIENT_METRICS
+            if resource.type is ConfigResourceType.CLIENT_METRICS
         }
         if subscriptions != self._subscriptions:
             self._subscriptions = subscriptions
+            read = [_read_subscription(name, each) for name, each in subscriptions.items()]
+            self._usable = [each for each in read if each is not None]
+            self._told.clear()
             self._version += 1
 
     def _subscribe(self, id: UUID, client: Client) -> ClientInstance:
         metrics: dict[str, None] = {}
         interval_ms = DEFAULT_INTERVAL_MS
-        properties = {"client_instance_id": _text(id), **client._asdict()}
-        for settings in self._subscriptions.values():
-            patterns = parse_match(settings.get("match", ""))
-            if all(pattern.fullmatch(properties[name]) for name, pattern in patterns.items()):
-                metrics |= dict.fromkeys(wanted_metrics(settings))
-                interval_ms = min(interval_ms, push_interval_ms(settings))
+        properties = {"client_instance_id": uuid_text(id), **client._asdict()}
+        for each in self._usable:
+            if all(match(properties[name]) is not None for name, match in each.matches.items()):
+                metrics |= dict.fromkeys(each.metrics)
+                interval_ms = min(interval_ms, each.interval_ms)
         told = (ALL_METRICS,) if ALL_METRICS in metrics else tuple(metrics)
+        told = self._told.setdefault(told, told)
         return ClientInstance(id, client, told, interval_ms, self._version)
 
 
-def _check_packing(push: Push) -> None:
+def _read_subscription(name: str, settings: Mapping[str, str]) -> Subscription | None:
+    """Settings were checked when they were set, but maybe by another version."""
     try:
-        decompress(push.compression, push.metrics, UNPACKED_BYTES)
-    except CorruptRecords as error:
-        raise BrokerError(ErrorCode.INVALID_RECORD) from error
+        check_client_metrics(settings)
+        matches = parse_match(settings.get("match", ""))
+    except ConfigError as error:
+        logger.error("the subscription %s is not used: %s", name, error)
+        return None
+    return Subscription(matches, wanted_metrics(settings), push_interval_ms(settings))
+
+
+def _unpack(
+    push: Push, limit_bytes: int, read: "Callable[[bytes], MetricsData] | None"
+) -> "MetricsData | None":
+    """Unpacks a push, and reads it with `read`.
+
+    Raises:
+        BrokerError: TELEMETRY_TOO_LARGE or INVALID_RECORD.
+    """
+    try:
+        data = decompress(push.compression, push.metrics, limit_bytes)
+        return None if read is None else read(data)
     except BrokerError as error:
-        if error.code is not ErrorCode.MESSAGE_TOO_LARGE:
-            raise BrokerError(ErrorCode.INVALID_RECORD) from error
-
-
-def _text(id: UUID) -> str:
-    """The id as Kafka prints it."""
-    return encode_uuid(id.bytes)
+        is_too_large = error.code is ErrorCode.MESSAGE_TOO_LARGE
+        code = ErrorCode.TELEMETRY_TOO_LARGE if is_too_large else ErrorCode.INVALID_RECORD
+        raise BrokerError(code) from error
+    except ProtocolError as error:
+        raise BrokerError(ErrorCode.INVALID_RECORD) from error

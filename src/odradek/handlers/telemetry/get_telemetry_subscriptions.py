@@ -1,6 +1,6 @@
 """GetTelemetrySubscriptions (71), version 0: what a client is to push of its metrics (KIP-714).
 
-Behaviour: see `client_metrics`. Not told of in ApiVersions, since nothing receives what is pushed.
+Behaviour: see `client_metrics`. Told of in ApiVersions where something receives what is pushed.
 """
 
 from typing import Final
@@ -9,7 +9,7 @@ from uuid import UUID
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
-from odradek.handlers.telemetry.client_metrics import Client
+from odradek.handlers.telemetry.client_metrics import MOST_TEXT, Client
 from odradek.records.compression import Compression
 
 # In the order that we would have them used in.
@@ -42,13 +42,14 @@ def fail(request: Request, code: ErrorCode) -> None:
 
 
 def client_of(context: HandlerContext, request: Request) -> Client:
-    """Who asks, as subscriptions name clients."""
+    """The attributes of the client that asks, as subscriptions name them; its own words are cut
+    where they are too long to be kept."""
     exchange = request.exchange
     name, version = context.client_metrics.software(exchange.connection_id)
     return Client(
-        request.client_id or "",
-        name,
-        version,
+        (request.client_id or "")[:MOST_TEXT],
+        name[:MOST_TEXT],
+        version[:MOST_TEXT],
         exchange.client_host,
         str(exchange.client_port),
     )

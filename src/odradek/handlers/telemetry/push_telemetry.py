@@ -1,9 +1,9 @@
 """PushTelemetry (72), version 0: a client's metrics, as it was asked for them (KIP-714).
 
-Behaviour: see `client_metrics`. Not told of in ApiVersions, since nothing receives what is pushed.
+Behaviour: see `client_metrics`. Told of in ApiVersions where something receives what is pushed.
 """
 
-from odradek.errors import BrokerError, ErrorCode
+from odradek.errors import ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
 from odradek.handlers.telemetry.client_metrics import Push
@@ -12,16 +12,18 @@ from odradek.metadata.image import ZERO_UUID
 
 
 def handle(context: HandlerContext, request: Request) -> None:
-    """Answers at once."""
+    """Answers when it is read: at once, unless it is large."""
     body = request.body()
     push = Push(body.subscription_id, body.terminating, body.compression_type, body.metrics or b"")
     who = body.client_instance_id or ZERO_UUID
-    try:
-        context.client_metrics.push(who, client_of(context, request), push)
-    except BrokerError as error:
-        fail(request, error.code)
-    else:
-        request.answer()
+
+    def answer(code: ErrorCode) -> None:
+        if code is ErrorCode.NONE:
+            request.answer()
+        else:
+            fail(request, code)
+
+    context.client_metrics.push(who, client_of(context, request), push, request.guard(answer))
 
 
 def fail(request: Request, code: ErrorCode) -> None:

@@ -6,24 +6,32 @@ partitions can be appended to.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from odradek.controller.results import NamedResult, PartitionsRequest
 from odradek.errors import ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
+from odradek.handlers.topics.mutations import OVER_QUOTA, within_quota
 from odradek.protocol.messages import milliseconds
+
+STRICT_VERSION: Final = 3
 
 
 def handle(context: HandlerContext, request: Request) -> None:
     """Answers when the partitions are there."""
     body = request.body()
+    wishes, over_quota = within_quota(
+        request, map(_wish, body.topics), partial(_cost, context), strict_from=STRICT_VERSION
+    )
+    throttled = [NamedResult(wish.name, OVER_QUOTA, OVER_QUOTA.text) for wish in over_quota]
 
     def on_created(results: Sequence[NamedResult]) -> None:
-        _answer(request, list(dict.fromkeys(results)))
+        _answer(request, list(dict.fromkeys((*results, *throttled))))
 
     context.controller.create_partitions(
-        [_wish(topic) for topic in body.topics],
+        wishes,
         milliseconds(body.timeout),
         request.guard(on_created),
         validate_only=body.validate_only,
@@ -34,6 +42,12 @@ def fail(request: Request, code: ErrorCode) -> None:
     """Answers with an error for every topic."""
     names = dict.fromkeys(topic.name for topic in request.body().topics)
     _answer(request, [NamedResult(name, code, code.text) for name in names])
+
+
+def _cost(context: HandlerContext, wish: PartitionsRequest) -> int:
+    """Only what a topic grows by."""
+    topic = context.metadata.image.topic(wish.name)
+    return 0 if topic is None else max(wish.count - len(topic.partitions), 0)
 
 
 def _wish(topic: Any) -> PartitionsRequest:

@@ -8,27 +8,35 @@ Version notes: 5 tells counts and settings of what was created, 7 its id.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from odradek.controller.results import CreatableTopic, CreateTopicResult
 from odradek.errors import ErrorCode
 from odradek.handlers.configs.config_fields import entry_fields
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
+from odradek.handlers.topics.mutations import OVER_QUOTA, within_quota
 from odradek.protocol.messages import milliseconds
+
+STRICT_VERSION: Final = 6
 
 
 def handle(context: HandlerContext, request: Request) -> None:
     """Answers when everything that could be created has been."""
     body = request.body()
+    wishes, over_quota = within_quota(
+        request, map(_wish, body.topics), partial(_cost, context), strict_from=STRICT_VERSION
+    )
+    throttled = [CreateTopicResult(wish.name, OVER_QUOTA, OVER_QUOTA.text) for wish in over_quota]
 
     def on_created(results: Sequence[CreateTopicResult]) -> None:
         # What is refused for being named twice is answered once.
-        once = {result.name: result for result in results}
+        once = {result.name: result for result in (*results, *throttled)}
         request.answer(topics=[_result_fields(result) for result in once.values()])
 
     context.controller.create_topics(
-        [_wish(topic) for topic in body.topics],
+        wishes,
         milliseconds(body.timeout),
         request.guard(on_created),
         validate_only=body.validate_only,
@@ -40,6 +48,15 @@ def fail(request: Request, code: ErrorCode) -> None:
     names = dict.fromkeys(topic.name for topic in request.body().topics)
     results = [CreateTopicResult(name, code, code.text) for name in names]
     request.answer(topics=[_result_fields(result) for result in results])
+
+
+def _cost(context: HandlerContext, wish: CreatableTopic) -> int:
+    """A topic that is there already is not made."""
+    if context.metadata.image.topic(wish.name) is not None:
+        return 0
+    if wish.num_partitions > 0:
+        return wish.num_partitions
+    return len(wish.assignments) or int(context.config["num.partitions"])
 
 
 def _wish(topic: Any) -> CreatableTopic:

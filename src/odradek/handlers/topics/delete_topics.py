@@ -1,21 +1,25 @@
 """DeleteTopics (20), versions 1 to 6: by name, or (from version 6) by id.
 
-Behaviour: the topic is out of clients' sight when the answer leaves; its files are removed
-later. An entry with both a name and an id makes the whole request INVALID_REQUEST. Where
-deletion is switched off, clients before version 3 are told INVALID_REQUEST too, since they
-do not know TOPIC_DELETION_DISABLED.
+Behaviour: the topic is out of clients' sight when the answer leaves, unless that took longer than
+the request's time-out; its files are removed later. An entry with both a name and an id makes the
+whole request INVALID_REQUEST. Where deletion is switched off, clients before version 3 are told
+INVALID_REQUEST too, since they do not know TOPIC_DELETION_DISABLED.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 from odradek.controller.results import DeleteTopicResult, TopicReference
 from odradek.errors import ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
+from odradek.handlers.topics.mutations import OVER_QUOTA, within_quota
 from odradek.metadata.image import ZERO_UUID
+from odradek.protocol.messages import milliseconds
 
 TOPIC_STATES_VERSION: Final = 6
+STRICT_VERSION: Final = 5
 DELETION_DISABLED_VERSION: Final = 3
 
 
@@ -26,15 +30,30 @@ def handle(context: HandlerContext, request: Request) -> None:
         fail(request, ErrorCode.INVALID_REQUEST)
         return
 
-    def on_deleted(results: Sequence[DeleteTopicResult]) -> None:
-        _answer(request, list(dict.fromkeys(results)))
+    admitted, over_quota = within_quota(
+        request, references, partial(_cost, context), strict_from=STRICT_VERSION
+    )
+    throttled = [DeleteTopicResult(*each, OVER_QUOTA, OVER_QUOTA.text) for each in over_quota]
 
-    context.controller.delete_topics(references, request.guard(on_deleted))
+    def on_deleted(results: Sequence[DeleteTopicResult]) -> None:
+        _answer(request, list(dict.fromkeys((*results, *throttled))))
+
+    context.controller.delete_topics(
+        admitted, milliseconds(request.body().timeout), request.guard(on_deleted)
+    )
 
 
 def fail(request: Request, code: ErrorCode) -> None:
     """Answers with an error for every topic."""
     _answer(request, [DeleteTopicResult(*each, code, code.text) for each in _references(request)])
+
+
+def _cost(context: HandlerContext, reference: TopicReference) -> int:
+    """A topic that is not there is not removed."""
+    image = context.metadata.image
+    name = reference.name
+    topic = image.topic_by_id(reference.topic_id) if name is None else image.topic(name)
+    return 0 if topic is None else len(topic.partitions)
 
 
 def _references(request: Request) -> list[TopicReference]:

@@ -8,7 +8,7 @@ Version notes: 2 brings PRODUCER_FENCED, 3 is flexible, 5 says that the producer
 of transactions.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from odradek.coordinator.transactions.requests import AddPartitionsRequest, ProducerIdAndEpoch
@@ -38,6 +38,25 @@ def fail(request: Request, code: ErrorCode) -> None:
     """Answers every partition with an error."""
     wishes = _wishes(request)
     codes = [dict.fromkeys(wish.partitions, code) for wish in wishes]
+    _send(request, wishes, codes)
+
+
+def refuse_topics(context: HandlerContext, request: Request, denied: Collection[str]) -> None:
+    """Adds nothing, for these topics the producer may not write to; of the others it is told as
+    much as if one of them did not exist."""
+    image = context.metadata.image
+    wishes = _wishes(request)
+    codes = [
+        {
+            each: ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            if each.topic in denied
+            else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if image.partition(each) is None
+            else ErrorCode.OPERATION_NOT_ATTEMPTED
+            for each in wish.partitions
+        }
+        for wish in wishes
+    ]
     _send(request, wishes, codes)
 
 

@@ -42,7 +42,7 @@ def fail(request: Request, code: ErrorCode) -> None:
 def _describe(context: HandlerContext, topic_partition: TopicPartition) -> dict[str, object]:
     try:
         check_topic_name(topic_partition.topic)
-        producers = context.replicas.partition(topic_partition).leader_log().producers
+        producers = context.replicas.producers(topic_partition)
     except BrokerError as error:
         return _refusal(topic_partition.partition, error)
     return {

@@ -6,33 +6,37 @@ verified that they have. So nothing can be written for a transaction that has en
 transaction can hang. What older clients do not know is told in words that they do.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
+from odradek.clock import Clock
 from odradek.config.broker import BrokerConfig
 from odradek.coordinator.transactions.requests import AddPartitionsRequest, ProducerIdAndEpoch
-from odradek.coordinator.transactions.writes import OnCodes, TransactionWrites
+from odradek.coordinator.transactions.writes import TransactionWrites
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.before_append import BeforeAppend, PendingAppend, Refusals
 from odradek.model import TopicPartition
-from odradek.replication.replica_manager import ReplicaManager
 from odradek.storage.producers.producer_state import ProducerStateManager
+from odradek.timer import Timer, TimerTask
+
+ProducersOf = Callable[[TopicPartition], ProducerStateManager]
+"""The producers of a partition's log; raises BrokerError where it is not led."""
 
 TRANSACTION_V2: Final = 2
 # Of Produce.
 ABORTABLE_VERSION: Final = 11
 IMPLICIT_ADD_VERSION: Final = 12
 
-# Of a batch of magic 2: magic (at 16), the lower byte of the attributes (at 22), producer id (43)
-# and epoch.
-_PRODUCER: Final = Struct(">16xB5xB20xqh")
+# Of a batch of magic 2: magic (at 16), the lower byte of the attributes (at 22), producer id (43),
+# epoch and base sequence.
+_PRODUCER: Final = Struct(">16xB5xB20xqhi")
 _TRANSACTIONAL_MASK: Final = 0x10
 
 
 class ClientAbility(IntEnum):
-    """What the version of a request says of the client that writes in a transaction."""
+    """The transaction support of a client that a version of a request implies."""
 
     OLD_ERRORS = 0
     ABORTABLE_ERROR = 1
@@ -40,30 +44,12 @@ class ClientAbility(IntEnum):
 
 
 def ability(version: int, abortable_version: int, implicit_version: int) -> ClientAbility:
-    """What a client can that sends a request in this version."""
+    """The transaction support of a client that sends a request in this version."""
     if version >= implicit_version:
         return ClientAbility.IMPLICIT_ADD
     if version >= abortable_version:
         return ClientAbility.ABORTABLE_ERROR
     return ClientAbility.OLD_ERRORS
-
-
-def add_or_verify(
-    writes: TransactionWrites,
-    transactional_id: str,
-    producer: ProducerIdAndEpoch,
-    partitions: Sequence[TopicPartition],
-    client: ClientAbility,
-    on_done: OnCodes,
-) -> None:
-    """Asks the coordinator; `on_done` gets a code for each partition, as the client knows it."""
-    adds = client is ClientAbility.IMPLICIT_ADD
-    version = TRANSACTION_V2 if adds else 0
-    writes.add_or_verify(
-        AddPartitionsRequest(transactional_id, producer, partitions, version),
-        not adds,
-        lambda codes: on_done([_response_code(code, client) for code in codes]),
-    )
 
 
 def _response_code(code: ErrorCode, client: ClientAbility) -> ErrorCode:
@@ -74,15 +60,114 @@ def _response_code(code: ErrorCode, client: ClientAbility) -> ErrorCode:
     return code
 
 
+class Write(NamedTuple):
+    """A producer's next write to a partition; -1 where nothing is numbered."""
+
+    topic_partition: TopicPartition
+    producer: ProducerIdAndEpoch
+    sequence: int
+
+
+Codes = Mapping[TopicPartition, ErrorCode]
+
+
+class TransactionVerifier:
+    """Asks the coordinators of transactions."""
+
+    def __init__(
+        self,
+        coordinators: TransactionWrites,
+        producers_of: ProducersOf,
+        config: BrokerConfig,
+        clock: Clock,
+    ) -> None:
+        self._coordinators = coordinators
+        self._producers_of = producers_of
+        self._config = config
+        self._clock = clock
+
+    def verify(
+        self,
+        transactional_id: str,
+        writes: Sequence[Write],
+        client: ClientAbility,
+        on_done: Callable[[Codes], None],
+    ) -> None:
+        """Asks about the writes of a producer that are the first ones in their partitions.
+
+        `on_done` gets the codes of those that may not be made, as the client knows them; all others
+        have to follow at once. When the end of a transaction has come between, that was the one
+        before or this one; where each has an epoch of its own, the coordinator knows which.
+        """
+        found = [self._first_write(write, client) for write in writes]
+        firsts = [first for first in found if first is not None]
+        if not firsts:
+            on_done({})
+            return
+
+        def on_codes(codes: list[ErrorCode]) -> None:
+            known = [_response_code(code, client) for code in codes]
+            outcomes = [first.checked(code) for first, code in zip(firsts, known, strict=True)]
+            if outcomes != known and client is ClientAbility.IMPLICIT_ADD:
+                self.verify(transactional_id, writes, client, on_done)
+                return
+            partitions = [first.topic_partition for first in firsts]
+            outcome = zip(partitions, outcomes, strict=True)
+            on_done({each: code for each, code in outcome if code is not ErrorCode.NONE})
+
+        adds = client is ClientAbility.IMPLICIT_ADD
+        request = AddPartitionsRequest(
+            transactional_id,
+            writes[0].producer,
+            [first.topic_partition for first in firsts],
+            TRANSACTION_V2 if adds else 0,
+        )
+        self._coordinators.add_or_verify(request, not adds, on_codes)
+
+    def _first_write(self, write: Write, client: ClientAbility) -> "_FirstWrite | None":
+        """None where nothing is to be asked: the transaction has written already, the append will
+        be refused, or the settings say so of producers that add their partitions themselves."""
+        adds = client is ClientAbility.IMPLICIT_ADD
+        if not adds and not self._config["transaction.partition.verification.enable"]:
+            return None
+        try:
+            producers = self._producers_of(write.topic_partition)
+        except BrokerError:
+            return None
+        if producers.is_in_transaction(*write.producer):
+            return None
+        now_ms = self._clock.wall_ms()
+        number = producers.begin_verification(*write.producer, write.sequence, adds, now_ms)
+        return _FirstWrite(write, producers, number)
+
+
+class _FirstWrite:
+    """The first write of a transaction to a partition that is led here, while it is verified."""
+
+    def __init__(self, write: Write, producers: ProducerStateManager, number: int) -> None:
+        self.topic_partition = write.topic_partition
+        self._producer = write.producer
+        self._producers = producers
+        self._number = number
+
+    def checked(self, code: ErrorCode) -> ErrorCode:
+        """The outcome of the verification, unless a transaction has ended here meanwhile."""
+        if code is not ErrorCode.NONE:
+            return code
+        is_valid = self._producers.is_verification_valid(*self._producer, self._number)
+        return code if is_valid else ErrorCode.INVALID_TXN_STATE
+
+
 class TransactionVerification(BeforeAppend):
     """The step before the append of a produce request that is part of a transaction."""
 
     def __init__(
-        self, writes: TransactionWrites, replicas: ReplicaManager, config: BrokerConfig
+        self, verifier: TransactionVerifier, config: BrokerConfig, clock: Clock, timer: Timer
     ) -> None:
-        self._writes = writes
-        self._replicas = replicas
+        self._verifier = verifier
         self._config = config
+        self._clock = clock
+        self._timer = timer
 
     def concerns(self, append: PendingAppend) -> bool:
         """See `BeforeAppend`."""
@@ -92,9 +177,8 @@ class TransactionVerification(BeforeAppend):
         """Asks about the partitions in which the transaction has written nothing yet."""
         transactional_id = append.transactional_id
         assert transactional_id is not None, "a request without a transaction is verified"
-        writers = _writers(append)
-        producers = set(writers.values())
-        if len(producers) > 1:
+        writes = _transactional_writes(append)
+        if len({write.producer for write in writes}) > 1:
             refusal = BrokerError(
                 ErrorCode.INVALID_PRODUCER_ID_MAPPING,
                 "Transactional records contained more than one producer ID",
@@ -102,89 +186,48 @@ class TransactionVerification(BeforeAppend):
             on_done({each: refusal for each, _ in append.entries})
             return
         client = ability(append.request.api_version, ABORTABLE_VERSION, IMPLICIT_ADD_VERSION)
-        firsts: list[FirstWrite] = []
-        if self._asks(client):
-            found = (first_write(self._replicas, each, writer) for each, writer in writers.items())
-            firsts = [first for first in found if first is not None]
-        if not firsts:
-            on_done({})
-            return
+        patience_ms = self._config["add.partitions.to.txn.retry.backoff.max.ms"]
+        until_ms = self._clock.monotonic_ms() + patience_ms
 
-        def on_codes(codes: list[ErrorCode]) -> None:
-            on_done(_refusals(firsts, codes, client))
+        def ask() -> None:
+            self._verifier.verify(transactional_id, writes, client, on_codes)
 
-        partitions = [first.topic_partition for first in firsts]
-        add_or_verify(self._writes, transactional_id, producers.pop(), partitions, client, on_codes)
+        def on_codes(codes: Codes) -> None:
+            if self._is_patient(codes, client, until_ms):
+                backoff_ms = self._config["add.partitions.to.txn.retry.backoff.ms"]
+                self._timer.add(TimerTask(backoff_ms, ask))
+            else:
+                on_done({each: _refusal(code, client) for each, code in codes.items()})
 
-    def _asks(self, client: ClientAbility) -> bool:
-        is_wanted = bool(self._config["transaction.partition.verification.enable"])
-        return is_wanted or client is ClientAbility.IMPLICIT_ADD
+        ask()
 
+    def _is_patient(self, codes: Codes, client: ClientAbility, until_ms: int) -> bool:
+        """The transaction before may still want markers, or another partition is being added: a
+        producer that has its partitions added by writing hears of that only when it takes long,
+        since it would send all its records again.
 
-class FirstWrite:
-    """The first write of a transaction to a partition that is led here, while it is verified."""
-
-    def __init__(
-        self,
-        topic_partition: TopicPartition,
-        writer: ProducerIdAndEpoch,
-        producers: ProducerStateManager,
-    ) -> None:
-        self.topic_partition = topic_partition
-        self._writer = writer
-        self._producers = producers
-        self._number = producers.begin_verification(writer.producer_id)
-
-    def checked(self, code: ErrorCode) -> ErrorCode:
-        """The outcome of the verification, unless the transaction has ended here meanwhile.
-
-        The write has to follow at once.
+        Not on a clock that a test moves: the client tries again by its own.
         """
-        if code is not ErrorCode.NONE:
-            self._producers.end_verification(self._writer.producer_id, self._number)
-            return code
-        is_valid = self._producers.is_verification_valid(*self._writer, self._number)
-        return code if is_valid else ErrorCode.INVALID_TXN_STATE
+        if client is not ClientAbility.IMPLICIT_ADD or not self._clock.keeps_pace:
+            return False
+        is_early = ErrorCode.CONCURRENT_TRANSACTIONS in codes.values()
+        return is_early and self._clock.monotonic_ms() < until_ms
 
 
-def first_write(
-    replicas: ReplicaManager, topic_partition: TopicPartition, writer: ProducerIdAndEpoch
-) -> FirstWrite | None:
-    """None where the transaction has written already, or where the append will be refused."""
-    try:
-        producers = replicas.partition(topic_partition).leader_log().producers
-    except BrokerError:
-        return None
-    if producers.is_in_transaction(*writer):
-        return None
-    return FirstWrite(topic_partition, writer, producers)
-
-
-def _writers(append: PendingAppend) -> dict[TopicPartition, ProducerIdAndEpoch]:
-    """Who writes the transactional batches of a request."""
-    writers: dict[TopicPartition, ProducerIdAndEpoch] = {}
-    for topic_partition, records in append.entries:
-        assert isinstance(records, memoryview), "it is verified before anything is prepared"
-        magic, attributes, producer_id, epoch = _PRODUCER.unpack_from(records)
+def _transactional_writes(append: PendingAppend) -> list[Write]:
+    """The transactional batches of a request."""
+    writes: list[Write] = []
+    for topic_partition, batch in append.sources():
+        magic, attributes, producer_id, epoch, sequence = _PRODUCER.unpack_from(batch)
         if magic == 2 and attributes & _TRANSACTIONAL_MASK:
-            writers[topic_partition] = ProducerIdAndEpoch(producer_id, epoch)
-    return writers
-
-
-def _refusals(
-    firsts: Sequence[FirstWrite], codes: Sequence[ErrorCode], client: ClientAbility
-) -> dict[TopicPartition, BrokerError]:
-    checked = [(first, first.checked(code)) for first, code in zip(firsts, codes, strict=True)]
-    return {
-        first.topic_partition: _refusal(code, client)
-        for first, code in checked
-        if code is not ErrorCode.NONE
-    }
+            producer = ProducerIdAndEpoch(producer_id, epoch)
+            writes.append(Write(topic_partition, producer, sequence))
+    return writes
 
 
 def _refusal(code: ErrorCode, client: ClientAbility) -> BrokerError:
-    """What a producer is told: retriable errors that it may not know of a produce become one
-    that it tries again after."""
+    """The error a producer is answered: a retriable error that it may not know of a produce becomes
+    one that it retries after."""
     if code is ErrorCode.INVALID_TXN_STATE:
         return BrokerError(code, "Partition was not added to the transaction")
     knows_concurrent = client is ClientAbility.IMPLICIT_ADD

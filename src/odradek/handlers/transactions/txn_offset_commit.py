@@ -21,18 +21,16 @@ from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
 from odradek.handlers.transactions.add_offsets_to_txn import offsets_partition
-from odradek.handlers.transactions.transaction_verification import (
-    ability,
-    add_or_verify,
-    first_write,
-)
-from odradek.model import NO_LEADER_EPOCH, TopicPartition
+from odradek.handlers.transactions.transaction_verification import Codes, Write, ability
+from odradek.model import NO_LEADER_EPOCH, NO_SEQUENCE, TopicPartition
 
 LOAD_IN_PROGRESS_VERSION: Final = 2
 ABORTABLE_VERSION: Final = 4
 IMPLICIT_ADD_VERSION: Final = 5
 _NO_RETENTION: Final = -1
 _NO_GENERATION: Final = -1
+# No producer expects it of its group coordinator: it would look for another one, or give up.
+_VERIFICATION_ERRORS: Final = {ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 
 
 def handle(context: HandlerContext, request: Request) -> None:
@@ -46,24 +44,18 @@ def handle(context: HandlerContext, request: Request) -> None:
         _refuse(request, body, known, ErrorCode.INVALID_GROUP_ID)
         return
     partition = offsets_partition(context, body.group_id)
-    producer = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
-    first = first_write(context.replicas, partition, producer)
-    if first is None:
-        _commit(context, request, body, known)
-        return
+    write = Write(partition, ProducerIdAndEpoch(body.producer_id, body.producer_epoch), NO_SEQUENCE)
 
-    def on_verified(codes: list[ErrorCode]) -> None:
-        code = first.checked(codes[0])
-        if code is ErrorCode.NONE:
+    def on_verified(refused: Codes) -> None:
+        code = refused.get(partition)
+        if code is None:
             _commit(context, request, body, known)
         else:
-            _refuse(request, body, known, code)
+            _refuse(request, body, known, _VERIFICATION_ERRORS.get(code, code))
 
-    add_or_verify(
-        context.transaction_writes,
+    context.verifier.verify(
         body.transactional_id,
-        producer,
-        [partition],
+        [write],
         ability(request.api_version, ABORTABLE_VERSION, IMPLICIT_ADD_VERSION),
         request.guard(on_verified),
     )

@@ -11,12 +11,20 @@ from odradek.coordinator.runtime.batches import EndMarker
 from odradek.errors import ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
-from odradek.model import TopicPartition, TransactionResult
+from odradek.model import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    TopicPartition,
+    TransactionResult,
+)
 
 
 def handle(context: HandlerContext, request: Request) -> None:
     """Answers when every marker is committed or refused."""
     markers = list(request.body().markers)
+    if any(_is_of_nobody(each) for each in markers):
+        fail(request, ErrorCode.UNKNOWN_SERVER_ERROR)  # as Kafka's broker says
+        return
     answer = _Answer(request, markers)
     for index, each in enumerate(markers):
         take = request.guard(lambda partition, code, at=index: answer.take(at, partition, code))
@@ -28,6 +36,10 @@ def fail(request: Request, code: ErrorCode) -> None:
     """Answers every partition with an error."""
     markers = list(request.body().markers)
     _send(request, markers, [dict.fromkeys(_partitions(each), code) for each in markers])
+
+
+def _is_of_nobody(data: Any) -> bool:
+    return bool(data.producer_id == NO_PRODUCER_ID or data.producer_epoch == NO_PRODUCER_EPOCH)
 
 
 def _marker(data: Any) -> EndMarker:
@@ -60,7 +72,7 @@ class _Answer:
         self._missing = sum(len(_partitions(each)) for each in markers)
 
     def take(self, index: int, partition: TopicPartition, code: ErrorCode) -> None:
-        """One outcome; the last one sends the answer."""
+        """Takes one outcome; the last one sends the response."""
         self._codes[index][partition] = code
         self._missing -= 1
         if self._missing == 0:

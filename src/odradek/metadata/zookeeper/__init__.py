@@ -1,46 +1,32 @@
-"""The metadata store of a cluster on ZooKeeper, in the layout that Apache Kafka 3.9 knows."""
+"""The mechanism of a cluster on ZooKeeper, in the layout that Apache Kafka 3.9 knows: sessions,
+znodes and watches. Who is the controller, and what it decides, is `odradek.controller.elected`."""
 
 from collections.abc import Callable
 
 from odradek.clock import Clock
-from odradek.metadata.cache import MetadataCache
-from odradek.metadata.control import ControlPlane
-from odradek.metadata.zookeeper.client import ZooKeeperSettings
-from odradek.metadata.zookeeper.office.wishes import ReplicaPlans
-from odradek.metadata.zookeeper.store import ZooKeeperMetadataStore
+from odradek.metadata.fail_stop import OnBroken
+from odradek.metadata.zookeeper.client import ZooKeeperClient, ZooKeeperSettings
 from odradek.timer import Timer
 
-__all__ = [
-    "ReplicaPlans",
-    "ZooKeeperMetadataStore",
-    "ZooKeeperSettings",
-    "generate_broker_id",
-    "open_store",
-]
+__all__ = ["ZooKeeperSettings", "generate_broker_id", "open_session"]
 
 
-def open_store(
-    cache: MetadataCache,
-    broker_id: int,
+def open_session(
     settings: ZooKeeperSettings,
-    plane: ControlPlane,
     timer: Timer,
     clock: Clock,
     call_soon_threadsafe: Callable[[Callable[[], None]], object],
-    random_bytes: Callable[[int], bytes],
-    plans: ReplicaPlans,
-) -> ZooKeeperMetadataStore:
-    """The store of a broker, on a session of its own; `load` connects it.
+    on_broken: OnBroken,
+) -> ZooKeeperClient:
+    """A session of a broker, not connected yet; `on_broken` ends the broker when its metadata code
+    raises.
 
     Raises:
         MetadataStoreError: the client library is missing, or `settings` name no ensemble.
     """
     from odradek.metadata.zookeeper.session import KazooSession
 
-    session = KazooSession(settings, timer, clock, call_soon_threadsafe)
-    return ZooKeeperMetadataStore(
-        cache, broker_id, session, plane, timer, clock, random_bytes, plans
-    )
+    return KazooSession(settings, timer, clock, call_soon_threadsafe, on_broken)
 
 
 def generate_broker_id(settings: ZooKeeperSettings, reserved_max_id: int) -> int:

@@ -1,4 +1,4 @@
-"""What the store needs of ZooKeeper, and no more: the port to kazoo, or to a tree in a test.
+"""The port to ZooKeeper: kazoo in a broker, a tree in memory in tests.
 
 Requests are pipelined and take effect in the order of the calls. Each is answered exactly once, on
 the broker's loop, never before the call has returned. While there is no connection they wait; a
@@ -13,18 +13,28 @@ missed nothing: the new reading is watched from the same moment on.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.store import MetadataStoreError
+
+if TYPE_CHECKING:
+    from odradek.tls import TlsSettings
+
+LOST: Final = BrokerError(
+    ErrorCode.BROKER_NOT_AVAILABLE, "The session with ZooKeeper is over; the outcome is unknown."
+)
 
 
 class ZooKeeperSettings(NamedTuple):
-    """Where the ensemble is (`host:port,host:port/chroot`), and how patient to be."""
+    """Where the ensemble is (`host:port,host:port/chroot`), how patient to be, and the TLS to speak
+    with it, if any."""
 
     connect: str
     session_timeout_ms: int
     connection_timeout_ms: int
     max_in_flight: int = 100
+    tls: "TlsSettings | None" = None
 
 
 class Failure(Enum):
@@ -40,8 +50,8 @@ class Failure(Enum):
 
 
 class Node(NamedTuple):
-    """What a node holds. `version` rises with every change of it, `created` is the number of the
-    transaction that made it, `owner` the session that it ends with (0: it stays)."""
+    """The content of a node. `version` rises with every change of it, `created` is the number of
+    the transaction that made it, `owner` the session that it ends with (0: it stays)."""
 
     data: bytes
     version: int
@@ -74,7 +84,7 @@ class Delete(NamedTuple):
 
 
 class Check(NamedTuple):
-    """Has the whole transaction fail if the node is not of that version."""
+    """Fails the whole transaction if the node is not of that version."""
 
     path: str
     version: int
@@ -156,3 +166,10 @@ class ZooKeeperClient(ABC):
 def unexpected(failure: object) -> MetadataStoreError:
     """The error for an outcome that nothing can be done about."""
     return MetadataStoreError(f"ZooKeeper refuses: {failure}")
+
+
+def refused(failure: object) -> BrokerError:
+    """The error that answers a failed write."""
+    if failure is Failure.SESSION_LOST:
+        return LOST
+    return BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"ZooKeeper refuses: {failure}")

@@ -13,10 +13,13 @@ from typing import Final
 
 from odradek.clock import Clock
 from odradek.errors import BrokerError, ErrorCode
+from odradek.metadata.changes import difference
+from odradek.metadata.engine import BrokerView
 from odradek.metadata.image import BrokerRegistration, MetadataDelta, MetadataImage
 from odradek.metadata.store import OnDone
 from odradek.metadata.zookeeper import znodes
 from odradek.metadata.zookeeper.client import (
+    LOST,
     Create,
     Created,
     Delete,
@@ -26,10 +29,7 @@ from odradek.metadata.zookeeper.client import (
     Refusal,
     ZooKeeperClient,
 )
-from odradek.metadata.zookeeper.decrees import difference
-from odradek.metadata.zookeeper.gathering import gather
-from odradek.metadata.zookeeper.publishing import ImagePublisher
-from odradek.metadata.zookeeper.settings import LOST
+from odradek.metadata.zookeeper.reads import gather
 from odradek.model import NO_LEADER, EndPoint
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class Membership:
     `close` there is none to come."""
 
     def __init__(
-        self, broker_id: int, zookeeper: ZooKeeperClient, clock: Clock, publisher: ImagePublisher
+        self, broker_id: int, zookeeper: ZooKeeperClient, clock: Clock, view: BrokerView
     ) -> None:
         self.broker_id: Final = broker_id
         self.epoch = UNREGISTERED
@@ -51,7 +51,7 @@ class Membership:
         self.is_closed = False
         self._zookeeper: Final = zookeeper
         self._clock: Final = clock
-        self._publisher: Final = publisher
+        self._view: Final = view
 
     @property
     def is_live(self) -> bool:
@@ -94,11 +94,9 @@ class Membership:
             registered = broker._replace(epoch=node.created)
             self.epoch = node.created
             logger.info("Broker %d is registered under epoch %d", self.broker_id, node.created)
-            self._publisher.publish(
-                partial(_with_own, broker=registered), lambda: on_end(registered)
-            )
+            self._view.publish(partial(_with_own, broker=registered), lambda: on_end(registered))
 
-        # Commands may come as soon as the controller sees the node, before this broker does.
+        # ControlRequests may come as soon as the controller sees the node, before this broker does.
         self.is_registering = True
         paths = [path, znodes.CONTROLLER]
         gather(self._zookeeper, paths, on_left_overs, on_lost=lambda: on_end(LOST))
@@ -112,7 +110,7 @@ class Membership:
 
     def leave(self) -> None:
         """Publishes that this broker is not there, and leads nothing."""
-        self._publisher.publish(partial(_without_own, broker_id=self.broker_id))
+        self._view.publish(partial(_without_own, broker_id=self.broker_id))
 
 
 def _with_own(image: MetadataImage, broker: BrokerRegistration) -> MetadataDelta:

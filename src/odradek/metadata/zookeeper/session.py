@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from odradek.clock import Clock
+from odradek.metadata.fail_stop import OnBroken, attempt, fail
 from odradek.metadata.store import MetadataStoreError
 from odradek.metadata.zookeeper.client import (
     Check,
@@ -39,11 +40,12 @@ from odradek.metadata.zookeeper.client import (
     unexpected,
 )
 from odradek.timer import PeriodicTask, Timer
+from odradek.tls import TlsError, TlsSettings, client_context
 
 try:
     from kazoo import exceptions
     from kazoo.client import KazooClient, KazooState, TransactionRequest
-    from kazoo.handlers.threading import KazooTimeoutError
+    from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
     from kazoo.retry import KazooRetry
 except ImportError as error:
     raise MetadataStoreError(
@@ -53,6 +55,9 @@ except ImportError as error:
 logger = logging.getLogger(__name__)
 
 LOOKS_PER_TIMEOUT: Final = 12
+# ZooKeeper hangs up on a request above its jute.maxbuffer, 1 MiB unless somebody has raised it.
+DEFAULT_JUTE_MAXBUFFER: Final = 0xFFFFF
+OVERSIZE_ATTEMPTS: Final = 3
 RECONNECT_MAX_S: Final = 1.0
 # It warns of every attempt to connect; that there is no connection is said here, once.
 _KAZOO_LOG: Final = logging.getLogger(f"{__name__}.kazoo")
@@ -69,14 +74,18 @@ _OTHERS_FAILED: Final = (exceptions.RolledBackError, exceptions.RuntimeInconsist
 
 
 class _Request(NamedTuple):
-    """`begin` gives kazoo's promise of an outcome, `finish` makes ours of it."""
+    """`begin` gives kazoo's promise of an outcome, `finish` makes ours of it. `size` counts the
+    bytes that it writes, `losses` the connections that broke while it was under way."""
 
     begin: Callable[[], Any]
     finish: Callable[[Any], None]
+    size: int = 0
+    losses: int = 0
 
 
 class KazooSession(ZooKeeperClient):
-    """A session by kazoo. `call_soon_threadsafe` has the broker's loop call something."""
+    """A session by kazoo. `call_soon_threadsafe` has the broker's loop call something, `on_broken`
+    ends the broker when whoever was told something raises."""
 
     def __init__(
         self,
@@ -84,11 +93,13 @@ class KazooSession(ZooKeeperClient):
         timer: Timer,
         clock: Clock,
         call_soon_threadsafe: Callable[[Callable[[], None]], object],
+        on_broken: OnBroken = fail,
     ) -> None:
         self._settings: Final = settings
         self._timer: Final = timer
         self._clock: Final = clock
         self._call_soon_threadsafe: Final = call_soon_threadsafe
+        self._on_broken: Final = on_broken
         self._client: Final = _connectionless(settings)
         self._client.add_listener(self._on_state)
         self._inbox: Final[deque[Callable[[], None]]] = deque()
@@ -99,6 +110,8 @@ class KazooSession(ZooKeeperClient):
         self._listeners: Final[list[Callable[[], None]]] = []
         self._look: PeriodicTask | None = None
         self._last_look_ms = 0
+        # Until it has asked for an ephemeral node nobody takes this process for anything.
+        self._stands_for_something = False
         self._closed = False
 
     def start(self) -> None:
@@ -167,7 +180,11 @@ class KazooSession(ZooKeeperClient):
             else:
                 on_done(_transacted(operations, outcome))
 
-        self._submit(lambda: self._transaction(operations).commit_async(), finish)
+        if any(isinstance(each, Create) and each.ephemeral for each in operations):
+            self._stands_for_something = True
+        self._submit(
+            lambda: self._transaction(operations).commit_async(), finish, _size(operations)
+        )
 
     def read_now(self, paths: Sequence[str]) -> Mapping[str, Node | None]:
         """See `ZooKeeperClient`."""
@@ -233,8 +250,10 @@ class KazooSession(ZooKeeperClient):
 
     # The way to kazoo and back
 
-    def _submit(self, begin: Callable[[], Any], finish: Callable[[Any], None]) -> None:
-        self._waiting.append(_Request(begin, finish))
+    def _submit(
+        self, begin: Callable[[], Any], finish: Callable[[Any], None], size: int = 0
+    ) -> None:
+        self._waiting.append(_Request(begin, finish, size))
         self._send()
 
     def _send(self) -> None:
@@ -261,9 +280,12 @@ class KazooSession(ZooKeeperClient):
         error = promise.exception
         if isinstance(error, exceptions.ConnectionLoss) and not self._closed:
             # Whether it was done nobody knows.
-            self._lost.append(request)
-            self._send()
-            return
+            request = request._replace(losses=request.losses + 1)
+            if not _is_hung_up_on(request):
+                self._lost.append(request)
+                self._send()
+                return
+            error = _TooLarge(request.size)
         self._send()
         request.finish(promise.value if error is None else _failure(error))
 
@@ -280,7 +302,7 @@ class KazooSession(ZooKeeperClient):
     def _empty_inbox(self) -> None:
         # A watcher that is called after `close` has nobody to tell.
         while self._inbox:
-            self._inbox.popleft()()
+            attempt(self._inbox.popleft(), self._on_broken)
 
     # The end of a session
 
@@ -306,12 +328,15 @@ class KazooSession(ZooKeeperClient):
         now_ms = self._clock.monotonic_ms()
         away_ms = now_ms - self._last_look_ms
         self._last_look_ms = now_ms
-        if 3 * away_ms >= 2 * self._settings.session_timeout_ms:
-            self._lose(f"this process stood still for {away_ms} ms")
+        is_long = 3 * away_ms >= 2 * self._settings.session_timeout_ms
+        if is_long and self._stands_for_something:
+            reason = f"this process stood still for {away_ms} ms"
+            attempt(lambda: self._lose(reason), self._on_broken)
 
     def _lose(self, reason: str) -> None:
         if self._closed:
             return
+        self._stands_for_something = False
         logger.warning("The session with ZooKeeper is over: %s", reason)
         for listener in tuple(self._listeners):
             listener()
@@ -335,14 +360,51 @@ def generate_broker_id(settings: ZooKeeperSettings, reserved_max_id: int) -> int
         client.close()
 
 
+class _SecureHandler(SequentialThreadingHandler):  # type: ignore[misc, unused-ignore]
+    """kazoo's threads, with connections over TLS by Kafka's settings: kazoo's own trust the system,
+    too, whatever else they are told to trust."""
+
+    def __init__(self, settings: TlsSettings) -> None:
+        """Raises:
+        TlsError: a store cannot be used.
+        """
+        super().__init__()
+        self._context = client_context(settings)
+        self.failure: str | None = None
+
+    def create_connection(
+        self, address: Any, hostname: str | None = None, timeout: float | None = None, **_: Any
+    ) -> Any:
+        """A connection of which the other side is known."""
+        plain = super().create_connection(address, timeout=timeout)
+        plain.settimeout(timeout)
+        try:
+            return self._context.wrap_socket(plain, server_hostname=hostname)
+        except OSError as error:
+            self.failure = f"TLS: {getattr(error, 'verify_message', None) or error}"
+            raise
+
+    def select(self, *lists: Any, **options: Any) -> Any:
+        """Sees bytes that TLS has decrypted with an answer before: they are no longer in the
+        socket, and kazoo would wait for the next ping and take the connection for lost."""
+        # By what they know: this floor knows neither sockets nor TLS.
+        decrypted = [each for each in lists[0] if hasattr(each, "pending") and each.pending()]
+        return (decrypted, [], []) if decrypted else super().select(*lists, **options)
+
+
 def _connectionless(settings: ZooKeeperSettings) -> KazooClient:
     retry = KazooRetry(max_tries=-1, delay=0.1, max_delay=RECONNECT_MAX_S)
+    try:
+        handler = None if settings.tls is None else _SecureHandler(settings.tls)
+    except TlsError as error:
+        raise MetadataStoreError(f"zookeeper.ssl: {error}") from error
     try:
         return KazooClient(
             settings.connect,
             timeout=settings.session_timeout_ms / 1000,
             connection_retry=retry,
             logger=_KAZOO_LOG,
+            handler=handler,
         )
     except ValueError as error:
         raise MetadataStoreError(f"zookeeper.connect {settings.connect!r}: {error}") from error
@@ -355,12 +417,33 @@ def _start(client: KazooClient, settings: ZooKeeperSettings) -> None:
             client.start(timeout=settings.connection_timeout_ms / 1000)
     except KazooTimeoutError as error:
         client.close()
+        failure = getattr(client.handler, "failure", None)
         raise MetadataStoreError(
             f"ZooKeeper at {settings.connect} cannot be reached within "
-            f"{settings.connection_timeout_ms} ms"
+            f"{settings.connection_timeout_ms} ms{f' ({failure})' if failure else ''}"
         ) from error
     if client.chroot:
         client.ensure_path("/")
+
+
+class _TooLarge(Exception):
+    """A request of so many bytes that the ensemble closes each connection on which it comes."""
+
+    def __str__(self) -> str:
+        return (
+            f"it closed {OVERSIZE_ATTEMPTS} connections on a request of {self.args[0]} bytes; "
+            "jute.maxbuffer of the ensemble bounds requests"
+        )
+
+
+def _is_hung_up_on(request: _Request) -> bool:
+    return request.size > DEFAULT_JUTE_MAXBUFFER and request.losses >= OVERSIZE_ATTEMPTS
+
+
+def _size(operations: Sequence[Operation]) -> int:
+    return sum(
+        len(each.path) + len(each.data) for each in operations if isinstance(each, Create | SetData)
+    )
 
 
 def _node(outcome: Any) -> Node:
@@ -385,5 +468,5 @@ def _failure(error: Exception) -> Failure:
             return failure
     if isinstance(error, exceptions.ConnectionLoss):
         return Failure.SESSION_LOST
-    logger.error("ZooKeeper refuses: %r", error)
+    logger.error("ZooKeeper refuses: %s", error if isinstance(error, _TooLarge) else repr(error))
     return Failure.REFUSED

@@ -23,7 +23,7 @@ class Watches:
         self._zookeeper.children(path, on_done, self.watch(path, again))
 
     def watch(self, path: str, again: Callable[[], None]) -> OnChanged | None:
-        """What a read of the node has to be given; None when it is watched already."""
+        """The callback that a read of the node needs; None when the node is watched already."""
         if path in self._watched:
             return None
         self._watched.add(path)

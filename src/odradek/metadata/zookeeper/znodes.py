@@ -1,15 +1,15 @@
-"""What lies where in ZooKeeper: Kafka's paths, and Kafka's JSON in them.
+"""The layout of ZooKeeper: Kafka's paths, and Kafka's JSON in them.
 
 Pure. Writing gives bytes as Apache Kafka 3.9 writes them; reading accepts what it and its
 predecessors have written, and nothing else: whatever cannot be understood is a `ZnodeError` that
 names the node, for a guess at who leads would be worse than none.
 """
 
-import base64
 import binascii
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar, cast
+from urllib.parse import unquote
 from uuid import UUID
 
 from odradek.errors import EnvironmentFailure
@@ -18,9 +18,10 @@ from odradek.metadata.image import (
     ConfigResource,
     PartitionImage,
     ReplicaAssignment,
-    ResourceType,
 )
-from odradek.model import EndPoint, TopicPartition
+from odradek.metadata.sanitized import sanitized
+from odradek.model import ConfigResourceType, EndPoint, TopicPartition
+from odradek.protocol.uuids import uuid_of, uuid_text
 
 T = TypeVar("T")
 
@@ -59,15 +60,16 @@ PERSISTENT: Final = (
     "/config/client-metrics",
     "/config/groups",
 )
-"""What every broker makes sure of at its start."""
+"""The nodes that every broker creates at its start where they are missing."""
 
 CONFIG_TYPES: Final = {
-    ResourceType.TOPIC: "topics",
-    ResourceType.BROKER: "brokers",
-    ResourceType.CLIENT_METRICS: "client-metrics",
-    ResourceType.GROUP: "groups",
+    ConfigResourceType.TOPIC: "topics",
+    ConfigResourceType.BROKER: "brokers",
+    ConfigResourceType.CLIENT_METRICS: "client-metrics",
+    ConfigResourceType.GROUP: "groups",
+    ConfigResourceType.USER: "users",
 }
-"""Whose settings are read and written here, and the name of their folder."""
+"""The resources with settings in ZooKeeper, and the names of their folders."""
 
 _TYPES_BY_FOLDER: Final = {folder: kind for kind, folder in CONFIG_TYPES.items()}
 _DEFAULT: Final = "<default>"
@@ -85,7 +87,7 @@ class ZnodeError(EnvironmentFailure):
 
 
 class PartitionStateNode(NamedTuple):
-    """What `/brokers/topics/T/partitions/P/state` holds."""
+    """The content of `/brokers/topics/T/partitions/P/state`."""
 
     leader: int
     leader_epoch: int
@@ -94,7 +96,7 @@ class PartitionStateNode(NamedTuple):
 
 
 class TopicNode(NamedTuple):
-    """What `/brokers/topics/T` holds. Kafka before 2.8 gave topics no id."""
+    """The content of `/brokers/topics/T`. Kafka before 2.8 gave topics no id."""
 
     topic_id: UUID | None
     assignments: tuple[ReplicaAssignment, ...]
@@ -144,7 +146,7 @@ def config_path(resource: ConfigResource) -> str:
     return f"{CONFIG}/{entity_path(resource)}"
 
 
-def config_folder(type: ResourceType) -> str:
+def config_folder(type: ConfigResourceType) -> str:
     """The parent of the settings of all resources of a type."""
     return f"{CONFIG}/{CONFIG_TYPES[type]}"
 
@@ -152,8 +154,10 @@ def config_folder(type: ResourceType) -> str:
 def entity_path(resource: ConfigResource) -> str:
     """A resource as notifications name it: `topics/T`, `brokers/1`, `brokers/<default>`."""
     name = resource.name
-    if resource.type is ResourceType.BROKER and not name:
+    if resource.type is ConfigResourceType.BROKER and not name:
         name = _DEFAULT
+    if resource.type is ConfigResourceType.USER:
+        name = sanitized(name)
     return f"{CONFIG_TYPES[resource.type]}/{name}"
 
 
@@ -163,7 +167,9 @@ def config_resource(entity: str) -> ConfigResource | None:
     kind = _TYPES_BY_FOLDER.get(folder)
     if kind is None or not name or "/" in name:
         return None
-    is_default = kind is ResourceType.BROKER and name == _DEFAULT
+    if kind is ConfigResourceType.USER:
+        name = unquote(name)
+    is_default = kind is ConfigResourceType.BROKER and name == _DEFAULT
     return ConfigResource(kind, "" if is_default else name)
 
 
@@ -279,7 +285,7 @@ def _replicas_by_partition(
 
 
 def state_json(partition: PartitionImage, controller_epoch: int) -> bytes:
-    """Who leads a partition, and who is in sync."""
+    """The leader and the in-sync replicas of a partition."""
     return _encode(
         {
             "controller_epoch": controller_epoch,
@@ -307,7 +313,7 @@ def read_state(topic_partition: TopicPartition, data: bytes) -> PartitionStateNo
 
 
 def controller_json(broker_id: int, wall_ms: int) -> bytes:
-    """Who is the controller."""
+    """The id of the controller."""
     return _encode(
         {
             "version": 2,
@@ -365,17 +371,17 @@ def read_config_change(path: str, data: bytes) -> str:
 # What administrators ask for by nodes
 
 
-def reassignments_json(wishes: Mapping[TopicPartition, Sequence[int]]) -> bytes:
+def reassignments_json(requested: Mapping[TopicPartition, Sequence[int]]) -> bytes:
     """The replicas that partitions are to have."""
     partitions = [
         {"topic": tp.topic, "partition": tp.partition, "replicas": list(replicas)}
-        for tp, replicas in wishes.items()
+        for tp, replicas in requested.items()
     ]
     return _encode({"version": 1, "partitions": partitions})
 
 
 def read_reassignments(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
-    """The wishes that are left; raises `ZnodeError` when they are not understood."""
+    """The requested that are left; raises `ZnodeError` when they are not understood."""
     node = _Node(REASSIGNMENTS, data)
     node.version(1)
     found = {}
@@ -402,7 +408,7 @@ def log_dir_event_json(broker_id: int) -> bytes:
 
 
 def read_log_dir_event(path: str, data: bytes) -> int:
-    """Whose log directory has failed; raises `ZnodeError` when it is not understood."""
+    """The broker whose log directory has failed; raises `ZnodeError` when not understood."""
     node = _Node(path, data)
     node.version(1)
     return node.required("broker", int)
@@ -470,11 +476,6 @@ def read_features(data: bytes) -> dict[str, int]:
     return levels if node.required("status", int) == 1 else {}
 
 
-def uuid_text(id: UUID) -> str:
-    """The id as Kafka prints it: 22 characters of URL-safe base64."""
-    return base64.urlsafe_b64encode(id.bytes).decode().rstrip("=")
-
-
 def sequence_number(name: str) -> int:
     """The number at the end of the name of a sequential node; raises `ZnodeError`."""
     number = _digits(name[-10:])
@@ -485,7 +486,7 @@ def sequence_number(name: str) -> int:
 
 def _uuid(node: "_Node", text: str) -> UUID:
     try:
-        return UUID(bytes=base64.urlsafe_b64decode(text + "=="))
+        return uuid_of(text)
     except (ValueError, binascii.Error):
         raise node.error(f"{text!r} is no topic id") from None
 

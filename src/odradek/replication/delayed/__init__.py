@@ -1,1 +1,1 @@
-"""What waits in replication: a produce, a fetch, a DeleteRecords; and the purgatories of these."""
+"""Delayed operations of replication: a produce, a fetch, a DeleteRecords; and their purgatories."""

@@ -87,10 +87,10 @@ class DelayedDeleteRecords(DelayedOperation):
         self._on_done(self._results)
 
     def on_expiration(self) -> None:
-        """Nothing besides the answer, which `on_complete` has given."""
+        """Does nothing: `on_complete` has answered."""
 
     def missing(self) -> str:
-        """What it waits for, in words."""
+        """Names what it waits for, in words."""
         partitions = ", ".join(
             f"{result.topic_partition} from {result.low_watermark} to {result.requested_offset}"
             for result in self._pending

@@ -53,6 +53,11 @@ class DelayedFetch(DelayedOperation):
         self._on_done: OnFetched | None = on_done
         self._available_bytes = 0
 
+    @property
+    def infos(self) -> list[FetchInfo]:
+        """The partitions that it asks for, and from where."""
+        return [each.info for each in self._awaited]
+
     def try_complete(self) -> bool:
         """Adds up what can be read now; completes when a reason of the module's list holds."""
         available: i64 = 0
@@ -111,8 +116,12 @@ class DelayedFetch(DelayedOperation):
             on_done(self._replicas.read(self.params, [each.info for each in awaited]))
 
     def on_expiration(self) -> None:
-        """Nothing besides the answer, which `on_complete` has given."""
+        """Does nothing: `on_complete` has answered."""
 
     def missing(self) -> str:
-        """What it waits for, in words."""
+        """Names what it waits for, in words."""
         return f"{self.params.min_bytes - self._available_bytes} of {self.params.min_bytes} bytes"
+
+    def is_routine(self) -> bool:
+        """A follower that has everything always waits for more."""
+        return self.params.is_from_follower and self._available_bytes == 0

@@ -75,10 +75,10 @@ class DelayedProduce(DelayedOperation):
         self._on_done(self._results)
 
     def on_expiration(self) -> None:
-        """Nothing besides the answer, which `on_complete` has given."""
+        """Does nothing: `on_complete` has answered."""
 
     def missing(self) -> str:
-        """What it waits for, in words."""
+        """Names what it waits for, in words."""
         pending = [awaited for awaited in self._awaited if awaited.acks_pending]
         partitions = ", ".join(
             f"{awaited.result.topic_partition} to {awaited.required_offset}" for awaited in pending

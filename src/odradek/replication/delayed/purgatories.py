@@ -22,7 +22,7 @@ ROLE: Final = "role"
 
 
 class ReplicationPurgatories:
-    """Where produces, fetches and deletions of records wait."""
+    """Where produces, fetches, share fetches and deletions of records wait."""
 
     def __init__(
         self,
@@ -32,6 +32,7 @@ class ReplicationPurgatories:
         produce_purge_interval: int = 1000,
         fetch_purge_interval: int = 1000,
         delete_records_purge_interval: int = 1,
+        share_fetch_purge_interval: int = 1000,
     ) -> None:
         self.produce = DelayedOperationPurgatory(
             "Produce", timer, broker_id, produce_purge_interval
@@ -41,17 +42,23 @@ class ReplicationPurgatories:
             "DeleteRecords", timer, broker_id, delete_records_purge_interval
         )
 
+        self.share_fetch = DelayedOperationPurgatory(
+            "ShareFetch", timer, broker_id, share_fetch_purge_interval
+        )
+
     def __iter__(self) -> Iterator[DelayedOperationPurgatory]:
         """All of them."""
-        return iter((self.fetch, self.produce, self.delete_records))
+        return iter((self.fetch, self.share_fetch, self.produce, self.delete_records))
 
     def wake_fetches(self, key: TopicPartitionOperationKey, reason: str) -> None:
         """Tries the partition's fetches again; `reason` is for the statistics."""
         self.fetch.check_and_complete(key, reason)
+        self.share_fetch.check_and_complete(key, reason)
 
     def wake_all(self, key: TopicPartitionOperationKey, reason: str) -> None:
         """Tries everything that waits for the partition again."""
         self.fetch.check_and_complete(key, reason)
+        self.share_fetch.check_and_complete(key, reason)
         self.produce.check_and_complete(key, reason)
         self.delete_records.check_and_complete(key, reason)
 

@@ -33,7 +33,8 @@ class ReadableEnd:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class ReplicaStates:
-    """What `PartitionTable` answers to operations that wait, and fakes answer in tests."""
+    """The questions delayed operations ask: `PartitionTable` answers them, and fakes do in
+    tests."""
 
     def readable_end(self, info: FetchInfo, params: FetchParams) -> ReadableEnd:
         """Where the reader's view of the partition ends now."""

@@ -117,8 +117,14 @@ class ReplicaFetcherManager:
         if fetcher is None:
             channel = self._open_channel(leader)
             fetcher = ReplicaFetcher(
-                *(self._broker_id, me.epoch, leader.id, channel),
-                *(self._timer, self._settings, self._on_readable, self._quota),
+                self._broker_id,
+                me.epoch,
+                leader.id,
+                channel,
+                self._timer,
+                self._settings,
+                self._on_readable,
+                self._quota,
             )
             self._fetchers[key] = fetcher
         return fetcher

@@ -1,4 +1,4 @@
-"""What a follower does to its own log: append, truncate, follow the leader's watermarks.
+"""A follower's writes to its own log: append, truncate, follow the leader's watermarks.
 
 A follower's log is a prefix of its leader's, or becomes one: where the histories part, the
 leader's is the true one. The point is found by epochs, never by the high watermark, which a
@@ -11,7 +11,7 @@ from odradek.storage.log.log import Log
 
 
 def fetch_position(partition: Partition, log: Log, max_bytes: int) -> FetchPartition:
-    """What a follower wants next of this partition: everything behind its log's end."""
+    """The next position a follower fetches of this partition: the end of its log."""
     return FetchPartition(
         partition.topic_partition.partition,
         log.log_end_offset,

@@ -21,7 +21,7 @@ from odradek.protocol.fetch import (
     FetchRequest,
     FetchResponse,
 )
-from odradek.replication.follower.fetch_session import FetchSession
+from odradek.protocol.fetch_session import FetchSession
 from odradek.replication.follower.leader_channel import LeaderChannel
 from odradek.replication.follower.local_replica import (
     append_fetched,
@@ -147,7 +147,7 @@ class ReplicaFetcher:
         self._session.put(topic_partition, followed.topic_id, position)
 
     def _current(self, topic_partition: TopicPartition) -> tuple[_Followed, Log] | None:
-        """What is followed, unless its role or its log is another one by now."""
+        """The followed partition, unless its role or its log is another one by now."""
         followed = self._followed.get(topic_partition)
         if followed is None:
             return None
@@ -185,7 +185,7 @@ class ReplicaFetcher:
         if isinstance(outcome, BrokerError):
             self._pause_after(outcome)
         elif outcome.error_code in _SESSION_ERRORS:
-            self._session.reset()
+            self._session.accept(outcome)
         elif outcome.error_code != ErrorCode.NONE:
             self._pause_after(BrokerError(ErrorCode(outcome.error_code)))
         else:
@@ -282,8 +282,11 @@ class ReplicaFetcher:
             if truncate_to_range(log, leader_start, leader_end):
                 logger.warning(
                     "%s is at %d now: broker %d has offsets from %d to %d",
-                    *(topic_partition, log.log_end_offset, self.leader_id),
-                    *(leader_start, leader_end),
+                    topic_partition,
+                    log.log_end_offset,
+                    self.leader_id,
+                    leader_start,
+                    leader_end,
                 )
         except BrokerError as error:
             logger.error("%s cannot be cut: %s", topic_partition, error)

@@ -7,6 +7,7 @@ internal topic come from the metadata, after the replica manager has acted on th
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
+from odradek.background import do_each
 from odradek.clock import Clock
 from odradek.config import BrokerConfig
 from odradek.coordinator.records.record import RecordCodec
@@ -16,11 +17,12 @@ from odradek.coordinator.runtime.settings import RuntimeSettings
 from odradek.coordinator.runtime.shard import Append, CoordinatorShard, Execute
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.cache import MetadataCache
-from odradek.metadata.image import MetadataDelta
+from odradek.metadata.image import MetadataDelta, PartitionImage
 from odradek.model import AppendOrigin, TopicPartition
 from odradek.purgatory import DelayedOperationPurgatory
 from odradek.replication.append import ACKS_ALL, AppendRequest, AppendResult
 from odradek.replication.replica_manager import ReplicaManager
+from odradek.storage.log.log import Log
 from odradek.timer import PeriodicTask, Timer
 
 S = TypeVar("S", bound=CoordinatorShard)
@@ -61,15 +63,22 @@ class ReplicatedLog(PartitionWriter):
         request = AppendRequest(ACKS_ALL, NEVER_MS, origin, entries, on_done, transaction_version)
         self._replicas.append_records([request])
 
+    def max_batch_bytes(self, partition: int) -> int:
+        """See `PartitionWriter`."""
+        return self._leader_log(partition).config.max_message_bytes
+
     def bounds(self, partition: int) -> LogBounds:
         """See `PartitionWriter`."""
-        log = self._replicas.partition(TopicPartition(self._topic, partition)).leader_log()
+        log = self._leader_log(partition)
         return LogBounds(log.log_start_offset, log.log_end_offset)
 
     def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
         """See `PartitionWriter`."""
-        log = self._replicas.partition(TopicPartition(self._topic, partition)).leader_log()
+        log = self._leader_log(partition)
         return b"".join(log.read(offset, max_bytes, log.log_end_offset, True).records)
+
+    def _leader_log(self, partition: int) -> Log:
+        return self._replicas.partition(TopicPartition(self._topic, partition)).leader_log()
 
 
 class Coordination(Generic[S]):
@@ -120,16 +129,18 @@ class Coordination(Generic[S]):
 
     def apply_delta(self, delta: MetadataDelta) -> tuple[()]:
         """Follows a change of the metadata, after the replica manager and before clients."""
-        for topic, image in delta.partitions():
-            if topic.name != self._topic:
-                continue
-            if image.leader == self._broker_id:
-                self._runtime.on_elected(image.partition, image.leader_epoch)
-            else:
-                self._runtime.on_resigned(image.partition)
+        # First: another topic of the name may come with the same change.
         if any(topic.name == self._topic for topic in delta.topics_removed):
             self._runtime.shutdown()
+        changed = [image for topic, image in delta.partitions() if topic.name == self._topic]
+        do_each(changed, self._take_role)
         return ()
+
+    def _take_role(self, image: PartitionImage) -> None:
+        if image.leader == self._broker_id:
+            self._runtime.on_elected(image.partition, image.leader_epoch)
+        else:
+            self._runtime.on_resigned(image.partition)
 
     def shutdown(self) -> None:
         """Ends the upkeep and everything that waits."""

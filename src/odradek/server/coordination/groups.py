@@ -1,6 +1,6 @@
 """Joins the group coordinator to this broker, with the expiry of offsets."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from uuid import UUID
 
 from odradek.clock import Clock
@@ -14,10 +14,12 @@ from odradek.coordinator.records.record_codec import GroupRecordCodec
 from odradek.coordinator.runtime.settings import LOAD_SLICE_BYTES, RuntimeSettings
 from odradek.coordinator.runtime.shard import Append, Execute
 from odradek.coordinator.services import GroupServices, ShardServices
+from odradek.coordinator.share_groups.share_group_coordinator import ShareGroupCoordinator
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata.image import MetadataDelta
 from odradek.model import GROUP_METADATA_TOPIC
 from odradek.replication.replica_manager import ReplicaManager
+from odradek.replication.share.persister import SharePersister
 from odradek.server.coordination.base import Coordination
 from odradek.timer import Timer
 
@@ -34,6 +36,7 @@ class GroupCoordination(Coordination[GroupShard]):
         metadata: MetadataCache,
         new_uuid: Callable[[], UUID],
         is_present: Callable[[str, str], bool],
+        share_states: SharePersister,
     ) -> None:
         super().__init__(
             GROUP_METADATA_TOPIC,
@@ -57,6 +60,8 @@ class GroupCoordination(Coordination[GroupShard]):
             is_present,
         )
         self.coordinator = GroupCoordinator(self._runtime, clock)
+        metadata.on_published(self._on_published)
+        self.share_groups = ShareGroupCoordinator(self._runtime, share_states)
         self._repeat(
             lambda: config["offsets.retention.check.interval.ms"], self.coordinator.expire_offsets
         )
@@ -67,23 +72,27 @@ class GroupCoordination(Coordination[GroupShard]):
         return GroupShard(partition, ShardServices(self._services, append, execute))
 
     def expire_session(self, group_id: str, member_id: str) -> None:
-        """Has a member's session end now, as if its time were over."""
+        """Ends a member's session now, as if its time were over."""
         for key in (MemberKey(group_id, member_id), SessionKey(group_id, member_id)):
             self._services.heartbeats.expire(key)
 
-    def apply_delta(self, delta: MetadataDelta) -> tuple[()]:
-        """Also forgets the offsets of topics that are deleted."""
-        super().apply_delta(delta)
-        removed = frozenset(topic.name for topic in delta.topics_removed)
-        if removed and GROUP_METADATA_TOPIC not in removed:
+    def _on_published(self, delta: MetadataDelta) -> None:
+        """Forgets the offsets of topics that are deleted, but not of those of which it is only
+        known that nobody speaks of them: they may be there."""
+        removed = {topic.topic_id: topic.name for topic in delta.topics_removed}
+        if removed and delta.are_deleted and GROUP_METADATA_TOPIC not in removed.values():
             # Once the change is through; to append in the middle of one would be too early.
-            self._timer.call_threadsafe(lambda: self.coordinator.on_topics_deleted(removed))
-        return ()
+            self._timer.call_threadsafe(lambda: self._on_topics_deleted(removed))
+
+    def _on_topics_deleted(self, removed: Mapping[UUID, str]) -> None:
+        known = self._metadata.image.topic_by_id
+        gone = frozenset(name for topic_id, name in removed.items() if known(topic_id) is None)
+        if gone:
+            self.coordinator.on_topics_deleted(gone)
 
 
 def _runtime_settings(config: BrokerConfig) -> RuntimeSettings:
     return RuntimeSettings(
-        lambda: int(config["message.max.bytes"]),
         config["offsets.topic.compression.codec"],
         min(config["offsets.load.buffer.size"], LOAD_SLICE_BYTES),
         config["offsets.commit.timeout.ms"],

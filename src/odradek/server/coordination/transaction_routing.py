@@ -1,15 +1,17 @@
 """Transactions across brokers: markers to the leaders, and questions to the coordinators.
 
 What this broker leads or coordinates is done here without a request; the rest goes to the broker
-that does, with the requests that brokers of several machines would send. A broker that cannot be
+that does, with the requests that brokers of several machines would send. Markers and questions
+have connections of their own, and go many at once (`BatchedRequests`). A broker that cannot be
 reached is answered for with an error that whoever asked tries again after.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from odradek.client.apis import ClientApi
 from odradek.clock import Clock
+from odradek.config import BrokerConfig
 from odradek.coordinator.group_coordinator import GroupCoordinator
 from odradek.coordinator.runtime.batches import EndMarker
 from odradek.coordinator.runtime.partitioning import partition_for
@@ -19,6 +21,7 @@ from odradek.coordinator.transactions.requests import AddPartitionsRequest
 from odradek.coordinator.transactions.writes import OnCodes, TransactionWrites
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.cache import MetadataCache
+from odradek.metadata.image import BrokerRegistration
 from odradek.model import (
     GROUP_METADATA_TOPIC,
     TRANSACTION_STATE_TOPIC,
@@ -28,19 +31,19 @@ from odradek.model import (
 )
 from odradek.replication.append import ACKS_ALL, AppendRequest, AppendResult
 from odradek.replication.replica_manager import ReplicaManager
-from odradek.server.coordination.base import NEVER_MS
-from odradek.server.peers.broker_channel import BrokerChannels
+from odradek.server.peers.batched_requests import BatchedRequests, Codes
+from odradek.server.peers.broker_channel import BrokerChannel
 
 _WRITE_TXN_MARKERS: Final = ClientApi(27, "WriteTxnMarkers", 1, 2, 1)
 _ADD_PARTITIONS_TO_TXN: Final = ClientApi(24, "AddPartitionsToTxn", 4, 5, 3)
-_VERIFY_PARTITIONS: Final = ClientApi(24, "AddPartitionsToTxn", 4, 4, 3)
 
 
 class LocalMarkers(MarkerWriter):
     """Writes end markers into the partitions that this broker leads.
 
     Those of `__consumer_offsets` go by way of the group coordinator, which has the offsets that
-    they decide.
+    they decide. While this broker does not know all partitions (`knows_all`), one that it does not
+    know may be there.
     """
 
     def __init__(
@@ -48,12 +51,16 @@ class LocalMarkers(MarkerWriter):
         replicas: ReplicaManager,
         groups: GroupCoordinator,
         metadata: MetadataCache,
+        knows_all: Callable[[], bool],
         clock: Clock,
+        config: BrokerConfig,
     ) -> None:
         self._replicas = replicas
         self._groups = groups
         self._metadata = metadata
+        self._knows_all = knows_all
         self._clock = clock
+        self._config = config
 
     def write(
         self, marker: EndMarker, partitions: Sequence[TopicPartition], on_done: OnMarked
@@ -62,7 +69,8 @@ class LocalMarkers(MarkerWriter):
         logs: list[TopicPartition] = []
         for each in partitions:
             if self._metadata.image.partition(each) is None:
-                on_done(each, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                on_done(each, unknown if self._knows_all() else _marked(unknown))
             elif each.topic == GROUP_METADATA_TOPIC:
                 self._write_to_group(marker, each, on_done)
             else:
@@ -89,7 +97,7 @@ class LocalMarkers(MarkerWriter):
         entries = [(each, memoryview(bytearray(batch))) for each in partitions]
         request = AppendRequest(
             ACKS_ALL,
-            NEVER_MS,
+            self._config["request.timeout.ms"],
             AppendOrigin.COORDINATOR,
             entries,
             on_appended,
@@ -107,15 +115,21 @@ _RETRIED: Final = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.NOT_LEADER_OR
 
 
 class RoutedMarkers(MarkerWriter):
-    """Sends each partition's marker to its leader."""
+    """Sends each partition's marker to its leader; `requests` are those under way to others."""
 
     def __init__(
-        self, broker_id: int, local: MarkerWriter, metadata: MetadataCache, channels: BrokerChannels
+        self,
+        broker_id: int,
+        local: MarkerWriter,
+        metadata: MetadataCache,
+        open_channel: Callable[[BrokerRegistration], BrokerChannel],
     ) -> None:
         self._broker_id = broker_id
         self._local = local
         self._metadata = metadata
-        self._channels = channels
+        self.requests: Final[BatchedRequests[TopicPartition, _Marker]] = BatchedRequests(
+            _WRITE_TXN_MARKERS, _marker_request, _marker_codes, metadata, open_channel
+        )
 
     def write(
         self, marker: EndMarker, partitions: Sequence[TopicPartition], on_done: OnMarked
@@ -136,18 +150,20 @@ class RoutedMarkers(MarkerWriter):
     def _ask(
         self, leader: int, marker: EndMarker, partitions: list[TopicPartition], on_done: OnMarked
     ) -> None:
-        def on_answered(outcome: Any) -> None:
-            codes = {} if isinstance(outcome, BrokerError) else _marker_codes(outcome)
-            for each in partitions:
-                on_done(each, _marked(codes.get(each, ErrorCode.NETWORK_EXCEPTION)))
+        def on_codes(topic_partition: TopicPartition, codes: Codes) -> None:
+            key = (marker.producer_id, topic_partition)
+            on_done(topic_partition, _marked(codes.get(key, ErrorCode.NETWORK_EXCEPTION)))
 
-        self._channels.ask(
-            leader, _WRITE_TXN_MARKERS, _marker_request(marker, partitions), on_answered
-        )
+        self.requests.ask(leader, {each: (marker, each) for each in partitions}, on_codes)
 
 
-def _marker_request(marker: EndMarker, partitions: list[TopicPartition]) -> dict[str, object]:
-    topics = partitions_by_topic(partitions)
+_Marker = tuple[EndMarker, TopicPartition]
+
+
+def _marker_request(markers: Sequence[_Marker]) -> dict[str, object]:
+    partitions: dict[EndMarker, list[TopicPartition]] = {}
+    for marker, topic_partition in markers:
+        partitions.setdefault(marker, []).append(topic_partition)
     return {
         "markers": [
             {
@@ -157,16 +173,20 @@ def _marker_request(marker: EndMarker, partitions: list[TopicPartition]) -> dict
                 "coordinator_epoch": marker.coordinator_epoch,
                 "transaction_version": marker.transaction_version,
                 "topics": [
-                    {"name": name, "partition_indexes": indexes} for name, indexes in topics.items()
+                    {"name": name, "partition_indexes": indexes}
+                    for name, indexes in partitions_by_topic(marked).items()
                 ],
             }
+            for marker, marked in partitions.items()
         ]
     }
 
 
-def _marker_codes(answer: Any) -> dict[TopicPartition, ErrorCode]:
+def _marker_codes(answer: Any) -> Codes:
     return {
-        TopicPartition(topic.name, each.partition_index): ErrorCode(int(each.error_code))
+        (marker.producer_id, TopicPartition(topic.name, each.partition_index)): ErrorCode(
+            int(each.error_code)
+        )
         for marker in answer.markers
         for topic in marker.topics
         for each in topic.partitions
@@ -174,19 +194,21 @@ def _marker_codes(answer: Any) -> dict[TopicPartition, ErrorCode]:
 
 
 class RoutedWrites(TransactionWrites):
-    """Asks the broker that coordinates a transactional id."""
+    """Asks the broker that coordinates a transactional id; `requests` are those under way."""
 
     def __init__(
         self,
         broker_id: int,
         local: TransactionWrites,
         metadata: MetadataCache,
-        channels: BrokerChannels,
+        open_channel: Callable[[BrokerRegistration], BrokerChannel],
     ) -> None:
         self._broker_id = broker_id
         self._local = local
         self._metadata = metadata
-        self._channels = channels
+        self.requests: Final[BatchedRequests[str, _Write]] = BatchedRequests(
+            _ADD_PARTITIONS_TO_TXN, _write_request, _write_codes, metadata, open_channel
+        )
 
     def add_or_verify(
         self, request: AddPartitionsRequest, verify_only: bool, on_done: OnCodes
@@ -197,13 +219,12 @@ class RoutedWrites(TransactionWrites):
             self._local.add_or_verify(request, verify_only, on_done)
             return
 
-        def on_answered(outcome: Any) -> None:
-            codes = {} if isinstance(outcome, BrokerError) else _write_codes(outcome)
+        def on_codes(transactional_id: str, codes: Codes) -> None:
             missing = ErrorCode.NETWORK_EXCEPTION
-            on_done([codes.get(each, missing) for each in request.partitions])
+            on_done([codes.get((transactional_id, each), missing) for each in request.partitions])
 
-        api = _VERIFY_PARTITIONS if verify_only else _ADD_PARTITIONS_TO_TXN
-        self._channels.ask(coordinator, api, _write_request(request, verify_only), on_answered)
+        questions = {request.transactional_id: (request, verify_only)}
+        self.requests.ask(coordinator, questions, on_codes)
 
     def _coordinator_id(self, transactional_id: str) -> int:
         """This broker where there is no topic: it says so."""
@@ -213,21 +234,32 @@ class RoutedWrites(TransactionWrites):
         return topic.partitions[partition_for(transactional_id, len(topic.partitions))].leader
 
 
-def _write_request(request: AddPartitionsRequest, verify_only: bool) -> Mapping[str, object]:
-    topics = partitions_by_topic(request.partitions)
-    transaction = {
-        "transactional_id": request.transactional_id,
-        "producer_id": request.producer.producer_id,
-        "producer_epoch": request.producer.producer_epoch,
-        "verify_only": verify_only,
-        "topics": [{"name": name, "partitions": indexes} for name, indexes in topics.items()],
-    }
-    return {"transactions": [transaction]}
+_Write = tuple[AddPartitionsRequest, bool]
 
 
-def _write_codes(answer: Any) -> dict[TopicPartition, ErrorCode]:
+def _write_request(writes: Sequence[_Write]) -> dict[str, object]:
     return {
-        TopicPartition(topic.name, each.partition_index): ErrorCode(int(each.partition_error_code))
+        "transactions": [
+            {
+                "transactional_id": request.transactional_id,
+                "producer_id": request.producer.producer_id,
+                "producer_epoch": request.producer.producer_epoch,
+                "verify_only": verify_only,
+                "topics": [
+                    {"name": name, "partitions": indexes}
+                    for name, indexes in partitions_by_topic(request.partitions).items()
+                ],
+            }
+            for request, verify_only in writes
+        ]
+    }
+
+
+def _write_codes(answer: Any) -> Codes:
+    return {
+        (transaction.transactional_id, TopicPartition(topic.name, each.partition_index)): ErrorCode(
+            int(each.partition_error_code)
+        )
         for transaction in answer.results_by_transaction
         for topic in transaction.topic_results
         for each in topic.results_by_partition

@@ -19,7 +19,7 @@ from odradek.coordinator.transactions.transaction_coordinator import (
     TransactionCoordinator,
 )
 from odradek.metadata.cache import MetadataCache
-from odradek.metadata.image import BrokerRegistration
+from odradek.metadata.image import BrokerRegistration, MetadataDelta
 from odradek.model import TRANSACTION_STATE_TOPIC
 from odradek.replication.replica_manager import ReplicaManager
 from odradek.server.coordination.base import Coordination
@@ -28,7 +28,7 @@ from odradek.server.coordination.transaction_routing import (
     RoutedMarkers,
     RoutedWrites,
 )
-from odradek.server.peers.broker_channel import BrokerChannel, BrokerChannels
+from odradek.server.peers.broker_channel import BrokerChannel
 from odradek.timer import Timer
 
 
@@ -59,18 +59,22 @@ class TransactionCoordination(Coordination[TransactionShard]):
             _runtime_settings(config),
             "TransactionWrite",
         )
-        self._channels = BrokerChannels(metadata, open_channel)
-        self.markers = LocalMarkers(replicas, groups, metadata, clock)
+        # A change that this broker acts on, slice by slice, and that is not shown yet.
+        self._is_changing = False
+        metadata.on_published(self._on_published)
+        self.markers = LocalMarkers(replicas, groups, metadata, self._knows_all, clock, config)
+        routed = RoutedMarkers(config.broker_id, self.markers, metadata, open_channel)
         self._services = TransactionServices(
-            RoutedMarkers(config.broker_id, self.markers, metadata, self._channels),
+            routed,
             self._purgatory("TransactionMarkers"),
             timer.call_threadsafe,
-            self._on_markers_written,
+            clock,
         )
         self.coordinator = TransactionCoordinator(
             self._runtime, clock, config, next_producer_id, transaction_version
         )
-        self.writes = RoutedWrites(config.broker_id, self.coordinator, metadata, self._channels)
+        self.writes = RoutedWrites(config.broker_id, self.coordinator, metadata, open_channel)
+        self._requests = (routed.requests, self.writes.requests)
         self._repeat(
             lambda: config["transaction.abort.timed.out.transaction.cleanup.interval.ms"],
             self.coordinator.abort_timed_out,
@@ -80,22 +84,39 @@ class TransactionCoordination(Coordination[TransactionShard]):
             self.coordinator.expire_ids,
         )
 
+    def apply_delta(self, delta: MetadataDelta) -> tuple[()]:
+        """See `Coordination`."""
+        self._is_changing = True
+        return super().apply_delta(delta)
+
+    def _on_published(self, delta: MetadataDelta) -> None:
+        """Waits no more for brokers that are gone."""
+        self._is_changing = False
+        if delta.brokers_changed:
+            # Once the change is through; to append in the middle of one would be too early.
+            self._timer.call_threadsafe(self._drop_gone)
+
+    def _knows_all(self) -> bool:
+        return self._metadata.is_current and not self._is_changing
+
+    def _drop_gone(self) -> None:
+        for each in self._requests:
+            each.drop_gone()
+
     def shutdown(self) -> None:
         """Also closes the ways to other brokers."""
         super().shutdown()
-        self._channels.close()
+        for each in self._requests:
+            each.close()
 
     def _make_shard(
-        self, partition: int, leader_epoch: int, _append: Append, _execute: Execute
+        self, partition: int, leader_epoch: int, append: Append, _execute: Execute
     ) -> TransactionShard:
-        return TransactionShard(partition, leader_epoch, self._services)
-
-    def _on_markers_written(self, transactional_id: str) -> None:
-        self.coordinator.on_markers_written(transactional_id)
+        is_changing = self._runtime.is_busy
+        return TransactionShard(partition, leader_epoch, self._services, append, is_changing)
 
 
 def _runtime_settings(config: BrokerConfig) -> RuntimeSettings:
     return RuntimeSettings(
-        lambda: int(config["message.max.bytes"]),
         load_slice_bytes=min(config["transaction.state.log.load.buffer.size"], LOAD_SLICE_BYTES),
     )

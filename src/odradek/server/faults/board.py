@@ -28,7 +28,7 @@ class FaultBoard:
 
     @property
     def active(self) -> tuple[Fault, ...]:
-        """Those in force, the oldest first."""
+        """Lists the faults in force, the oldest first."""
         return tuple(self._faults)
 
     def put(

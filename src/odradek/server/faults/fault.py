@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from odradek.errors import ErrorCode
 from odradek.handlers.table import API_TABLE
-from odradek.server.faults.likely import chosen
+from odradek.suggestions import chosen
 
 if TYPE_CHECKING:
     from odradek.server.faults.named import Named
@@ -16,7 +16,7 @@ _ERRORS: Final = {code.name: code for code in ErrorCode if code is not ErrorCode
 
 
 class Effect(Enum):
-    """What a fault does to a request, or to the broker."""
+    """The effect of a fault on a request, or on the broker."""
 
     REFUSE = "fail"
     DELAY_REQUEST = "delay"

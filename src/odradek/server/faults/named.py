@@ -36,7 +36,7 @@ class _Numbered(Protocol):
 
 
 class Named:
-    """What a request is about."""
+    """The resources that a request is about."""
 
     def __init__(self) -> None:
         self.topics: set[str] = set()
@@ -53,7 +53,7 @@ class Named:
 def named_by(
     header: RequestHeader, frame: memoryview, image: MetadataImage, sessions: FetchSessionCache
 ) -> Named:
-    """What a request names; nothing where its body cannot be read."""
+    """Reads the resources a request names; none where its body cannot be read."""
     named = Named()
     try:
         if header.api_key == _PRODUCE:

@@ -12,68 +12,109 @@ Here is the life of a broker; what a test may ask of it is in `broker_calls`.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from random import Random
-from typing import Self
+from typing import TYPE_CHECKING, Final, Never, Self
 
+from odradek.acl import AclBinding
 from odradek.background import InlineBackground
 from odradek.clock import Clock, ManualClock, SystemClock
-from odradek.config import BrokerConfig
-from odradek.metadata.embedded import SharedMetadata
+from odradek.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig
+from odradek.config.endpoints import PLAIN, named_listener
+from odradek.controller import CreatableTopic
+from odradek.event_loop import waits_for
+from odradek.metadata.sqlite import SharedMetadata
 from odradek.network import format_host_port
 from odradek.purgatory import WaitingOperation
 from odradek.server.broker import BrokerServer
-from odradek.server.dice import dice, dice_at, dice_state
 from odradek.server.faults import FaultBoard
+from odradek.server.in_process.acl_texts import read_acls
 from odradek.server.in_process.calls.broker_helpers import BrokerHelpers
 from odradek.server.in_process.calls.fault_calls import FaultCalls
+from odradek.server.in_process.calls.making import create_acls, create_topic, set_quotas
 from odradek.server.in_process.last_errors import LastErrors
 from odradek.server.in_process.loop_calls import RUNNING
 from odradek.server.in_process.own_thread import OwnThread
+from odradek.server.in_process.quota_texts import read_quotas
 from odradek.server.in_process.scratch import Scratch
 from odradek.server.in_process.settings import (
     TEST_DEFAULTS,
     check_settings,
+    check_topic_settings,
+    path_of,
+    refuse_arguments,
     setting_texts,
+    with_authorizer,
 )
 from odradek.server.in_process.settling import settle
 from odradek.server.in_process.shown import topics_in_words
 from odradek.server.in_process.snapshot import Moment, Snapshot, new_directory
 from odradek.server.in_process.snapshot_files import copy_logs
+from odradek.server.randomness import rng_at, rng_of, rng_state
+
+if TYPE_CHECKING:
+    from odradek.server.in_process.protected.login import Login
+    from odradek.server.in_process.protected.protection import Protection
+
+_ANYWHERE: Final = f"{PLAIN}127.0.0.1:0"
 
 
 class Broker(OwnThread, FaultCalls):
     """A broker in this process.
 
-    `config` holds settings under Kafka's names; numbers and booleans may be given as such.
+    It listens on a free port of 127.0.0.1, on `port` of it, or on `listeners`, each
+    `HOST:PORT` or `NAME://HOST:PORT`. `config` holds settings under Kafka's names; numbers,
+    booleans and lists may be given as such.
+    With `acls` it has Kafka's authorizer and these ACLs, each an `AclBinding` or words such as
+    `"User:alice read,write topic:orders-*"`, `"deny User:bob all cluster from 10.0.0.1"`.
+    `security` is "tls", "mtls", "plain", "scram" or "oauth", or one of the last three with "+tls":
+    clients have to come so, as one of the `users`, whose passwords these are; `login` has what each
+    of them needs. Certificates need the extra `security`.
+    With `quotas` clients are throttled: `{"user:alice": {"producer_byte_rate": 1000}}`;
+    `client-id:*` stands for every client id that has none of its own.
     With a `seed` its ids (of the cluster, of topics, of members) are the same in every run.
     A broker that was stopped starts again on the same ports and finds its data: in `data_dir`, or
     without one as long as the object lives and its `with` block, if any, has not been left.
 
     Raises:
         ValueError: a setting is illegal, or there is none of that name.
+        TypeError: an argument is none of these.
+        ImportError: the extra `security` is needed, and not installed.
         StartError: on start, when a port or the data directory cannot be had.
     """
 
     def __init__(
         self,
         data_dir: str | os.PathLike[str] | None = None,
-        listeners: Sequence[str] = ("PLAINTEXT://127.0.0.1:0",),
+        listeners: str | Sequence[str] = (_ANYWHERE,),
         config: Mapping[str, object] = {},
         broker_id: int = 1,
         clock: Clock | None = None,
         seed: int | None = None,
+        port: int | None = None,
+        acls: Iterable[str | AclBinding] = (),
+        security: str | None = None,
+        users: Mapping[str, str] = {},
+        quotas: Mapping[str, Mapping[str, float]] = {},
+        **mistyped: Never,
     ) -> None:
-        self._data_dir = None if data_dir is None else os.fspath(data_dir)
+        refuse_arguments(Broker, mistyped, BROKER_SETTINGS)
+        self._clock: Clock = clock if clock is not None else SystemClock()
+        self._protection = protection_of(security, users, self._clock)
+        self._data_dir = path_of(data_dir)
+        # For the first start: afterwards they are the broker's.
+        self._acls = read_acls(acls)
+        self._quotas = read_quotas(quotas)
         self._settings = {
             **TEST_DEFAULTS,
+            **with_authorizer(self._acls),
+            **({} if self._protection is None else self._protection.settings()),
             **setting_texts(config),
             "broker.id": str(broker_id),
-            "listeners": ",".join(listeners),
+            "listeners": ",".join(_addresses(listeners, port, self._protection)),
         }
-        check_settings(self._settings)
-        self._clock: Clock = clock if clock is not None else SystemClock()
-        self._dice: Random = dice(seed)
+        check_settings(self._settings, config)
+        self._rng: Random = rng_of(seed)
         self._servers = []
         self._scratch: Scratch | None = None
         self._helpers = BrokerHelpers(self._servers, self._clock)
@@ -100,31 +141,33 @@ class Broker(OwnThread, FaultCalls):
         if directory is None:
             if self._scratch is None:
                 self._scratch = Scratch()
-                self._shared = SharedMetadata(InlineBackground(), self._dice.randbytes)
+                self._shared = SharedMetadata(InlineBackground(), self._rng.randbytes)
             directory = self._scratch.path
         server = BrokerServer(
             BrokerConfig({**self._settings, "log.dirs": directory}),
             self._clock,
-            dice=self._dice,
+            rng=self._rng,
             observer=self._errors,
             ephemeral=self._data_dir is None,
             shared=self._shared,
+            scram_users=() if self._protection is None else self._protection.scram_users,
+            is_counted=True,
         )
         try:
             await server.start()
+            await create_acls(server, self._acls)
+            await set_quotas(server, self._quotas)
         except BaseException:
             if self._is_empty:
                 self._forget()
             raise
+        self._acls, self._quotas = [], []
         self._servers.append(server)
         self._helpers.on_started(server)
         self._faults.on_started(server)
         RUNNING.add(self)
         # It comes back where clients have learnt to find it.
-        self._settings["listeners"] = ",".join(
-            f"{each.listener_name}://{format_host_port(each.host, each.port)}"
-            for each in server.sockets.endpoints
-        )
+        self._settings["listeners"] = bound_listeners(server)
         return self
 
     async def stop_async(self) -> None:
@@ -142,19 +185,17 @@ class Broker(OwnThread, FaultCalls):
             RUNNING.discard(self)
             await server.stop()
 
-    def restart(self) -> None:
+    async def restart_async(self) -> None:
         """Stops the broker and starts it again on the same ports, with all its records, offsets
         and topics, also without a data directory. Clients come back by themselves.
 
         Raises:
             StartError: it cannot be started again; it is stopped then.
         """
-        self._run(self.restart_async(), "restart_async")
-
-    async def restart_async(self) -> None:
-        """`restart` to await."""
         self._running()
         await self._there(self._restart())
+
+    restart = waits_for(restart_async)
 
     async def _restart(self) -> None:
         await self._stop_server()
@@ -162,9 +203,9 @@ class Broker(OwnThread, FaultCalls):
 
     # --- snapshots ----------------------------------------------------------------------------
 
-    def snapshot(self, path: str | os.PathLike[str] | None = None) -> Snapshot:
+    async def snapshot_async(self, path: str | os.PathLike[str] | None = None) -> Snapshot:
         """Keeps the broker as it is, at a moment when nothing is half done: records, topics,
-        settings, groups and offsets, transactions, the time of a manual clock, seeded dice.
+        settings, groups and offsets, transactions, the time of a manual clock, seeded randomness.
 
         With a path, where nothing may be yet, it outlives the process: `Broker.from_snapshot`
         takes the path, and `odradek start` takes it as a data directory. Without one it lives as
@@ -174,12 +215,10 @@ class Broker(OwnThread, FaultCalls):
             FileExistsError: there is something at the path.
             OSError: there is no room.
         """
-        return self._run(self.snapshot_async(path), "snapshot_async")
-
-    async def snapshot_async(self, path: str | os.PathLike[str] | None = None) -> Snapshot:
-        """`snapshot` to await."""
         self._running()
         return await self._there(self._take_snapshot(path))
+
+    snapshot = waits_for(snapshot_async)
 
     async def _take_snapshot(self, path: str | os.PathLike[str] | None) -> Snapshot:
         await settle(self._servers)
@@ -199,7 +238,7 @@ class Broker(OwnThread, FaultCalls):
             clock=(clock.wall_ms(), clock.monotonic_ms())
             if isinstance(clock, ManualClock)
             else None,
-            dice=dice_state(self._dice),
+            rng=rng_state(self._rng),
         )
         snapshot = Snapshot(target, server.embedded.shared.stored(), moment, scratch)
         if scratch is None:
@@ -226,15 +265,16 @@ class Broker(OwnThread, FaultCalls):
             snapshot = Snapshot.read(os.fspath(snapshot))
         moment = snapshot.moment
         settings = {**moment.settings, **setting_texts(config)}
-        settings.pop("listeners")
+        protocols = [each.partition("://")[0] for each in settings.pop("listeners").split(",")]
         if clock is None and moment.clock is not None:
             clock = ManualClock(*moment.clock)
-        broker = cls(config=settings, broker_id=int(settings["broker.id"]), clock=clock)
-        broker._dice = dice_at(moment.dice)
+        listeners = [f"{protocol}://127.0.0.1:0" for protocol in protocols]
+        broker = cls(None, listeners, settings, int(settings["broker.id"]), clock)
+        broker._rng = rng_at(moment.rng)
         broker._scratch = Scratch()
         copy_logs(snapshot.path, broker._scratch.path)
         broker._shared = SharedMetadata(
-            InlineBackground(), broker._dice.randbytes, stored=snapshot.metadata
+            InlineBackground(), broker._rng.randbytes, stored=snapshot.metadata
         )
         return broker
 
@@ -250,6 +290,31 @@ class Broker(OwnThread, FaultCalls):
         """The id of the cluster that this broker is."""
         return self._running().cluster_id
 
+    def login(self, user: str, password: str | None = None) -> "Login":
+        """The settings that let clients log in as that user: `broker.login("alice").confluent()`
+        for confluent-kafka, likewise `aiokafka`, `kafka_python`, `client` (of `odradek.client`),
+        `java` and `spark`. With a password, which may be a wrong one, of any user.
+
+        Raises:
+            ValueError: there is no such user, or the broker was made without `security`.
+        """
+        if self._protection is None:
+            raise ValueError("this broker lets everybody in; give it security=")
+        return self._protection.login(user, password, self.bootstrap_servers)
+
+    def metrics(self) -> dict[str, float | dict[str, float]]:
+        """Every metric by what Kafka calls it: a number, or the attributes of the bean (`Count`,
+        `OneMinuteRate`, `99thPercentile`). From any thread.
+
+            broker.metrics()["kafka.server:type=BrokerTopicMetrics,name=MessagesInPerSec"]["Count"]
+        """
+        return self._now(lambda: self._running().monitoring.read())
+
+    @property
+    def metrics_url(self) -> str:
+        """Where Prometheus finds them, with the setting `metrics.listener`; else empty."""
+        return self._running().metrics_url
+
     def waiting(self) -> list[WaitingOperation]:
         """Why is this request not answered? What waits now, the longest waiting first, each
         with what it waits for in words: bytes, acks, members. From any thread.
@@ -258,22 +323,26 @@ class Broker(OwnThread, FaultCalls):
         """
         return self._now(self._running().waiting)
 
-    def create_topic(
-        self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None
+    async def create_topic_async(
+        self,
+        /,
+        name: str,
+        partitions: int = 1,
+        config: Mapping[str, object] | None = None,
+        **mistyped: Never,
     ) -> None:
         """Creates a topic; when this returns it can be appended to. From any thread.
 
         Raises:
             BrokerError: the topic exists already, or its name or a setting is illegal.
         """
-        self._run(self.create_topic_async(name, partitions, config), "create_topic_async")
-
-    async def create_topic_async(
-        self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None
-    ) -> None:
-        """`create_topic` to await."""
         server = self._running()
-        await self._there(server.create_topic(name, partitions, setting_texts(config)))
+        refuse_arguments(Broker.create_topic_async, mistyped, TOPIC_SETTINGS)
+        check_topic_settings(config or ())
+        topic = CreatableTopic(name, partitions, configs=setting_texts(config))
+        await self._there(create_topic(server, topic))
+
+    create_topic = waits_for(create_topic_async)
 
     def _check_running(self) -> None:
         self._running()
@@ -298,3 +367,39 @@ class Broker(OwnThread, FaultCalls):
         self._shared = None
         if scratch is not None:
             scratch.remove()
+
+
+def bound_listeners(server: BrokerServer) -> str:
+    """`listeners` with the ports that a running broker has."""
+    return ",".join(
+        f"{each.listener_name}://{format_host_port(each.host, each.port)}"
+        for each in server.sockets.endpoints
+    )
+
+
+def protection_of(word: str | None, users: Mapping[str, str], clock: Clock) -> "Protection | None":
+    """Makes the protection that `security` names, and imports what it needs only then."""
+    if word is None:
+        if users:
+            raise ValueError("users need a broker with security=")
+        return None
+    from odradek.server.in_process.protected.protection import Protection
+
+    return Protection(word, users, clock)
+
+
+def _addresses(
+    listeners: str | Sequence[str], port: int | None, protection: "Protection | None"
+) -> list[str]:
+    """Where to listen, as `listeners` has it."""
+    if protection is not None:
+        if tuple(listeners) != (_ANYWHERE,):
+            raise ValueError("with security= the broker has one listener, on `port` or a free one")
+        return [f"{protection.protocol}://127.0.0.1:{port or 0}"]
+    if isinstance(listeners, str):
+        listeners = listeners.split(",")
+    if port is None:
+        return [named_listener(text) for text in listeners]
+    if tuple(listeners) != (_ANYWHERE,):
+        raise ValueError("either listeners or port says where to listen, not both")
+    return [f"{PLAIN}127.0.0.1:{port}"]

@@ -10,49 +10,67 @@ the cluster. Nothing is forced to the disk: what is tried here is replication, n
 """
 
 import os
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from random import Random
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Never, Self, TypeVar
 
+from odradek.acl import AclBinding
 from odradek.background import InlineBackground
 from odradek.clock import Clock, SystemClock
-from odradek.config import BrokerConfig
+from odradek.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig
 from odradek.controller import CreatableTopic
 from odradek.errors import BrokerError, ErrorCode
-from odradek.metadata.embedded import SharedMetadata
+from odradek.event_loop import waits_for
 from odradek.metadata.image import PartitionImage
+from odradek.metadata.sqlite import SharedMetadata
 from odradek.metadata.store import PartitionChange
 from odradek.model import TopicPartition
 from odradek.purgatory import WaitingOperation
 from odradek.server.awaiting import outcome
 from odradek.server.broker import BrokerServer
-from odradek.server.dice import dice
 from odradek.server.faults import FaultBoard
+from odradek.server.in_process.acl_texts import read_acls
+from odradek.server.in_process.broker import bound_listeners, protection_of
 from odradek.server.in_process.calls.broker_calls import Pause
 from odradek.server.in_process.calls.broker_helpers import BrokerHelpers
 from odradek.server.in_process.calls.fault_calls import FaultCalls
+from odradek.server.in_process.calls.making import create_acls, create_topic, set_quotas
 from odradek.server.in_process.last_errors import LastErrors
 from odradek.server.in_process.loop_calls import RUNNING
 from odradek.server.in_process.own_thread import OwnThread
+from odradek.server.in_process.quota_texts import read_quotas
 from odradek.server.in_process.scratch import Scratch
-from odradek.server.in_process.settings import TEST_DEFAULTS, check_settings, setting_texts
+from odradek.server.in_process.settings import (
+    TEST_DEFAULTS,
+    check_settings,
+    check_topic_settings,
+    refuse_arguments,
+    setting_texts,
+    with_authorizer,
+)
 from odradek.server.in_process.shown import topics_in_words
 from odradek.server.peers.links import Links
+from odradek.server.randomness import rng_of
+
+if TYPE_CHECKING:
+    from odradek.server.in_process.protected.login import Login
 
 T = TypeVar("T")
 
 _USUAL_REPLICAS: Final = 3
+# Without security= brokers have no other name than clients.
+UNPROTECTED_BROKERS: Final = "User:ANONYMOUS cluster-action cluster"
 
 
 class ClusterBroker:
     """One broker of a `Cluster`: stopped and started alone, it keeps its port and its records."""
 
     def __init__(
-        self, cluster: "Cluster", broker_id: int, settings: Mapping[str, str], dice: Random
+        self, cluster: "Cluster", broker_id: int, settings: Mapping[str, str], rng: Random
     ) -> None:
         self.id: Final = broker_id
         self._cluster: Final = cluster
-        self._dice: Final = dice
+        self._rng: Final = rng
         self._settings: Final = dict(settings)
         self._server: BrokerServer | None = None
 
@@ -81,20 +99,8 @@ class ClusterBroker:
             raise RuntimeError(f"broker {self.id} is not running")
         return self._server
 
-    def start(self) -> None:
-        """Starts the broker again."""
-        self._cluster.run(self.start_async())
-
-    def stop(self) -> None:
-        """Stops the broker in good order: others take over first."""
-        self._cluster.run(self.stop_async())
-
-    def kill(self) -> None:
-        """Ends the broker where it stands, as `kill -9` would. The others notice at once."""
-        self._cluster.run(self.kill_async())
-
     def pause(self) -> Pause:
-        """Has this broker stand still; see `Cluster.pause`, which does it to all."""
+        """Makes this broker stand still; see `Cluster.pause`, which does it to all."""
         self._cluster.call(lambda: self.server.sockets.pause())
         return Pause(self.resume)
 
@@ -103,28 +109,41 @@ class ClusterBroker:
         self._cluster.call(lambda: self.server.sockets.resume())
 
     async def start_async(self) -> None:
-        """`start` on the running loop."""
+        """Starts the broker again."""
         if self._server is not None:
             return
-        server = self._cluster.make_server(self._settings, self._dice)
+        server = self._cluster.make_server(self._settings, self._rng)
         await server.start()
         self._server = server
         self._cluster.on_started(server)
         # It comes back where clients have learnt to find it.
-        self._settings["listeners"] = f"PLAINTEXT://{server.bootstrap_servers}"
+        self._settings["listeners"] = bound_listeners(server)
+
+    start = waits_for(start_async)
 
     async def stop_async(self) -> None:
-        """`stop` on the running loop."""
+        """Stops the broker in good order: others take over first."""
         server = self._leave()
         if server is not None:
             await server.stop()
 
+    stop = waits_for(stop_async)
+
     async def kill_async(self) -> None:
-        """`kill` on the running loop."""
+        """Ends the broker where it stands, as `kill -9` would. The others notice at once."""
         server = self._leave()
         if server is not None:
-            server.halt(f"broker {self.id} was killed")
+            server.halt(f"broker {self.id} was killed", on_purpose=True)
             await server.stop()
+
+    kill = waits_for(kill_async)
+
+    @property
+    def _awaited(self) -> Self:
+        return self
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._cluster._wait(work)
 
     def _leave(self) -> BrokerServer | None:
         server, self._server = self._server, None
@@ -139,9 +158,13 @@ class Cluster(OwnThread, FaultCalls):
     `config` holds settings of every broker under Kafka's names. Internal topics and topics
     that are made without a number get three replicas, or as many as there are brokers. With a
     `seed` the ids of cluster, topics and members are the same in every run.
+    `acls`, `security`, `users` and `quotas` are those of `Broker`. The brokers' own connections are
+    protected alike: they log in as `odradek`, a user of their own.
 
     Raises:
         ValueError: a setting is illegal, or there is to be no broker.
+        TypeError: an argument is none of these.
+        ImportError: the extra `security` is needed, and not installed.
     """
 
     def __init__(
@@ -151,25 +174,39 @@ class Cluster(OwnThread, FaultCalls):
         config: Mapping[str, object] = {},
         racks: Sequence[str] = (),
         seed: int | None = None,
+        acls: Iterable[str | AclBinding] = (),
+        security: str | None = None,
+        users: Mapping[str, str] = {},
+        quotas: Mapping[str, Mapping[str, float]] = {},
+        **mistyped: Never,
     ) -> None:
+        refuse_arguments(Cluster, mistyped, BROKER_SETTINGS)
         if brokers < 1:
             raise ValueError(f"a cluster has at least one broker, not {brokers}")
         replicas = str(min(_USUAL_REPLICAS, brokers))
         self._clock: Clock = clock if clock is not None else SystemClock()
-        self._shared = SharedMetadata(InlineBackground(), dice(seed).randbytes)
+        self._shared = SharedMetadata(InlineBackground(), rng_of(seed).randbytes)
         self._links = Links()
         self._scratch: Scratch | None = None
         self._servers = []
         self._helpers = BrokerHelpers(self._servers, self._clock)
         self._faults = FaultBoard(self._servers)
         self._errors = LastErrors()
+        self._protection = protection_of(security, users, self._clock)
+        self._acls = read_acls(acls)
+        if self._acls and self._protection is None:
+            self._acls += read_acls([UNPROTECTED_BROKERS])
+        self._quotas = read_quotas(quotas)
+        given = {**with_authorizer(self._acls), **setting_texts(config)}
         common = {
             **TEST_DEFAULTS,
             "default.replication.factor": replicas,
             "offsets.topic.replication.factor": replicas,
             "transaction.state.log.replication.factor": replicas,
+            "share.coordinator.state.topic.replication.factor": replicas,
             "listeners": "PLAINTEXT://127.0.0.1:0",
-            **setting_texts(config),
+            **given,
+            **self._protected(given),
         }
         self.brokers: Final = [
             ClusterBroker(
@@ -177,11 +214,11 @@ class Cluster(OwnThread, FaultCalls):
                 broker_id,
                 {**common, **_identity(broker_id, racks)},
                 # Of its own, so that what one draws does not depend on when others do.
-                dice(None if seed is None else f"{seed}, broker {broker_id}"),
+                rng_of(None if seed is None else f"{seed}, broker {broker_id}"),
             )
             for broker_id in range(1, brokers + 1)
         ]
-        check_settings({**common, **_identity(1, racks)})
+        check_settings({**common, **_identity(1, racks)}, config, is_cluster=True)
 
     def __repr__(self) -> str:
         if not self._servers:
@@ -198,6 +235,9 @@ class Cluster(OwnThread, FaultCalls):
         try:
             for broker in self.brokers:
                 await broker.start_async()
+            first = self.brokers[0].server
+            await create_acls(first, self._acls)
+            await set_quotas(first, self._quotas)
         except BaseException:
             await self.stop_async()
             raise
@@ -217,6 +257,16 @@ class Cluster(OwnThread, FaultCalls):
     def bootstrap_servers(self) -> str:
         """`host:port` of every broker that runs, separated by commas."""
         return ",".join(each.bootstrap_servers for each in self.brokers if each.is_running)
+
+    def login(self, user: str, password: str | None = None) -> "Login":
+        """The settings that let clients log in as that user; see `Broker.login`.
+
+        Raises:
+            ValueError: there is no such user, or the cluster was made without `security`.
+        """
+        if self._protection is None:
+            raise ValueError("this cluster lets everybody in; give it security=")
+        return self._protection.login(user, password, self.bootstrap_servers)
 
     def broker(self, broker_id: int) -> ClusterBroker:
         """The broker of that id.
@@ -250,47 +300,41 @@ class Cluster(OwnThread, FaultCalls):
         leader = self.partition_state(topic, partition).leader
         return self.broker(leader) if leader > 0 else None
 
-    def create_topic(
+    async def create_topic_async(
         self,
+        /,
         name: str,
         partitions: int = 1,
         replication_factor: int = -1,
         config: Mapping[str, object] | None = None,
+        **mistyped: Never,
     ) -> None:
         """Creates a topic; when this returns its leaders can be appended to.
 
         Raises:
             BrokerError: the topic exists already, or something about it is illegal.
         """
-        self.run(self.create_topic_async(name, partitions, replication_factor, config))
-
-    async def create_topic_async(
-        self,
-        name: str,
-        partitions: int = 1,
-        replication_factor: int = -1,
-        config: Mapping[str, object] | None = None,
-    ) -> None:
-        """`create_topic` on the running loop."""
+        refuse_arguments(Cluster.create_topic_async, mistyped, TOPIC_SETTINGS)
         controller = self.controller
         if controller is None:
             raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, "no broker is running")
+        check_topic_settings(config or ())
         settings = setting_texts(config)
         wish = CreatableTopic(name, partitions, replication_factor, configs=settings)
-        await self._there(controller.server.create(wish))
+        await self._there(create_topic(controller.server, wish))
 
-    def move_leader(self, topic: str, partition: int = 0, to: int | None = None) -> int:
-        """Has another replica in sync lead a partition, broker `to` or any; returns which.
+    create_topic = waits_for(create_topic_async)
+
+    async def move_leader_async(self, topic: str, partition: int = 0, to: int | None = None) -> int:
+        """Makes another replica in sync lead a partition, broker `to` or any; returns which.
 
         Raises:
             KeyError: there is no such partition.
             BrokerError: no such replica is in sync.
         """
-        return self.run(self.move_leader_async(topic, partition, to))
-
-    async def move_leader_async(self, topic: str, partition: int = 0, to: int | None = None) -> int:
-        """`move_leader` to await."""
         return await self._there(self._move_leader(topic, partition, to))
+
+    move_leader = waits_for(move_leader_async)
 
     async def _move_leader(self, topic: str, partition: int, to: int | None) -> int:
         state = self.partition_state(topic, partition)
@@ -323,7 +367,7 @@ class Cluster(OwnThread, FaultCalls):
         async def cut() -> None:
             self._links.cut(one, other)
 
-        self.run(cut())
+        self._wait(cut())
 
     def heal(self) -> None:
         """Undoes every `partition`."""
@@ -331,24 +375,25 @@ class Cluster(OwnThread, FaultCalls):
         async def heal() -> None:
             self._links.heal()
 
-        self.run(heal())
+        self._wait(heal())
 
     def expire_session(self, broker_id: int) -> None:
-        """Has the others take a running broker for dead, as when it was silent for too long; it
-        stops leading and registers again."""
+        """Expires a running broker's session, as when it was silent for too long; it stops leading
+        and registers again."""
 
         async def expire() -> None:
             self.broker(broker_id).server.embedded.store.expire()
 
-        self.run(expire())
+        self._wait(expire())
 
     def waiting(self) -> dict[int, list[WaitingOperation]]:
-        """What waits in each broker that runs, and for what; see `Broker.waiting`."""
+        """The delayed operations of each running broker, and what they wait for; see
+        `Broker.waiting`."""
 
         async def ask() -> dict[int, list[WaitingOperation]]:
             return {each.id: each.server.waiting() for each in self.brokers if each.is_running}
 
-        return self.run(ask())
+        return self._wait(ask())
 
     # --- for its brokers ------------------------------------------------------------------------
 
@@ -363,11 +408,13 @@ class Cluster(OwnThread, FaultCalls):
             raise RuntimeError("the cluster has no thread of its own: use the ..._async methods")
         return self._thread.run(work)
 
+    _wait = run
+
     def call(self, function: Callable[[], T]) -> T:
-        """Has the cluster's loop call it; from any thread, and from the loop itself."""
+        """Calls it on the cluster's loop; from any thread, and from the loop itself."""
         return self._now(function)
 
-    def make_server(self, settings: Mapping[str, str], dice: Random) -> BrokerServer:
+    def make_server(self, settings: Mapping[str, str], rng: Random) -> BrokerServer:
         """A broker of this cluster, not yet started."""
         assert self._scratch is not None, "the cluster does not run"
         folder = os.path.join(self._scratch.path, f"broker-{settings['broker.id']}")
@@ -375,12 +422,21 @@ class Cluster(OwnThread, FaultCalls):
         return BrokerServer(
             config,
             self._clock,
-            dice=dice,
+            rng=rng,
             ephemeral=True,
             shared=self._shared,
             links=self._links,
             observer=self._errors,
+            scram_users=() if self._protection is None else self._protection.cluster_scram_users,
         )
+
+    def _protected(self, given: Mapping[str, str]) -> dict[str, str]:
+        """The settings of a protected cluster; others have none of them."""
+        protection = self._protection
+        if protection is None:
+            return {}
+        listener = f"{protection.protocol}://127.0.0.1:0"
+        return {"listeners": listener, **protection.cluster_settings(given)}
 
     def on_started(self, server: BrokerServer) -> None:
         """One of its brokers serves."""

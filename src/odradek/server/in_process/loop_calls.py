@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from weakref import WeakSet
 
 from odradek.event_loop import LoopThread
@@ -10,8 +10,11 @@ from odradek.server.broker import BrokerServer
 from odradek.server.faults import FaultBoard
 from odradek.server.in_process.calls.broker_helpers import BrokerHelpers
 from odradek.server.in_process.last_errors import LastErrors
-from odradek.server.in_process.report import report_on
+from odradek.server.in_process.report import explain_here, report_on
 from odradek.server.in_process.shown import as_html
+
+if TYPE_CHECKING:
+    from odradek.server.explain.answers import Explanation
 
 T = TypeVar("T")
 
@@ -21,7 +24,7 @@ RUNNING: "Final[WeakSet[LoopCalls]]" = WeakSet()
 
 
 class LoopCalls:
-    """What derives from it has the brokers, and the thread they live in, if any."""
+    """A base class whose subclass has the brokers, and the thread they live in, if any."""
 
     _thread: LoopThread | None
     _servers: list[BrokerServer]
@@ -37,13 +40,18 @@ class LoopCalls:
         self._check_running()
         return self._helpers
 
-    def _run(self, work: Coroutine[Any, Any, T], awaited: str) -> T:
-        """Has the brokers' thread do it, and waits; `awaited` is what to use without one."""
+    @property
+    def _awaited(self) -> Self:
+        """Asked by `waits_for`: the calls that block have twins here, with `_async`."""
+        return self
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs it on the brokers' thread, and waits."""
         thread = self._thread
         if thread is None:
             work.close()
             self._check_running()
-            raise RuntimeError(f"on the broker's own loop, use `await {awaited}(...)`")
+            raise RuntimeError(f"on the brokers' own loop, use `await {_awaitable_of(work)}(...)`")
         return thread.run(work)
 
     def _repr_html_(self) -> str:
@@ -51,9 +59,9 @@ class LoopCalls:
         return self._now(lambda: as_html(kind, self._servers, self._helpers))
 
     def report(self) -> str:
-        """What somebody wants to know when a test has failed: topics with their end offsets, groups
-        with their states and lag, what waits and for what, the last errors answered, the faults
-        in force. From any thread; a broker that does not answer within seconds says so."""
+        """Describes the brokers for a failed test: topics with their end offsets, groups with their
+        states and lag, what waits and for what, the last errors answered, the faults in force. From
+        any thread; a broker that does not answer within seconds is reported as such."""
 
         async def see() -> str:
             return report_on(self._servers, self._helpers, self._errors, self._faults)
@@ -66,6 +74,30 @@ class LoopCalls:
         except TimeoutError:
             return "the broker's loop does not answer: something holds it up"
 
+    def explain(
+        self,
+        group: str | None = None,
+        *,
+        topic: str | None = None,
+        client: str | None = None,
+        transaction: str | None = None,
+    ) -> "Explanation":
+        """Why does nothing come? For a group, a topic, a client id or a transactional id: what the
+        brokers know that keeps its records from being read, the likeliest first. From any thread.
+
+        Raises:
+            ValueError: it is asked about none of them, or more than one.
+        """
+        from odradek.server.explain.answers import Explanation, asked_about
+
+        question = asked_about(group=group, topic=topic, client=client, transaction=transaction)
+        self._check_running()
+
+        def look() -> Explanation:
+            return explain_here(self._servers, self._errors, self._faults, question)
+
+        return self._now(look)
+
     async def _there(self, work: Coroutine[Any, Any, T]) -> T:
         """Awaits what the brokers' loop does, whichever loop this is."""
         thread = self._thread
@@ -74,7 +106,7 @@ class LoopCalls:
         return await asyncio.wrap_future(thread.submit(work))
 
     async def _seen(self, look: Callable[[], T]) -> T:
-        """What the brokers' loop sees there, whichever loop this is."""
+        """Evaluates it on the brokers' loop, whichever loop this is."""
 
         async def see() -> T:
             return look()
@@ -82,7 +114,7 @@ class LoopCalls:
         return await self._there(see())
 
     def _now(self, function: Callable[[], T]) -> T:
-        """Has the brokers' loop call it at once: from any thread, and from the loop itself."""
+        """Calls it on the brokers' loop at once: from any thread, and from the loop itself."""
         thread = self._thread
         if thread is None or thread.is_current:
             return function()
@@ -91,3 +123,8 @@ class LoopCalls:
             return function()
 
         return thread.run(call())
+
+
+def _awaitable_of(work: Coroutine[Any, Any, object]) -> str:
+    name: str = getattr(work, "__name__", "")
+    return name if name.endswith("_async") else "..._async"

@@ -12,7 +12,7 @@ from odradek.server.in_process.calls.time_calls import TimeCalls
 
 
 class OwnThread(TimeCalls):
-    """What derives from it says how it starts and stops on a loop that runs."""
+    """A base class whose subclass says how it starts and stops on a running loop."""
 
     _thread: LoopThread | None = None
 

@@ -1,16 +1,23 @@
-"""What running brokers look like, in lines of text: for the report of a test that has failed."""
+"""Describes running brokers in lines of text: for the report of a failed test."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from odradek.errors import BrokerError
 from odradek.server.broker import BrokerServer
+from odradek.server.explain.answers import Explanation, explain
+from odradek.server.explain.painting import Painter
+from odradek.server.explain.picture import Question
 from odradek.server.faults import FaultBoard
 from odradek.server.in_process.calls.broker_helpers import BrokerHelpers
+from odradek.server.in_process.calls.group_helpers import DEAD
 from odradek.server.in_process.last_errors import AnsweredError, LastErrors
 
 SHOWN_LINES: Final = 20
+_FEW: Final = 10
 _LABEL_WIDTH: Final = 8
+_OF_RECORDS: Final = ("DelayedProduce", "DelayedFetch", "DelayedShareFetch")
+_NO_TROUBLE: Final = ("none", "nothing new")
 
 
 def report_on(
@@ -26,8 +33,9 @@ def report_on(
     lines = [f"at {','.join(server.bootstrap_servers for server in servers)}"]
     halted = (server.halted for server in servers)
     lines += _section("halted", filter(None, halted))
-    lines += _section("topics", (f"{at} ends at {end}" for at, end in _ends(helpers)), "none")
+    lines += _section("topics", _topics(helpers), "none")
     lines += _section("groups", _groups(helpers), "none")
+    lines += _section("why", _why(servers, helpers, errors, faults))
     lines += _section("waits", _waiting(servers), "nothing")
     lines += _section("errors", _errors(errors.read(image)), "none answered lately")
     lines += _section("faults", map(str, faults.active), "none in force")
@@ -46,8 +54,26 @@ def _section(label: str, entries: Iterator[str], otherwise: str = "") -> list[st
     return [f"{label:<{_LABEL_WIDTH}}{text}" for label, text in zip(labels, shown, strict=True)]
 
 
-def _ends(helpers: BrokerHelpers) -> list[tuple[str, int]]:
-    return [(str(where), end) for where, end in helpers.end_offsets().items()]
+def _topics(helpers: BrokerHelpers) -> Iterator[str]:
+    """A line for each topic that has records; the empty ones share the last."""
+    ends: dict[str, list[str]] = {}
+    empty = []
+    for where, end in helpers.end_offsets().items():
+        partitions = ends.setdefault(where.topic, [])
+        if end:
+            partitions.append(f"{where.partition} at {end}")
+    for topic, partitions in ends.items():
+        if partitions:
+            yield f"{topic}: ends of partitions {_few(partitions)}"
+        else:
+            empty.append(topic)
+    if empty:
+        yield f"empty: {_few(empty)}"
+
+
+def _few(names: list[str]) -> str:
+    more = len(names) - _FEW
+    return ", ".join(names[:_FEW]) + (f" and {more} more" if more > 0 else "")
 
 
 def _groups(helpers: BrokerHelpers) -> Iterator[str]:
@@ -58,22 +84,84 @@ def _groups(helpers: BrokerHelpers) -> Iterator[str]:
         return
     for group, state in states.items():
         try:
+            if (shared := _shared(helpers, group)) is not None:
+                yield shared
+                continue
             count = len(helpers.groups.describe(group).members)
-            lag = helpers.groups.lag(group)
+            yield f"{group}: {state}, {_members(count)}, {_behind(helpers, group)}"
         except BrokerError as error:
             yield f"{group}: {state}, {error}"
+
+
+def _behind(helpers: BrokerHelpers, group: str) -> str:
+    try:
+        lag = helpers.groups.lag(group)
+    except BrokerError as error:
+        return error.message
+    return "behind in " + ", ".join(f"{where} by {offsets}" for where, offsets in lag.items())
+
+
+def _members(count: int) -> str:
+    return f"{count} member{'' if count == 1 else 's'}"
+
+
+def _shared(helpers: BrokerHelpers, group: str) -> str | None:
+    """A share group with what is held; None of any other."""
+    found = helpers.groups.shared.describe(group)
+    if found.state == DEAD:
+        return None
+    parts = []
+    for where, each in found.partitions.items():
+        if each.start_offset < 0:
+            parts.append(f"{where} not read yet")
             continue
-        behind = ", ".join(f"{where} by {offsets}" for where, offsets in lag.items())
-        members = f"{count} member{'' if count == 1 else 's'}"
-        yield f"{group}: {state}, {members}, {f'behind in {behind}' if behind else 'no offsets'}"
+        held = sum(batch.last_offset - batch.first_offset + 1 for batch in each.held)
+        parts.append(f"{where} from {each.start_offset}, {held} held, {each.waiting} given back")
+    policy = helpers.groups.shared.reset_policy(group)
+    if policy == "latest":
+        # What surprises everybody who writes a test.
+        parts.append("share.auto.offset.reset is latest: what was there before is never read")
+    return "; ".join([f"{group}: share, {found.state}, {_members(len(found.members))}", *parts])
+
+
+def explain_here(
+    servers: Sequence[BrokerServer], errors: LastErrors, faults: FaultBoard, question: Question
+) -> Explanation:
+    """See `LoopCalls.explain`; to be called as `report_on`."""
+    answered = list(_errors(errors.read(servers[0].metadata.image)))
+    painter = Painter(servers, [str(each) for each in faults.active], answered)
+    return explain(painter.paint(question))
+
+
+def _why(
+    servers: Sequence[BrokerServer],
+    helpers: BrokerHelpers,
+    errors: LastErrors,
+    faults: FaultBoard,
+) -> Iterator[str]:
+    """The likeliest cause for each group that may wait for something."""
+    try:
+        groups = list(helpers.groups.states())
+    except BrokerError:
+        return
+    for group in groups:
+        first = explain_here(servers, errors, faults, Question("group", group))[0]
+        if first.cause not in _NO_TROUBLE:
+            yield f"{group}: {first.text}"
 
 
 def _waiting(servers: Sequence[BrokerServer]) -> Iterator[str]:
-    for server in servers:
-        now_ms = server.timer.now_ms
-        for each in server.waiting():
-            since_s = (now_ms - each.since_ms) / 1000
-            yield f"{each.kind}, for {since_s:.1f} s: {each.missing}"
+    """Operations that wait for records before all others, without those that always wait."""
+    found = [
+        (each, server.timer.now_ms)
+        for server in servers
+        for each in server.waiting()
+        if not each.is_routine
+    ]
+    found.sort(key=lambda one: one[0].kind not in _OF_RECORDS)
+    for each, now_ms in found:
+        since_s = (now_ms - each.since_ms) / 1000
+        yield f"{each.kind}, for {since_s:.1f} s: {each.missing}"
 
 
 def _errors(errors: list[AnsweredError]) -> Iterator[str]:

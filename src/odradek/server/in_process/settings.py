@@ -1,11 +1,20 @@
 """Settings of brokers inside a program: their defaults, and a word about mistyped ones."""
 
-from collections.abc import Mapping
+import logging
+import os
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Final
 
-from odradek.config import BrokerConfig
-from odradek.config.likely_names import with_likely_setting
+from odradek.config import TOPIC_SETTINGS, BrokerConfig
+from odradek.config.protection import check_protection
 from odradek.config.single_node import SINGLE_NODE_DEFAULTS
+from odradek.config.suggestions import with_suggestion
+from odradek.config.tables.security import AUTHORIZER_CLASSES
+from odradek.config.unserved import unserved
+from odradek.errors import BrokerError, ErrorCode
+from odradek.suggestions import did_you_mean
+
+logger = logging.getLogger(__name__)
 
 TEST_DEFAULTS: Final[Mapping[str, str]] = {
     **SINGLE_NODE_DEFAULTS,
@@ -16,20 +25,83 @@ TEST_DEFAULTS: Final[Mapping[str, str]] = {
 """Where an in-process broker differs from Kafka's defaults: what only costs time on one node."""
 
 
-def check_settings(settings: Mapping[str, str]) -> None:
-    """Tells of a mistake where it was made, in the program, and not at the start.
+def check_settings(
+    settings: Mapping[str, str], given: Iterable[str], *, is_cluster: bool = False
+) -> None:
+    """Tells of a mistake where it was made, in the program, and not at the start. `given` names
+    those of the settings that the program chose.
 
     Raises:
-        ValueError: a setting is illegal, or there is none of that name.
+        ValueError: a setting is illegal, there is none of that name, or it promises protection
+            that is not served.
     """
-    unknown = BrokerConfig(settings).unknown
-    if unknown:
-        names = ", ".join(with_likely_setting(name) for name in unknown)
+    config = BrokerConfig(settings)
+    if config.unknown:
+        names = ", ".join(with_suggestion(name) for name in config.unknown)
         raise ValueError(f"There is no broker setting {names}")
+    check_protection(config, settings, is_cluster=is_cluster)
+    if idle := unserved(given):
+        logger.warning("Settings without effect: %s", ", ".join(idle))
+
+
+def check_topic_settings(names: Iterable[str]) -> None:
+    """Tells of a mistyped name, and of the likely one.
+
+    Raises:
+        BrokerError: INVALID_CONFIG, there is no such setting of topics.
+    """
+    for name in names:
+        if name not in TOPIC_SETTINGS:
+            meant = did_you_mean(name.replace("_", "."), TOPIC_SETTINGS)
+            text = f"there is no topic setting called {name!r}{meant}"
+            raise BrokerError(ErrorCode.INVALID_CONFIG, text)
+
+
+def refuse_arguments(
+    call: Callable[..., object], mistyped: Mapping[str, object], settings: Container[str]
+) -> None:
+    """Tells of arguments that a call does not take: of the likely one, or of the setting that was
+    meant, which goes into `config` under Kafka's name.
+
+    Raises:
+        TypeError: there are such arguments.
+    """
+    for name, value in mistyped.items():
+        setting = name.replace("_", ".")
+        called = call.__name__.removesuffix("_async")
+        if setting in settings:
+            raise TypeError(
+                f"{called} takes settings as config={{...}} under Kafka's names: "
+                f"config={{{setting!r}: {value!r}}}"
+            )
+        # Imported here: mistakes are rare, and a start should be quick.
+        from inspect import Parameter, signature
+
+        taken = signature(call).parameters.items()
+        names = [name for name, each in taken if each.kind is Parameter.POSITIONAL_OR_KEYWORD]
+        raise TypeError(f"{called} has no argument {name!r}{did_you_mean(name, names)}")
+
+
+def path_of(data_dir: str | os.PathLike[str] | None) -> str | None:
+    """A data directory's path, if one is given.
+
+    Raises:
+        TypeError: it is no path: settings that were meant for `config`, for one.
+    """
+    if isinstance(data_dir, Mapping):
+        raise TypeError("data_dir is a path; settings go into config={...}")
+    return None if data_dir is None else os.fspath(data_dir)
+
+
+def with_authorizer(acls: object) -> dict[str, str]:
+    """The settings of a broker that has ACLs from the beginning, if it has any."""
+    return {"authorizer.class.name": AUTHORIZER_CLASSES[0]} if acls else {}
 
 
 def setting_text(value: object) -> str:
     """A setting's value as it would stand in `server.properties`."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(setting_text, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

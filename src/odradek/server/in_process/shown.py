@@ -1,13 +1,15 @@
 """How brokers show themselves: at a prompt in a line, in a notebook as a table."""
 
 from collections.abc import Iterable, Sequence
-from html import escape
-from typing import Final
+from typing import Any, Final
 
+from odradek._lazy import LazyModule
 from odradek.server.broker import BrokerServer
 from odradek.server.in_process.calls.broker_helpers import BrokerHelpers
 
 SHOWN_TOPICS: Final = 5
+
+html: Final[Any] = LazyModule("html")
 
 
 def topics_in_words(server: BrokerServer) -> str:
@@ -30,14 +32,16 @@ def as_html(kind: str, servers: Sequence[BrokerServer], helpers: BrokerHelpers) 
     topics = [(str(where), end) for where, end in ends]
     groups = helpers.groups.states().items()
     return (
-        f"<p><b>{kind}</b> at <code>{escape(address)}</code></p>"
+        f"<p><b>{kind}</b> at <code>{html.escape(address)}</code></p>"
         + _table(("partition", "ends at"), topics)
         + _table(("group", "state"), groups)
     )
 
 
 def _table(head: tuple[str, str], rows: Iterable[tuple[object, object]]) -> str:
-    lines = [f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row)}</tr>" for row in rows]
+    lines = [
+        f"<tr>{''.join(f'<td>{html.escape(str(cell))}</td>' for cell in row)}</tr>" for row in rows
+    ]
     if not lines:
         return ""
     titles = "".join(f"<th>{title}</th>" for title in head)

@@ -1,6 +1,6 @@
 """`Snapshot`: a broker as it was at one quiet moment, to be begun with again and again.
 
-It has the logs, the metadata, the time and the dice. As a directory it is a data directory of
+It has the logs, the metadata, the time and the randomness. As a directory it is a data directory of
 `odradek start` with one more file, in which the rest is. A broker that is made from it takes a
 copy: the snapshot stays as it is.
 """
@@ -10,8 +10,8 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from odradek.metadata.embedded import schema
-from odradek.metadata.embedded.journal import StoredMetadata
+from odradek.metadata.sqlite import schema
+from odradek.metadata.sqlite.journal import StoredMetadata
 from odradek.model import TopicPartition
 from odradek.server.in_process.scratch import Scratch
 
@@ -22,17 +22,17 @@ Offsets = Mapping[TopicPartition, int]
 
 
 class Moment(NamedTuple):
-    """What a snapshot knows beside logs and metadata.
+    """The facts a snapshot keeps beside logs and metadata.
 
     `clock` is the wall time and the monotonic time in ms of a clock that stood, None of one that
-    ran; `dice` is their state, None of those that cannot be foretold.
+    ran; `rng` is the state of its random numbers, None of those that cannot be foretold.
     """
 
     settings: Mapping[str, str]
     ends: Offsets
     groups: Mapping[str, Offsets]
     clock: tuple[int, int] | None
-    dice: Any
+    rng: Any
 
 
 class Changed(NamedTuple):
@@ -43,7 +43,7 @@ class Changed(NamedTuple):
 
 
 class SnapshotDiff(NamedTuple):
-    """What is different in a later snapshot."""
+    """The differences of a later snapshot."""
 
     created: tuple[str, ...]
     """Topics that are new."""
@@ -93,7 +93,7 @@ class Snapshot:
         return found
 
     def diff(self, later: "Snapshot") -> SnapshotDiff:
-        """What is different in a later one: topics, ends of partitions, offsets of groups."""
+        """Compares with a later snapshot: topics, ends of partitions, offsets of groups."""
         groups = {
             group: _changes(self.moment.groups.get(group, {}), later.moment.groups.get(group, {}))
             for group in sorted({*self.moment.groups, *later.moment.groups})
@@ -112,7 +112,7 @@ class Snapshot:
             MetadataStoreError: the metadata cannot be written.
             OSError: the rest cannot.
         """
-        from odradek.metadata.embedded.database import Database
+        from odradek.metadata.sqlite.database import Database
 
         database = Database(self.path)
         try:
@@ -130,11 +130,13 @@ class Snapshot:
             ValueError: there is none at this path.
             MetadataStoreError: its metadata cannot be read.
         """
-        from odradek.metadata.embedded.database import Database
+        from odradek.metadata.sqlite.database import Database
 
         try:
             with open(f"{path}/{FILE_NAME}", encoding="utf-8") as stream:
                 moment = _from_json(json.load(stream))
+        except FileNotFoundError:
+            raise ValueError(f"there is no snapshot at {path}") from None
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{path} is no snapshot: {error}") from error
         database = Database(path)
@@ -164,7 +166,7 @@ def _as_json(moment: Moment) -> dict[str, object]:
         "ends": _rows(moment.ends),
         "groups": {group: _rows(offsets) for group, offsets in moment.groups.items()},
         "clock": moment.clock,
-        "dice": moment.dice,
+        "rng": moment.rng,
     }
 
 
@@ -176,7 +178,7 @@ def _from_json(data: dict[str, Any]) -> Moment:
         ends=_offsets(data["ends"]),
         groups={group: _offsets(rows) for group, rows in data["groups"].items()},
         clock=None if data["clock"] is None else (data["clock"][0], data["clock"][1]),
-        dice=data["dice"],
+        rng=data["rng"],
     )
 
 

@@ -63,13 +63,14 @@ class BrokerChannels:
         self._metadata: Final = metadata
         self._open_channel: Final = open_channel
         self._ways: dict[int, _Way] = {}
+        self._is_closed = False
 
     def ask(
         self, broker_id: int, api: ClientApi, values: Mapping[str, object], on_done: OnAnswered
     ) -> None:
         """Asks a broker; one that is not there is answered for at once."""
         broker = self._metadata.image.brokers.get(broker_id)
-        if broker is None:
+        if broker is None or self._is_closed:
             on_done(BrokerError(ErrorCode.BROKER_NOT_AVAILABLE))
             return
         way = self._ways.get(broker_id)
@@ -80,8 +81,18 @@ class BrokerChannels:
             way = fresh
         way.ask(api, values, on_done)
 
+    def drop_gone(self) -> None:
+        """Lets go of brokers that are gone, or back elsewhere: they will not answer."""
+        brokers = self._metadata.image.brokers
+        for broker_id, way in list(self._ways.items()):
+            broker = brokers.get(broker_id)
+            if broker is None or broker.epoch != way.epoch:
+                del self._ways[broker_id]
+                way.close()
+
     def close(self) -> None:
-        """Lets go of all connections."""
+        """Lets go of all connections; none is made any more."""
+        self._is_closed = True
         ways, self._ways = list(self._ways.values()), {}
         for way in ways:
             way.close()

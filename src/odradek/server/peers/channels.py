@@ -1,15 +1,19 @@
 """Which way leads to another broker: over which of its listeners, and how patiently."""
 
 from collections.abc import Callable
-from typing import Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from odradek.client.addresses import Address
+from odradek.client.security import ClientSecurity
 from odradek.clock import Clock
 from odradek.config import BrokerConfig
 from odradek.metadata.image import BrokerRegistration
-from odradek.server.peers.leader_channel import SocketLeaderChannel
-from odradek.server.peers.links import Links, WatchedChannel
 from odradek.timer import Timer
+
+if TYPE_CHECKING:
+    from odradek.server.peers.leader_channel import SocketLeaderChannel
+    from odradek.server.peers.links import Links, WatchedChannel
 
 
 class PeerChannels:
@@ -20,29 +24,35 @@ class PeerChannels:
         config: BrokerConfig,
         clock: Clock,
         timer: Timer,
-        links: Links | None,
+        links: "Links | None",
         on_broken: Callable[[str], None],
+        security: Callable[[str], ClientSecurity],
     ) -> None:
-        """`on_broken` hears, in words, of what the callback of an asker raised."""
+        """`on_broken` hears, in words, of what the callback of an asker raised. `security` is that
+        of connections to a listener of that name."""
         self._config: Final = config
         self._clock: Final = clock
         self._timer: Final = timer
         self._links: Final = links
         self._on_broken: Final = on_broken
+        self._security: Final = security
 
-    def to_replicate(self, broker: BrokerRegistration) -> SocketLeaderChannel | WatchedChannel:
+    def to_replicate(self, broker: BrokerRegistration) -> "SocketLeaderChannel | WatchedChannel":
         """Over the listener that brokers use among themselves."""
         name = self._config.inter_broker_listener_name
         return self._open(broker, name, self._config["replica.socket.timeout.ms"], "fetcher")
 
-    def to_control(self, broker: BrokerRegistration) -> SocketLeaderChannel | WatchedChannel:
+    def to_control(self, broker: BrokerRegistration) -> "SocketLeaderChannel | WatchedChannel":
         """Between a controller and its brokers, over the listener that is kept free for that."""
         name = self._config.control_plane_listener_name
         return self._open(broker, name, self._config["controller.socket.timeout.ms"], "controller")
 
     def _open(
         self, broker: BrokerRegistration, listener_name: str, timeout_ms: int, purpose: str
-    ) -> SocketLeaderChannel | WatchedChannel:
+    ) -> "SocketLeaderChannel | WatchedChannel":
+        # A broker on its own asks nobody, and starts without a client.
+        from odradek.server.peers.leader_channel import SocketLeaderChannel
+
         endpoint = broker.endpoint(listener_name) or broker.endpoints[0]
         own_id = self._config.broker_id
         channel = SocketLeaderChannel(
@@ -54,5 +64,6 @@ class PeerChannels:
             purpose=purpose,
             # On a clock that a test moves every broker would be silent at once, and be dropped.
             measures_silence=self._clock.keeps_pace,
+            security=partial(self._security, endpoint.listener_name),
         )
         return channel if self._links is None else self._links.watch(channel, own_id, broker.id)

@@ -14,7 +14,7 @@ from odradek.handlers.replicas.control_values import NO_EPOCH, SECURITY_PROTOCOL
 from odradek.handlers.replicas.leader_and_isr import FULL
 from odradek.metadata.control import (
     AlterPartition,
-    Decree,
+    ControlHeader,
     LeaderAndIsr,
     PartitionState,
     ReplicaErrors,
@@ -41,7 +41,7 @@ INCREMENTAL: Final = 1
 def leader_and_isr_fields(request: LeaderAndIsr, listener_name: str) -> Fields:
     """A LeaderAndIsr; leaders are told by the end point that brokers use among themselves."""
     return {
-        **_decree_fields(request.decree),
+        **_header_fields(request.header),
         "type": FULL if request.is_full else INCREMENTAL,
         "topic_states": _topics(request.partitions, _replica_fields),
         "live_leaders": [_leader_fields(leader, listener_name) for leader in request.leaders],
@@ -63,7 +63,7 @@ def _leader_fields(leader: BrokerRegistration, listener_name: str) -> Fields:
 
 
 def leader_and_isr_outcome(request: LeaderAndIsr, answer: Any) -> ReplicaErrors | BrokerError:
-    """What became of the replicas."""
+    """The result for each replica."""
     refusal = _refusal(answer)
     if refusal is not None:
         return refusal
@@ -84,7 +84,7 @@ def leader_and_isr_outcome(request: LeaderAndIsr, answer: Any) -> ReplicaErrors 
 def update_metadata_fields(request: UpdateMetadata) -> Fields:
     """An UpdateMetadata."""
     return {
-        **_decree_fields(request.decree),
+        **_header_fields(request.header),
         "topic_states": _topics(request.partitions, _shown_fields),
         "live_brokers": [
             {
@@ -129,7 +129,7 @@ def stop_replica_fields(request: StopReplica) -> Fields:
         }
         topics.setdefault(name, []).append(state)
     return {
-        **_decree_fields(request.decree),
+        **_header_fields(request.header),
         "topic_states": [
             {"topic_name": name, "partition_states": states} for name, states in topics.items()
         ],
@@ -137,7 +137,7 @@ def stop_replica_fields(request: StopReplica) -> Fields:
 
 
 def stop_replica_outcome(answer: Any) -> ReplicaErrors | BrokerError:
-    """What became of the replicas."""
+    """The result for each replica."""
     return _refusal(answer) or _errors(answer.partition_errors)
 
 
@@ -150,7 +150,7 @@ def controlled_shutdown_fields(broker_id: int, broker_epoch: int) -> Fields:
 
 
 def controlled_shutdown_outcome(answer: Any) -> Sequence[TopicPartition] | BrokerError:
-    """What the broker still leads."""
+    """The partitions the broker still leads."""
     refusal = _refusal(answer)
     if refusal is not None:
         return refusal
@@ -193,7 +193,7 @@ def _change_fields(change: PartitionChange, leader_epoch: int) -> Fields:
 def alter_partition_outcome(
     request: AlterPartition, topic_ids: Mapping[str, UUID], answer: Any
 ) -> list[PartitionImage | BrokerError] | BrokerError:
-    """What became of each change, in their order."""
+    """The result of each change, in their order."""
     refusal = _refusal(answer)
     if refusal is not None:
         return refusal
@@ -229,11 +229,11 @@ def _changed(change: PartitionChange, answer: Any) -> PartitionImage | BrokerErr
 # --- what several of them have --------------------------------------------------------------------
 
 
-def _decree_fields(decree: Decree) -> Fields:
+def _header_fields(header: ControlHeader) -> Fields:
     return {
-        "controller_id": decree.controller_id,
-        "controller_epoch": decree.controller_epoch,
-        "broker_epoch": decree.broker_epoch,
+        "controller_id": header.controller_id,
+        "controller_epoch": header.controller_epoch,
+        "broker_epoch": header.broker_epoch,
     }
 
 

@@ -5,6 +5,7 @@ take is measured on the broker's timer, so that a clock that is moved by hand mo
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar
@@ -12,8 +13,9 @@ from typing import Final, TypeVar
 from odradek.client.addresses import Address
 from odradek.client.aio.connection import AsyncConnection, open_connection
 from odradek.client.apis import FETCH, LIST_OFFSETS, ClientApi
-from odradek.client.core.connection import Answer
-from odradek.client.errors import KafkaError, NetworkError
+from odradek.client.core.handshake import Answer
+from odradek.client.errors import AuthenticationError, KafkaError, NetworkError
+from odradek.client.security import NO_SECURITY, ClientSecurity
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.protocol import messages
@@ -35,6 +37,8 @@ from odradek.replication.follower.leader_channel import LeaderChannel, OnFetched
 from odradek.server.peers.broker_channel import OnAnswered
 from odradek.timer import Timer, TimerTask
 
+logger = logging.getLogger(__name__)
+
 T = TypeVar("T")
 _READ_UNCOMMITTED: Final = 0
 
@@ -52,12 +56,15 @@ class SocketLeaderChannel(LeaderChannel):
         *,
         purpose: str = "fetcher",
         measures_silence: bool = True,
+        security: Callable[[], ClientSecurity] = lambda: NO_SECURITY,
     ) -> None:
         """`on_broken` hears of what a caller's callback raised: nobody else would. The `purpose`
         is what the other side shows of this client. Unless it `measures_silence`, an answer may
-        take as long as the connection is open."""
+        take as long as the connection is open. Each connection has the `security` of its moment."""
         self._client_id: Final = f"broker-{broker_id}-{purpose}"
         self._measures_silence: Final = measures_silence
+        self._security: Final = security
+        self._is_refused = False
         self._on_broken: Final = on_broken
         self._address: Final = address
         self._broker_id: Final = broker_id
@@ -161,10 +168,21 @@ class SocketLeaderChannel(LeaderChannel):
     async def _connected(self) -> AsyncConnection:
         async with self._connecting:
             if self._connection is None or self._connection.is_closed:
-                self._connection = await open_connection(
-                    self._address, self._client_id, self._timeout_ms
-                )
+                self._connection = await self._open()
             return self._connection
+
+    async def _open(self) -> AsyncConnection:
+        try:
+            connection = await open_connection(
+                self._address, self._client_id, self._timeout_ms, security=self._security()
+            )
+        except AuthenticationError as error:
+            if not self._is_refused:  # it is tried again and again
+                logger.error("%s is refused by %s: %s", self._client_id, self._address, error)
+            self._is_refused = True
+            raise
+        self._is_refused = False
+        return connection
 
 
 def _only_offset(response: ListOffsetsResponse) -> int | BrokerError:

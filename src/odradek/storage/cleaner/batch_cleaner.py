@@ -1,4 +1,4 @@
-"""What compaction makes of one batch: the batch itself, a smaller one, an empty one, nothing.
+"""Compacts one batch: the batch itself, a smaller one, an empty one, or nothing remains.
 
 Offsets stay as they are: the first and the last offset of a batch survive all its records,
 so that neither offsets nor sequences shift. An empty batch stays where it holds the last
@@ -42,7 +42,7 @@ class LastRecord(NamedTuple):
 
 
 class Retention(NamedTuple):
-    """What a round of cleaning goes by: times, and the producers that are still known."""
+    """The inputs of a round of cleaning: times, and the producers that are still known."""
 
     now_ms: int
     delete_retention_ms: int
@@ -94,7 +94,7 @@ class BatchCleaner:
     def clean(
         self, buffer: Buffer, header: BatchHeader, *, drop_legacy_tombstones: bool
     ) -> Buffer | None:
-        """What takes the place of the batch; None for nothing.
+        """Returns the batch's replacement; None for nothing.
 
         The batch itself comes back as a view of `buffer`. Messages of the old formats have no
         horizon: their tombstones go when the caller says that their segment is old enough.

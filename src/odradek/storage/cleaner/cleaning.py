@@ -88,7 +88,7 @@ class Cleaning:
             yield from self._clean(end_offset)
 
     def discard(self) -> Step | None:
-        """What is left to do when the round ends early."""
+        """Cleans up when the round ends early."""
         unfinished, self._unfinished = self._unfinished, None
         return Step(unfinished.discard) if unfinished is not None else None
 

@@ -67,6 +67,11 @@ class LogCleaner:
         """The logs that are left alone because their records are damaged."""
         return frozenset(self._uncleanable)
 
+    @property
+    def running(self) -> int:
+        """How many logs are being compacted now."""
+        return len(self._rounds)
+
     def look(self) -> None:
         """Begins as many rounds as there are threads for."""
         self._fruitless.clear()
@@ -135,7 +140,7 @@ class LogCleaner:
         on_done: Callable[[int | BrokerError], None],
         on_error: Callable[[BaseException], None],
     ) -> None:
-        """Has a step done: on the loop, after what waits there, or in the background."""
+        """Runs a step: on the loop, after what waits there, or in the background."""
         if step.is_brief:
             self._background.defer(lambda: _do_now(step, on_done, on_error))
         else:

@@ -223,7 +223,7 @@ class SegmentCleaner:
         return 0
 
     def finish(self, modified_ms: int) -> int:
-        """Has all of it on the disk, as old as the newest of the group says; returns 0.
+        """Syncs all of it to the disk, as old as the newest of the group says; returns 0.
 
         Raises:
             OSError: the disk failed.

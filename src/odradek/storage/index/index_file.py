@@ -1,4 +1,4 @@
-"""What both indexes are: a file of fixed-size entries, mapped into memory when used.
+"""The file behind both indexes: fixed-size entries, mapped into memory when used.
 
 The file grows by doubling, in allocated blocks, up to `max_bytes`, and is cut to its entries
 when the segment is rolled or closed. Kafka makes the file as large as it may become, sparse;

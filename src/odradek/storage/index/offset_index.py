@@ -84,3 +84,15 @@ class OffsetIndex(IndexFile):
             else:
                 high = middle - 1
         return low
+
+    def position_before(self, position: int) -> int:
+        """The position of the last entry below a position, 0 when there is none."""
+        low = -1
+        high = self.entry_count - 1
+        while low < high:
+            middle = (low + high + 1) >> 1
+            if self.entry(middle)[1] < position:
+                low = middle
+            else:
+                high = middle - 1
+        return self.entry(low)[1] if low >= 0 else 0

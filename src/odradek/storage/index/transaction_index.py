@@ -13,6 +13,7 @@ of it. `transaction_check` holds the two against each other and against the reco
 """
 
 import struct
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from fastcrc import crc32
@@ -108,8 +109,10 @@ class TransactionIndex:
 
         Returns whether the search is over: later segments cannot add anything.
         """
-        for entry in self.entries():
-            if entry.last_offset >= fetch_offset and entry.first_offset < upper_offset:
+        entries = self.entries()
+        for index in range(_first_ending_at(entries, fetch_offset), len(entries)):
+            entry = entries[index]
+            if entry.first_offset < upper_offset:
                 found.append(AbortedTransaction(entry.producer_id, entry.first_offset))
             if entry.last_stable_offset >= upper_offset:
                 return True
@@ -150,3 +153,15 @@ class TransactionIndex:
         if self.is_sealed:
             self._file_system.remove(self.check_path)
             self.is_sealed = False
+
+
+def _first_ending_at(entries: Sequence[AbortedEntry], offset: int) -> int:
+    """The index of the first entry whose marker is not below an offset."""
+    low, high = 0, len(entries)
+    while low < high:
+        middle = (low + high) >> 1
+        if entries[middle].last_offset < offset:
+            low = middle + 1
+        else:
+            high = middle
+    return low

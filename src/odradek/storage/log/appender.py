@@ -152,7 +152,7 @@ class LogAppender:
     def _check_producer(
         self, valid: ValidRecords, origin: AppendOrigin, transaction_version: int
     ) -> BatchMetadata | None:
-        """What `ProducerStateManager.check` says of a batch that has a producer.
+        """Applies `ProducerStateManager.check` to a batch that has a producer.
 
         Raises:
             BrokerError: as there.

@@ -31,7 +31,7 @@ NEVER_MS: Final = 2**63 - 1
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class LogListener:
-    """What a log tells whoever looks after it: five occasions for housekeeping, taken by none."""
+    """A log's events for housekeeping; by default none has an effect."""
 
     def on_unflushed(self, log: "LocalLog") -> None:
         """The first record waits for the disk, and `flush.ms` is set."""
@@ -173,7 +173,7 @@ class LocalLog:
         return self.recovery_point < self.log_end_offset or self._has_closed_segment
 
     def prepare_flush(self) -> tuple[int, Callable[[], None]]:
-        """What to sync, as work for another thread, and the offset that it makes durable.
+        """The files to sync, as work for another thread, and the offset that becomes durable by it.
 
         Call `on_flushed` with the offset when the work is done.
         """
@@ -302,9 +302,11 @@ class LocalLog:
         Raises:
             OSError: the disk refused.
         """
-        self.remove_segments([s for s in self.segments.all()[1:] if s.base_offset > offset])
-        active = self.segments.active
+        active = self.segments.floor(offset)
+        assert active is not None, f"{self.path} begins behind {offset}"
+        # Before anything goes: a full disk may refuse to show where that is.
         place = active.locate(offset)
+        self.remove_segments([s for s in self.segments.all() if s.base_offset > active.base_offset])
         if place is not None:
             offset = min(offset, place.base_offset)
             try:

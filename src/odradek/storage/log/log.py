@@ -16,6 +16,7 @@ blocks is handed to the background. Failures of the disk come out as BrokerError
 KAFKA_STORAGE_ERROR. Opening and recovery are in `loading`.
 """
 
+from collections.abc import Callable
 from typing import Final
 from uuid import UUID
 
@@ -27,8 +28,9 @@ from odradek.storage.log.leader_epochs import LeaderEpochCache
 from odradek.storage.log.local_log import LocalLog
 from odradek.storage.log.offset_metadata import LogOffsetMetadata, LogReadInfo, TimestampOffset
 from odradek.storage.log.retention import segments_to_delete, without_held
+from odradek.storage.log.segment import LogSegment
 from odradek.storage.producers.producer_state import ProducerStateManager
-from odradek.storage.producers.replay import replay_producers, take_snapshot
+from odradek.storage.producers.replay import remove_snapshots, replay_producers, take_snapshot
 
 
 class Log:
@@ -60,6 +62,8 @@ class Log:
         self.cleaned_offset = 0
         self.held_from_compaction: Final = Holding()
         self._held_from_retention: Final = Holding()
+        # Of a log of schedules its leader says from where on they are pending.
+        self.first_needed_offset: Callable[[], int] | None = None
 
     @property
     def log_start_offset(self) -> int:
@@ -176,17 +180,15 @@ class Log:
         local = self.local
         if offset >= local.log_end_offset:
             # An epoch in which this replica led and wrote nothing is no part of the history.
-            self.log_directory.attempt(
-                lambda: self.leader_epochs.truncate_from_end(local.log_end_offset),
-                f"writing in {local.path}",
-            )
+            self._end_epochs()
             return False
         if offset < self.segments.first.base_offset:
             self.truncate_fully_and_start_at(offset)
             return True
         try:
             local.cut_end(offset)
-            self.leader_epochs.truncate_from_end(local.log_end_offset)
+            # A full disk must not come between: what is cut would count as there, in other places.
+            self._end_epochs()
             replay_producers(
                 self.log_directory.file_system,
                 local.path,
@@ -202,6 +204,14 @@ class Log:
         local.listener.on_truncated(local)
         return True
 
+    def _end_epochs(self) -> None:
+        """Forgets the epochs that begin where the log ends; their file may be written later."""
+        local = self.local
+        self.log_directory.attempt(
+            lambda: self.leader_epochs.truncate_from_end(local.log_end_offset),
+            f"writing in {local.path}",
+        )
+
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drops all records; the next one gets `offset`: for a follower left far behind.
 
@@ -210,8 +220,10 @@ class Log:
         """
         local = self.local
         try:
+            # First, since those of the records that go are no beginning for others.
+            remove_snapshots(self.log_directory.file_system, local.path)
             local.start_over(offset)
-            self.leader_epochs.clear()
+            self.log_directory.attempt(self.leader_epochs.clear, f"writing in {local.path}")
         except OSError as error:
             raise self.log_directory.storage_error(error, f"emptying {local.path}") from error
         self.producers.load([], offset)
@@ -235,6 +247,7 @@ class Log:
                 local.log_end_offset,
                 now_ms,
             )
+            doomed = self._without_needed(doomed)
             if doomed:
                 held = self._held_from_retention.offset(
                     self.log_directory.file_system, local.path, now_ms
@@ -245,13 +258,22 @@ class Log:
             if not doomed:
                 return 0
             if len(doomed) == len(self.segments):
-                # The active one goes too: its successor has to be there first.
-                local.roll()
+                # The active one goes too: its successor has to be there first, and what the
+                # records say of their producers.
+                self.appender.roll()
             local.remove_segments(doomed)
         except OSError as error:
             raise self.log_directory.storage_error(error, f"retention of {local.path}") from error
         self._start_at(max(local.log_start_offset, self.segments.first.base_offset))
         return len(doomed)
+
+    def _without_needed(self, doomed: list[LogSegment]) -> list[LogSegment]:
+        """The first of them, that hold no pending schedule; a follower leaves it to the leader,
+        whose log start it follows."""
+        if not self.config.is_schedule or not doomed:
+            return doomed
+        start, needed = self.local.log_start_offset, self.first_needed_offset
+        return without_held(doomed, self.segments, start, start if needed is None else needed())
 
     def _start_at(self, offset: int) -> None:
         self.local.log_start_offset = offset

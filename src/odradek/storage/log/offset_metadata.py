@@ -1,4 +1,4 @@
-"""What the log says about its offsets, appends and reads: small values, no behaviour."""
+"""Offsets, appends and reads of a log: small values, no behaviour."""
 
 from typing import Final, NamedTuple
 
@@ -52,7 +52,7 @@ class LogOffsetMetadata:
 
 
 class LogAppendInfo:
-    """What became of one append.
+    """The result of an append.
 
     `duplicate` says that the batch was in the log already and nothing was written; the
     offsets and the timestamp are then those of the first time. `log_append_time_ms` is -1
@@ -98,7 +98,7 @@ class TimestampOffset(NamedTuple):
 
 
 class LogReadInfo:
-    """What a read found.
+    """The result of a read.
 
     `records` are slices of the log as it lies on disk, from the batch that holds the fetch
     offset on; the last batch may be cut short, as in Kafka's own answers. `aborted` is None

@@ -463,7 +463,7 @@ class LogSegment:
         self._trim()
 
     def _load_timestamps(self) -> None:
-        """What appends keep up to date, read back from the files after a reopening."""
+        """Loads the timestamps that appends keep up to date, from the files after a reopening."""
         if self._timestamps_loaded:
             return
         try:

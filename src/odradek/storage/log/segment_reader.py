@@ -8,7 +8,7 @@ from typing import Final
 
 from odradek.errors import BrokerError
 from odradek.model import NO_TIMESTAMP
-from odradek.records.batch import BatchHeader, parse_header
+from odradek.records.batch import BatchHeader, parse_header, split_batches
 from odradek.records.errors import CorruptRecords
 from odradek.records.reader import read_batch
 from odradek.storage.files import File
@@ -86,6 +86,26 @@ class SegmentReader:
         except OSError as error:
             raise self._read_failed(error) from error
         return found
+
+    def end_of(self, info: LogReadInfo) -> int:
+        """The offset behind the last batch that a read has found, as far as that is whole.
+
+        Raises:
+            BrokerError: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
+        """
+        place = info.fetch_offset_metadata
+        segment = self._segments.floor(place.segment_base_offset)
+        if segment is None or not info.records:
+            return place.message_offset
+        data = memoryview(info.records[0])
+        try:
+            # From there on at least the base offset of a batch was read.
+            indexed = segment.offset_index.position_before(place.position + len(data) - 7)
+        except OSError as error:
+            raise self._read_failed(error) from error
+        last = data[max(indexed - place.position, 0) :]
+        headers = split_batches(last, drop_partial_tail=True)
+        return headers[-1].last_offset + 1 if headers else int.from_bytes(last[:8])
 
     def place_of(self, offset: int) -> LogOffsetMetadata | None:
         """Where the batch that holds `offset` or the next one begins, None at the end.

@@ -1,4 +1,4 @@
-"""What one write of a log will hold: batches that have their offsets but are in no file yet."""
+"""The batches of one write: they have their offsets but are in no file yet."""
 
 from odradek.records.batch import BatchHeader
 from odradek.storage.files import Buffer

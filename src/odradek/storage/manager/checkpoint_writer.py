@@ -27,7 +27,7 @@ class CheckpointWriter:
         self._on_idle: list[Callable[[bool], None]] = []
 
     def write(self, name: str, offsets: AskOffsets) -> None:
-        """Has the checkpoint replaced; a failing disk takes the directory offline."""
+        """Replaces the checkpoint; a failing disk takes the directory offline."""
         if self.directory.failure is not None:
             return
         if name in self._in_flight:

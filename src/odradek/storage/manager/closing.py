@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 def flush_logs(
     rows: Sequence[Sequence[Log]], file_system: FileSystem, workers: Workers, threads: int
 ) -> None:
-    """Has everything on the disks, `threads` logs of each row at a time. Blocks."""
+    """Syncs all logs to the disks, `threads` logs of each row at a time. Blocks."""
     works = [[partial(_flush, log.local) for log in row if log.local.needs_flush] for row in rows]
     with shared(file_system.pool):
         for log, outcome in workers.run(works, threads):

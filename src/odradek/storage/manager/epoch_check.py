@@ -23,7 +23,7 @@ def contradiction(
     log_start_offset: int,
     log_end_offset: int,
 ) -> str | None:
-    """What the batches have against the (epoch, start offset) pairs; None when nothing.
+    """Compares the (epoch, start offset) pairs with the batches; None when they agree.
 
     Raises:
         OSError: the disk failed.
@@ -79,7 +79,7 @@ class EpochCheck:
     def compare(
         self, epochs: Sequence[tuple[int, int]], log_start_offset: int, log_end_offset: int
     ) -> list[tuple[int, str]]:
-        """What is wrong with a checkpoint: offsets, and what."""
+        """Compares a checkpoint with its log: offsets, and what is wrong."""
         problems = []
         # As the next start cuts them, where a crash kept retention from doing so.
         epochs = epochs_from(epochs, log_start_offset)

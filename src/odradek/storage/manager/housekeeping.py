@@ -1,4 +1,4 @@
-"""What is done for all logs again and again: retention, checkpoints, compaction, forgetting.
+"""Periodic upkeep of all logs: retention, checkpoints, compaction, forgetting.
 
 Each piece is a `PeriodicTask` on the broker's timer, so that a clock that is moved by hand drives
 it, and its interval is asked for each time. As a `LogListener` it also does what a log asks for.
@@ -8,11 +8,13 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from odradek.background import do_each
 from odradek.clock import Clock
 from odradek.config.broker import BrokerConfig
 from odradek.errors import BrokerError
 from odradek.storage.cleaner.log_cleaner import LogCleaner
 from odradek.storage.log.local_log import LocalLog, LogListener
+from odradek.storage.log.log import Log
 from odradek.storage.manager.log_flusher import LogFlusher
 from odradek.storage.manager.log_table import LogTable
 from odradek.storage.manager.offset_checkpoints import OffsetCheckpoints
@@ -74,18 +76,22 @@ class Housekeeping(LogListener):
     def delete_old_segments(self) -> None:
         """Applies retention to every log."""
         now_ms = self._clock.wall_ms()
-        for log in self._logs.working():
+
+        def work(log: Log) -> None:
             try:
                 log.delete_old_segments(now_ms)
             except BrokerError as error:
                 logger.warning("retention of %s: %s", log.topic_partition, error)
 
+        do_each(self._logs.working(), work)
+
     def remove_expired_producers(self) -> None:
         """Forgets the producers that have been silent for `producer.id.expiration.ms`."""
         now_ms = self._clock.wall_ms()
         expiration_ms = self._config["producer.id.expiration.ms"]
-        for log in self._logs.working():
-            log.producers.remove_expired(now_ms, expiration_ms)
+        do_each(
+            self._logs.working(), lambda log: log.producers.remove_expired(now_ms, expiration_ms)
+        )
 
     def on_unflushed(self, log: LocalLog) -> None:
         """See `LogListener`."""

@@ -46,7 +46,7 @@ OnBytes = Callable[[int], None]
 
 
 class LogLoadParameters:
-    """What is known of a log before it is opened, and who wants to hear of the work."""
+    """The facts known of a log before it is opened, and the listeners to its loading."""
 
     def __init__(
         self,

@@ -87,7 +87,10 @@ class LogDeletion:
         if self._take_away(log, target):
             logger.warning(
                 "%s belongs to a topic with the id %s, not %s; set aside as %s",
-                *(topic_partition, log.topic_id, topic_id, target),
+                topic_partition,
+                log.topic_id,
+                topic_id,
+                target,
             )
 
     def finish(self, directory: LogDirectory, deleted: Sequence[str]) -> None:

@@ -21,7 +21,7 @@ class LogFlusher:
         self._under_way: dict[LocalLog, bool] = {}
 
     def flush(self, log: LocalLog) -> None:
-        """Has a log synced; a failing disk takes its directory offline."""
+        """Syncs a log; a failing disk takes its directory offline."""
         if log.is_closed:
             return
         if log in self._under_way:
@@ -45,7 +45,7 @@ class LogFlusher:
         return log in self._under_way
 
     def flush_later(self, log: LocalLog) -> None:
-        """Has a log synced `flush.ms` from now."""
+        """Syncs a log `flush.ms` from now."""
         self._timer.add(TimerTask(log.config.flush_ms, lambda: self.flush(log)))
 
     def _on_flushed(self, log: LocalLog, offset: int) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final
 from uuid import UUID
 
-from odradek.background import Background, InlineWorkers, Workers
+from odradek.background import Background, InlineWorkers, Workers, do_each
 from odradek.clock import Clock
 from odradek.config.broker import BrokerConfig
 from odradek.config.topic import LogConfig
@@ -185,6 +185,7 @@ class LogManager:
         if log is None:
             self._check_absent(topic_partition, is_new=is_new)
             return self._create(topic_partition, topic_id, config)
+        log.log_directory.check()
         log.update_config(config)
         if log.topic_id != topic_id:
             log.topic_id = topic_id
@@ -213,7 +214,7 @@ class LogManager:
             )
 
     def prefer(self, topic_partition: TopicPartition, directory: LogDirectory) -> None:
-        """Has the partition's log made in a directory, if it is to be made one day."""
+        """Chooses the directory for the partition's log, if it is to be made one day."""
         self._preferred.pop(topic_partition, None)
         self._preferred[topic_partition] = directory
         if len(self._preferred) > _MOST_PREFERENCES:
@@ -332,16 +333,22 @@ class LogManager:
         threads = self._config["num.recovery.threads.per.data.dir"]
         rows = [self._logs.of(directory) for directory in self._online()]
         flush_logs(rows, self._file_system, self._workers, threads)
-        for directory in self.directories:
+        do_each(self.directories, lambda directory: self._close(directory, broker_epoch))
+
+    def _close(self, directory: LogDirectory, broker_epoch: int) -> None:
+        try:
             if directory.failure is None:
                 close_directory(directory, self._logs.of(directory), broker_epoch)
+        finally:
             directory.release_lock()
 
     def _on_failure(self, directory: LogDirectory) -> None:
         cause = directory.failure.cause if directory.failure is not None else None
         logger.error("%s is offline: %s", directory.path, cause)
-        self.futures.abandon_in(directory)
-        self._on_log_dir_failure(directory.path)
+        try:
+            self.futures.abandon_in(directory)
+        finally:
+            self._on_log_dir_failure(directory.path)
 
     def _online(self) -> list[LogDirectory]:
         return [directory for directory in self.directories if directory.failure is None]

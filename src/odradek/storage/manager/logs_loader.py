@@ -46,7 +46,7 @@ OnProgress = Callable[[LoadingProgress], None]
 
 
 class FoundLogs(NamedTuple):
-    """What lies in a directory.
+    """The contents of a log directory.
 
     `deleted` are the paths of logs that wait for their removal. After a crash the checkpoints may
     still speak of one that was deleted a moment before: of the partitions in `remade`, beside

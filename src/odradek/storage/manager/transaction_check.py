@@ -29,7 +29,7 @@ _VERSION: Final = struct.Struct(">h")
 
 
 def find_damage(segment: LogSegment, end_offset: int) -> str | None:
-    """What is wrong with the transaction index of a segment that ends at `end_offset`.
+    """Finds damage in the transaction index of a segment that ends at `end_offset`.
 
     Raises:
         OSError: the disk failed.
@@ -45,7 +45,7 @@ def find_damage(segment: LogSegment, end_offset: int) -> str | None:
 
 
 def malformed(data: bytes, base_offset: int, end_offset: int) -> str | None:
-    """What the index itself gives away; it belongs to the offsets up to `end_offset`."""
+    """Finds what is malformed in the index itself; it belongs to the offsets up to `end_offset`."""
     if len(data) % ENTRY_BYTES:
         return f"{len(data)} bytes are not a whole number of entries"
     least = base_offset
@@ -77,7 +77,8 @@ def rebuild(
 
 
 def _is_ordered(first_offset: int, last_offset: int, last_stable_offset: int) -> bool:
-    return 0 <= first_offset <= last_offset and first_offset < last_stable_offset
+    """Another producer's transaction, from long before, may keep the last stable offset back."""
+    return 0 <= first_offset <= last_offset and 0 <= last_stable_offset <= last_offset + 1
 
 
 def _unmarked(segment: LogSegment) -> str | None:

@@ -1,1 +1,1 @@
-"""What a log knows of its producers: sequences, open transactions, snapshots."""
+"""The producers a log knows: sequences, open transactions, snapshots."""

@@ -1,4 +1,4 @@
-"""What the log remembers of each idempotent producer, so that a retry is not written twice.
+"""The log's memory of each idempotent producer, so that a retry is not written twice.
 
 A producer numbers its records per partition; a batch carries the sequence of its first one.
 For each producer id the log keeps the epoch and the last five batches: a batch that is among
@@ -122,6 +122,31 @@ class CompletedTransaction:
         self.is_aborted = is_aborted
 
 
+class Verification:
+    """The question to a coordinator whether a producer may write, until it writes or is ended.
+
+    A write that failed comes again, so no later one may get in before the `lowest_sequence` that
+    was seen. With `bumps_epochs` the producer raises its epoch with every transaction.
+    """
+
+    def __init__(
+        self, number: int, epoch: int, sequence: int, bumps_epochs: bool, begun_ms: int
+    ) -> None:
+        self.number = number
+        self.epoch = epoch
+        self.lowest_sequence = sequence
+        self.bumps_epochs = bumps_epochs
+        self.begun_ms = begun_ms
+
+    def note(self, epoch: int, sequence: int) -> None:
+        """Another write waits for the same answer."""
+        if epoch > self.epoch:
+            self.epoch = epoch
+            self.lowest_sequence = sequence
+        elif epoch == self.epoch:
+            self.lowest_sequence = min(self.lowest_sequence, sequence)
+
+
 class ProducerStateManager:
     """The producers of one log. It reads and writes no files (see `producer_snapshot`).
 
@@ -139,9 +164,9 @@ class ProducerStateManager:
         # Decided, but the marker is not below the high watermark yet.
         self._unreplicated: list[CompletedTransaction] = []
         self.first_unstable_offset = UNKNOWN_OFFSET
-        # Producers whose first write in a transaction is being verified elsewhere, by the number
-        # of the verification. An end marker takes it away: what is found out then is too late.
-        self._verifications: dict[int, int] = {}
+        # Producers whose first write in a transaction is being verified elsewhere, or was not
+        # verified. An end marker takes it away: what is found out then is too late.
+        self._verifications: dict[int, Verification] = {}
         self._verification_count = 0
         # What the batches since the last `commit` replaced.
         self._replaced: dict[int, ProducerState | None] = {}
@@ -152,7 +177,7 @@ class ProducerStateManager:
         return len(self._states)
 
     def get(self, producer_id: int) -> ProducerState | None:
-        """What is known of a producer."""
+        """The state of a producer."""
         return self._states.get(producer_id)
 
     def active(self) -> list[ProducerState]:
@@ -176,6 +201,7 @@ class ProducerStateManager:
         from_client = origin is _CLIENT
         if state is None:
             if from_client:
+                self._check_verified(header, False)
                 self._check_first(header, log_is_new)
             return None
         if from_client:
@@ -185,6 +211,7 @@ class ProducerStateManager:
         if header.producer_epoch < state.epoch:
             raise self._stale_epoch(header, state.epoch)
         if from_client:
+            self._check_verified(header, bool(state.batches))
             self._check_sequence(header, state)
         if state.txn_first_offset >= 0 and not header.is_transactional:
             raise self._refused(
@@ -199,25 +226,33 @@ class ProducerStateManager:
         state = self._states.get(producer_id)
         return state is not None and state.txn_first_offset >= 0 and state.epoch == producer_epoch
 
-    def begin_verification(self, producer_id: int) -> int:
+    def begin_verification(
+        self, producer_id: int, epoch: int, sequence: int, bumps_epochs: bool, now_ms: int
+    ) -> int:
         """The coordinator is asked whether the producer may write; returns the number by which
         `is_verification_valid` tells whether its answer still counts when it comes."""
-        number = self._verifications.get(producer_id)
-        if number is None:
+        verification = self._verifications.get(producer_id)
+        if verification is None:
             self._verification_count += 1
-            number = self._verifications[producer_id] = self._verification_count
-        return number
-
-    def end_verification(self, producer_id: int, number: int) -> None:
-        """The answer was no."""
-        if self._verifications.get(producer_id) == number:
-            del self._verifications[producer_id]
+            verification = Verification(
+                self._verification_count, epoch, sequence, bumps_epochs, now_ms
+            )
+            self._verifications[producer_id] = verification
+        verification.note(epoch, sequence)
+        return verification.number
 
     def is_verification_valid(self, producer_id: int, producer_epoch: int, number: int) -> bool:
-        """Whether no transaction of the producer has ended here since the verification began."""
+        """Whether no transaction of the producer has ended here since the verification began.
+
+        An epoch that is over is left to `check`, which has the better answer.
+        """
+        state = self._states.get(producer_id)
+        if state is not None and producer_epoch < state.epoch:
+            return True
         if self.is_in_transaction(producer_id, producer_epoch):
             return True
-        return self._verifications.get(producer_id) == number
+        verification = self._verifications.get(producer_id)
+        return verification is not None and verification.number == number
 
     def check_marker(
         self,
@@ -236,8 +271,12 @@ class ProducerStateManager:
             BrokerError: INVALID_PRODUCER_EPOCH; TRANSACTION_COORDINATOR_FENCED for a
                 coordinator that was replaced.
         """
+        if origin is _REPLICATION:
+            return
         state = self._states.get(header.producer_id)
-        if state is None or origin is _REPLICATION:
+        if state is None:
+            if header.producer_id >= 0 and header.producer_epoch < NO_PRODUCER_EPOCH:
+                raise self._stale_epoch(header, NO_PRODUCER_EPOCH)
             return
         bumps = transaction_version >= _EPOCH_BUMPING_VERSION
         least = state.epoch + (1 if bumps and not _is_repeated(header, state) else 0)
@@ -326,7 +365,7 @@ class ProducerStateManager:
             self._find_first_unstable()
 
     def commit(self) -> None:
-        """What was taken in is in the log."""
+        """Commits the prepared state: its batches are in the log."""
         if self._replaced:
             self._replaced = {}
 
@@ -351,7 +390,8 @@ class ProducerStateManager:
         self._find_first_unstable()
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> int:
-        """Forgets producers without an open transaction that were silent for so long."""
+        """Forgets producers without an open transaction that were silent for so long, and
+        verifications that no write has followed."""
         expired = [
             state.producer_id
             for state in self._states.values()
@@ -359,7 +399,11 @@ class ProducerStateManager:
         ]
         for producer_id in expired:
             del self._states[producer_id]
-            self._verifications.pop(producer_id, None)
+        self._verifications = {
+            producer_id: verification
+            for producer_id, verification in self._verifications.items()
+            if now_ms - verification.begun_ms < expiration_ms
+        }
         return len(expired)
 
     def load(self, states: list[ProducerState], map_end_offset: int) -> None:
@@ -375,6 +419,24 @@ class ProducerStateManager:
         self.map_end_offset = map_end_offset
         self.snapshot_offset = map_end_offset
         self._find_first_unstable()
+
+    def _check_verified(self, header: BatchHeader, has_batches: bool) -> None:
+        """Before the first write of a transaction: is an earlier one still to come?"""
+        verification = self._verifications.get(header.producer_id)
+        if verification is None:
+            return
+        if verification.bumps_epochs and header.base_sequence != 0 and not has_batches:
+            raise self._refused(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                header,
+                "0 is expected of a producer of which nothing is known",
+            )
+        if header.base_sequence > verification.lowest_sequence:
+            raise self._refused(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                header,
+                f"sequence {verification.lowest_sequence} has not been written yet",
+            )
 
     def _check_first(self, header: BatchHeader, log_is_new: bool) -> None:
         if log_is_new and header.base_sequence > 0:

@@ -141,6 +141,16 @@ def snapshot_offsets(file_system: FileSystem, directory: str) -> list[int]:
     return offsets
 
 
+def remove_snapshots(file_system: FileSystem, directory: str) -> None:
+    """Removes all snapshots of a log.
+
+    Raises:
+        OSError: some are still there.
+    """
+    for offset in snapshot_offsets(file_system, directory):
+        file_system.remove(names.segment_file(directory, offset, names.SNAPSHOT_SUFFIX))
+
+
 def replay_into(
     producers: ProducerStateManager,
     index: TransactionIndex | None,

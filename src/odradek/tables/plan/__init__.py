@@ -1,1 +1,1 @@
-"""What is to be read: options and bounds become ranges of offsets. No record is read here."""
+"""Plans a read: options and bounds become ranges of offsets. No record is read here."""

@@ -5,19 +5,25 @@ Both answer the same questions, so that planning does not know which of them it 
 that was committed last, and the files are only read.
 """
 
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Collection, Iterable, Mapping
 from uuid import UUID
 
-from odradek.client.blocking import Cluster
+from odradek.client.core.metadata import TopicMetadata
+from odradek.client.errors import StaleMetadata
+from odradek.client.sync import Cluster
 from odradek.clock import SystemClock
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import INTERNAL_TOPICS, TopicPartition
-from odradek.protocol.list_offsets import LeaseTerms
-from odradek.tables.errors import MissingData
+from odradek.protocol.list_offsets import RENEWED_LEASE, LeaseTerms
+from odradek.suggestions import did_you_mean
+from odradek.tables.errors import MissingData, WrongPath
 from odradek.tables.plan.identity import Identity, check_cluster, describe_log_dirs, topic_id_of
 from odradek.tables.plan.offsets import EARLIEST, LATEST, PartitionOffsets
 from odradek.tables.plan.options import ReadOptions, TopicSelection
 from odradek.tables.scan.directory import DataDirectory
+
+_log = logging.getLogger(__name__)
 
 
 class Bounds:
@@ -58,7 +64,9 @@ class Bounds:
         duration_ms: int,
         offsets: Mapping[TopicPartition, int],
     ) -> bool:
-        """Takes or renews a lease on what lies from these offsets on; for 0 ms, gives it back.
+        """Takes a lease on what lies from these offsets on; for 0 ms, gives it back.
+
+        For `RENEWED_LEASE` one that is there goes on.
 
         False when nobody here gives leases.
 
@@ -93,6 +101,7 @@ def open_cluster(options: ReadOptions, *, patiently: bool) -> Cluster:
         client.bootstrap_servers,
         client_id=client.client_id,
         request_timeout_ms=patience_ms if patiently else client.request_timeout_ms,
+        security=client.security.security(),
     )
 
 
@@ -110,7 +119,7 @@ class BrokerBounds(Bounds):
         """Asks for metadata; a pattern does not match internal topics."""
         if selection.pattern is None:
             names = selection.names or {wanted.topic for wanted in selection.assignment}
-            topics = self._cluster.topics(names)
+            topics = self._named_topics(names)
         else:
             everything = self._cluster.topics()
             topics = {
@@ -120,6 +129,21 @@ class BrokerBounds(Bounds):
             }
         existing = [part for name in sorted(topics) for part in topics[name].partitions]
         return _select(existing, selection)
+
+    def _named_topics(self, names: Collection[str]) -> dict[str, TopicMetadata]:
+        """Raises UNKNOWN_TOPIC_OR_PARTITION with the name that was meant."""
+        try:
+            return self._cluster.topics(names)
+        except StaleMetadata as error:
+            known = self._cluster.topics()
+            missing = [
+                f"there is no topic {name!r}{did_you_mean(name, known)}"
+                for name in sorted(names)
+                if name not in known
+            ]
+            if not missing:
+                raise
+            raise StaleMetadata("; ".join(missing), error.code) from error
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> PartitionOffsets:
         """Log start offsets."""
@@ -182,12 +206,41 @@ class SegmentBounds(Bounds):
         existing = sorted(
             part for part in self._directory.partitions() if selection.takes(part.topic)
         )
+        if not selection.assignment:
+            self._check_complete(existing)
         if selection.pattern is not None:
             return [part for part in existing if part.topic not in INTERNAL_TOPICS]
-        missing = set(selection.names) - {part.topic for part in existing}
+        known = {part.topic for part in self._directory.partitions()}
+        missing = [
+            f"there is no topic {name!r} in the path{did_you_mean(name, known)}"
+            for name in sorted(set(selection.names) - known)
+        ]
         if missing:
-            raise MissingData(f"there is no topic {', '.join(sorted(missing))} in the path")
+            raise MissingData("; ".join(missing))
         return _select(existing, selection)
+
+    def _check_complete(self, existing: Iterable[TopicPartition]) -> None:
+        """Checks that no partition of a topic lies elsewhere, as far as a directory can tell.
+
+        Raises:
+            WrongPath: one does.
+        """
+        numbers: dict[str, set[int]] = {}
+        for topic, number in existing:
+            numbers.setdefault(topic, set()).add(number)
+        counts = self._directory.partition_counts()
+        for topic, found in numbers.items():
+            missing = set(range(counts.get(topic, max(found) + 1))) - found
+            if missing:
+                raise WrongPath(
+                    f"path: partition {min(missing)} of {topic} is not there; name all log.dirs of "
+                    "the broker, or kafka.bootstrap.servers instead of path if it is one of several"
+                )
+        if not counts:
+            _log.warning(
+                "path alone reads the partitions that lie there; a broker of a cluster may have "
+                "only some of a topic's: name kafka.bootstrap.servers beside it"
+            )
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> PartitionOffsets:
         """Log start offsets."""
@@ -228,7 +281,7 @@ class SegmentBounds(Bounds):
     ) -> bool:
         """Writes it beside the segments, if they are of a broker that heeds it."""
         from odradek.storage.files import OsFileSystem
-        from odradek.storage.leases import Lease, release_lease, write_lease
+        from odradek.storage.leases import Lease, release_lease, renew_lease, write_lease
 
         if not self._directory.heeds_leases:
             return False
@@ -236,15 +289,17 @@ class SegmentBounds(Bounds):
         file_system = OsFileSystem(max_open_files=1)
         for partition, offset in offsets.items():
             path = self._directory.partition(partition).directory
-            if duration_ms > 0:
+            if duration_ms <= 0:
+                release_lease(file_system, path, lease_id)
+            elif offset == RENEWED_LEASE:
+                renew_lease(file_system, path, lease_id, now_ms + duration_ms, now_ms)
+            else:
                 lease = Lease(lease_id, owner, offset, now_ms + duration_ms)
                 write_lease(file_system, path, lease, now_ms)
-            else:
-                release_lease(file_system, path, lease_id)
         return True
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Does nothing: nothing is held open."""
 
 
 def _select(existing: list[TopicPartition], selection: TopicSelection) -> list[TopicPartition]:

@@ -13,12 +13,13 @@ from uuid import UUID
 
 from odradek.storage.checkpoints import parse_meta_properties, parse_partition_metadata
 from odradek.storage.names import META_PROPERTIES, PARTITION_METADATA
+from odradek.system_calls import host_name
 from odradek.tables.errors import WrongPath
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What is known of them. `log_dirs` is what each directory says of itself."""
+    """The identity of the topics. `log_dirs` is what each directory says of itself."""
 
     cluster_id: str | None = None
     topic_ids: Mapping[str, UUID] = field(default_factory=dict)
@@ -58,7 +59,7 @@ def check_same_log_dirs(log_dirs: Mapping[str, Mapping[str, str]]) -> None:
     for log_dir, properties in log_dirs.items():
         if _describe(log_dir) != properties:
             raise WrongPath(
-                f"path: {log_dir} is another directory on {_here()} than where the query was "
+                f"path: {log_dir} is another directory on {host_name()} than where the query was "
                 "planned"
             )
 
@@ -71,7 +72,7 @@ def topic_id_of(partition_directory: str) -> UUID | None:
 
 def _describe(log_dir: str) -> dict[str, str]:
     if not os.path.isdir(log_dir):
-        raise WrongPath(f"path: there is no directory {log_dir} on {_here()}")
+        raise WrongPath(f"path: there is no directory {log_dir} on {host_name()}")
     data = _content(os.path.join(log_dir, META_PROPERTIES))
     return {} if data is None else parse_meta_properties(data)
 
@@ -84,7 +85,3 @@ def _content(path: str) -> bytes | None:
         return None
     except OSError as error:
         raise WrongPath(f"path: {path} cannot be read: {error.strerror}") from error
-
-
-def _here() -> str:
-    return os.uname().nodename

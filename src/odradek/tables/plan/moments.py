@@ -39,7 +39,7 @@ class Stretch(NamedTuple):
 
 
 class StretchPlan(NamedTuple):
-    """What is read, where every partition ends, and the ids of where it is read from."""
+    """The ranges to read, where every partition ends, and the ids of the topics."""
 
     ranges: list[OffsetRange]
     ends: PartitionOffsets

@@ -18,7 +18,8 @@ from typing import Final
 from uuid import UUID
 
 from odradek.model import TopicPartition
-from odradek.storage.checkpoints import decode_uuid, encode_uuid
+from odradek.protocol.uuids import uuid_text
+from odradek.storage.checkpoints import decode_uuid
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -121,14 +122,30 @@ def parse_assignment(name: str, text: str) -> tuple[TopicPartition, ...]:
 def offsets_to_json(
     offsets: Mapping[TopicPartition, int], topic_ids: Mapping[str, UUID] | None = None
 ) -> OffsetJson:
-    """What a checkpoint stores: one past the last offset read, and the ids of these topics."""
+    """The text a checkpoint stores: one past the last offset read, and the ids of these topics."""
     document: OffsetJson = {}
     for partition in sorted(offsets):
         document.setdefault(partition.topic, {})[str(partition.partition)] = offsets[partition]
     for topic, topic_id in sorted((topic_ids or {}).items()):
         if topic in document:
-            document[f"{topic}:{encode_uuid(topic_id)}"] = {}
+            document[f"{topic}:{uuid_text(topic_id)}"] = {}
     return document
+
+
+def with_reader(document: OffsetJson, servers: str, group: str) -> OffsetJson:
+    """Offsets, where they were read and by which group, again as topics without partitions:
+    `@h:9092` and `#spark.{}`.
+
+    For what is shown, not for checkpoints.
+    """
+    return {**document, f"@{servers}": {}, f"#{group}": {}}
+
+
+def reader_from_json(document: Mapping[str, object]) -> tuple[str, str] | None:
+    """Servers and group of what `with_reader` made; None of anything else."""
+    servers = next((name[1:] for name in document if name.startswith("@")), None)
+    group = next((name[1:] for name in document if name.startswith("#")), None)
+    return None if servers is None or group is None else (servers, group)
 
 
 def offsets_from_json(document: Mapping[str, Mapping[str, int]]) -> PartitionOffsets:

@@ -1,4 +1,4 @@
-"""What a read is asked for, checked and typed; who asks (Spark's options, flags) parses it.
+"""The options of a read, checked and typed; the caller (Spark's options, flags) parses them.
 
 Immutable and picklable: a plan travels with its options from Spark's driver to its workers.
 """
@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from odradek.client.security_options import NO_SECURITY_OPTIONS, SecurityOptions
 from odradek.model import TopicPartition
 from odradek.tables.plan.offsets import EARLIEST, LATEST, EndOfLog, OffsetBound
 from odradek.tables.plan.wanted import ALL_ROWS, WantedRows
@@ -21,12 +22,15 @@ class ClientOptions:
 
     bootstrap_servers: str | None = None
     client_id: str = "odradek-spark"
+    # Where its readers are: they read from a replica there, if the brokers choose one.
+    rack: str = ""
     fetch_max_bytes: int = 52_428_800
     partition_fetch_max_bytes: int = 1_048_576
     fetch_max_wait_ms: int = 500
     request_timeout_ms: int = 30_000
     # How long whoever reads records, or plans a stream, waits for brokers that are away.
     patience_ms: int = 120_000
+    security: SecurityOptions = NO_SECURITY_OPTIONS
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,8 @@ class ReadOptions:
     # For how long what is planned is kept from retention and compaction, if not renewed; 0: not.
     lease_ms: int = 0
     read_committed: bool = False
+    # What a streaming query is seen as by tools for groups; `{}` is its name.
+    group: str = "spark.{}"
     # Batches only: whether `wanted` may be set to what a query asks for; rows outside of it may
     # be left out.
     filter_pushdown: bool = False

@@ -31,7 +31,7 @@ from odradek.tables.scan.directory import DataDirectory
 
 
 class BatchPlan(NamedTuple):
-    """What is read, and the ids of where it is read from."""
+    """The ranges to read, and the ids of their topics."""
 
     ranges: list[OffsetRange]
     identity: Identity
@@ -152,7 +152,7 @@ def _fill(
 
 
 def _wanted(bounds: Bounds, wanted: WantedRows, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
-    """What is left of ranges by partition and offset, and where no record is as late before.
+    """Cuts ranges by partition and offset, and where no record is as late before.
 
     An upper bound of times ends nothing: later records may have earlier times.
     """

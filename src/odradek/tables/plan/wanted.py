@@ -28,15 +28,15 @@ class Numbers:
         )
 
     def from_on(self, number: int) -> "Numbers":
-        """Those that are not below it."""
+        """Keeps those that are not below it."""
         return replace(self, lowest=number if self.lowest is None else max(self.lowest, number))
 
     def up_to(self, number: int) -> "Numbers":
-        """Those that are not above it."""
+        """Keeps those that are not above it."""
         return replace(self, highest=number if self.highest is None else min(self.highest, number))
 
     def one_of(self, numbers: Iterable[int]) -> "Numbers":
-        """Those that are in both; the bounds close up to them."""
+        """Keeps those that are in both; the bounds close up to them."""
         among = frozenset(number for number in numbers if number in self)
         if not among:
             return NOTHING
@@ -56,7 +56,7 @@ class WantedRows:
     timestamp_ms: Numbers = ANYTHING
 
     def narrow(self, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
-        """What is left of ranges by partition and offset."""
+        """Cuts ranges by partition and offset."""
         lowest, highest = self.offset.lowest, self.offset.highest
         narrowed = (
             OffsetRange(

@@ -1,4 +1,4 @@
-"""What both transports hand to the decoder."""
+"""The chunks that both transports hand to the decoder."""
 
 from typing import NamedTuple
 

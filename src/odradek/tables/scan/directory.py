@@ -6,7 +6,11 @@ can be asked for the newest one instead (`kafka.bootstrap.servers` beside `path`
 """
 
 import os
+import sqlite3
 from collections.abc import Iterable
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Final
 
 from odradek.model import TopicPartition
 from odradek.storage.names import (
@@ -18,6 +22,10 @@ from odradek.storage.names import (
 )
 from odradek.tables.errors import MissingData, WrongPath
 from odradek.tables.scan.segments import PartitionFiles, read_checkpoint
+
+_COUNT_PARTITIONS: Final = (
+    "SELECT name, count(*) FROM topic JOIN partition USING (topic_id) GROUP BY name"
+)
 
 
 class DataDirectory:
@@ -46,6 +54,18 @@ class DataDirectory:
                     found[topic_partition] = PartitionFiles(topic_partition, path)
         return found
 
+    def partition_counts(self) -> dict[str, int]:
+        """How many partitions each topic has, from the metadata of a broker that keeps them beside
+        its logs; empty for others."""
+        counts: dict[str, int] = {}
+        for log_dir in self.log_dirs:
+            path = os.path.join(log_dir, METADATA_DATABASE)
+            if os.path.exists(path):
+                uri = f"{Path(path).absolute().as_uri()}?mode=ro"
+                with suppress(sqlite3.Error), closing(sqlite3.connect(uri, uri=True)) as database:
+                    counts.update(database.execute(_COUNT_PARTITIONS))
+        return counts
+
     def partition(self, topic_partition: TopicPartition) -> PartitionFiles:
         """One partition.
 
@@ -63,7 +83,7 @@ class DataDirectory:
         return self._checkpoint(HIGH_WATERMARK_CHECKPOINT)
 
     def deleted_up_to(self) -> dict[TopicPartition, int]:
-        """What was deleted by offset, though its segment may still be there."""
+        """The offset below which records were deleted, though the segment may still be there."""
         return self._checkpoint(LOG_START_OFFSET_CHECKPOINT)
 
     def log_start_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -79,8 +99,8 @@ class DataDirectory:
         }
 
     def _checkpoint(self, name: str) -> dict[TopicPartition, int]:
-        """What each directory says of its own: one may also speak of a copy that is not whole yet,
-        or of a partition that lies elsewhere by now."""
+        """Reads each directory's own checkpoint: one may also speak of a copy that is not whole
+        yet, or of a partition that lies elsewhere by now."""
         offsets: dict[TopicPartition, int] = {}
         for log_dir in self.log_dirs:
             written = read_checkpoint(log_dir, name)

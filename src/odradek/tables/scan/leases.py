@@ -6,9 +6,10 @@ a broker that knows none (Apache Kafka) passes over the question, and a read goe
 What is to be held is said by `storage/leases.py`.
 """
 
+import json
 import logging
-import os
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
@@ -17,6 +18,8 @@ from uuid import uuid4
 from odradek.clock import SystemClock
 from odradek.errors import BrokerError
 from odradek.model import TopicPartition
+from odradek.protocol.list_offsets import RENEWED_LEASE
+from odradek.system_calls import host_name
 from odradek.tables.errors import MissingData
 from odradek.tables.plan.bounds import Bounds, open_bounds
 from odradek.tables.plan.options import ReadOptions
@@ -33,14 +36,21 @@ _RENEWALS: Final = 10
 class ReadLease:
     """A lease on ranges that were planned; travels with them to whoever reads them.
 
-    `taken_ms` is when, in milliseconds since the epoch.
+    `taken_ms` is when, in milliseconds since the epoch. `packed` has the partitions, as little as
+    they can be: every task of a plan has them all.
     """
 
     lease_id: str
     owner: str
     taken_ms: int
     duration_ms: int
-    offsets: Mapping[TopicPartition, int]
+    packed: bytes
+
+    def partitions(self) -> Iterator[TopicPartition]:
+        """The partitions that the lease is on."""
+        for topic, first, last in json.loads(zlib.decompress(self.packed)):
+            for number in range(first, last + 1):
+                yield TopicPartition(topic, number)
 
 
 def new_lease_id() -> str:
@@ -58,14 +68,14 @@ def take_lease(
     for piece in ranges:
         known = offsets.get(piece.topic_partition, piece.start)
         offsets[piece.topic_partition] = min(known, piece.start)
-    owner = f"{options.client.client_id}@{os.uname().nodename}"
-    lease = ReadLease(lease_id, owner, _clock.wall_ms(), options.lease_ms, offsets)
-    return lease if _hold(bounds, lease, lease.duration_ms) else None
+    owner = f"{options.client.client_id}@{host_name()}"
+    lease = ReadLease(lease_id, owner, _clock.wall_ms(), options.lease_ms, pack(offsets))
+    return lease if _hold(bounds, lease, lease.duration_ms, offsets) else None
 
 
 def release_lease(bounds: Bounds, lease: ReadLease) -> None:
     """Gives a lease back before its time."""
-    _hold(bounds, lease, 0)
+    _hold(bounds, lease, 0, dict.fromkeys(lease.partitions(), RENEWED_LEASE))
 
 
 class LeaseKeeper:
@@ -88,14 +98,28 @@ class LeaseKeeper:
         LeaseKeeper._last = (lease.lease_id, now_ms)
         try:
             with closing(open_bounds(self._options)) as bounds:
-                _hold(bounds, lease, lease.duration_ms)
+                offsets = dict.fromkeys(lease.partitions(), RENEWED_LEASE)
+                _hold(bounds, lease, lease.duration_ms, offsets)
         except BrokerError as error:
             _log.info("the lease on what is read cannot be renewed: %s", error)
 
 
-def _hold(bounds: Bounds, lease: ReadLease, duration_ms: int) -> bool:
+def pack(partitions: Iterable[TopicPartition]) -> bytes:
+    """Topic, first and last number of each run of neighbours, compressed."""
+    runs: list[tuple[str, int, int]] = []
+    for topic, number in sorted(partitions):
+        if runs and runs[-1][0] == topic and runs[-1][2] == number - 1:
+            runs[-1] = (topic, runs[-1][1], number)
+        else:
+            runs.append((topic, number, number))
+    return zlib.compress(json.dumps(runs).encode())
+
+
+def _hold(
+    bounds: Bounds, lease: ReadLease, duration_ms: int, offsets: Mapping[TopicPartition, int]
+) -> bool:
     try:
-        return bounds.hold(lease.lease_id, lease.owner, duration_ms, lease.offsets)
+        return bounds.hold(lease.lease_id, lease.owner, duration_ms, offsets)
     except (BrokerError, MissingData, OSError) as error:
         _log.info("what is read is not kept from retention: %s", error)
         return False

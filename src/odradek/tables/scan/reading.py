@@ -6,20 +6,20 @@ one of the plan is an error always.
 """
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from typing import Final, Protocol
 from uuid import UUID
 
 import pyarrow as pa
 
-from odradek.client.blocking import PartitionReader
+from odradek.client.sync import PartitionReader
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.records.batch import BatchHeader, split_batches
 from odradek.records.columnar import ColumnDecoder
 from odradek.records.reader import read_batch
-from odradek.tables.arrow import record_batch
+from odradek.tables.arrow import arrow_schema, record_batch
 from odradek.tables.columns import HEADERS
 from odradek.tables.errors import DamagedRecords, DataLoss, MissingData
 from odradek.tables.plan.bounds import open_cluster
@@ -58,7 +58,7 @@ class Records(Protocol):
         """
 
     def where(self, topic_partition: TopicPartition) -> str:
-        """What to name in an error about records of a partition."""
+        """Names the place of records in an error about a partition."""
 
     def close(self) -> None:
         """Gives back what is held."""
@@ -90,6 +90,24 @@ def read_ranges(
                 keeper.maybe_renew()
 
 
+def first_times(
+    options: ReadOptions, pieces: Iterable[OffsetRange]
+) -> Iterator[tuple[OffsetRange, int]]:
+    """The time of the first record of each range that has one, in milliseconds.
+
+    Raises:
+        DataLoss, DamagedRecords, BrokerError: as of `read_ranges`.
+    """
+    schema = arrow_schema(["timestamp"])
+    with closing(open_records(options, Identity())) as records:
+        for piece in pieces:
+            with closing(_read_range(records, schema, piece, options)) as batches:
+                first = next((batch for batch in batches if batch.num_rows), None)
+            if first is not None:
+                time = first.column(0).cast(pa.timestamp("ms", "UTC"), safe=False)
+                yield piece, time.cast(pa.int64())[0].as_py()
+
+
 def open_records(options: ReadOptions, identity: Identity) -> Records:
     """The records that a plan with this identity is about.
 
@@ -103,7 +121,7 @@ def open_records(options: ReadOptions, identity: Identity) -> Records:
 
 def _read_range(
     records: Records, schema: pa.Schema, piece: OffsetRange, options: ReadOptions
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch, None, None]:
     rest: OffsetRange | None = piece
     while rest is not None:
         decoder = _decoder(frozenset(schema.names), rest, options.wanted.timestamp_ms)
@@ -148,7 +166,7 @@ def _decode(
 def _finished(
     decoder: ColumnDecoder, schema: pa.Schema, topic_partition: TopicPartition
 ) -> Iterator[pa.RecordBatch]:
-    """What a decoder has gathered, in pieces that are not too large."""
+    """The decoder's rows, in pieces that are not too large."""
     return _pieces(record_batch(decoder.finish(), schema, topic_partition))
 
 
@@ -163,7 +181,7 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _after_gap(following: int | None, offset: int, piece: OffsetRange) -> OffsetRange | None:
-    """What is left of a range behind missing records; `None` if that is nothing."""
+    """The rest of a range behind missing records; `None` if nothing is left."""
     if following is None or following >= piece.end:
         return None
     assert following > offset, f"{piece} is missing at {offset} and goes on at {following}"
@@ -238,6 +256,8 @@ class _BrokerRecords:
         return PartitionReader(
             self._cluster,
             topic_partition,
+            topic_id=self._identity.topic_ids.get(topic_partition.topic),
+            rack_id=client.rack,
             read_committed=self._options.read_committed,
             max_wait_ms=client.fetch_max_wait_ms,
             max_bytes=client.fetch_max_bytes,

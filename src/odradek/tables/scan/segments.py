@@ -51,6 +51,7 @@ from odradek.storage.names import (
     parse_segment_file,
     segment_file,
 )
+from odradek.system_calls import OPEN_FLAGS, pread
 from odradek.tables.errors import MissingData
 from odradek.tables.scan.chunks import Chunk
 
@@ -159,7 +160,7 @@ class PartitionFiles:
             place = self._place_of(offset)
             path = segment_file(self.directory, place.base, LOG_SUFFIX) + place.suffix
             try:
-                descriptor = os.open(path, os.O_RDONLY)
+                descriptor = os.open(path, os.O_RDONLY | OPEN_FLAGS)
             except FileNotFoundError:
                 continue
             if self._place_of(offset) == place and _is_file(path, descriptor):
@@ -343,12 +344,12 @@ def _later_records(batches: memoryview, timestamp_ms: int) -> Iterator[tuple[int
 
 def _read_batches(descriptor: int, position: int) -> tuple[bytes, list[BatchHeader]]:
     """Whole batches from `position` on; none at the end of what can be read."""
-    data = os.pread(descriptor, READ_BYTES, position)
+    data = pread(descriptor, READ_BYTES, position)
     if len(data) < LOG_OVERHEAD_BYTES:
         return data, []
     size_bytes = LOG_OVERHEAD_BYTES + _LENGTH.unpack_from(data, 8)[0]
     if len(data) < size_bytes <= os.fstat(descriptor).st_size - position:
-        data = os.pread(descriptor, size_bytes, position)
+        data = pread(descriptor, size_bytes, position)
     return data, _whole_batches(data)
 
 

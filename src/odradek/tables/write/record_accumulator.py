@@ -7,13 +7,14 @@ that outlives the row. Whom a batch goes to, and when, is the writer's affair.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
+from zlib import crc32
 
 from librt.strings import read_i32_le
 from mypy_extensions import i64
 
 from odradek.client.core.metadata import TopicMetadata
 from odradek.client.core.producing.partitioner import (
-    PartitionDice,
+    PartitionRng,
     StickyPartitioner,
     partition_for_key,
 )
@@ -21,6 +22,10 @@ from odradek.model import TopicPartition
 from odradek.records.builder import Headers, RecordBatchBuilder
 
 _OFFSET_BYTES: Final = 4
+# Behind it sequences begin at 0 again.
+LAST_SEQUENCE: Final = 0x7FFFFFFF
+# Any number that no checksum of a short key is.
+_BETWEEN: Final = 0x5BD1E995
 
 
 class BinaryColumn:
@@ -65,6 +70,22 @@ class Rows:
     timestamps_ms: Sequence[int | None] | None = None
 
 
+def checksum_of(rows: Rows) -> int:
+    """A sum over keys and values, the same in whatever order the rows come."""
+    keys, values = rows.keys, rows.values
+    count: i64 = rows.count
+    total: i64 = 0
+    row: i64 = 0
+    while row < count:
+        key = None if keys is None else keys.value(row)
+        value = values.value(row)
+        # None is not what is empty, nor is a byte of the key one of the value.
+        checksum = 1 if key is None else crc32(key) ^ _BETWEEN
+        total += checksum + 1 if value is None else crc32(value, checksum)
+        row += 1
+    return total
+
+
 class OpenBatch:
     """A partition's batch in the making, and the sequence that its next one begins with."""
 
@@ -77,7 +98,7 @@ class OpenBatch:
 
 
 class BatchSender(Protocol):
-    """Who sends what is gathered."""
+    """The sender of accumulated batches."""
 
     def topic(self, name: str) -> TopicMetadata:
         """The topic as it is now.
@@ -118,10 +139,10 @@ class RecordAccumulator:
     """
 
     def __init__(
-        self, sender: BatchSender, dice: PartitionDice, *, batch_bytes: int, buffer_bytes: int
+        self, sender: BatchSender, rng: PartitionRng, *, batch_bytes: int, buffer_bytes: int
     ) -> None:
         self._sender: Final = sender
-        self._dice: Final = dice
+        self._rng: Final = rng
         self._batch_bytes: Final[i64] = batch_bytes
         self._buffer_bytes: Final[i64] = buffer_bytes
         self._buffered_bytes: i64 = 0
@@ -169,14 +190,14 @@ class RecordAccumulator:
         assert builder is not None, f"{batch.partition} has nothing to send"
         self._buffered_bytes -= batch.size_bytes
         batch.size_bytes = 0
-        batch.sequence = (batch.sequence + builder.record_count) & 0x7FFFFFFF
+        batch.sequence = (batch.sequence + builder.record_count) & LAST_SEQUENCE
         batch.builder = None
         return builder.build()
 
     def _topic(self, name: str) -> _Topic:
         topic = self._topics.get(name)
         if topic is None:
-            topic = _Topic(name, StickyPartitioner(self._batch_bytes, self._dice))
+            topic = _Topic(name, StickyPartitioner(self._batch_bytes, self._rng))
             self._topics[name] = topic
         return topic
 

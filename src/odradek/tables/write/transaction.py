@@ -1,4 +1,4 @@
-"""Writes a share of a batch exactly once, however often it is tried: records and marker together.
+"""A task's share of a batch that is written exactly once: a transaction that the driver commits.
 
 A query's batches have numbers, and its tasks too. A task is a transactional id; with the records
 of batch n it commits n + 1 as the offset of a group of its own, in the same transaction. So the
@@ -7,13 +7,13 @@ log itself says which batch was written last:
     OffsetFetch        the claims: whether a newer run of the query has taken its name over; if
                        there is no such run, the marker, before the run is claimed
     InitProducerId     ends what an earlier attempt left open, and shuts out one that still runs
-    OffsetFetch        the claims again, and the marker: at n + 1, batch n is there already
-    records, TxnOffsetCommit of n + 1, EndTxn
+    OffsetFetch        the claims again, and the marker: at n + 1, the share is there already
+    records, TxnOffsetCommit of n + 1
 
-Whether a commit whose answer was lost has happened is never guessed: the next attempt reads
-the marker. Only requests that any Kafka has since 2.5. Markers and claims are offsets of
-partition 0 of the target topic; brokers forget offsets of groups without members after
-`offsets.retention.minutes`, and with it what was written last.
+The transaction stays open: only when all tasks of the batch have come so far does the driver
+know how the batch is cut, and commit (`batch_commit`). Whether a commit whose answer was lost has
+happened is never guessed: the next attempt reads the marker. Only requests that any Kafka has
+since 2.5.
 
 InitProducerId alone would shut out whoever came before, be it the older or the newer of two
 queries, and they would take turns. So the runs of a name are written down, each when its first
@@ -21,16 +21,15 @@ task comes, and only the last of them may go on. Two that begin at the same mome
 think so until the next batch; then one of them finds itself before the other.
 
 Markers belong to a checkpoint, whose numbers they are: a query that begins anew, with a name
-that was there before, writes its batch 0. Beside its number a marker has the number of records,
-which a repeated batch has again, unless it was cut into other tasks.
+that was there before, writes its batch 0. Beside its number a marker has the number of records and
+a checksum of them, which a repeated batch has again, unless it was cut into other tasks.
 
 Records go by `TopicWriter`, over its own connections; what a transaction has to say goes by
 the asyncio client, on a loop that runs for as long as each question takes.
 """
 
 import asyncio
-import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -42,69 +41,77 @@ from odradek.client.aio.transactions import TransactionManager
 from odradek.client.core.admin_types import CommittedOffset
 from odradek.client.core.groups.group_metadata import GroupMetadata
 from odradek.client.core.producing.transaction_state import TransactionState
-from odradek.client.errors import FencedError, KafkaError, error_for
+from odradek.client.errors import FencedError, KafkaError
 from odradek.client.settings import PRODUCER_SETTINGS, ClientSettings
 from odradek.model import TopicPartition
 from odradek.tables.errors import OutdatedQuery
+from odradek.tables.write.query_run import QueryRun, runs_of
 
-# A transaction may be open. After a commit whose answer was lost too: the coordinator does what
-# it is told first, and refuses the other.
 _UNDECIDED: Final = (TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE)
 # What a broker keeps beside an offset is 4 096 bytes at most, and a run has 36.
 _REMEMBERED_RUNS: Final = 64
-_BOOKKEEPING: Final = re.compile(r"spark\..+\.sink(\.\d+)?")
 # A task that failed is not kept any longer than that to take back what it wrote.
 _ABORT_TIMEOUT_S: Final = 5
 
 
-def is_bookkeeping(group_id: str) -> bool:
-    """Whether the offsets of a group are markers or claims, and nobody's place in a topic."""
-    return _BOOKKEEPING.fullmatch(group_id) is not None
+@dataclass(frozen=True)
+class Content:
+    """So many records, and a checksum of them that does not depend on their order."""
+
+    records: int = 0
+    checksum: int = 0
+
+    @classmethod
+    def read(cls, text: str) -> "Content":
+        """Reads what was written down."""
+        records, checksum = text.split()
+        return cls(int(records), int(checksum, 16))
+
+    def __str__(self) -> str:
+        return f"{self.records} {self.checksum:x}"
 
 
 @dataclass(frozen=True)
-class WriterName:
-    """A task of a query. `query` is its name, which one may have at a time for a topic.
+class Share:
+    """A task's part of a batch, in an open transaction of `producer`.
 
-    `run` is a new one whenever the query is started, `checkpoint` stays over all its runs.
+    `producer` is an id and an epoch; None when there is nothing to commit: no records, or the
+    share `is_written` by an earlier attempt.
     """
 
-    query: str
-    checkpoint: str
-    run: str
     task: int
-
-    @property
-    def marker_group(self) -> str:
-        """The group whose offset is the number behind the last batch that was written."""
-        return f"spark.{self.checkpoint}.sink.{self.task}"
-
-    @property
-    def claim_group(self) -> str:
-        """The group that says, beside its offset, which runs there were."""
-        return f"spark.{self.query}.sink"
+    content: Content
+    producer: tuple[int, int] | None = None
+    is_written: bool = False
 
 
 class BatchTransaction:
-    """One attempt at one batch: `begin`, and unless it is there already write and `commit`.
+    """One attempt at a task's share of a batch: `begin`, and unless it is written write and
+    `prepare`.
 
-    A context manager. What was not committed is taken back when it is left, or if nobody gets to
-    that by the next attempt, or by the coordinator after `timeout_ms`. Markers and claims are
-    offsets of `marker`, a partition that has to exist. An attempt that was shut out, and is left
-    for it, says so as `OutdatedQuery`.
+    A context manager. What was not prepared is taken back when it is left, or if nobody gets to
+    that by the next attempt, or by the coordinator after `timeout_ms`. An attempt that was shut
+    out, and is left for it, says so as `OutdatedQuery`.
     """
 
     def __init__(
-        self, bootstrap_servers: str, name: WriterName, marker: TopicPartition, *, timeout_ms: int
+        self,
+        bootstrap_servers: str | Mapping[str, object],
+        run: QueryRun,
+        task: int,
+        *,
+        timeout_ms: int,
     ) -> None:
+        """In the place of brokers there may be settings of a client, theirs among them."""
         self._bootstrap_servers = bootstrap_servers
-        self._name = name
-        self._marker = marker
+        self._run = run
+        self._task = task
         self._timeout_ms = timeout_ms
         self._runner = asyncio.Runner()
         self._cluster: ClusterClient | None = None
         self._manager: TransactionManager | None = None
         self._written: CommittedOffset | None = None
+        self._is_prepared = False
 
     def __enter__(self) -> "BatchTransaction":
         return self
@@ -121,32 +128,39 @@ class BatchTransaction:
             self._runner.close()
         if isinstance(error, FencedError):
             raise OutdatedQuery(
-                f"query {self._name.query}: another attempt at task {self._name.task} has taken "
+                f"query {self._run.query}: another attempt at task {self._task} has taken "
                 "over, or this one took longer than kafka.transaction.timeout.ms "
                 f"({self._timeout_ms})"
             ) from error
 
     @property
     def transactional_id(self) -> str:
-        """What shuts out an attempt at the same task that still runs."""
-        return f"spark.{self._name.query}.{self._marker.topic}.{self._name.task}"
+        """The id that shuts out an attempt at the same task that still runs."""
+        return self._run.transactional_id(self._task)
 
-    def check_repeated(self, records: int) -> None:
-        """Checks, after `begin` was False, that this attempt has as many records as what is there.
+    def repeated(self, content: Content, *, may_lack_records: bool = False) -> Share:
+        """The share, after `begin` was False: it has to have the records that were written.
+
+        With `may_lack_records` some may have been deleted since, before they were read again.
 
         Raises:
             OutdatedQuery: the batch is cut otherwise than it was, among more or fewer tasks.
         """
         assert self._written is not None, "the batch is written"
-        if self._written.metadata != str(records):
+        written = Content.read(self._written.metadata)
+        lacks = may_lack_records and content.records <= written.records
+        if content != written and not lacks:
             raise OutdatedQuery(
-                f"query {self._name.query}: task {self._name.task} of the last batch was written "
-                f"with {self._written.metadata} records and is repeated with {records}: options "
-                "that cut a batch into tasks must not change before it is done"
+                f"query {self._run.query}: task {self._task} of the last batch was written "
+                f"with {written.records} records and is repeated with {content.records}, or with "
+                "others: what cuts a batch into tasks must not change before it is done, nor what "
+                "is in it. If records were deleted before they were read again, set "
+                "failOnDataLoss to false, here too"
             )
+        return Share(self._task, content, is_written=True)
 
     def begin(self, batch_id: int) -> bool:
-        """Takes the task over; False when the batch was written by an earlier attempt.
+        """Takes the task over; False when its share was written by an earlier attempt.
 
         Raises:
             OutdatedQuery: a newer run has the query's name, or later batches were written.
@@ -160,7 +174,7 @@ class BatchTransaction:
         return self._manager.producer_id, self._manager.producer_epoch
 
     def add_partitions(self, partitions: Iterable[TopicPartition]) -> None:
-        """Has to come before the first records of a partition.
+        """Adds partitions; comes before the first records of a partition.
 
         Raises:
             KafkaError: a newer attempt has the name, or the coordinator does not answer.
@@ -168,23 +182,24 @@ class BatchTransaction:
         assert self._manager is not None, "the transaction has begun"
         self._runner.run(self._manager.add_partitions(partitions))
 
-    def commit(self, batch_id: int, records: int) -> None:
-        """Makes the records visible and the batch written, both or neither; so many there are.
+    def prepare(self, batch_id: int, content: Content) -> Share:
+        """Puts the marker beside the records; the share is left to be committed.
 
         Raises:
-            KafkaError: it was not, or it is not known.
+            KafkaError: the transaction can only be aborted.
         """
-        self._runner.run(self._commit(batch_id, records))
+        self._runner.run(self._prepare(batch_id, content))
+        return Share(self._task, content, self.producer())
 
     async def _begin(self, batch_id: int) -> bool:
         settings = ClientSettings(
             PRODUCER_SETTINGS,
             {
-                "bootstrap.servers": self._bootstrap_servers,
                 "transactional.id": self.transactional_id,
                 "transaction.timeout.ms": self._timeout_ms,
             },
             {},
+            self._bootstrap_servers,
         )
         async with Admin(self._bootstrap_servers) as admin:
             if not await self._claim(admin, batch_id):
@@ -200,64 +215,34 @@ class BatchTransaction:
     async def _claim(self, admin: Admin, batch_id: int) -> bool:
         """Writes down that this run is there, unless it is; another one may have come since.
 
-        False when the batch is written: then a run that nobody knows may be an old one, whose first
+        False when the share is written: then a run that nobody knows may be an old one, whose first
         task was held up until now, and must not take over.
         """
-        group_id, run = self._name.claim_group, self._name.run
-        claims = await self._committed(admin, group_id)
-        runs = claims.metadata.split() if claims is not None else []
-        if run in runs[:-1]:
-            raise OutdatedQuery(
-                f"query {self._name.query} was started again: this run of it may not write any more"
-            )
-        if run in runs:
+        (claims,) = await self._run.read(admin, self._run.claim_group)
+        if self._run.is_claimed(claims):
             return True
         # Whoever has left a transaction open is ended later: it must not be waited for here.
         if await self._is_written(admin, batch_id, require_stable=False):
             return False
-        known = " ".join([*runs, run][-_REMEMBERED_RUNS:])
-        claim = CommittedOffset(claims.offset + 1 if claims is not None else 1, known)
-        outcomes = await admin.alter_group_offsets(group_id, {self._marker: claim})
-        for error in outcomes.values():
-            if error is not None:
-                raise error_for(error.code, f"{self._marker}: {error.message}")
+        known = " ".join([*runs_of(claims), self._run.run][-_REMEMBERED_RUNS:])
+        number = claims.offset + 1 if claims is not None else 1
+        await self._run.write(admin, self._run.claim_group, CommittedOffset(number, known))
         return True
 
     async def _is_written(
         self, admin: Admin, batch_id: int, *, require_stable: bool = True
     ) -> bool:
-        self._written = await self._committed(
-            admin, self._name.marker_group, require_stable=require_stable
+        (self._written,) = await self._run.read(
+            admin, self._run.marker_group(self._task), require_stable=require_stable
         )
         if self._written is None or self._written.offset <= batch_id:
             return False
-        self._check_follows(batch_id, self._written.offset)
+        self._run.check_follows(batch_id, self._written)
         return True
 
-    async def _committed(
-        self, admin: Admin, group_id: str, *, require_stable: bool = True
-    ) -> CommittedOffset | None:
-        found = await admin.list_group_offsets(
-            [group_id], [self._marker], require_stable=require_stable
-        )
-        committed = found[group_id]
-        if isinstance(committed, KafkaError):
-            raise committed
-        offset = committed.get(self._marker)
-        if isinstance(offset, KafkaError):
-            raise offset
-        return offset
-
-    def _check_follows(self, batch_id: int, written: int) -> None:
-        """What Spark repeats is its last batch: who tries an older one has an older checkpoint."""
-        if written > batch_id + 1:
-            raise OutdatedQuery(
-                f"query {self._name.query} comes with batch {batch_id}, and has written batch "
-                f"{written - 1}: its checkpoint is older than what it wrote"
-            )
-
     async def _close(self) -> None:
-        if self._manager is not None and self._manager.life.state in _UNDECIDED:
+        is_open = self._manager is not None and self._manager.life.state in _UNDECIDED
+        if self._manager is not None and is_open and not self._is_prepared:
             # Whoever reads what is committed would have to wait for the next attempt.
             with suppress(KafkaError, TimeoutError):
                 async with asyncio.timeout(_ABORT_TIMEOUT_S):
@@ -266,9 +251,9 @@ class BatchTransaction:
         if self._cluster is not None:
             await self._cluster.close()
 
-    async def _commit(self, batch_id: int, records: int) -> None:
+    async def _prepare(self, batch_id: int, content: Content) -> None:
         assert self._manager is not None, "the transaction has begun"
-        offsets = {self._marker: CommittedOffset(batch_id + 1, str(records))}
-        await self._manager.send_offsets(offsets, GroupMetadata(self._name.marker_group))
-        self._manager.life.move(TransactionState.COMMITTING)
-        await self._manager.end(commit=True)
+        offsets = {self._run.marker: CommittedOffset(batch_id + 1, str(content))}
+        group = GroupMetadata(self._run.marker_group(self._task))
+        await self._manager.send_offsets(offsets, group)
+        self._is_prepared = True

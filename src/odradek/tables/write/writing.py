@@ -3,40 +3,41 @@
 What a task of Spark's sink does. An idempotent producer: every batch has a sequence, and is sent
 again as it is until its leader has it, so a lost answer makes no second copy. One batch of a
 partition is under way at a time, which keeps the order; batches that are ready go to all
-leaders at once. Who ends before `flush` has returned does not know what arrived.
+leaders at once. A batch that is too large for its topic goes in halves. Who ends before `flush`
+has returned does not know what arrived.
 """
 
 import random
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
-from uuid import UUID
 
-from odradek.client.addresses import Address
-from odradek.client.apis import INIT_PRODUCER_ID, PRODUCE
-from odradek.client.blocking import BlockingConnection, Cluster
+from odradek.client.apis import INIT_PRODUCER_ID
 from odradek.client.core.metadata import TopicMetadata
-from odradek.client.errors import NetworkError, error_for, raise_for
+from odradek.client.core.producing import requests
+from odradek.client.errors import KafkaError, error_for, raise_for, unanswered
+from odradek.client.sync import BlockingConnection, Cluster
+from odradek.client.sync.waiting import wait
 from odradek.clock import Clock
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
-from odradek.protocol import messages
-from odradek.protocol.primitives import ProtocolError
-from odradek.protocol.produce import (
-    TOPIC_ID_VERSION,
-    ProducePartition,
-    ProduceRequest,
-    ProduceResponse,
-    ProduceTopic,
-    decode_produce_response,
-    encode_produce_request,
-)
+from odradek.protocol.produce import decode_produce_response
+from odradek.records.batch import split_batches
 from odradek.records.builder import RecordBatchBuilder
-from odradek.tables.write.record_accumulator import OpenBatch, RecordAccumulator, Rows
+from odradek.records.reader import read_batch
+from odradek.tables.write.record_accumulator import (
+    LAST_SEQUENCE,
+    OpenBatch,
+    RecordAccumulator,
+    Rows,
+)
 
 _ALL_REPLICAS: Final = -1
-_LAST_WITH_ADDED_PARTITIONS: Final = 11
 _ARRIVED: Final = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+_TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+# Of a batch: a code, and what the broker says.
+Outcome = tuple[int, str | None]
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class WriteOptions:
 
 
 class Transaction(Protocol):
-    """What records are written in, if anything: `transaction.BatchTransaction`."""
+    """The transaction around written records, if any: `transaction.BatchTransaction`."""
 
     @property
     def transactional_id(self) -> str:
@@ -87,6 +88,11 @@ class TopicWriter:
         self._clock = clock
         self._transaction = transaction
         self._producer = None if transaction is None else transaction.producer()
+        self._terms = requests.Terms(
+            None if transaction is None else transaction.transactional_id,
+            _ALL_REPLICAS,
+            options.request_timeout_ms,
+        )
         self._accumulator = RecordAccumulator(
             self,
             random.Random(),
@@ -128,12 +134,11 @@ class TopicWriter:
 
     def send(self, batches: Iterable[OpenBatch]) -> None:
         """Asked by the accumulator: sends batches and waits until they are acknowledged."""
-        waiting = {batch.partition: self._accumulator.take(batch) for batch in batches}
+        waiting = {batch.partition: deque([self._accumulator.take(batch)]) for batch in batches}
         if waiting and self._transaction is not None:
             self._transaction.add_partitions(waiting)
-        if waiting:
+        while waiting:
             self._cluster.retrying(lambda: self._attempt(waiting))
-        assert not waiting, f"{len(waiting)} batches were given up without an error"
 
     def _producer_id(self) -> tuple[int, int]:
         if self._producer is None:
@@ -141,88 +146,67 @@ class TopicWriter:
         return self._producer
 
     def _ask_producer_id(self) -> tuple[int, int]:
-        connection = self._cluster.any_connection()
-        version = connection.agree(INIT_PRODUCER_ID)
         values = {"transactional_id": None, "transaction_timeout_ms": 0}
-        body = messages.encode_request(INIT_PRODUCER_ID.key, version, values)
-        answer = connection.request(INIT_PRODUCER_ID, version, [body])
-        try:
-            response = messages.decode_response(INIT_PRODUCER_ID.key, version, *answer)
-        except ProtocolError as error:
-            raise NetworkError(str(error)) from error
+        response = wait(self._cluster.call_gen(None, INIT_PRODUCER_ID, values))
         raise_for(response.error_code)
         return response.producer_id, response.producer_epoch
 
-    def _attempt(self, waiting: dict[TopicPartition, bytes]) -> None:
-        """Sends what is still waiting, to all leaders, and takes out what has arrived."""
-        by_leader: dict[Address, dict[TopicPartition, bytes]] = {}
-        for part, batch in waiting.items():
-            by_leader.setdefault(self._cluster.leader_of(part), {})[part] = batch
+    def _attempt(self, waiting: dict[TopicPartition, deque[bytes]]) -> None:
+        """Sends the first batch of every partition, to all leaders, and takes out what arrives."""
+        by_leader: dict[int, dict[TopicPartition, bytes]] = {}
+        for part, unsent in waiting.items():
+            by_leader.setdefault(self._cluster.leader_id(part), {})[part] = unsent[0]
         asked = [
-            (self._ask(self._cluster.connection(address), batches), batches)
-            for address, batches in by_leader.items()
+            (batches, self._ask(self._cluster.connection(node_id), batches))
+            for node_id, batches in by_leader.items()
         ]
-        refused: list[tuple[TopicPartition, int, str | None]] = []
-        for connection, batches in asked:
-            for part, code, text in self._answers(connection, batches):
+        refused: list[KafkaError] = []
+        for batches, connection in asked:
+            answers = self._answers(connection)
+            for part in batches:
+                outcome = answers.get(part)
+                if outcome is None:
+                    refused.append(unanswered(part))
+                    continue
+                code, text = outcome
                 if code in _ARRIVED:
+                    waiting[part].popleft()
+                elif code not in _TOO_LARGE or not self._halve(waiting[part]):
+                    refused.append(error_for(code, f"{part}: {text or ErrorCode(code).text}"))
+                if not waiting[part]:
                     del waiting[part]
-                else:
-                    refused.append((part, code, text))
-        for part, code, text in refused:
-            raise error_for(code, f"{part}: {text or ErrorCode(code).text}")
+        if refused:
+            raise refused[0]
+
+    def _halve(self, unsent: deque[bytes]) -> bool:
+        """Puts two batches in the place of the first; False when it has a single record."""
+        [header] = split_batches(unsent[0])
+        records = read_batch(unsent[0], header)
+        if len(records) < 2:
+            return False
+        unsent.popleft()
+        middle = len(records) // 2
+        for first, last in ((middle, len(records)), (0, middle)):
+            builder = self.new_builder((header.base_sequence + first) & LAST_SEQUENCE)
+            for record in records[first:last]:
+                builder.append(record.timestamp, record.key, record.value, record.headers)
+            unsent.appendleft(builder.build())
+        return True
 
     def _ask(
         self, connection: BlockingConnection, batches: Mapping[TopicPartition, bytes]
     ) -> BlockingConnection:
-        version = self._version(connection)
-        by_topic: dict[str, list[ProducePartition]] = {}
-        for part, batch in batches.items():
-            by_topic.setdefault(part.topic, []).append(ProducePartition(part.partition, batch))
-        by_id = version >= TOPIC_ID_VERSION
-        topics = [
-            ProduceTopic(
-                None if by_id else name, self._cluster.topic(name).topic_id if by_id else None, each
-            )
-            for name, each in by_topic.items()
-        ]
-        transaction = self._transaction
-        request = ProduceRequest(
-            transaction.transactional_id if transaction is not None else None,
-            _ALL_REPLICAS,
-            self._options.request_timeout_ms,
-            topics,
-        )
-        connection.send(PRODUCE, version, encode_produce_request(request, version))
+        version = connection.agree(self._terms.api)
+        metadata = self._cluster.metadata
+        body = requests.encode_request(self._terms, batches.items(), metadata, version)
+        connection.send(self._terms.api, version, body)
         return connection
 
-    def _version(self, connection: BlockingConnection) -> int:
-        """From version 12 on partitions add themselves to a transaction; ours are added before."""
-        version = connection.agree(PRODUCE)
-        return version if self._transaction is None else min(version, _LAST_WITH_ADDED_PARTITIONS)
-
-    def _answers(
-        self, connection: BlockingConnection, batches: Mapping[TopicPartition, bytes]
-    ) -> list[tuple[TopicPartition, int, str | None]]:
+    def _answers(self, connection: BlockingConnection) -> dict[TopicPartition, Outcome]:
         answer = connection.receive()
-        try:
-            version = self._version(connection)
-            response = decode_produce_response(answer.frame, version, answer.position)
-        except ProtocolError as error:
-            raise NetworkError(str(error)) from error
-        names = {self._cluster.topic(part.topic).topic_id: part.topic for part in batches}
-        return _outcomes(response, names)
-
-
-def _outcomes(
-    response: ProduceResponse, names: Mapping[UUID | None, str]
-) -> list[tuple[TopicPartition, int, str | None]]:
-    return [
-        (
-            TopicPartition(topic.name or names[topic.topic_id], each.index),
-            each.error_code,
-            each.error_message,
+        api = self._terms.api
+        response = self._cluster.decoded(
+            connection, api, connection.agree(api), answer, decode_produce_response
         )
-        for topic in response.topics
-        for each in topic.partitions
-    ]
+        answers = requests.answers_in(response, self._cluster.metadata)
+        return {part: (each.error_code, each.error_message) for part, each in answers.items()}

@@ -1,1 +1,1 @@
-"""What an archive has beside its records: a manifest, the groups, and tables of a lake."""
+"""The contents of an archive beside its records: a manifest, the groups, and tables of a lake."""

@@ -1,46 +1,44 @@
-"""What an archive holds, batch by batch: every file with its offsets, size and checksum.
+"""The manifest of an archive, batch by batch: every file with its offsets, size and checksum.
 
     orders/_manifest/batch-0.json
-        {"batch": 0, "files": [{"path": "batch=0/date=2026-11-22/hour=03/part-....parquet",
+        {"batch": 0, "files": [{"path": "batch=0-9f2c11ab/date=2026-11-22/hour=03/part-....parquet",
                                 "bytes": 8121, "sha256": "...",
                                 "ranges": [{"topic": "orders", "partition": 0, "start": 0,
                                             "end": 120, "records": 120}]}],
+         "offsets": ["{\\"orders\\": {\\"0\\": 120}}"],      up to which the topic was read
          "sha256": "..."}      of the document itself
 
-Written when the files of the batch are complete, and by renaming, so a batch that is in the
-manifest is whole; it is what readers that must be sure go by. The folder begins with an
-underscore, which readers of Parquet pass over. Files are read as Spark reads them, on any
-file system that it knows.
-
-Compaction puts one document in the place of those of all batches up to its own:
-
-    orders/_manifest/compacted-41.0.json   what batches 0 to 41 are now, in the same form
-    orders/_compacted-41.0/batch=41/...    files that are new, until they are moved to batch=41
-
-With this document the compaction has happened. Moving the new files, and removing the old ones
-with their documents, is left to `settle`, which goes on where a killed one ended.
+It is what every table of a pipeline has (`tables`), with more of each file. Compaction puts one
+document in the place of those of all batches up to its own. What it was read of stays until nobody
+reads it any more.
 """
 
-import re
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final
+from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from pyspark_odradek.pipelines.bookkeeping.sealed import read_sealed, seal
+from odradek.tables.plan.offsets import PartitionOffsets
+from pyspark_odradek.pipelines.bookkeeping.checksums import checksums_of
 from pyspark_odradek.pipelines.ends.files import FileSystem
+from pyspark_odradek.pipelines.ends.owners import Lock
+from pyspark_odradek.pipelines.ends.sealed import Document
+from pyspark_odradek.pipelines.ends.tables import Number, Snapshot, Table
+from pyspark_odradek.pipelines.running.jobs import OnceJob, Outcome
+from pyspark_odradek.pipelines.running.settings import PipelineError
+from pyspark_odradek.progress import read_offsets
 
-MANIFEST: Final = "_manifest"
 # The directories of an archive below those of its batches, by how it is cut.
 TIME_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "hour": ("date", "hour"),
     "day": ("date",),
     "none": (),
 }
-_BATCH: Final = re.compile(r"batch-(\d+)\.json")
-_COMPACTED: Final = re.compile(r"compacted-(\d+)\.(\d+)\.json")
 
 
 @dataclass(frozen=True)
@@ -65,181 +63,135 @@ class ArchivedFile:
 
     @property
     def times(self) -> dict[str, str]:
-        """What the directories below its batch's say of its records: by name, date and hour."""
+        """The dates of records by the directories below their batch's: by name, date and hour."""
         return dict(part.split("=") for part in self.path.split("/")[1:-1])
 
 
-class Compaction(NamedTuple):
-    """Which compaction: of the batches up to one, and the how manieth of these."""
+@dataclass(frozen=True)
+class Archived:
+    """An archive as it was at one moment: its files, and what they are up to."""
 
-    last_batch: int
-    attempt: int
+    files: list[ArchivedFile]
+    snapshot: Snapshot
 
-    def __str__(self) -> str:
-        return f"compacted-{self.last_batch}.{self.attempt}"
+    @property
+    def ends(self) -> PartitionOffsets:
+        """Up to where each partition was read."""
+        found: PartitionOffsets = {}
+        for text in self.snapshot.documents[-1]["offsets"]:
+            found.update(read_offsets(text))
+        return found
 
 
 class Manifest:
     """The manifest of one archive."""
 
     def __init__(self, spark: SparkSession, directory: str) -> None:
-        self._spark = spark
-        self._directory = directory.rstrip("/")
-        self._files = FileSystem(spark)
+        self._spark: Final = spark
+        self._system: Final = FileSystem(spark)
+        self.table: Final = Table(self._system, directory)
 
-    def has(self, batch_id: int) -> bool:
-        """Whether a batch is complete."""
-        if self._files.exists(self._path(batch_id)):
-            return True
-        newest = self._newest_compaction()
-        return newest is not None and batch_id <= newest.last_batch
+    @contextmanager
+    def reading(self) -> Iterator[Archived]:
+        """The archive as it is now; its files stay while it is read.
 
-    def write(self, batch_id: int, batch_directory: str) -> None:
-        """Looks at the files of a batch, and writes them down."""
-        found = self.look(batch_directory)
-        document = {"batch": batch_id, "files": [asdict(file) for file in found]}
-        self._files.replace(self._path(batch_id), seal(document))
+        Raises:
+            PipelineError: there is none, or its manifest is damaged.
+        """
+        if self.table.last_batch() < 0:
+            raise PipelineError(f"{self.table.directory} is no archive: it has no manifest")
+        with self.table.reading() as snapshot:
+            yield Archived(entries(snapshot.files), snapshot)
 
-    def files(self) -> list[ArchivedFile]:
-        """Every file of every complete batch, in order; settles what a compaction has left."""
-        self.settle()
-        return self._written()
+    def compacting(self) -> Lock:
+        """The right to put files together, which one has at a time."""
+        return Lock(self._system, self.table.directory, "compact")
 
     def batch_files(self, batch_id: int) -> list[ArchivedFile]:
         """The files of a batch that is complete and was not compacted; else none."""
-        path = self._path(batch_id)
-        return self._entries(path) if self._files.exists(path) else []
+        document = self.table.document(batch_id) if batch_id >= 0 else None
+        return [] if document is None else entries(document["files"])
 
-    def last_batch(self) -> int:
-        """The newest complete batch; -1 if there is none."""
-        newest = self._newest_compaction()
-        return max([*self._batches(), -1 if newest is None else newest.last_batch])
+    def superseded_files(self, snapshot: Snapshot) -> list[ArchivedFile]:
+        """The files of batches and compactions that a compaction has taken the place of."""
+        names = snapshot.superseded
+        return entries(file for name in names for file in self.table.files_of(name))
 
-    def staging(self) -> "Compaction":
-        """A compaction of all complete batches: a name that nothing has yet."""
-        last, newest = self.last_batch(), self._newest_compaction()
-        again = newest is not None and newest.last_batch == last
-        return Compaction(last, newest.attempt + 1 if again and newest is not None else 0)
+    def new_place(self, number: Number) -> str:
+        """Where the files of a compaction are put, of this attempt at it."""
+        return self.table.place_of(number, uuid4().hex[:8])
 
-    def path_of(self, compaction: "Compaction") -> str:
-        """Where the new files of a compaction are put."""
-        return f"{self._directory}/_{compaction}/batch={compaction.last_batch}"
+    def commit_compaction(
+        self, number: Number, archived: Archived, files: Sequence[ArchivedFile]
+    ) -> None:
+        """Says what all batches up to the compaction's are from now on.
 
-    def forget(self, compaction: "Compaction") -> None:
-        """Removes what a compaction has put there and did not come to write down."""
-        self._files.remove(f"{self._directory}/_{compaction}")
-
-    def commit(self, compaction: "Compaction", files: list[ArchivedFile]) -> None:
-        """Says what all batches up to the compaction's are from now on."""
-        document = {"batch": compaction.last_batch, "files": [asdict(file) for file in files]}
-        self._files.replace(self._document(compaction), seal(document))
-        self.settle()
-
-    def settle(self) -> None:
-        """Finishes the newest compaction: its files in their places, and no others.
-
-        May be repeated, and by anybody: what is done already is passed over.
+        Raises:
+            PipelineError: somebody else was as quick.
         """
-        newest = self._newest_compaction()
-        if newest is None:
-            return
-        superseded = [self._path(number) for number in self._batches(up_to=newest.last_batch)]
-        superseded += [self._document(each) for each in self._compactions() if each != newest]
-        staged = f"{self._directory}/_{newest}"
-        if not superseded and not self._files.exists(staged):
-            return
-        kept = {file.path for file in self._entries(self._document(newest))}
-        for path in sorted(kept):
-            if self._files.exists(f"{staged}/{path}"):
-                self._files.move(f"{staged}/{path}", f"{self._directory}/{path}")
-        for document in superseded:
-            for file in self._entries(document):
-                if file.path not in kept:
-                    self._files.remove(f"{self._directory}/{file.path}")
-            self._files.remove(document)
-        self._files.remove(staged)
-        self._remove_empty_batches(newest.last_batch, kept)
+        offsets = archived.snapshot.documents[-1]["offsets"]
+        found = [asdict(file) for file in files]
+        document = {"files": found, "offsets": offsets, "at": self.table.clock.wall_ms()}
+        self.table.commit(number, document)
 
-    def _remove_empty_batches(self, last: int, kept: set[str]) -> None:
-        used = {path.partition("/")[0] for path in kept}
-        for name in self._files.names(self._directory):
-            if name.startswith("batch=") and int(name[6:]) < last and name not in used:
-                self._files.remove(f"{self._directory}/{name}")
-
-    def _written(self) -> list[ArchivedFile]:
-        newest = self._newest_compaction()
-        found = [] if newest is None else self._entries(self._document(newest))
-        for number in self._batches(above=-1 if newest is None else newest.last_batch):
-            found += self._entries(self._path(number))
-        return found
-
-    def _entries(self, document: str) -> list[ArchivedFile]:
-        found = []
-        for entry in read_sealed(self._files, document)["files"]:
-            ranges = [FileRange(**piece) for piece in entry.pop("ranges")]
-            found.append(ArchivedFile(**entry, ranges=ranges))
-        return found
-
-    def _batches(self, *, above: int = -1, up_to: int | None = None) -> list[int]:
-        names = self._files.names(f"{self._directory}/{MANIFEST}")
-        found = (int(match[1]) for name in names if (match := _BATCH.fullmatch(name)))
-        return sorted(n for n in found if n > above and (up_to is None or n <= up_to))
-
-    def _compactions(self) -> list["Compaction"]:
-        names = self._files.names(f"{self._directory}/{MANIFEST}")
-        found = (_COMPACTED.fullmatch(name) for name in names)
-        return sorted(Compaction(int(match[1]), int(match[2])) for match in found if match)
-
-    def _newest_compaction(self) -> "Compaction | None":
-        return max(self._compactions(), default=None)
-
-    def _document(self, compaction: "Compaction") -> str:
-        return f"{self._directory}/{MANIFEST}/{compaction}.json"
-
-    def look(self, directory: str) -> list[ArchivedFile]:
-        """The Parquet files of a batch's directory as they are now, if there is one."""
-        checksums = self.checksums(directory) if self._files.exists(directory) else {}
-        if not checksums:
+    def look(self, listed: Iterable[Document]) -> list[ArchivedFile]:
+        """Files that were listed, with their checksums and what is in them."""
+        files = {file["path"]: file["bytes"] for file in listed}
+        if not files:
             return []
         ranges: defaultdict[str, list[FileRange]] = defaultdict(list)
-        root = directory[: directory.rindex("/batch=")]
-        records = self._spark.read.parquet(*(f"{root}/{path}" for path in checksums))
-        for row in _ranges(records).collect():
+        for row in _ranges(self._read(files)).collect():
             piece = FileRange(row.topic, row.partition, row.start, row.end, row.records)
-            ranges[self._relative(row.path)].append(piece)
+            ranges[path_of(row.path)].append(piece)
+        checksums = self.checksums(files)
         return [
-            ArchivedFile(path, size, checksum, sorted(ranges[path], key=lambda r: r.partition))
-            for path, (size, checksum) in sorted(checksums.items())
+            ArchivedFile(path, *checksums[path], sorted(ranges[path], key=lambda r: r.partition))
+            for path in sorted(files)
         ]
 
-    def checksums(self, directory: str) -> dict[str, tuple[int, str]]:
-        """Size and SHA-256 of the Parquet files below a directory, by their relative paths."""
-        return self._checksums([directory])
+    def checksums(self, paths: Iterable[str]) -> dict[str, tuple[int, str]]:
+        """Size and SHA-256 of files of the archive that are there, by their relative paths."""
+        start = len(self.table.directory) + 1
+        found = checksums_of(self._spark, (f"{self.table.directory}/{path}" for path in paths))
+        return {path[start:]: checksum for path, checksum in found.items()}
 
-    def checksums_of(self, files: list[ArchivedFile]) -> dict[str, tuple[int, str]]:
-        """The same of some files, those that are there."""
-        paths = (f"{self._directory}/{file.path}" for file in files)
-        return self._checksums([path for path in paths if self._files.exists(path)])
-
-    def _checksums(self, paths: list[str]) -> dict[str, tuple[int, str]]:
-        if not paths:
-            return {}
-        reader = self._spark.read.format("binaryFile").option("pathGlobFilter", "*.parquet")
-        content = reader.option("recursiveFileLookup", "true").load(paths)
-        rows = content.select("path", "length", f.sha2("content", 256).alias("sha256")).collect()
-        return {self._relative(row.path): (row.length, row.sha256) for row in rows}
-
-    def frame(self, files: list[ArchivedFile]) -> DataFrame:
+    def frame(self, files: Iterable[ArchivedFile]) -> DataFrame:
         """The records of files, with the columns that were archived."""
-        paths = [f"{self._directory}/{file.path}" for file in files]
-        return self._spark.read.parquet(*paths)
+        return self._read(file.path for file in files)
 
-    def _relative(self, path: str) -> str:
-        """Spark names files by URI; what follows the archive's own name is the same in both."""
-        return path[path.rindex("/batch=") + 1 :]
+    def _read(self, paths: Iterable[str]) -> DataFrame:
+        return self._spark.read.parquet(*(f"{self.table.directory}/{path}" for path in paths))
 
-    def _path(self, batch_id: int) -> str:
-        return f"{self._directory}/{MANIFEST}/batch-{batch_id}.json"
+
+def on_archive(
+    spark: SparkSession, directory: str, work: Callable[[Manifest, Archived], Outcome]
+) -> OnceJob:
+    """A job on an archive as it is when it begins, whose files stay until it ends."""
+
+    def run() -> Outcome:
+        manifest = Manifest(spark, directory)
+        with manifest.reading() as archived:
+            return work(manifest, archived)
+
+    return OnceJob(run)
+
+
+def path_of(uri: str) -> str:
+    """The relative path of an archive's file; empty of what cannot be one.
+
+    What follows the archive's own name is the same in a path and in a URI.
+    """
+    at = f"/{uri}".rfind("/batch=")
+    return "" if at < 0 else uri[at:]
+
+
+def entries(files: Iterable[Document]) -> list[ArchivedFile]:
+    """Files as documents have them."""
+    found = []
+    for entry in files:
+        values: dict[str, Any] = {**entry, "ranges": [FileRange(**r) for r in entry["ranges"]]}
+        found.append(ArchivedFile(**values))
+    return found
 
 
 def _ranges(records: DataFrame) -> DataFrame:

@@ -1,99 +1,215 @@
-"""A directory of Parquet files into which every micro-batch goes exactly once.
+"""The output of a stream: a table into which every micro-batch goes exactly once.
 
     orders/
+      _odradek.json           whose it is
       _checkpoint/            Spark's: which offsets make up which batch, which are done
-      batch=0/  part-*.parquet  _SUCCESS
-      batch=1/  ...
+      _manifest/batch-0.json  ours: which files a batch is, of which offsets
+      batch=0-9f2c11ab/       part-*.parquet
 
-Spark writes down the offsets of a batch before it runs it, and repeats the batch after a
-crash with the same offsets and number. The number names the directory, so a repeated batch
-finds its own: complete, and it is left as it is, or without `_SUCCESS`, and it is written
-anew. Any Parquet reader sees every record once, without having to know about a log of files.
+Spark writes down the offsets of a batch before it runs it, and repeats the batch after a crash with
+the same offsets and number. A repeated batch finds its document, or writes its files anew, to
+another place (`tables`).
 
 That rests on both being there: numbers start again at 0 without the checkpoint, so batches
-without one are refused rather than taken for those of the new query.
+without one are refused rather than taken for those of the new query; and so is a batch that comes
+again with other offsets.
 """
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pyspark_odradek.pipelines.ends.checkpoints import Checkpoint
+from pyspark_odradek.pipelines.ends.directories import ClaimedLock
 from pyspark_odradek.pipelines.ends.files import FileSystem
-from pyspark_odradek.pipelines.running.settings import PipelineError
+from pyspark_odradek.pipelines.ends.owners import Lock
+from pyspark_odradek.pipelines.ends.sealed import Document
+from pyspark_odradek.pipelines.ends.tables import Number, Table
+from pyspark_odradek.pipelines.running.jobs import StreamJob
+from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
 
 CHECKPOINT: Final = "_checkpoint"
-_COMPLETE: Final = "_SUCCESS"
+
+WriteBatch = Callable[[DataFrame, int], None]
 
 
-class BatchDirectory:
-    """The target of one query, on any file system that Spark can write to.
+class Output:
+    """The table of one query, on any file system that Spark can write to."""
 
-    `checkpoint` is where the query keeps its offsets.
-    """
-
-    def __init__(self, spark: SparkSession, directory: str, checkpoint: str | None = None) -> None:
-        """Takes up a new directory or one of an earlier run; `checkpoint` may lie elsewhere.
+    def __init__(
+        self,
+        spark: SparkSession,
+        directory: str,
+        checkpoint: str,
+        parts: Sequence[str] = ("",),
+        lock: Lock | ClaimedLock | None = None,
+    ) -> None:
+        """Takes up a new directory or one of an earlier run; `lock` is the right to write to it.
 
         Raises:
-            PipelineError: it holds batches, but not the checkpoint that they belong to.
+            PipelineError: batches and checkpoint do not belong together.
         """
-        self._files = FileSystem(spark)
-        self._directory = directory.rstrip("/")
-        self.checkpoint: Final = checkpoint or f"{self._directory}/{CHECKPOINT}"
-        self._kept = Checkpoint(self._files, self.checkpoint)
-        if not self._kept.was_there and self.batch_ids():
+        files = FileSystem(spark)
+        self.table: Final = Table(files, directory, parts)
+        self.run: Final = uuid4().hex[:8]
+        # Of a run only the first batch may have been begun before.
+        self.may_be_repeated = True
+        self._files: Final = files
+        self._lock: Final = lock or Lock(files, directory)
+        self._take_up(checkpoint)
+
+    def _take_up(self, checkpoint: str) -> None:
+        # First what is done and then the manifest, which has it by then.
+        self.checkpoint = Checkpoint(self._files, checkpoint)
+        done = self.checkpoint.last_commit()
+        last = self._last = self.table.last_batch()
+        directory = self.table.directory
+        if last >= 0 and not self.checkpoint.was_there:
             raise PipelineError(
                 f"{directory} holds batches of a query whose checkpoint is gone; "
                 "choose another directory, or remove it"
             )
+        if done > last:
+            raise PipelineError(
+                f"{directory} has a checkpoint with batch {done} and a manifest up to {last}: part "
+                "of it is gone; choose another directory"
+            )
 
-    def path_of(self, batch_id: int) -> str:
-        """Where a batch lies."""
-        return f"{self._directory}/batch={batch_id}"
+    def write(self, batch: DataFrame, batch_id: int) -> None:
+        """Writes a batch unless it is there; what `foreachBatch` is given."""
+        if self.has(batch_id):
+            _pass_over(batch)
+        else:
+            self.commit(batch_id, self.stage(batch, batch_id))
+
+    def write_whole(self, batch: DataFrame, batch_id: int) -> None:
+        """Writes a batch that takes the place of all before it."""
+        if self.has(batch_id):
+            _pass_over(batch)
+        else:
+            self.commit(batch_id, self.stage(batch, batch_id), {"complete": True})
+            self.table.sweep()
 
     def has(self, batch_id: int) -> bool:
-        """Whether a batch is there, whole."""
-        return self._files.exists(f"{self.path_of(batch_id)}/{_COMPLETE}")
+        """Whether a batch is committed.
 
-    def write(
+        Raises:
+            PipelineError: it is, and was of other offsets.
+        """
+        document = self.table.document(batch_id)
+        if document is None and batch_id <= self._last:
+            # It was put together with others, of which it has to be the last.
+            now = self.table.snapshot()
+            document = now.documents[-1] if now.last_batch == batch_id else {"offsets": None}
+        if document is None:
+            return False
+        if document["offsets"] != self.checkpoint.offsets(batch_id):
+            raise PipelineError(
+                f"{self.table.directory} has batch {batch_id} with other offsets: "
+                "the checkpoint is older than it, or another's"
+            )
+        return True
+
+    def left_by_the_one_before(self, batch_id: int) -> Document | None:
+        """The commit of the batch before; None for the first.
+
+        Raises:
+            PipelineError: it is gone.
+        """
+        document = self.table.document(batch_id - 1)
+        if document is None and batch_id > 0:
+            raise PipelineError(f"{self.table.directory} has no batch {batch_id - 1}")
+        return document
+
+    def stage(
         self,
         batch: DataFrame,
         batch_id: int,
         partition_by: Sequence[str] = (),
         records_per_file: int = 0,
-    ) -> None:
-        """Writes a batch unless it is there; what `foreachBatch` is given. 0 is no limit."""
-        if not self.has(batch_id):
-            writer = batch.write.mode("overwrite").partitionBy(*partition_by)
-            writer = writer.option("maxRecordsPerFile", records_per_file)
-            writer.parquet(self.path_of(batch_id))
+        part: str = "",
+    ) -> list[dict[str, Any]]:
+        """Writes the files of a batch and gives them as a document has them. 0 is no limit."""
+        place = self.table.place_of(Number(batch_id), self.run, part)
+        writer = batch.write.mode("overwrite").partitionBy(*partition_by)
+        writer.option("maxRecordsPerFile", records_per_file).parquet(place)
+        return self.table.staged(place)
 
-    def write_snapshot(self, batch: DataFrame, batch_id: int) -> None:
-        """Writes a batch that replaces all before it."""
-        self.write(batch, batch_id)
-        for old in self.batch_ids():
-            if old < batch_id:
-                self._files.remove(self.path_of(old))
+    def commit(
+        self, batch_id: int, files: Sequence[Mapping[str, Any]], more: Document | None = None
+    ) -> None:
+        """Commits a batch, with these files and the facts in `more`.
+
+        Raises:
+            PipelineError: another run has committed it.
+        """
+        offsets = self.checkpoint.offsets(batch_id)
+        document = {"files": list(files), "offsets": offsets, **(more or {})}
+        self.table.commit(Number(batch_id), document)
+        self._last = batch_id
+        if self.may_be_repeated:
+            self.may_be_repeated = False
+            self.table.clear(batch_id, document)
+
+    def job(
+        self, writer: DataStreamWriter, write: WriteBatch | None = None, *, has_topic: bool = False
+    ) -> StreamJob:
+        """The stream that writes here, batch by batch, and alone.
+
+        If it `has_topic`, one that it writes to as well, what a batch is of is kept once it was
+        planned: some of it may be there.
+        """
+        writer = writer.foreachBatch(write or self.write)
+        writer = writer.option("checkpointLocation", self.checkpoint.path)
+
+        def take_back() -> None:
+            # Another run may be at the same checkpoint by now.
+            if self._lock.is_taken_over():
+                return
+            self.checkpoint.take_back_unless_planned() if has_topic else self.take_back()
+
+        return StreamJob(writer, take_back, self.alone)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """The right to write, as of the moment when it is had: another run may have come and gone
+        since this one was made.
+
+        Raises:
+            PipelineError: somebody else writes, or batches and checkpoint do not belong together.
+        """
+        with self._lock:
+            self._take_up(self.checkpoint.path)
+            yield
 
     def take_back(self) -> None:
-        """Removes what a query has made that failed before a batch was whole, its checkpoint too.
+        """Removes what a query has made that failed before a batch was committed, its checkpoint
+        too. Nothing of a query that had one before."""
+        if not self.checkpoint.was_there and self.table.last_batch() < 0:
+            self.table.forget(self.run)
+            self.checkpoint.take_back()
 
-        Nothing of a query that had one before.
-        """
-        if not any(self.has(batch_id) for batch_id in self.batch_ids()):
-            self.take_all_back()
 
-    def take_all_back(self) -> None:
-        """The same, also when there is a batch."""
-        if self._kept.was_there:
-            return
-        for batch_id in self.batch_ids():
-            self._files.remove(self.path_of(batch_id))
-        self._kept.take_back()
+def _pass_over(batch: DataFrame) -> None:
+    """Makes Spark go through a batch without output: a query whose state did not come along could
+    not go on."""
+    batch.write.format("noop").mode("overwrite").save()
 
-    def batch_ids(self) -> list[int]:
-        """The batches that are there, in order."""
-        names = self._files.names(self._directory)
-        return sorted(int(name[6:]) for name in names if name.startswith("batch="))
+
+def open_output(
+    spark: SparkSession, settings: PipelineSettings, pipeline: str, parts: Sequence[str] = ("",)
+) -> Output:
+    """The settings' directory as the output of a pipeline on their topic.
+
+    Raises:
+        PipelineError: there is none, or it is something else's.
+    """
+    directory = settings.directory(pipeline)
+    lock = ClaimedLock(spark, directory, pipeline, settings.topic)
+    lock.claim()
+    checkpoint = settings.checkpoint or f"{directory}/{CHECKPOINT}"
+    return Output(spark, directory, checkpoint, parts, lock)

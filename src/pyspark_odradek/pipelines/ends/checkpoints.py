@@ -5,25 +5,56 @@ batch is of before it runs it. When that fails, somebody corrects a setting and 
 checkpoint that is of use to nobody, and whose state may be of another shape.
 """
 
+import json
 from typing import Final
 
-from pyspark_odradek.pipelines.ends.files import FileSystem
+from pyspark_odradek.pipelines.ends.files import Files
+from pyspark_odradek.pipelines.ends.owners import LOCK
+
+# Before the offsets, a file of them has its version and what the batch was planned with.
+_LINES_BEFORE: Final = 2
 
 
 class Checkpoint:
     """The checkpoint of one query; taken up before the query starts."""
 
-    def __init__(self, files: FileSystem, path: str) -> None:
+    def __init__(self, files: Files, path: str) -> None:
         self.path: Final = path
-        self.was_there: Final = files.exists(path)
+        # One that a lock is kept in need not have been begun.
+        self.was_there: Final = any(name != LOCK for name in files.names(path))
         self._files = files
 
+    def last_commit(self) -> int:
+        """The newest batch that Spark knows to be done; -1 if there is none."""
+        return max(self._numbers("commits"), default=-1)
+
+    def offsets(self, batch_id: int) -> list[str]:
+        """How far each source is read with a batch, as Spark has written it down."""
+        return self._files.read(f"{self.path}/offsets/{batch_id}").splitlines()[_LINES_BEFORE:]
+
+    def query_id(self) -> str:
+        """The id of the query, which it has as long as this checkpoint."""
+        found: str = json.loads(self._files.read(f"{self.path}/metadata"))["id"]
+        return found
+
     def take_back(self) -> None:
-        """Removes what the failed query has made. One that was there before stays as it is."""
-        if not self.was_there:
+        """Removes what the failed query has made. One that was there before stays as it is, and
+        so does one with a batch that is done."""
+        if self.was_there or self.last_commit() >= 0:
+            return
+        names = self._files.names(self.path)
+        if LOCK not in names:
             self._files.remove(self.path)
+            return
+        for name in names:
+            if name != LOCK:
+                self._files.remove(f"{self.path}/{name}")
 
     def take_back_unless_planned(self) -> None:
         """The same, unless a batch was planned: some of its tasks may have written."""
-        if not any(name.isdecimal() for name in self._files.names(f"{self.path}/offsets")):
+        if not self._numbers("offsets"):
             self.take_back()
+
+    def _numbers(self, folder: str) -> list[int]:
+        names = self._files.names(f"{self.path}/{folder}")
+        return [int(name) for name in names if name.isdecimal()]

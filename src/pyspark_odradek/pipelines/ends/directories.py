@@ -1,4 +1,4 @@
-"""Whose a directory is, and a table that takes the place of the one before.
+"""Whose a directory is, and tables that are written there at once, without a stream.
 
 Pipelines go on in the directory that an earlier run has left. One that is of another pipeline or
 topic, or of somebody else, would be mixed up with it, or removed:
@@ -7,62 +7,160 @@ topic, or of somebody else, would be mixed up with it, or removed:
 """
 
 import json
-from typing import Final
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_odradek.pipelines.ends.files import FileSystem
+from pyspark_odradek.pipelines.ends.owners import LOCK, READERS, Lock
+from pyspark_odradek.pipelines.ends.schemas import schema_of
+from pyspark_odradek.pipelines.ends.tables import Number, Snapshot, Table
 from pyspark_odradek.pipelines.running.settings import PipelineError
 
 _OWNER: Final = "_odradek.json"
-_NEW: Final = "_new"
+# What failed at its start may have left these, and nothing that is worth keeping.
+_LEFT: Final = {_OWNER, f".{_OWNER}.crc", LOCK, READERS}
 
 
-def claim(spark: SparkSession, directory: str, pipeline: str, topic: str) -> None:
-    """Makes a new directory one of this pipeline and topic, or sees that it is.
+class ClaimedLock:
+    """The right to write to a directory as a pipeline of a topic; a context that gives it back.
 
-    Raises:
-        PipelineError: it is another's, or holds files of nobody knows whom.
+    Whose a directory is is written down while nobody else may write there. So a mark is changed
+    only where nothing is but what a failed start has left, and whoever left it has ended. With a
+    `part` it is the right to write to that directory below only; others may write to their parts.
     """
-    if not check_owner(spark, directory, pipeline, topic):
-        owner = json.dumps({"pipeline": pipeline, "topic": topic})
-        FileSystem(spark).replace(f"{directory}/{_OWNER}", owner)
 
+    def __init__(
+        self, spark: SparkSession, directory: str, pipeline: str, topic: str, part: str = ""
+    ) -> None:
+        files = FileSystem(spark)
+        self._files: Final = files
+        self._directory: Final = directory
+        self._owner: Final = {"pipeline": pipeline, "topic": topic}
+        self._whole: Final = Lock(files, directory)
+        self._part: Final = Lock(files, f"{directory}/{part}") if part else None
 
-def check_owner(spark: SparkSession, directory: str, pipeline: str, topic: str) -> bool:
-    """Sees that a directory is of nobody else, and tells whether it is claimed already.
+    def claim(self) -> None:
+        """Makes a new directory one of this pipeline and topic, or sees that it is.
 
-    Raises:
-        PipelineError: as of `claim`.
-    """
-    files, mark = FileSystem(spark), f"{directory}/{_OWNER}"
-    names = [name for name in sorted(files.names(directory)) if name[0] != "."]
-    # What failed at its start has left nothing but its mark.
-    if _OWNER in names and names != [_OWNER]:
-        owner = json.loads(files.read(mark))
-        if owner != {"pipeline": pipeline, "topic": topic}:
+        Raises:
+            PipelineError: it is another's, holds files of nobody knows whom, or somebody is
+                writing to it.
+        """
+        if not self._is_claimed():
+            with self._whole:
+                self._put_mark()
+
+    def __enter__(self) -> "ClaimedLock":
+        if self._part is None:
+            # First without the lock, which would leave its own files in what is somebody else's.
+            self._is_claimed()
+            with ExitStack() as undone:
+                undone.enter_context(self._whole)
+                self._put_mark()
+                undone.pop_all()
+        elif self._is_claimed():
+            self._part.__enter__()
+        else:
+            with self._whole:
+                self._put_mark()
+                # From now on there is more than what a failed start leaves.
+                self._part.__enter__()
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        (self._part or self._whole).__exit__(*raised)
+
+    def is_taken_over(self) -> bool:
+        """Whether another has it, who has taken this one for dead."""
+        return (self._part or self._whole).is_taken_over()
+
+    def _put_mark(self) -> None:
+        if not self._is_claimed():
+            self._files.replace(f"{self._directory}/{_OWNER}", json.dumps(self._owner))
+
+    def _is_claimed(self) -> bool:
+        """Sees that a directory is of nobody else, and tells whether that is for good.
+
+        Raises:
+            PipelineError: it is another's, or holds files of nobody knows whom.
+        """
+        names = set(self._files.names(self._directory))
+        others = sorted(names - _LEFT)
+        if _OWNER in names and others:
+            owner = json.loads(self._files.read(f"{self._directory}/{_OWNER}"))
+            if owner != self._owner:
+                raise PipelineError(
+                    f"{self._directory} is of {owner['pipeline']} of the topic {owner['topic']}; "
+                    "choose another directory"
+                )
+            return True
+        # Hidden files too: nobody knows what they are to whom.
+        if others:
             raise PipelineError(
-                f"{directory} is of {owner['pipeline']} of the topic {owner['topic']}; "
-                "choose another directory"
+                f"{self._directory} holds {others[0]}, which is not of {self._owner['pipeline']} "
+                f"of the topic {self._owner['topic']}; choose another directory, or empty it"
             )
-        return True
-    # What begins with an underscore is passed over by readers of Parquet, and here.
-    others = [name for name in names if name[0] != "_"]
-    if others:
-        raise PipelineError(
-            f"{directory} holds {others[0]}, which is not of {pipeline} of the topic {topic}; "
-            "choose another directory, or empty it"
-        )
-    return False
+        return False
 
 
-def replace_table(spark: SparkSession, table: DataFrame, directory: str) -> None:
-    """Writes a table, and puts it in the place of the one in the directory when it is whole."""
-    files, new = FileSystem(spark), f"{directory}/{_NEW}"
-    table.write.mode("overwrite").parquet(new)
-    for name in files.names(directory):
-        if name not in (_OWNER, _NEW):
-            files.remove(f"{directory}/{name}")
-    for name in files.names(new):
-        files.move(f"{new}/{name}", f"{directory}/{name}")
-    files.remove(new)
+def put_table(
+    spark: SparkSession,
+    table: DataFrame,
+    directory: str,
+    lock: ClaimedLock,
+    *,
+    is_whole: bool = True,
+) -> None:
+    """Writes a table as the next batch of a directory, with the right to do so: in the place of
+    what is there if it `is_whole`, else beside it.
+
+    Raises:
+        PipelineError: the directory is another's, or somebody else is writing to it.
+    """
+    written = Table(FileSystem(spark), directory)
+    with lock:
+        number = Number(written.last_batch() + 1)
+        place = written.place_of(number, uuid4().hex[:8])
+        table.write.parquet(place)
+        document = {"files": written.staged(place), "complete": is_whole}
+        written.commit(number, document)
+        if is_whole:
+            written.sweep()
+        else:
+            written.clear(number.batch, document)
+
+
+def read_table(spark: SparkSession, directory: str) -> DataFrame | None:
+    """Reads what a pipeline has written to a directory, by its manifest; None if that is nothing.
+
+    Nobody knows when the last query on it has ended, so its files stay until this process has: who
+    runs for long, beside compactions, takes `reading_table`. A reader of Parquet that goes by the
+    directory alone also sees what was written and not committed, or is about to be removed.
+
+    Raises:
+        PipelineError: its manifest is damaged, or its batches do not go together.
+    """
+    table = Table(FileSystem(spark), directory)
+    return _frame(spark, directory, table.snapshot_for_process())
+
+
+@contextmanager
+def reading_table(spark: SparkSession, directory: str) -> Iterator[DataFrame | None]:
+    """The same, of which the files stay until the context ends.
+
+    Raises:
+        PipelineError: as of `read_table`.
+    """
+    with Table(FileSystem(spark), directory).reading() as snapshot:
+        yield _frame(spark, directory, snapshot)
+
+
+def _frame(spark: SparkSession, directory: str, snapshot: Snapshot) -> DataFrame | None:
+    paths = [f"{directory}/{file['path']}" for file in snapshot.files]
+    schema = schema_of(snapshot.documents)
+    reader = spark.read if schema is None else spark.read.schema(schema)
+    return reader.parquet(*paths) if paths else None

@@ -1,51 +1,237 @@
 """Small files and listings, where pipelines keep their data. Not for the data itself.
 
-Spark's own Python interface has no files. Its JVM knows every kind of file system that Spark can
-write to; a client of Spark Connect has no JVM, and uses Arrow's: local and shared disks, and
-what Arrow knows by its URI, with credentials as Arrow finds them.
+Spark's own Python interface has no files. What lies on disks of this machine, or on shared ones, is
+read and written here, by this process. Of every other kind of file system Spark's JVM knows; a
+client of Spark Connect has no JVM, and uses Arrow's, with credentials as Arrow finds them.
 """
 
+import contextlib
+import errno
 import os
-from typing import Any
+import shutil
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple, Protocol
+from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
+from odradek.system_calls import sync_path
 
-class FileSystem:
-    """What pipelines keep beside their data: the files of a session, or of a client of Connect."""
+_FILE: Final = "file:"
+# A put is whole there, and may have a condition; a rename is a copy.
+_OBJECT_STORES: Final = ("s3a", "s3", "gs", "abfs", "abfss", "oss", "cosn")
+# What Hadoop says to those who may not write; the second of object stores.
+_MAY_NOT: Final = ("AccessControlException", "AccessDeniedException")
+# What Hadoop says when a condition of a put does not hold; the second of S3, where the put is made
+# when the file is closed.
+_IS_THERE: Final = ("FileAlreadyExistsException", "RemoteFileChangedException")
 
-    def __init__(self, spark: SparkSession) -> None:
-        # A client's session is of a class of its own, whatever it is declared to be.
-        is_classic = isinstance(spark, SparkSession)
-        self._files: HadoopFiles | ArrowFiles = HadoopFiles(spark) if is_classic else ArrowFiles()
+
+class Listed(NamedTuple):
+    """A file below a directory, by its path from there."""
+
+    path: str
+    bytes: int
+
+
+class Files(Protocol):
+    """The operations of a file system that pipelines need."""
 
     def exists(self, path: str) -> bool:
         """Whether a file or directory is there."""
-        return self._files.exists(path)
+        ...
 
     def names(self, directory: str) -> list[str]:
-        """What is in a directory; nothing where there is none."""
-        return self._files.names(directory)
+        """Lists a directory; empty where there is none."""
+        ...
+
+    def below(self, directory: str) -> list[Listed]:
+        """All files below a directory, in order."""
+        ...
 
     def read(self, path: str) -> str:
-        """The text of a file."""
-        return self._files.read(path)
-
-    def replace(self, path: str, text: str) -> None:
-        """Writes a file as a whole: it is there with all of its text, or as it was."""
-        self._files.replace(path, text)
-
-    def remove(self, path: str) -> None:
-        """Removes a file, or a directory with all that is in it."""
-        self._files.remove(path)
-
-    def move(self, path: str, target: str) -> None:
-        """Moves a file to where none is, and makes the directories that lead there.
+        """The text of a file.
 
         Raises:
-            OSError: it cannot be moved.
+            FileNotFoundError: it is not there.
         """
-        self._files.move(path, target)
+        ...
+
+    def create(self, path: str, text: str) -> bool:
+        """Writes a file that is not there: as a whole, or not at all and False if it is.
+
+        Of several that try at once one succeeds.
+        """
+        ...
+
+    def replace(self, path: str, text: str) -> None:
+        """Writes a file as a whole: it is there with all of its text, or as it was.
+
+        Raises:
+            PermissionError: nobody may write there, or not who asks.
+        """
+        ...
+
+    def remove(self, path: str) -> None:
+        """Removes a file, or a directory with all that is in it, if it is there."""
+        ...
+
+    def sync(self, directory: str) -> None:
+        """Returns when all that is below a directory outlives a crash of the machine."""
+        ...
+
+
+class FileSystem:
+    """The files of a session, or of a client of Connect."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        # A client's session is of a class of its own, whatever it is declared to be.
+        self._hadoop: Final = HadoopFiles(spark) if isinstance(spark, SparkSession) else None
+
+    def exists(self, path: str) -> bool:
+        """See `Files`."""
+        files, place = self._of(path)
+        return files.exists(place)
+
+    def names(self, directory: str) -> list[str]:
+        """See `Files`."""
+        files, place = self._of(directory)
+        return files.names(place)
+
+    def below(self, directory: str) -> list[Listed]:
+        """See `Files`."""
+        files, place = self._of(directory)
+        return files.below(place)
+
+    def read(self, path: str) -> str:
+        """See `Files`."""
+        files, place = self._of(path)
+        return files.read(place)
+
+    def create(self, path: str, text: str) -> bool:
+        """See `Files`."""
+        files, place = self._of(path)
+        return files.create(place, text)
+
+    def replace(self, path: str, text: str) -> None:
+        """See `Files`."""
+        files, place = self._of(path)
+        files.replace(place, text)
+
+    def remove(self, path: str) -> None:
+        """See `Files`."""
+        files, place = self._of(path)
+        files.remove(place)
+
+    def sync(self, directory: str) -> None:
+        """See `Files`."""
+        files, place = self._of(directory)
+        files.sync(place)
+
+    def _of(self, path: str) -> tuple[Files, str]:
+        uri = path if self._hadoop is None else self._hadoop.uri(path)
+        local = local_path(uri)
+        if local is not None:
+            return LocalFiles(), local
+        return (ArrowFiles() if self._hadoop is None else self._hadoop), uri
+
+
+def local_path(uri: str) -> str | None:
+    """The path of what lies on a disk of this machine; None of what does not.
+
+    As Hadoop's, it is what is written there: a percent sign is one.
+    """
+    if not uri.startswith(_FILE):
+        return None if "://" in uri else os.path.abspath(uri)
+    path = uri.removeprefix(_FILE)
+    return "/" + path[2:].partition("/")[2] if path.startswith("//") else path
+
+
+class LocalFiles:
+    """On disks, those of this machine and shared ones."""
+
+    def exists(self, path: str) -> bool:
+        """See `Files`."""
+        return os.path.exists(path)
+
+    def names(self, directory: str) -> list[str]:
+        """See `Files`."""
+        try:
+            return os.listdir(directory)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def below(self, directory: str) -> list[Listed]:
+        """See `Files`."""
+        found = []
+        for folder, _, names in os.walk(directory):
+            for path in (os.path.join(folder, name) for name in names):
+                # What somebody else renames or removes meanwhile is not there.
+                with contextlib.suppress(FileNotFoundError):
+                    found.append(Listed(os.path.relpath(path, directory), os.path.getsize(path)))
+        return sorted(found)
+
+    def read(self, path: str) -> str:
+        """See `Files`."""
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+
+    def create(self, path: str, text: str) -> bool:
+        """See `Files`."""
+        partial = _write_aside(path, text)
+        try:
+            # A rename takes the place of what is there, and an open comes without the text.
+            os.link(partial, path)
+        except FileExistsError:
+            return False
+        finally:
+            os.unlink(partial)
+        sync_path(os.path.dirname(path))
+        return True
+
+    def replace(self, path: str, text: str) -> None:
+        """See `Files`."""
+        os.replace(_write_aside(path, text), path)
+        sync_path(os.path.dirname(path))
+
+    def remove(self, path: str) -> None:
+        """See `Files`."""
+        if os.path.isdir(path) and not os.path.islink(path):
+            # Somebody else may be removing the same.
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+
+    def sync(self, directory: str) -> None:
+        """See `Files`."""
+        for folder, _, names in os.walk(directory):
+            for path in (*(os.path.join(folder, name) for name in names), folder):
+                # Of a task that is still being killed.
+                with contextlib.suppress(FileNotFoundError):
+                    sync_path(path)
+        if os.path.isdir(directory):
+            sync_path(os.path.dirname(directory))
+
+
+def _write_aside(path: str, text: str) -> str:
+    folder, name = os.path.split(path)
+    _make_directory(folder)
+    partial = os.path.join(folder, f".{name}.{uuid4().hex}.tmp")
+    with open(partial, "x", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    return partial
+
+
+def _make_directory(path: str) -> None:
+    """With those above it, each written down in the one that it is in."""
+    if not os.path.isdir(path):
+        above = os.path.dirname(path) or "."
+        _make_directory(above)
+        os.makedirs(path, exist_ok=True)
+        sync_path(above)
 
 
 class HadoopFiles:
@@ -55,21 +241,36 @@ class HadoopFiles:
         self._spark = spark
 
     def exists(self, path: str) -> bool:
-        """See `FileSystem`."""
+        """See `Files`."""
         hadoop_path = self._path(path)
         return bool(self._of(hadoop_path).exists(hadoop_path))
 
     def names(self, directory: str) -> list[str]:
-        """See `FileSystem`."""
+        """See `Files`."""
         root = self._path(directory)
         file_system = self._of(root)
         if not file_system.exists(root) or not file_system.getFileStatus(root).isDirectory():
             return []
         return [status.getPath().getName() for status in file_system.listStatus(root)]
 
+    def below(self, directory: str) -> list[Listed]:
+        """See `Files`."""
+        root = self._path(directory)
+        file_system = self._of(root)
+        if not file_system.exists(root):
+            return []
+        start = len(str(file_system.makeQualified(root).toString()).rstrip("/")) + 1
+        statuses, found = file_system.listFiles(root, True), []
+        while statuses.hasNext():
+            status = statuses.next()
+            found.append(Listed(str(status.getPath().toString())[start:], int(status.getLen())))
+        return sorted(found)
+
     def read(self, path: str) -> str:
-        """See `FileSystem`."""
+        """See `Files`."""
         hadoop_path = self._path(path)
+        if not self.exists(path):
+            raise FileNotFoundError(path)
         stream = self._of(hadoop_path).open(hadoop_path)
         try:
             data: bytes = bytes(stream.readAllBytes())
@@ -77,32 +278,36 @@ class HadoopFiles:
         finally:
             stream.close()
 
-    def replace(self, path: str, text: str) -> None:
-        """See `FileSystem`."""
-        target, partial = self._path(path), self._path(f"{path}.tmp")
+    def create(self, path: str, text: str) -> bool:
+        """See `Files`."""
+        target = self._path(path)
         file_system = self._of(target)
-        stream = file_system.create(partial, True)
-        try:
+        if file_system.getScheme() not in _OBJECT_STORES:
+            return self._put(path, text, "NONE")
+        builder = file_system.createFile(target).overwrite(False).recursive()
+        builder = builder.opt("fs.option.create.conditional.overwrite", True)
+        with _telling_whether_it_is_there() as outcome:
+            stream = builder.build()
             stream.write(bytearray(text.encode()))
-        finally:
             stream.close()
-        if file_system.exists(target):
-            file_system.delete(target, False)
-        if not file_system.rename(partial, target):
-            raise OSError(f"{partial} could not be renamed to {target}")
+        return not outcome.is_there
+
+    def replace(self, path: str, text: str) -> None:
+        """See `Files`."""
+        target = self._path(path)
+        with _telling_who_may_not():
+            if self._of(target).getScheme() in _OBJECT_STORES:
+                self._write(target, text)
+            else:
+                self._put(path, text, "OVERWRITE")
 
     def remove(self, path: str) -> None:
-        """See `FileSystem`."""
+        """See `Files`."""
         hadoop_path = self._path(path)
         self._of(hadoop_path).delete(hadoop_path, True)
 
-    def move(self, path: str, target: str) -> None:
-        """See `FileSystem`."""
-        source, destination = self._path(path), self._path(target)
-        file_system = self._of(destination)
-        file_system.mkdirs(destination.getParent())
-        if not file_system.rename(source, destination):
-            raise OSError(f"{path} could not be moved to {target}")
+    def sync(self, directory: str) -> None:
+        """See `Files`: what was closed is with the file system's servers."""
 
     @property
     def configuration(self) -> Any:
@@ -115,24 +320,86 @@ class HadoopFiles:
         place = self._path(path)
         return str(self._of(place).makeQualified(place).toString())
 
+    def _put(self, path: str, text: str, how: str) -> bool:
+        """Writes a file beside, and renames it; False where one is that must not be replaced."""
+        target = self._path(path)
+        partial = self._path(f"{path}.{uuid4().hex}.tmp")
+        self._write(partial, text)
+        options: Any = self._jvm.java.lang.Class.forName("org.apache.hadoop.fs.Options$Rename")
+        chosen = self._jvm.java.lang.reflect.Array.newInstance(options, 1)
+        chosen[0] = self._jvm.java.lang.Enum.valueOf(options, how)
+        context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(
+            target.toUri(), self.configuration
+        )
+        with _telling_whether_it_is_there() as outcome:
+            context.rename(partial, target, chosen)
+        if outcome.is_there:
+            self._of(partial).delete(partial, False)
+        return not outcome.is_there
+
+    def _write(self, target: Any, text: str) -> None:
+        stream = self._of(target).create(target, True)
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
+
     def _path(self, path: str) -> Any:
-        jvm: Any = self._spark._jvm
-        return jvm.org.apache.hadoop.fs.Path(path)
+        return self._jvm.org.apache.hadoop.fs.Path(path)
+
+    @property
+    def _jvm(self) -> Any:
+        return self._spark._jvm
 
     def _of(self, path: Any) -> Any:
         return path.getFileSystem(self.configuration)
 
 
+class _Outcome:
+    """Whether something was where something should be created."""
+
+    is_there = False
+
+
+@contextlib.contextmanager
+def _telling_whether_it_is_there() -> Iterator[_Outcome]:
+    from py4j.protocol import Py4JJavaError
+
+    outcome = _Outcome()
+    try:
+        yield outcome
+    except Py4JJavaError as error:
+        said = str(error.java_exception.toString())
+        if not any(name in said for name in _IS_THERE):
+            raise
+        outcome.is_there = True
+
+
+@contextlib.contextmanager
+def _telling_who_may_not() -> Iterator[None]:
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        yield
+    except Py4JJavaError as error:
+        said = str(error.java_exception.toString())
+        if not any(name in said for name in _MAY_NOT):
+            raise
+        raise PermissionError(errno.EACCES, said) from error
+
+
 class ArrowFiles:
-    """Through Arrow, in this process: the same files as Spark's where both have the same disks."""
+    """Through Arrow, what is not on a disk; two that create one file at once may both succeed."""
 
     def exists(self, path: str) -> bool:
-        """See `FileSystem`."""
+        """See `Files`."""
+        from pyarrow.fs import FileType
+
         files, place = _located(path)
-        return self._is_there(files, place)
+        return bool(files.get_file_info(place).type != FileType.NotFound)
 
     def names(self, directory: str) -> list[str]:
-        """See `FileSystem`."""
+        """See `Files`."""
         from pyarrow.fs import FileSelector, FileType
 
         files, place = _located(directory)
@@ -140,22 +407,41 @@ class ArrowFiles:
             return []
         return [info.base_name for info in files.get_file_info(FileSelector(place))]
 
+    def below(self, directory: str) -> list[Listed]:
+        """See `Files`."""
+        from pyarrow.fs import FileSelector, FileType
+
+        files, place = _located(directory)
+        everything = FileSelector(place, allow_not_found=True, recursive=True)
+        return sorted(
+            Listed(info.path[len(place.rstrip("/")) + 1 :], info.size)
+            for info in files.get_file_info(everything)
+            if info.type == FileType.File
+        )
+
     def read(self, path: str) -> str:
-        """See `FileSystem`."""
+        """See `Files`."""
         files, place = _located(path)
         with files.open_input_stream(place) as stream:
             return bytes(stream.read()).decode()
 
+    def create(self, path: str, text: str) -> bool:
+        """See `Files`."""
+        if self.exists(path):
+            return False
+        self.replace(path, text)
+        return True
+
     def replace(self, path: str, text: str) -> None:
-        """See `FileSystem`."""
+        """See `Files`."""
         files, place = _located(path)
         files.create_dir(os.path.dirname(place), recursive=True)
-        with files.open_output_stream(f"{place}.tmp") as stream:
+        # An object is there when it is whole.
+        with files.open_output_stream(place) as stream:
             stream.write(text.encode())
-        files.move(f"{place}.tmp", place)
 
     def remove(self, path: str) -> None:
-        """See `FileSystem`."""
+        """See `Files`."""
         from pyarrow.fs import FileType
 
         files, place = _located(path)
@@ -165,24 +451,13 @@ class ArrowFiles:
             case FileType.File:
                 files.delete_file(place)
 
-    def move(self, path: str, target: str) -> None:
-        """See `FileSystem`."""
-        files, place = _located(path)
-        destination = _located(target)[1]
-        files.create_dir(os.path.dirname(destination), recursive=True)
-        files.move(place, destination)
-
-    def _is_there(self, files: Any, place: str) -> bool:
-        from pyarrow.fs import FileType
-
-        return bool(files.get_file_info(place).type != FileType.NotFound)
+    def sync(self, directory: str) -> None:
+        """See `Files`: what was closed is with the file system's servers."""
 
 
-def _located(path: str) -> tuple[Any, str]:
-    """Arrow's file system of a path or URI, and the path in it."""
+def _located(uri: str) -> tuple[Any, str]:
+    """Arrow's file system of a URI, and the path in it."""
     from pyarrow.fs import FileSystem as ArrowFileSystem
 
-    where: tuple[Any, str] = ArrowFileSystem.from_uri(
-        path if "://" in path else os.path.abspath(path)
-    )
+    where: tuple[Any, str] = ArrowFileSystem.from_uri(uri)
     return where

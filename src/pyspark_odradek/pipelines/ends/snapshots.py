@@ -29,7 +29,7 @@ class Span:
     end: int
 
     def __and__(self, other: "Span | None") -> "Span | None":
-        """What both have; None where that is nothing."""
+        """The intersection of both; None where it is empty."""
         if other is None:
             return None
         both = Span(max(self.start, other.start), min(self.end, other.end))
@@ -76,8 +76,13 @@ def read_spans(
 
 @contextmanager
 def _asking(settings: PipelineSettings) -> Iterator[tuple[Bounds, list[TopicPartition]]]:
-    """Who can be asked of the settings' topic, and its partitions; none if it is not there."""
-    where = {"kafka.bootstrap.servers": settings.bootstrap_servers, "subscribe": settings.topic}
+    """Opens a client for the settings' topic and its partitions; none if the topic does not
+    exist."""
+    where = {
+        **settings.broker_options(),
+        "kafka.isolation.level": settings.isolation_level,
+        "subscribe": settings.topic,
+    }
     with telling_in_one_sentence():
         options = parse_options(where, streaming=False)
         with closing(open_bounds(options)) as bounds:

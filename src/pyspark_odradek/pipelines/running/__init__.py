@@ -1,1 +1,1 @@
-"""What every pipeline is told and gives, and what runs one from the command line."""
+"""The inputs and outputs of every pipeline, and what runs one from the command line."""

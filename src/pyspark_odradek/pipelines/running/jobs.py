@@ -1,4 +1,4 @@
-"""What `build` of a pipeline gives: a job that is ready to run, and what is known of it after.
+"""The result of a pipeline's `build`: a job that is ready to run, and what is known of it after.
 
 A job is a stream, batch by batch, or runs once. Both tell of what they do while they do it: a
 `Batch` each time one is done.
@@ -6,6 +6,7 @@ A job is a stream, batch by batch, or runs once. Both tell of what they do while
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -43,7 +44,7 @@ class Batch:
 
 @dataclass
 class Outcome:
-    """What a job did. `findings` are what it has found wrong; `facts` what its summary says."""
+    """The result of a job. `findings` are the faults it found; `facts` go into its summary."""
 
     findings: list[str] = field(default_factory=list)
     facts: dict[str, object] = field(default_factory=dict)
@@ -83,13 +84,20 @@ class Job(ABC):
 
 
 class StreamJob(Job):
-    """A stream. `take_back` is called when it has failed: what it has made may be of no use."""
+    """A stream. `take_back` is called when it has failed: what it has made may be of no use.
+
+    `alone` gives the context in which it runs, in which it is the only one.
+    """
 
     def __init__(
-        self, writer: DataStreamWriter, take_back: Callable[[], object] = lambda: None
+        self,
+        writer: DataStreamWriter,
+        take_back: Callable[[], object] = lambda: None,
+        alone: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         self._writer: Final = writer
         self._take_back: Final = take_back
+        self._alone: Final = alone
 
     def start(self) -> StreamingQuery:
         """Starts it and does not wait."""
@@ -97,11 +105,12 @@ class StreamJob(Job):
 
     def run(self, tell: Tell = silent, is_stopped: IsStopped = never, /) -> Outcome:
         """See `Job.run`."""
-        try:
-            return self._run(tell, is_stopped)
-        except (PySparkException, Py4JJavaError):
-            self._take_back()
-            raise
+        with self._alone():
+            try:
+                return self._run(tell, is_stopped)
+            except (PySparkException, Py4JJavaError):
+                self._take_back()
+                raise
 
     def _run(self, tell: Tell, is_stopped: IsStopped) -> Outcome:
         """Waits in short steps: a signal must not break off a talk with the JVM."""

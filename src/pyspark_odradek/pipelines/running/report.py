@@ -1,9 +1,10 @@
-"""What a run of a pipeline comes to: a line for a terminal, or a page that is sent around.
+"""The report of a pipeline's run: a line for a terminal, or a page to send around.
 
 The page is one file without scripts, fonts or pictures from elsewhere: settings, facts,
 findings, and every batch with a bar for its rate.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import fields
 from html import escape
@@ -13,6 +14,7 @@ from pyspark_odradek.pipelines.running.jobs import Batch, Outcome
 from pyspark_odradek.pipelines.running.settings import PipelineSettings
 
 _BAR_PX: Final = 240
+_USER_IN_URL: Final = re.compile(r"(://)[^/?#]*@")
 _STYLE: Final = """\
 body { font: 15px/1.5 sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em }
 table { border-collapse: collapse; margin: 0 0 2em }
@@ -52,7 +54,7 @@ def report_page(name: str, settings: PipelineSettings, outcome: Outcome, seconds
         f"<h1>{escape(name)}: {escape(settings.topic)}</h1>",
         f"<p>{escape(summary(outcome, seconds))}</p>",
         verdict,
-        *(f"<p>{escape(finding)}</p>" for finding in outcome.findings),
+        *(f"<p>{escape(_shown(finding))}</p>" for finding in outcome.findings),
         "<h2>Settings</h2>",
         _table(given),
     ]
@@ -88,7 +90,10 @@ def _batch_table(batches: Iterable[Batch]) -> str:
 
 
 def _shown(value: object) -> str:
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    # The page is sent around; who may ask a registry is nobody's business.
+    return _USER_IN_URL.sub(r"\1", str(value))
 
 
 def _count(number: int, one: str, many: str) -> str:

@@ -4,13 +4,14 @@ import logging
 import signal
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from importlib import import_module
 from typing import Final
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from odradek.errors import BrokerError
 from pyspark_odradek.errors import SourceError, reason_in
 from pyspark_odradek.pipelines.running.jobs import Job, OnceJob, Outcome, Tell, silent
 from pyspark_odradek.pipelines.running.settings import PIPELINES, PipelineError, PipelineSettings
@@ -43,13 +44,19 @@ def run_pipeline(
     pipeline = next((row for row in PIPELINES if row.name == name), None)
     if pipeline is None:
         raise PipelineError(f"there is no pipeline {name!r}")
-    with session(f"odradek-{name}", master=master, memory=memory, conf=conf) as spark:
-        spark.streams.addListener(ProgressGroups(settings.bootstrap_servers))
+    # Where a query reads by TLS or SASL the session's own listener is not told.
+    progress = ProgressGroups(settings.brokers)
+    with (
+        closing(progress),
+        session(f"odradek-{name}", master=master, memory=memory, conf=conf) as spark,
+    ):
         try:
+            if not settings.security.is_plaintext:
+                spark.streams.addListener(progress)
             job: Job = import_module(pipeline.module).build(spark, settings)
             with _stop_asked_by_signal(is_in_steps=not isinstance(job, OnceJob)) as stop:
                 return job.run(tell, stop.is_set)
-        except (PySparkException, Py4JError, SourceError) as error:
+        except (PySparkException, Py4JError, SourceError, BrokerError, OSError) as error:
             raise PipelineError(reason_in(str(error))) from error
 
 

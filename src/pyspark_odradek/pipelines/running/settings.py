@@ -1,7 +1,9 @@
-"""What every pipeline is told, and the table of pipelines."""
+"""The settings of every pipeline, and the table of pipelines."""
 
 from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from odradek.client.security_options import NO_SECURITY_OPTIONS, SecurityOptions
 
 
 class PipelineError(Exception):
@@ -23,6 +25,8 @@ class PipelineSettings:
     every: str | None = None
     path: str | None = None
     max_offsets_per_trigger: int | None = None
+    # Whether records of transactions that are open, or were taken back, are read.
+    isolation_level: str = "read_committed"
     # Where a stream keeps how far it is; without it that is in the directory `to`.
     checkpoint: str | None = None
     # Whether records that are gone before they were read are left out, with a warning.
@@ -58,11 +62,31 @@ class PipelineSettings:
     dead_letters: str | None = None
     # Of `lag`: what is too much, in records.
     max_lag: int | None = None
+    # How brokers are reached: TLS and SASL.
+    security: SecurityOptions = NO_SECURITY_OPTIONS
+
+    @property
+    def brokers(self) -> dict[str, object]:
+        """The settings by which a client reaches the brokers."""
+        return self.security.settings(self.bootstrap_servers)
+
+    def broker_options(self) -> dict[str, str]:
+        """The options by which Spark's reads and writes reach them."""
+        return {f"kafka.{name}": str(value) for name, value in self.brokers.items()}
 
     def where(self) -> dict[str, str]:
-        """The options that say where records are read."""
-        options = {"kafka.bootstrap.servers": self.bootstrap_servers}
+        """The options that say where records are read.
+
+        Raises:
+            PipelineError: what was taken back cannot be left out there.
+        """
+        options = {**self.broker_options(), "kafka.isolation.level": self.isolation_level}
         if self.path is not None:
+            if self.isolation_level == "read_committed":
+                raise PipelineError(
+                    "segments have records of transactions that were taken back: say "
+                    "--isolation-level read_uncommitted, or leave out --data-dir"
+                )
             options["path"] = self.path
         return options
 
@@ -75,6 +99,16 @@ class PipelineSettings:
         if self.to is None:
             raise PipelineError(f"{pipeline} needs a directory to write to (--to DIR)")
         return self.to.rstrip("/")
+
+    def archive(self, pipeline: str) -> str:
+        """The archive that is worked on.
+
+        Raises:
+            PipelineError: nobody says which.
+        """
+        if self.source is None:
+            raise PipelineError(f"{pipeline} needs the directory of an archive (--from DIR)")
+        return self.source.rstrip("/")
 
     def source_options(self) -> dict[str, str]:
         """The options of the topic as a stream, from its beginning."""
@@ -110,7 +144,14 @@ class Pipeline(NamedTuple):
 
 
 # Of every pipeline that goes along a topic.
-_STREAM: Final = ("path", "every", "max_offsets_per_trigger", "checkpoint", "allow_loss")
+_STREAM: Final = (
+    "path",
+    "isolation_level",
+    "every",
+    "max_offsets_per_trigger",
+    "checkpoint",
+    "allow_loss",
+)
 _SCHEMAS: Final = ("format", "schema", "registry", "dead_letters")
 
 
@@ -137,13 +178,13 @@ PIPELINES: Final = (
         "audit",
         "pyspark_odradek.pipelines.audit",
         "compare an archive with its checksums and with the topic",
-        ("source", "path"),
+        ("source", "path", "isolation_level"),
     ),
     Pipeline(
         "latest",
         "pyspark_odradek.pipelines.latest",
         "keep the newest record of every key",
-        ("to", "path"),
+        ("to", "path", "isolation_level"),
     ),
     Pipeline(
         "decode",
@@ -185,7 +226,7 @@ PIPELINES: Final = (
         "query",
         "pyspark_odradek.pipelines.query",
         "ask topics in SQL, all at one moment",
-        ("to", "path", "sql"),
+        ("to", "path", "isolation_level", "sql"),
     ),
     Pipeline(
         "volume",

@@ -8,6 +8,7 @@ A worker outlives its Spark where it is on another machine. Here Spark's daemon 
 along, unless it has left the daemon's process group before.
 """
 
+import asyncio
 import os
 import signal
 import time
@@ -26,8 +27,8 @@ FOLDER = "ODRADEK_SPARK_KILLS"
 BEFORE_WRITE = "before the write"
 IN_WRITE = "in the write"
 AFTER_WRITE = "after the write"
+AFTER_PREPARING = "after the task"
 IN_COMMIT = "in the commit"
-AFTER_COMMIT = "after the commit"
 BEFORE_CHECKPOINT = "before the checkpoint"
 # Who dies: the worker, Spark and the worker, or Spark and not the worker, which goes on: at once,
 # or when the next Spark has done the whole batch.
@@ -57,15 +58,13 @@ class KilledWriter(StreamWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:  # type: ignore[override]
         """The steps of a task."""
-        from odradek.client.aio.transactions import TransactionManager
         from odradek.tables.write.transaction import BatchTransaction
         from odradek.tables.write.writing import TopicWriter
 
         with (
             _before(BatchTransaction, "begin", BEFORE_WRITE),
             _before(TopicWriter, "flush", IN_WRITE),
-            _before(BatchTransaction, "commit", AFTER_WRITE),
-            _before(TransactionManager, "end", IN_COMMIT),
+            _before(BatchTransaction, "prepare", AFTER_WRITE),
         ):
             try:
                 written = super().write(iterator)
@@ -73,14 +72,37 @@ class KilledWriter(StreamWriter):
                 _note_late(f"refused: {error}")
                 raise
         _note_late(f"wrote {written.records}")
-        maybe_kill(AFTER_COMMIT)
+        maybe_kill(AFTER_PREPARING)
         return written
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """All tasks are done, and Spark has not written that down."""
+        """All tasks are done; one share is committed before the others, and Spark writes it down
+        when all are."""
+        from odradek.tables.write.batch_commit import BatchCommit
+
+        endings = BatchCommit._endings
+
+        def one_before_others(
+            driver: BatchCommit, cluster: Any, shares: Sequence[Any], *, commit: bool
+        ) -> list[Any]:
+            async def in_turn() -> None:
+                await asyncio.gather(*endings(driver, cluster, shares[:1], commit=commit))
+                maybe_kill(IN_COMMIT)
+                await asyncio.gather(*endings(driver, cluster, shares[1:], commit=commit))
+
+            return [in_turn()]
+
+        BatchCommit._endings = one_before_others  # type: ignore[method-assign]
+        try:
+            super().commit(messages, batchId)
+        except Exception as error:
+            _note_late(f"refused: {error}")
+            raise
+        finally:
+            BatchCommit._endings = endings  # type: ignore[method-assign]
+        _note_late("wrote the batch")
         _folder().joinpath(BATCH_DONE).touch()
         maybe_kill(BEFORE_CHECKPOINT)
-        super().commit(messages, batchId)
 
 
 class _before:  # noqa: N801 - used like a function

@@ -27,6 +27,7 @@ from odradek.records.compression import Compression
 
 E = ErrorCode
 LAST_EPOCH = 0x7FFF - 1
+REFUSALS = [E.NOT_ENOUGH_REPLICAS, E.KAFKA_STORAGE_ERROR, E.NOT_LEADER_OR_FOLLOWER]
 
 
 @pytest.fixture
@@ -499,6 +500,127 @@ def test_failures_of_the_log_are_told_as_clients_know_them(world, refusal, told)
     world.log.refusal = None
     assert world.state() == "EMPTY"
     assert world.add(producer) is E.NONE
+
+
+def test_while_a_change_is_being_written_nobody_waits_for_his_turn(world):
+    """Fails when a producer that says its end again is never answered, and all that come later
+    wait behind it."""
+    producer = world.producer()
+    world.add(producer)
+    world.log.holds = True
+    world.coordinator.end(EndTxnRequest("t", producer, COMMIT, 0), lambda _answer: None)
+    for _ in range(2):
+        assert world.end(producer).error_code is E.CONCURRENT_TRANSACTIONS
+        assert world.add(producer, BILLS) is E.CONCURRENT_TRANSACTIONS
+        assert world.init().error_code is E.CONCURRENT_TRANSACTIONS
+        assert world.end(raised(producer)).error_code is E.PRODUCER_FENCED
+        assert world.add(raised(producer)) is E.PRODUCER_FENCED
+        world.advance(5_000)
+    world.log.holds = False
+    world.log.commit()
+    assert world.state() == "COMPLETE_COMMIT"
+    assert world.end(producer).error_code is E.NONE
+
+
+def test_an_id_that_is_being_made_is_not_made_twice(world):
+    """Fails when two producers that begin at once both get an id of their own."""
+    world.log.holds = True
+    assert world.init() is None
+    assert world.init().error_code is E.CONCURRENT_TRANSACTIONS
+    world.log.holds = False
+    world.log.commit()
+    assert world.state() == "EMPTY"
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_the_end_of_a_transaction_is_written_until_the_log_takes_it(world, caplog, refusal):
+    """Fails when one refusal leaves an id in PREPARE_COMMIT, and its producer without a next
+    transaction, for ever."""
+    caplog.set_level("INFO")
+    producer = world.producer()
+    world.add(producer)
+    world.leaders.holds = True
+    world.end(producer)
+    world.log.refusal = refusal
+    world.leaders.release()
+    for _ in range(3):
+        assert world.state() == "PREPARE_COMMIT"
+        assert world.add(producer) is E.CONCURRENT_TRANSACTIONS
+        (waiting,) = world.markers.waiting()
+        assert waiting.missing == "the log of the coordinator to say that t has ended"
+        world.advance(100)
+    world.log.refusal = None
+    world.advance(100)
+    assert world.state() == "COMPLETE_COMMIT"
+    assert len(world.leaders.written) == 1, "what is marked is not marked again"
+    assert not world.markers.waiting()
+    assert sum(refusal.name in each.getMessage() for each in caplog.records) == 1
+
+
+def test_the_end_of_a_transaction_may_take_its_time(world):
+    """Fails when an end that is written late is written twice, or ends the next transaction."""
+    producer = world.producer()
+    world.add(producer)
+    world.leaders.holds = True
+    world.end(producer)
+    world.log.holds = True
+    world.leaders.release()
+    appends = world.log.appends
+    world.advance(60_000)
+    assert world.log.appends == appends
+    assert world.state() == "PREPARE_COMMIT"
+    world.log.holds = False
+    world.log.lose()
+    world.advance(100)
+    assert world.state() == "COMPLETE_COMMIT"
+    assert not world.markers.waiting()
+
+
+def test_a_coordinator_that_lost_its_log_ends_nothing_more(world):
+    """Fails when two brokers write the same end."""
+    producer = world.producer()
+    world.add(producer)
+    world.leaders.holds = True
+    world.end(producer)
+    world.log.refusal = E.NOT_LEADER_OR_FOLLOWER
+    world.leaders.release()
+    world.runtime.shutdown()
+    world.log.refusal = None
+    appends = world.log.appends
+    world.advance(1_000)
+    assert world.log.appends == appends
+    assert not world.markers.waiting()
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_a_time_out_that_is_refused_is_due_again(world, refusal):
+    """Fails when a dead producer holds up the readers of its partitions for ever."""
+    world.add(world.producer(timeout_ms=5_000))
+    world.advance(5_001)
+    world.log.refusal = refusal
+    world.coordinator.abort_timed_out()
+    assert world.state() == "ONGOING"
+    world.log.refusal = None
+    world.coordinator.abort_timed_out()
+    assert world.state() == "COMPLETE_ABORT"
+
+
+def test_upkeep_does_not_pile_up_while_a_change_is_being_written():
+    """Fails when what is due again is remembered every time, as long as replicas are slow."""
+    world = TransactionWorld(transactional_id_expiration_ms=1_000)
+    world.add(world.producer("open", timeout_ms=1_000), name="open")
+    world.producer("silent")
+    world.advance(1_001)
+    world.log.holds = True
+    for _ in range(3):
+        world.coordinator.abort_timed_out()
+        world.coordinator.expire_ids()
+    assert len(world.log.held) == 2
+    world.log.holds = False
+    world.log.commit()
+    assert world.state("open") == "COMPLETE_ABORT"
+    with pytest.raises(BrokerError, match="TRANSACTIONAL_ID_NOT_FOUND"):
+        world.value("silent")
 
 
 def test_without_the_topic_nobody_coordinates():

@@ -81,7 +81,7 @@ class TransactionWorld:
             self.leaders,
             self.markers,
             self.timer.call_threadsafe,
-            lambda name: self.coordinator.on_markers_written(name),
+            self.clock,
         )
         self.runtime = CoordinatorRuntime(
             self.log,
@@ -89,10 +89,10 @@ class TransactionWorld:
             self.clock,
             self.timer.call_threadsafe,
             lambda: self.partitions,
-            lambda partition, epoch, _append, _execute: TransactionShard(
-                partition, epoch, services
+            lambda partition, epoch, append, _execute: TransactionShard(
+                partition, epoch, services, append, self.runtime.is_busy
             ),
-            RuntimeSettings(lambda: 1 << 20),
+            RuntimeSettings(),
             DelayedOperationPurgatory("TransactionWrite", self.timer),
         )
         self.coordinator = TransactionCoordinator(

@@ -3,6 +3,7 @@
 import pytest
 
 from odradek.errors import ErrorCode
+from odradek.model import AppendOrigin
 from odradek.protocol.fetch import (
     FetchPartition,
     FetchRequest,
@@ -10,6 +11,8 @@ from odradek.protocol.fetch import (
     ForgottenTopic,
     encode_fetch_request,
 )
+from odradek.records.batch import split_batches
+from odradek.records.builder import build_end_marker
 from odradek.records.compression import Compression
 from odradek.records.reader import iter_records
 
@@ -103,16 +106,21 @@ def test_the_brokers_limit_holds_whatever_the_client_says(broker_with, batch):
     assert sizes[1] == 0
 
 
-def test_an_epoch_of_the_past_names_the_leader(broker):
-    broker.create()
+@pytest.mark.parametrize("version", [12, 15, 16])
+def test_an_epoch_of_the_past_names_the_leader(broker, version):
+    """Fails when a consumer has to ask who leads, or a client is told what it does not know."""
+    topic_id = broker.create()
+    topic = {"version": version, "topic": topic_id if version >= 13 else "orders"}
     partition = broker.replicas.partition(broker.log().topic_partition)
     asked = FetchPartition(0, 0, 1000, current_leader_epoch=partition.leader_epoch + 1)
-    answer = broker.fetch(asked).topics[0].partitions[0]
+    answer = broker.fetch(asked, **topic).topics[0].partitions[0]
     assert answer.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
     partition.leader_epoch += 2
-    answer = broker.fetch(asked).topics[0].partitions[0]
+    response = broker.fetch(asked, **topic)
+    answer = response.topics[0].partitions[0]
     assert answer.error_code == ErrorCode.FENCED_LEADER_EPOCH
-    assert answer.current_leader_id == 1
+    assert answer.current_leader_id == (1 if version >= 16 else -1)
+    assert [each.node_id for each in response.node_endpoints] == ([1] if version >= 16 else [])
 
 
 def test_readers_of_committed_records_get_the_list_of_aborted_ones(broker, batch):
@@ -120,6 +128,29 @@ def test_readers_of_committed_records_get_the_list_of_aborted_ones(broker, batch
     broker.produce(batch(b"a"))
     assert broker.fetch_one(isolation_level=1).aborted == []
     assert broker.fetch_one(isolation_level=0).aborted is None
+
+
+@pytest.mark.parametrize("interval", ["0", "4096"])
+def test_the_list_of_aborted_transactions_ends_with_what_was_read(broker, batch, interval):
+    """Fails when a reader of a kilobyte is sent all that was aborted up to the end of the log."""
+    broker.create(**{"index.interval.bytes": interval})
+    for offset in range(0, 400, 2):
+        fields = {"producer_id": offset, "producer_epoch": 0}
+        data = batch(b"x" * 10, base_sequence=0, is_transactional=True, **fields)
+        marker = build_end_marker(
+            commit=False, base_offset=0, timestamp_ms=0, coordinator_epoch=0, **fields
+        )
+        appender = broker.log().appender
+        appender.append_as_leader([memoryview(bytearray(data))], 0)
+        appender.append_as_leader([memoryview(bytearray(marker))], 0, AppendOrigin.COORDINATOR)
+    broker.log().update_high_watermark(400)
+    for begin in (0, 1, 101, 399):
+        for max_bytes in (1, 1000, 10_000, 1 << 20):
+            answer = broker.fetch_one(begin, max_bytes=max_bytes, isolation_level=1)
+            found = split_batches(b"".join(map(bytes, answer.records)), drop_partial_tail=True)
+            read = range(begin, found[-1].last_offset + 1)
+            expected = [each for each in range(0, 400, 2) if each in read or each + 1 in read]
+            assert [each for _, each in answer.aborted] == expected
 
 
 # Sessions

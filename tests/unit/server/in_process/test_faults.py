@@ -14,13 +14,31 @@ def handler_of(broker: odradek.Broker) -> object:
     return listener._context.handler
 
 
+def test_all_faults_are_found_in_one_place() -> None:
+    """Their names are what the documents and other people's checks say."""
+    with odradek.Broker() as broker:
+        faults = broker.faults
+        put = [
+            faults.refuse("Produce", "NOT_LEADER_OR_FOLLOWER", times=2),
+            faults.delay(5, "Fetch"),
+            faults.drop("Fetch"),
+            faults.cut("Fetch"),
+            faults.disk_full(),
+            faults.slow_disk(5),
+        ]
+        assert broker.faults() == tuple(put)
+        with faults.refuse("Fetch", "UNKNOWN_SERVER_ERROR") as one:
+            assert one in broker.faults()
+        assert one not in broker.faults()
+
+
 def test_a_mistyped_name_is_an_error_that_names_the_likely_one() -> None:
     """A fault that is meant for no request would never strike, and the test would pass."""
     with odradek.Broker() as broker:
         with pytest.raises(ValueError, match=r"no API called 'Produse' .did you mean Produce"):
             broker.fail("Produse", "NOT_ENOUGH_REPLICAS")
-        with pytest.raises(ValueError, match=r"no error called 'NOT_ENOUGH'$"):
-            broker.fail("Produce", "NOT_ENOUGH")
+        with pytest.raises(ValueError, match=r"no error called 'SPOOL_LOST'$"):
+            broker.fail("Produce", "SPOOL_LOST")
         with pytest.raises(ValueError, match="at least once"):
             broker.drop(times=0)
         with pytest.raises(ValueError, match="at least 0 ms"):

@@ -73,6 +73,14 @@ def test_a_data_directory_has_one_broker(tmp_path: Path) -> None:
         first.create_topic("still-here")
 
 
+def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    """The error would be the operating system's, with its number and without a word of ours."""
+    (tmp_path / "file").touch()
+    directory = str(tmp_path / "file" / "data")
+    with pytest.raises(StartError, match=rf"^Cannot use {directory}: Not a directory$"):
+        odradek.Broker(data_dir=directory).start()
+
+
 def test_a_port_in_use_is_told() -> None:
     """Goal: the start fails with the address, and the temporary directory goes away."""
     with odradek.Broker() as first:
@@ -96,6 +104,80 @@ def test_an_unknown_setting_is_an_error_that_names_the_likely_one(maker: type) -
     with pytest.raises(ValueError, match=r"There is no broker setting no.such$"):
         maker(config={"no.such": "x"})
     maker(config={"listener.name.plaintext.max.connections": 3})
+
+
+@pytest.mark.parametrize("maker", [odradek.Broker, odradek.Cluster])
+def test_super_users_of_no_authorizer_are_refused(maker: type) -> None:
+    """A suite would believe that it tests access rules."""
+    with pytest.raises(ConfigError, match=r"without authorizer\.class\.name everybody is one"):
+        maker(config={"super.users": "User:a"})
+
+
+@pytest.mark.parametrize("maker", [odradek.Broker, odradek.Cluster])
+def test_protection_that_no_listener_has_is_refused(maker: type) -> None:
+    """A suite would believe that it tests TLS."""
+    with pytest.raises(ConfigError, match=r"ssl.keystore.location protects nothing"):
+        maker(config={"ssl.keystore.location": "/keys"})
+
+
+def test_a_listener_without_what_it_needs_is_refused_at_the_start() -> None:
+    """It would be open, or nobody could ever connect."""
+    with pytest.raises(StartError, match=r"Listener SSL: there is neither ssl.keystore.location"):
+        odradek.Broker(listeners="SSL://127.0.0.1:0").start()
+    with pytest.raises(StartError, match=r"GSSAPI, which is Kerberos, is Kafka's default"):
+        odradek.Broker(listeners="SASL_PLAINTEXT://127.0.0.1:0").start()
+
+
+def test_brokers_of_a_cluster_say_as_whom_they_log_in() -> None:
+    """They would refuse each other, and say so only when a replica falls behind."""
+    settings = {
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+        "security.inter.broker.protocol": "SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+    }
+    between = "sasl.mechanism.inter.broker.protocol"
+    with pytest.raises(StartError, match=f"{between}: it must be one of sasl.enabled.mech"):
+        odradek.Cluster(2, config=settings).start()
+    with pytest.raises(StartError, match=r"scram-sha-256.sasl.jaas.config: .* as whom this broker"):
+        odradek.Cluster(2, config={**settings, between: "SCRAM-SHA-256"}).start()
+    line = (
+        "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
+        'unsecuredLoginStringClaim_sub="b" unsecuredLoginLifetimeSeconds="long";'
+    )
+    tokens = {
+        **settings,
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        between: "OAUTHBEARER",
+        "listener.name.sasl_plaintext.oauthbearer.sasl.jaas.config": line,
+    }
+    with pytest.raises(StartError, match=r"oauthbearer.sasl.jaas.config: .* is no number"):
+        odradek.Cluster(2, config=tokens).start()
+
+
+@pytest.mark.parametrize("maker", [odradek.Broker, odradek.Cluster])
+def test_settings_without_effect_are_told(maker: type, caplog: pytest.LogCaptureFixture) -> None:
+    """`odradek start` would say more than the broker of a test, which has to be believed."""
+    maker(config={"num.io.threads": 4, "num.partitions": 3})
+    assert [record.message for record in caplog.records] == [
+        "Settings without effect: num.io.threads (has no meaning here: requests are handled on "
+        "one event loop, without threads and queues of their own)"
+    ]
+
+
+def test_where_a_broker_listens() -> None:
+    """What the command takes would be refused in a program, and a port need a URL around it."""
+    with odradek.Broker() as taken:
+        port = port_of(taken)
+    for broker in (
+        odradek.Broker(port=port),
+        odradek.Broker(listeners=f"127.0.0.1:{port}"),
+        odradek.Broker(listeners=[f"127.0.0.1:{port}"]),
+        odradek.Broker(listeners=[f"PLAINTEXT://127.0.0.1:{port}"]),
+    ):
+        with broker:
+            assert broker.bootstrap_servers == f"127.0.0.1:{port}"
+    with pytest.raises(ValueError, match="either listeners or port"):
+        odradek.Broker(listeners=["127.0.0.1:9092"], port=9092)
 
 
 def test_booleans_and_numbers_are_settings() -> None:

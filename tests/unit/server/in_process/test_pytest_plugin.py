@@ -5,6 +5,8 @@ from collections.abc import Mapping
 import pytest
 
 from odradek import Broker, ManualClock
+from odradek.client.errors import AuthorizationError
+from odradek.client.sync import Producer
 
 
 class TestSettings:
@@ -34,3 +36,11 @@ def test_a_topic_of_ones_own(text: str, odradek_topic: str, odradek_session_brok
     assert odradek_session_broker.records(odradek_topic) == []
     odradek_session_broker.produce(odradek_topic, text)
     assert len(odradek_session_broker.wait_for(odradek_topic, 1)) == 1
+
+
+@pytest.mark.odradek(acls=["User:ANONYMOUS read topic:orders"], quotas={"client-id:*": {}})
+def test_the_mark_gives_acls(odradek_broker: Broker) -> None:
+    """A test of who may do what would be one of a broker that lets everybody do all."""
+    odradek_broker.create_topic("orders")
+    with Producer(odradek_broker.bootstrap_servers) as producer, pytest.raises(AuthorizationError):
+        producer.send_and_wait("orders", b"spool")

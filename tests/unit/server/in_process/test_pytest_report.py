@@ -35,14 +35,113 @@ def test_a_failed_tests_report_tells_of_its_broker(pytester: pytest.Pytester) ->
         [
             "*odradek: Broker *",
             "at 127.0.0.1:*",
-            "topics  orders-0 ends at 0",
-            "        orders-1 ends at 1",
+            "topics  orders: ends of partitions 1 at 1",
             "groups  billing: Empty, 0 members, behind in orders-0 by 0, orders-1 by 1",
             "waits   nothing",
             "errors  Produce from shop: TOPIC_AUTHORIZATION_FAILED for orders-0",
             "faults  delay Fetch of topic orders by 5 ms (so far 0)",
         ]
     )
+
+
+NEIGHBOURS = """
+import pytest
+import odradek
+
+LEFT = []
+
+@pytest.fixture(scope="session")
+def shared():
+    with odradek.Broker() as broker:
+        broker.produce("of_the_session", "spool")
+        yield broker.bootstrap_servers
+
+def test_that_uses_it(shared):
+    assert False
+
+def test_that_asks_for_it_later(request):
+    assert not request.getfixturevalue("shared")
+
+def test_that_leaves_one_running():
+    LEFT.append(odradek.Broker().start())
+    LEFT[0].produce("left", "spool")
+    for number in range(900):
+        LEFT[0].create_topic(f"empty-{number:03}")
+    assert False
+
+def test_without_a_broker():
+    assert False
+
+def test_that_cleans_up():
+    LEFT[0].stop()
+"""
+
+
+def test_a_report_tells_of_the_tests_own_brokers(pytester: pytest.Pytester) -> None:
+    """The broker of other tests would fill the report of one that has nothing to do with it, and
+    900 empty topics hide the one that has a record."""
+    pytester.makepyfile(NEIGHBOURS)
+    done = pytester.runpytest_inprocess("-p", "no:asyncio", "--strict-markers")
+    done.assert_outcomes(passed=1, failed=4)
+    by_test = done.stdout.str().split("\n_____")
+    uses, asks, leaves, without = by_test[1:5]
+    assert "of_the_session: ends of partitions 0 at 1" in uses
+    assert "of_the_session: ends of partitions 0 at 1" in asks
+    assert "of_the_session" not in leaves
+    assert "topics  left: ends of partitions 0 at 1\n        empty: empty-000, " in leaves
+    assert "empty-009 and 890 more\n" in leaves
+    assert "odradek:" not in without
+
+
+WRONG_MARKS = """
+import pytest
+
+@pytest.mark.odradek(conf={})
+def test_mistyped(odradek_broker):
+    pass
+
+@pytest.mark.odradek({"num.partitions": 2})
+def test_without_its_name(odradek_cluster):
+    pass
+"""
+
+
+def test_a_wrong_mark_is_told(pytester: pytest.Pytester) -> None:
+    """Whoever mistypes it would read of a KeyError inside of the plugin."""
+    pytester.makepyfile(WRONG_MARKS)
+    done = pytester.runpytest_inprocess("-p", "no:asyncio", "--strict-markers")
+    done.assert_outcomes(errors=2)
+    done.stdout.fnmatch_lines(
+        [
+            "*the mark is @pytest.mark.odradek(config={...},*not (conf=...)",
+            "*the mark is @pytest.mark.odradek(config={...},*not ({'num.partitions': 2})",
+        ]
+    )
+
+
+CLUSTER = """
+import pytest
+
+@pytest.mark.odradek(config={"num.partitions": 2})
+def test_three_brokers(odradek_cluster, odradek_clock):
+    odradek_cluster.produce("orders", "spool")
+    assert odradek_cluster.topics() == {"orders": 2}
+    assert len(odradek_cluster.brokers) == 3
+    odradek_clock.advance(1000)
+
+def test_one(odradek_module_broker):
+    odradek_module_broker.produce("shared", "spool")
+
+def test_two(odradek_module_broker):
+    assert odradek_module_broker.topics() == {"shared": 1}
+"""
+
+
+def test_a_cluster_and_a_broker_of_a_file(pytester: pytest.Pytester) -> None:
+    """Every suite with replicas or a slow set-up would write these fixtures anew."""
+    pytester.makepyfile(CLUSTER)
+    done = pytester.runpytest_inprocess("-p", "no:asyncio", "--strict-markers")
+    done.assert_outcomes(passed=3)
 
 
 ASYNCHRONOUS = """
@@ -93,4 +192,4 @@ def test_asynchronous_tests_in_several_processes(pytester: pytest.Pytester) -> N
     settings = ("-o", "asyncio_default_fixture_loop_scope=function")
     done = pytester.runpytest_subprocess("-n", "2", "-W", "error", *settings)
     done.assert_outcomes(passed=6, failed=1)
-    done.stdout.fnmatch_lines(["*odradek: Broker*", "topics  orders-0 ends at 1"])
+    done.stdout.fnmatch_lines(["*odradek: Broker*", "topics  orders: ends of partitions 0 at 1"])

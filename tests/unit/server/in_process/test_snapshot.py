@@ -64,7 +64,7 @@ def test_closed_segments_take_no_room_and_active_ones_are_copied() -> None:
             assert len(values(fork)) == 20
 
 
-def test_time_and_dice_go_on_too() -> None:
+def test_time_and_randomness_go_on_too() -> None:
     """A fork would be on another day, or draw other ids, and no test could rely on it."""
     clock = odradek.ManualClock()
     with odradek.Broker(clock=clock, seed=7) as broker:
@@ -127,7 +127,7 @@ def test_a_snapshot_with_a_path_outlives_the_process(kept: bool, tmp_path: Path)
         assert fork.topics() == {"more": 3, "orders": 3}
     with odradek.Broker(tmp_path / "first") as served:  # as `odradek start` would
         assert (served.cluster_id, values(served)) == (cluster_id, [b"spool"])
-    with pytest.raises(ValueError, match="is no snapshot"):
+    with pytest.raises(ValueError, match="there is no snapshot at"):
         odradek.Broker.from_snapshot(tmp_path)
 
 

@@ -1,12 +1,14 @@
 """Why is this request waiting? `odradek.Broker.waiting` answers."""
 
 import asyncio
+import re
 from contextlib import closing
+from itertools import chain
 
 import odradek
 from odradek.client.addresses import parse_bootstrap_servers
 from odradek.client.apis import FETCH
-from odradek.client.blocking.connection import BlockingConnection
+from odradek.client.sync.connection import BlockingConnection
 from odradek.clock import ManualClock
 from odradek.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, encode_fetch_request
 from odradek.purgatory import WaitingOperation
@@ -46,6 +48,22 @@ def test_a_parked_fetch_says_what_it_waits_for() -> None:
             clock.advance(MAX_WAIT_MS)
             assert broker.waiting() == []
             connection.receive()
+
+
+def test_a_report_leaves_out_what_always_waits() -> None:
+    """Whoever looks for the fetch that a test hangs on would read of idle followers first."""
+    with odradek.Cluster(brokers=2) as cluster:
+        cluster.create_topic("orders")
+        leader = cluster.leader("orders")
+        assert leader is not None
+        address = parse_bootstrap_servers(leader.bootstrap_servers)[0]
+        with closing(BlockingConnection(address, client_id="t", timeout_s=60)) as connection:
+            send_fetch(connection)
+            while len(waiting := [*chain.from_iterable(cluster.waiting().values())]) < 2:
+                pass  # a follower, and the client
+            assert sum(each.is_routine for each in waiting) == len(waiting) - 1
+            [line] = re.findall(r"DelayedFetch.*", cluster.report())
+            assert line.endswith(": 100 of 100 bytes")
 
 
 def test_a_broker_on_the_running_loop_may_be_asked_as_well() -> None:

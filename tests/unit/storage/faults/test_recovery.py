@@ -184,6 +184,27 @@ def test_a_damaged_snapshot_is_rebuilt(world, batches, content):
     assert [r.duplicate for r in log.appender.append_as_leader(retries, 2)] == [True] * 2
 
 
+def test_an_aborted_transaction_within_another_is_no_damage(world, batches):
+    """Sound transaction indexes would be made anew, and `fsck` cry wolf."""
+    manager = world.start()
+    log = world.log(manager)
+    for producer_id in (1, 2):
+        log.appender.append_as_leader(
+            [batches(b"x", producer_id=producer_id, base_sequence=0, is_transactional=True)], 0
+        )
+    marker = build_end_marker(
+        commit=False,
+        base_offset=0,
+        timestamp_ms=1000,
+        producer_id=2,
+        producer_epoch=0,
+        coordinator_epoch=5,
+    )
+    log.appender.append_as_leader([memoryview(bytearray(marker))], 0, AppendOrigin.COORDINATOR)
+    manager.shutdown()
+    assert world.findings() == []
+
+
 def test_open_transactions_survive_a_crash(world, batches):
     """Readers of committed data would see a transaction that is not decided."""
     manager = world.start()

@@ -6,7 +6,7 @@ one of those fails with its test.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -100,15 +100,15 @@ def test_a_silent_broker_costs_a_producer_no_more_than_its_settings_say(run: Run
 
 def test_a_sender_that_fails_begins_anew(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mistake of ours costs the records that were there, and none of those that come."""
-    prepare = Sender._prepare
+    prepare = Sender._preparation
     mistakes = [RuntimeError("a mistake")]
 
-    async def mistaken(self: Sender, ready: list[TopicPartition]) -> bool:
+    def mistaken(self: Sender, ready: list[TopicPartition]) -> Awaitable[None] | None:
         if mistakes:
             raise mistakes.pop()
-        return await prepare(self, ready)
+        return prepare(self, ready)
 
-    monkeypatch.setattr(Sender, "_prepare", mistaken)
+    monkeypatch.setattr(Sender, "_preparation", mistaken)
 
     async def scenario() -> None:
         with odradek.Broker() as broker:

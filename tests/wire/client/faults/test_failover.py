@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import odradek
-from odradek.client import Admin, Consumer, Producer
+from odradek.client import Admin, Consumer, CreatedTopic, NewTopic, Producer
 from odradek.client.core.admin_types import GroupDescription
 from odradek.client.errors import KafkaError
 
@@ -113,4 +113,22 @@ def test_a_cluster_that_is_gone_is_an_error_in_time(run: Run) -> None:
                 await admin.list_topics()
 
     with odradek.Cluster(3) as cluster:
+        run(scenario(cluster))
+
+
+def test_an_admin_goes_on_with_the_controller_that_is_elected(run: Run) -> None:
+    """It was asked for by its id, and would be asked for ever."""
+
+    async def scenario(cluster: odradek.Cluster) -> None:
+        async with Admin(cluster.bootstrap_servers) as admin:
+            for number in range(2):
+                found = await admin.create_topics([NewTopic(f"t{number}", 1, 1)])
+                assert isinstance(found[f"t{number}"], CreatedTopic), found
+                victim = (await admin.describe_cluster()).controller_id
+                await asyncio.to_thread(cluster.kill, victim)
+                found = await admin.create_topics([NewTopic(f"u{number}", 1, 1)])
+                assert isinstance(found[f"u{number}"], CreatedTopic), found
+                await asyncio.to_thread(cluster.broker(victim).start)
+
+    with odradek.Cluster(3, config=SETTINGS) as cluster:
         run(scenario(cluster))

@@ -33,6 +33,7 @@ from tests.wire.client.tools.lines import (
     MEMBERS,
     PERFORMANCE,
     REFUSED,
+    SHARE_GROUPS,
     TOPICS,
     TRANSACTIONS,
 )
@@ -46,9 +47,8 @@ from odradek.client.core.admin_types import (
     CommittedOffset,
     ConfigResource,
     NewTopic,
-    ResourceType,
 )
-from odradek.model import TopicPartition
+from odradek.model import ConfigResourceType, TopicPartition
 
 # The columns of transactions whose numbers differ from one transaction to the next.
 PASSING = {
@@ -80,6 +80,14 @@ async def prepare(servers: str, topic: str, group: str) -> None:
         offsets = {TopicPartition(topic, 0): 2, TopicPartition(topic, 1): 5}
         values = {each: CommittedOffset(offset) for each, offset in offsets.items()}
         await admin.alter_group_offsets(group, values)
+
+
+async def prepare_shared(servers: str, topic: str, group: str) -> None:
+    """A topic with ten records in two partitions, and a share group that stands in it."""
+    await prepare(servers, topic, f"other-{group}")
+    offsets = {TopicPartition(topic, 0): 2, TopicPartition(topic, 1): 5}
+    async with Admin(servers) as admin:
+        assert await admin.alter_share_group_offsets(group, offsets) == dict.fromkeys(offsets)
 
 
 async def prepare_consoles(servers: str, topic: str, _group: str) -> None:
@@ -158,11 +166,12 @@ async def id_of(servers: str, topic: str) -> str:
         (TOPICS, None),
         (CONFIGS, prepare),
         (GROUPS, prepare),
+        (SHARE_GROUPS, prepare_shared),
         (FILES, prepare),
         (CONSOLES, prepare_consoles),
         (PERFORMANCE, prepare_consoles),
     ],
-    ids=["topics", "configs", "groups", "files", "consoles", "performance"],
+    ids=["topics", "configs", "groups", "share-groups", "files", "consoles", "performance"],
 )
 def test_every_line_prints_what_kafkas_tool_prints(
     modern_servers: str,
@@ -196,7 +205,7 @@ def test_every_line_prints_what_kafkas_tool_prints(
 async def controllers_of(servers: str) -> str:
     """Where the controllers listen; of a cluster that has none its brokers."""
     async with Admin(servers) as admin:
-        broker = ConfigResource(ResourceType.BROKER, "1")
+        broker = ConfigResource(ConfigResourceType.BROKER, "1")
         settings = (await admin.describe_configs([broker]))[broker]
     assert isinstance(settings, dict)
     voters = settings.get("controller.quorum.voters")

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import Producer as TransactionalProducer
 from confluent_kafka import TopicPartition as Place
-from tests.wire.differential.harness import Peer
+from tests.wire.differential.harness import Peer, Target
 from tests.wire.replicas import REPLICAS, await_known
 
 from odradek import Broker
@@ -121,7 +121,7 @@ def hang(bootstrap: str, topic: str) -> None:
     )
     builder.append(time.time_ns() // 1_000_000 - 3_600_000, None, b"v")
     partition = {"index": 0, "records": builder.build()}
-    peer = Peer(bootstrap)
+    peer = Peer(Target(bootstrap))
     written = peer.ask(
         "produce",
         9,

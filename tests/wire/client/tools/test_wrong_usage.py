@@ -25,6 +25,8 @@ def test_wrong_usage_is_answered_as_by_kafkas_tools(
     async def make_topic() -> None:
         async with Admin(bootstrap) as admin:
             await admin.create_topics([NewTopic(topic, 1, 1)])
+            # Brings the coordinator up, for which Kafka's tool would wait five seconds and no more.
+            await admin.list_group_offsets([group])
 
     asyncio.run(make_topic())
     failed: list[str] = []

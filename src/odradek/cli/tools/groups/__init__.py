@@ -1,1 +1,2 @@
-"""`odradek consumer-groups`: what `kafka-consumer-groups.sh` does."""
+"""`odradek consumer-groups` and `share-groups`: what `kafka-consumer-groups.sh` and
+`kafka-share-groups.sh` do."""

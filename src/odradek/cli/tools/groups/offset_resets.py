@@ -34,7 +34,7 @@ Offsets = dict[TopicPartition, int]
 
 
 class WrongUsage(ValueError):
-    """What was asked for cannot be meant; said on standard error."""
+    """The flags contradict each other; the message goes to standard error."""
 
 
 def add_reset_flags(parser: argparse.ArgumentParser) -> None:
@@ -65,19 +65,16 @@ async def planned_offsets(admin: Admin, group_id: str, arguments: argparse.Names
     committed: Mapping[TopicPartition, CommittedOffset] = {}
     if arguments.all_topics or arguments.to_current or arguments.shift_by is not None:
         committed = await _committed(admin, group_id)
-    partitions = await _partitions(admin, arguments, committed)
-    await _check_partitions(admin, partitions)
-    if arguments.to_earliest:
-        return await ask_offsets(admin, partitions, EARLIEST)
-    if arguments.to_latest:
-        return await ask_offsets(admin, partitions, LATEST)
+    partitions = (
+        sorted(committed)
+        if arguments.all_topics
+        else await named_partitions(admin, arguments.topic)
+    )
+    await check_partitions(admin, partitions)
     if arguments.to_offset is not None:
         return await _within(admin, dict.fromkeys(partitions, arguments.to_offset))
     if arguments.shift_by is not None:
         return await _within(admin, _shifted(partitions, committed, arguments.shift_by))
-    if arguments.to_datetime is not None:
-        time_ms = _milliseconds(arguments.to_datetime)
-        return await _at_time(admin, partitions, time_ms, says=arguments.output == "text")
     if arguments.by_duration is not None:
         try:
             ago_ms = duration_ms(arguments.by_duration)
@@ -86,7 +83,25 @@ async def planned_offsets(admin: Admin, group_id: str, arguments: argparse.Names
         now_ms = int(datetime.now(UTC).timestamp() * 1000)
         time_ms = now_ms - ago_ms
         return await _at_time(admin, partitions, time_ms, says=arguments.output == "text")
-    return await _current(admin, partitions, committed)
+    if arguments.to_current:
+        return await _current(admin, partitions, committed)
+    return await offsets_there(admin, partitions, arguments)
+
+
+async def offsets_there(
+    admin: Admin, partitions: list[TopicPartition], arguments: argparse.Namespace
+) -> Offsets:
+    """The earliest or latest offsets of partitions, or those of a time.
+
+    Raises:
+        ValueError: the time cannot be read, or a broker refuses.
+    """
+    if arguments.to_earliest:
+        return await ask_offsets(admin, partitions, EARLIEST)
+    if arguments.to_latest:
+        return await ask_offsets(admin, partitions, LATEST)
+    time_ms = _milliseconds(arguments.to_datetime)
+    return await _at_time(admin, partitions, time_ms, says=arguments.output == "text")
 
 
 async def _committed(admin: Admin, group_id: str) -> dict[TopicPartition, CommittedOffset]:
@@ -96,16 +111,16 @@ async def _committed(admin: Admin, group_id: str) -> dict[TopicPartition, Commit
     return found
 
 
-async def _partitions(
-    admin: Admin,
-    arguments: argparse.Namespace,
-    committed: Mapping[TopicPartition, CommittedOffset],
-) -> list[TopicPartition]:
-    if arguments.all_topics:
-        return sorted(committed)
+async def named_partitions(admin: Admin, topics: Iterable[str]) -> list[TopicPartition]:
+    """The partitions of topics, each of which may name some of them.
+
+    Raises:
+        WrongUsage: a partition is no number.
+        ValueError: a topic is not there.
+    """
     known = await admin.list_topics()
     found: list[TopicPartition] = []
-    for text in arguments.topic:
+    for text in topics:
         name, indexes = topic_argument(text)
         if indexes is not None:
             found += [TopicPartition(name, each) for each in indexes]
@@ -116,8 +131,12 @@ async def _partitions(
     return found
 
 
-async def _check_partitions(admin: Admin, partitions: list[TopicPartition]) -> None:
-    """Refuses partitions that are not there, or that nobody leads, in Kafka's words."""
+async def check_partitions(admin: Admin, partitions: list[TopicPartition]) -> None:
+    """Refuses partitions that are not there, or that nobody leads, in Kafka's words.
+
+    Raises:
+        ValueError: one of them is so.
+    """
     topics = await described_topics(admin, partitions)
     missing = [each for each in partitions if each not in topics[each.topic].partitions]
     if missing:
@@ -220,7 +239,7 @@ async def _current(
     partitions: list[TopicPartition],
     committed: Mapping[TopicPartition, CommittedOffset],
 ) -> Offsets:
-    """What is committed; the end where nothing is."""
+    """The committed offset; the end of the partition where nothing is committed."""
     known = {each: committed[each].offset for each in partitions if each in committed}
     return known | await ask_offsets(
         admin, [each for each in partitions if each not in known], LATEST

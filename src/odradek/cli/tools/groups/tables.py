@@ -38,7 +38,7 @@ def offset_rows(
     committed: Mapping[TopicPartition, CommittedOffset],
     ends: Mapping[TopicPartition, int],
 ) -> list[OffsetRow]:
-    """What members have, then what is committed and nobody has."""
+    """Rows for what members own, then for what is committed and nobody owns."""
     rows = []
     assigned: set[TopicPartition] = set()
     members = sorted(group.members, key=lambda each: -len(each.partitions))
@@ -68,24 +68,24 @@ def print_offsets(rows: Iterable[OffsetRow], *, verbose: bool) -> None:
     """GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG CONSUMER-ID HOST CLIENT-ID."""
     rows = list(rows)
     widths = [
-        _width(each.group for each in rows),
-        _width(each.partition.topic for each in rows),
+        column_width(each.group for each in rows),
+        column_width(each.partition.topic for each in rows),
         10,
         *([15] if verbose else []),
         *(15, 15, 15),
-        _width(each.member.member_id for each in rows if each.member is not None),
-        _width(each.member.host for each in rows if each.member is not None),
+        column_width(each.member.member_id for each in rows if each.member is not None),
+        column_width(each.member.host for each in rows if each.member is not None),
         0,
     ]
     epoch = ["LEADER-EPOCH"] if verbose else []
-    _row(
+    write_row(
         widths,
         *("GROUP", "TOPIC", "PARTITION", *epoch, "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"),
         *("CONSUMER-ID", "HOST", "CLIENT-ID"),
     )
     for each in rows:
         member = each.member
-        _row(
+        write_row(
             widths,
             each.group,
             *each.partition,
@@ -105,20 +105,24 @@ def print_members(group: GroupDescription, *, verbose: bool) -> None:
     members = group.members
     has_instances = any(each.instance_id for each in members)
     widths = [
-        _width([group.group_id] if members else []),
-        _width(each.member_id for each in members),
-        *([_width((each.instance_id or "" for each in members), 17)] if has_instances else []),
-        _width(each.host for each in members),
-        _width(each.client_id for each in members),
+        column_width([group.group_id] if members else []),
+        column_width(each.member_id for each in members),
+        *(
+            [column_width((each.instance_id or "" for each in members), 17)]
+            if has_instances
+            else []
+        ),
+        column_width(each.host for each in members),
+        column_width(each.client_id for each in members),
         15,
     ]
     titles = ["GROUP", "CONSUMER-ID", *(["GROUP-INSTANCE-ID"] if has_instances else [])]
     titles += ["HOST", "CLIENT-ID", "#PARTITIONS"]
     if verbose:
-        widths += [15, _width((_shown(e.partitions) for e in members), 20), 15]
-        widths += [_width((_shown(e.target or ()) for e in members), 20)]
+        widths += [15, column_width((assignment_words(e.partitions) for e in members), 20), 15]
+        widths += [column_width((assignment_words(e.target or ()) for e in members), 20)]
         titles += ["CURRENT-EPOCH", "CURRENT-ASSIGNMENT", "TARGET-EPOCH", "TARGET-ASSIGNMENT"]
-    _row(widths, *titles, padded=not verbose)
+    write_row(widths, *titles, padded=not verbose)
     for each in members:
         cells: list[object] = [group.group_id, each.member_id]
         if has_instances:
@@ -126,14 +130,14 @@ def print_members(group: GroupDescription, *, verbose: bool) -> None:
         cells += [each.host, each.client_id, len(each.partitions)]
         if verbose:
             target_epoch = group.target_epoch if each.target is not None else None
-            cells += [each.member_epoch, _shown(each.partitions) or None, target_epoch]
-            cells += [_shown(each.target or ()) or None]
-        _row(widths, *cells, padded=not verbose)
+            cells += [each.member_epoch, assignment_words(each.partitions) or None, target_epoch]
+            cells += [assignment_words(each.target or ()) or None]
+        write_row(widths, *cells, padded=not verbose)
     print()
 
 
-def _shown(partitions: Iterable[TopicPartition]) -> str:
-    """As `topic:0,1;other:2`."""
+def assignment_words(partitions: Iterable[TopicPartition]) -> str:
+    """An assignment as `topic:0,1;other:2`."""
     by_topic: dict[str, list[int]] = {}
     for topic, index in sorted(partitions):
         by_topic.setdefault(topic, []).append(index)
@@ -144,15 +148,15 @@ def print_state(group: GroupDescription, *, verbose: bool) -> None:
     """GROUP COORDINATOR (ID) ASSIGNMENT-STRATEGY STATE [GROUP-EPOCH TARGET-ASSIGNMENT-EPOCH]."""
     node = group.coordinator
     coordinator = f"{node.host}:{node.port}  ({node.id})"
-    widths = [_width([group.group_id]), max(25, len(coordinator)), 20, 20]
+    widths = [column_width([group.group_id]), max(25, len(coordinator)), 20, 20]
     titles = ["GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE"]
     cells: list[object] = [group.group_id, coordinator, group.assignor or None, group.state]
     if verbose:
         widths += [15, 25]
         titles += ["GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH"]
         cells += [group.group_epoch, group.target_epoch]
-    _row([*widths, 0], *titles, "#MEMBERS")
-    _row([*widths, 0], *cells, len(group.members))
+    write_row([*widths, 0], *titles, "#MEMBERS")
+    write_row([*widths, 0], *cells, len(group.members))
     print()
 
 
@@ -163,7 +167,7 @@ def print_listing(groups: Iterable[GroupListing], *, types: bool, states: bool) 
         for each in groups:
             print(each.group_id)
         return
-    widths = [_width(each.group_id for each in groups) + 10]
+    widths = [column_width(each.group_id for each in groups) + 10]
     widths += [20] * (types + states)
     table = [
         ("GROUP", "TYPE", "STATE"),
@@ -182,20 +186,21 @@ def print_new_offsets(plans: Mapping[str, Mapping[TopicPartition, int]]) -> None
         for group_id, offsets in plans.items()
         for (topic, index), offset in offsets.items()
     ]
-    widths = [_width(plans), _width(row[1] for row in rows), 10, 0]
+    widths = [column_width(plans), column_width(row[1] for row in rows), 10, 0]
     if plans:
-        _row(widths, "GROUP", "TOPIC", "PARTITION", "NEW-OFFSET")
+        write_row(widths, "GROUP", "TOPIC", "PARTITION", "NEW-OFFSET")
     for row in rows:
-        _row(widths, *row)
+        write_row(widths, *row)
     print()
 
 
-def _width(texts: Iterable[str], least: int = _WIDTH) -> int:
+def column_width(texts: Iterable[str], least: int = _WIDTH) -> int:
+    """The width of a column, in which all of these have room."""
     return max([least, *(len(text) for text in texts)])
 
 
-def _row(widths: list[int], *cells: object, padded: bool = False) -> None:
-    """A row behind a line break, as these tables have them."""
+def write_row(widths: list[int], *cells: object, padded: bool = False) -> None:
+    """Prints a row behind a line break, as these tables have them."""
     texts = [MISSING if cell is None else str(cell) for cell in cells]
     line = " ".join(f"{text:<{width}}" for text, width in zip(texts, widths, strict=True))
     print("\n" + (line + " " if padded else line), end="")

@@ -6,38 +6,28 @@ Keys and values are written as they are, bytes included. What went by is told on
 import argparse
 import random
 import sys
-from collections.abc import Callable
-from typing import Final
 
 from odradek.cli.tools.connection import (
     add_connection,
-    add_old_flag,
     client_config,
     java_pattern,
     reach_brokers,
-    read_properties,
     require,
     require_one,
-    run_async,
     take_old_flags,
     text_of,
 )
-from odradek.cli.tools.wording.java_values import java_int, java_long, text_reader
+from odradek.cli.tools.records.message_formatter import (
+    add_formatter,
+    check_formatter,
+    formatter_of,
+)
+from odradek.cli.tools.records.printing import ALL, Printed, run_printing
+from odradek.cli.tools.wording.java_values import java_int, java_long
 from odradek.client import Consumer
-from odradek.client.core.consuming.consumer_record import ConsumerRecord
 from odradek.client.errors import BadRecord
 from odradek.client.settings import CONSUMER_SETTINGS
 from odradek.model import TopicPartition
-
-_TIMESTAMP_TYPES: Final = {0: "CreateTime", 1: "LogAppendTime"}
-_FORMATTERS: Final = (
-    "DefaultMessageFormatter",
-    "LoggingMessageFormatter",
-    "NoOpMessageFormatter",
-)
-# How many records there is no end to.
-_ALL: Final = -1
-_POLL_MS: Final = 500
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,18 +42,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--partition", type=java_int, metavar="N")
     parser.add_argument("--offset", type=str.lower, metavar="N|earliest|latest")
     parser.add_argument("--from-beginning", action="store_true")
-    parser.add_argument("--max-messages", type=java_int, default=_ALL, metavar="N")
+    parser.add_argument("--max-messages", type=java_int, default=ALL, metavar="N")
     parser.add_argument("--timeout-ms", type=java_long, default=-1, metavar="MS")
     parser.add_argument("--group", metavar="NAME")
     parser.add_argument(
         "--isolation-level", choices=("read_committed", "read_uncommitted"), default=None
     )
-    parser.add_argument("--formatter", default=_FORMATTERS[0], metavar="CLASS")
-    parser.add_argument("--formatter-property", action="append", default=[], metavar="K=V")
-    add_old_flag(parser, "--property", "--formatter-property", action="append")
-    parser.add_argument("--formatter-config", metavar="FILE")
-    parser.add_argument("--key-deserializer", default="", metavar="CLASS")
-    parser.add_argument("--value-deserializer", default="", metavar="CLASS")
+    add_formatter(parser)
     parser.add_argument("--skip-message-on-error", action="store_true")
     parser.add_argument("--enable-systest-events", action="store_true", help=argparse.SUPPRESS)
 
@@ -88,27 +73,22 @@ def run(arguments: argparse.Namespace) -> int:
             f"The provided offset value '{arguments.offset}' is incorrect. Valid values are "
             "'earliest', 'latest', or a non-negative long."
         )
-    if arguments.formatter.rpartition(".")[2] not in _FORMATTERS:
-        arguments.parser.error(
-            f"--formatter: there are no Java classes here, only {', '.join(_FORMATTERS)}"
-        )
+    check_formatter(arguments)
     take_old_flags(arguments, "--formatter-property")
-    processed: int | None = None
-    most: int = arguments.max_messages
+    printed = Printed(arguments)
 
     async def work() -> int:
-        nonlocal processed
-        write = _formatter(arguments)
+        write = formatter_of(arguments)
         config = _config(arguments)
-        processed = 0
+        printed.has_begun = True
         await reach_brokers(config)
         async with Consumer(config=config) as consumer:
             await _begin(consumer, arguments)
-            while processed < most or most == _ALL:
-                wait_ms = _POLL_MS if arguments.timeout_ms < 0 else max(1, arguments.timeout_ms)
-                limit = None if most == _ALL else min(500, most - processed)
+            while not printed.is_enough:
                 try:
-                    found = await consumer.getmany(timeout_ms=wait_ms, max_records=limit)
+                    found = await consumer.getmany(
+                        timeout_ms=printed.wait_ms, max_records=printed.left
+                    )
                 except BadRecord as error:
                     if not arguments.skip_message_on_error:
                         raise
@@ -116,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
                     consumer.seek(error.partition, error.offset + 1)
                     continue
                 for record in (each for records in found.values() for each in records):
-                    processed += 1
+                    printed.count += 1
                     try:
                         write(record)
                     except ValueError as error:
@@ -124,15 +104,11 @@ def run(arguments: argparse.Namespace) -> int:
                             raise
                         print(text_of(error), file=sys.stderr)
                 sys.stdout.flush()
-                if not found and arguments.timeout_ms >= 0:
+                if not (found or printed.is_patient):
                     break
         return 0
 
-    try:
-        return run_async(work, lambda error: print(text_of(error), file=sys.stderr))
-    finally:
-        if processed is not None:
-            print(f"Processed a total of {processed} messages", file=sys.stderr)
+    return run_printing(work, printed)
 
 
 def _config(arguments: argparse.Namespace) -> dict[str, object]:
@@ -186,71 +162,3 @@ def _is_offset(text: str) -> bool:
         return text in ("earliest", "latest") or java_long(text) >= 0
     except ValueError:
         return False
-
-
-# --- the shape of a record ----------------------------------------------------------------------
-
-
-def _formatter(arguments: argparse.Namespace) -> Callable[[ConsumerRecord], None]:
-    properties: dict[str, str] = {}
-    if arguments.formatter_config:
-        properties = read_properties(arguments.formatter_config)
-    for each in arguments.formatter_property:
-        name, _, value = each.partition("=")
-        properties[name.strip()] = value
-    if arguments.formatter.rpartition(".")[2] == "NoOpMessageFormatter":
-        return lambda _: None
-    return _Formatter(properties, arguments.key_deserializer, arguments.value_deserializer).write
-
-
-class _Formatter:
-    """Writes a record as Kafka's default formatter does."""
-
-    def __init__(self, properties: dict[str, str], key_class: str, value_class: str) -> None:
-        def flag(name: str, default: bool = False) -> bool:
-            return properties.get(name, str(default)).strip().lower() == "true"
-
-        def text(name: str, default: str) -> bytes:
-            return properties.get(name, default).encode()
-
-        self._prints = {
-            part: flag(f"print.{part}", part == "value")
-            for part in ("timestamp", "partition", "offset", "epoch", "headers", "key", "value")
-        }
-        self._key_separator = text("key.separator", "\t")
-        self._line_separator = text("line.separator", "\n")
-        self._headers_separator = text("headers.separator", ",")
-        self._null = text("null.literal", "null")
-        self._key = text_reader(properties.get("key.deserializer", key_class))
-        self._value = text_reader(properties.get("value.deserializer", value_class))
-        self._header = text_reader(properties.get("headers.deserializer", ""))
-
-    def write(self, record: ConsumerRecord) -> None:
-        """Writes one record."""
-        parts: list[bytes] = []
-        if self._prints["timestamp"]:
-            kind = _TIMESTAMP_TYPES.get(record.timestamp_type)
-            shown = "NO_TIMESTAMP" if record.timestamp < 0 else f"{kind}:{record.timestamp}"
-            parts.append(shown.encode())
-        if self._prints["partition"]:
-            parts.append(b"Partition:%d" % record.partition)
-        if self._prints["offset"]:
-            parts.append(b"Offset:%d" % record.offset)
-        if self._prints["epoch"]:
-            # As Kafka's tool has it, which does not hand the epoch of a record to its formatter.
-            parts.append(b"Epoch:NOT_PRESENT")
-        if self._prints["headers"]:
-            parts.append(self._headers(record))
-        if self._prints["key"]:
-            parts.append(self._null if record.key is None else self._key(record.key))
-        if self._prints["value"]:
-            parts.append(self._null if record.value is None else self._value(record.value))
-        sys.stdout.buffer.write(self._key_separator.join(parts) + self._line_separator)
-
-    def _headers(self, record: ConsumerRecord) -> bytes:
-        if not record.headers:
-            return b"NO_HEADERS"
-        return self._headers_separator.join(
-            name.encode() + b":" + (self._null if value is None else self._header(value))
-            for name, value in record.headers
-        )

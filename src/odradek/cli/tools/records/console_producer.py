@@ -170,7 +170,7 @@ async def _lines() -> AsyncIterator[tuple[int, bytes]]:
 
 
 class _Line(NamedTuple):
-    """What a line says."""
+    """A line, parsed."""
 
     key: bytes | None
     value: bytes | None

@@ -215,11 +215,11 @@ async def _paced(
 
 
 def _payloads(arguments: argparse.Namespace) -> Callable[[int], bytes]:
-    dice = random.Random(0)
+    rng = random.Random(0)
     if arguments.payload_monotonic:
         return lambda number: str(number).encode()
     if arguments.payload_file is None:
-        letters = bytes(dice.choices(_LETTERS, k=arguments.record_size))
+        letters = bytes(rng.choices(_LETTERS, k=arguments.record_size))
         return lambda _: letters
     delimiter = arguments.payload_delimiter.replace("\\n", "\n").encode()
     print(f"Reading payloads from: {arguments.payload_file}")
@@ -232,7 +232,7 @@ def _payloads(arguments: argparse.Namespace) -> Callable[[int], bytes]:
     if not payloads:
         raise ValueError("File does not exist or empty file provided.")
     print(f"Number of records read: {len(payloads)}")
-    return lambda _: dice.choice(payloads)
+    return lambda _: rng.choice(payloads)
 
 
 class _Stats:
@@ -262,7 +262,7 @@ class _Stats:
         return len(self._latencies)
 
     def announce(self, text: str) -> None:
-        """Has a line stand before the next one from time to time; the last line does without."""
+        """Prints a line before the next one from time to time; the last line does without."""
         self._announced = text
 
     def _print_window(self, elapsed_s: float) -> None:

@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _checked_type(arguments: argparse.Namespace) -> ElectionType:
-    """What is to be done; ends with wrong usage where Kafka's tool does, in its words."""
+    """Reads the election type; ends with wrong usage where Kafka's tool does, in its words."""
     wrong = arguments.parser.error
     missing = [each for each in _NEEDED if not is_given(arguments, each)]
     if missing:

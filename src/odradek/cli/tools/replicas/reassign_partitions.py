@@ -225,7 +225,7 @@ async def _generate(admin: Admin, arguments: argparse.Namespace) -> None:
             "Not all brokers have rack information. Add --disable-rack-aware in command line to "
             "make replica assignment without rack information."
         )
-    dice = random.SystemRandom()
+    rng = random.SystemRandom()
     proposed: Plan = {}
     for topic in topics:
         partitions = sorted(each for each in current if each.topic == topic)
@@ -233,8 +233,8 @@ async def _generate(admin: Admin, arguments: argparse.Namespace) -> None:
             where,
             len(partitions),
             len(current[partitions[0]].replicas),
-            start=dice.randrange(len(where)),
-            shift=dice.randrange(len(where)),
+            start=rng.randrange(len(where)),
+            shift=rng.randrange(len(where)),
         )
         proposed |= dict(zip(partitions, placed, strict=True))
     print("Current partition replica assignment")

@@ -15,7 +15,7 @@ Plan = dict[TopicPartition, tuple[int, ...]]
 
 
 class Replica(NamedTuple):
-    """What a broker has of a partition; shown as Kafka shows it."""
+    """The state of a replica on one broker; shown as Kafka shows it."""
 
     broker_id: int
     partition: TopicPartition

@@ -1,4 +1,5 @@
-"""What Apache Kafka's tools call errors: the class of the exception and its usual sentence.
+"""The names that Apache Kafka's tools give errors: the class of the exception and its usual
+sentence.
 
 Its tools print exceptions of single items as they are, so a script may look for these words.
 """
@@ -115,7 +116,8 @@ def java_text(error: BrokerError) -> str:
 
 
 def execution_exception(error: BrokerError) -> ValueError:
-    """What a tool ends with that hands on the failure of a future as it came: in its wrapping."""
+    """The message of a tool that passes on the failure of a future still wrapped in its
+    ExecutionException."""
     return ValueError(f"java.util.concurrent.ExecutionException: {java_text(error)}")
 
 

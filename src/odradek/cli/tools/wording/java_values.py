@@ -73,7 +73,8 @@ def _number(text: str, bits: int) -> int:
 
 
 def text_reader(class_name: str) -> Callable[[bytes], bytes]:
-    """What a deserializer prints; bytes as they are for those that are not known here.
+    """Chooses the function that prints as a deserializer does; an unknown one prints bytes as they
+    are.
 
     The reader raises ValueError for bytes that its deserializer refuses.
     """

@@ -1,5 +1,5 @@
-"""What is wrong with a regular expression of a subscription, in the words of RE2/J, which is what
-Kafka's brokers read them with."""
+"""Explains what is wrong with a regular expression of a subscription, in the words of RE2/J, which
+Kafka's brokers parse them with."""
 
 import re
 from typing import Final
@@ -20,7 +20,7 @@ _WORDS: Final = {
 
 
 def fault_of(expression: str) -> str | None:
-    """What is wrong with an expression; None when nothing is."""
+    """Explains what is wrong with an expression; None when nothing is."""
     options = re2.Options()
     options.log_errors = False
     try:

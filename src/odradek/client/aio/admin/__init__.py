@@ -6,12 +6,16 @@ every item that was asked for, its value or the `KafkaError` it failed with. Wha
 `default.api.timeout.ms` is over.
 """
 
+from odradek.client.aio.admin.acls import AclCalls
 from odradek.client.aio.admin.cluster import ClusterCalls
 from odradek.client.aio.admin.configs import ConfigCalls
 from odradek.client.aio.admin.groups import GroupCalls
 from odradek.client.aio.admin.offsets import OffsetCalls
 from odradek.client.aio.admin.partitions import PartitionCalls
+from odradek.client.aio.admin.quotas import QuotaCalls
 from odradek.client.aio.admin.reassignments import ReassignmentCalls
+from odradek.client.aio.admin.share_groups import ShareGroupCalls
+from odradek.client.aio.admin.tokens import TokenCalls
 from odradek.client.aio.admin.topics import TopicCalls
 from odradek.client.aio.admin.transactions import TransactionCalls
 
@@ -21,10 +25,14 @@ class Admin(
     ConfigCalls,
     GroupCalls,
     OffsetCalls,
+    ShareGroupCalls,
     PartitionCalls,
     ReassignmentCalls,
     ClusterCalls,
     TransactionCalls,
+    AclCalls,
+    QuotaCalls,
+    TokenCalls,
 ):
     """Looks at a cluster and changes it.
 

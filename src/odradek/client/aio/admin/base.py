@@ -1,21 +1,38 @@
-"""What all calls of an admin share: its cluster, and the settling of many items."""
+"""Code that all calls of an admin share: its cluster, and the settling of many items.
 
+A change that would be told another outcome when it is done twice (a topic that is there already) is
+not tried again after a time-out: it may have been done. As in Kafka's admin it is after a
+connection that broke.
+"""
+
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 from odradek.client.aio.closing import AsyncClosing
-from odradek.client.aio.cluster import GROUP, ClusterClient
+from odradek.client.aio.cluster import ClusterClient
 from odradek.client.aio.controllers import ControllerClient
-from odradek.client.core.retries import Dice
-from odradek.client.errors import AuthorizationError, KafkaError, NetworkError, raise_for
+from odradek.client.core.cluster import GROUP
+from odradek.client.core.metadata import Node
+from odradek.client.core.retries import Rng, patience_ms
+from odradek.client.errors import (
+    AuthorizationError,
+    KafkaError,
+    NetworkError,
+    RequestTimedOut,
+    raise_for,
+    unanswered,
+)
 from odradek.client.settings import ADMIN_SETTINGS, ClientSettings
 from odradek.clock import Clock
 from odradek.errors import ErrorCode
-from odradek.model import TopicPartition
 
 T = TypeVar("T")
 K = TypeVar("K")
-NONE_FINAL: frozenset[ErrorCode] = frozenset()
+NONE_FINAL: Final[frozenset[ErrorCode]] = frozenset()
+IN_DOUBT: Final = frozenset({ErrorCode.REQUEST_TIMED_OUT})
+# Items by the broker to ask, None for any, and the errors of those that nobody can be asked about.
+Route = Callable[[list[K]], Awaitable[tuple[Mapping[Any, list[K]], Mapping[K, KafkaError]]]]
 
 
 class AdminBase(AsyncClosing):
@@ -23,11 +40,11 @@ class AdminBase(AsyncClosing):
 
     def __init__(
         self,
-        bootstrap_servers: str = "",
+        bootstrap_servers: str | Mapping[str, object] = "",
         config: Mapping[str, object] = {},
         *,
         clock: Clock | None = None,
-        dice: Dice | None = None,
+        rng: Rng | None = None,
         **settings: object,
     ) -> None:
         """Connects to nobody yet.
@@ -35,14 +52,12 @@ class AdminBase(AsyncClosing):
         Raises:
             ValueError: a setting is illegal, or no broker is named.
         """
-        if bootstrap_servers:
-            settings["bootstrap_servers"] = bootstrap_servers
-        known = ClientSettings(ADMIN_SETTINGS, config, settings)
+        known = ClientSettings(ADMIN_SETTINGS, config, settings, bootstrap_servers)
         asks_controllers = bool(known.items("bootstrap.controllers"))
         if asks_controllers and known.items("bootstrap.servers"):
             raise ValueError("You cannot set both bootstrap.servers and bootstrap.controllers")
         kind = ControllerClient if asks_controllers else ClusterClient
-        self._cluster = kind(known, clock=clock, dice=dice)
+        self._cluster = kind(known, retries=known.number("retries"), clock=clock, rng=rng)
 
     async def close(self) -> None:
         """Closes every connection; calls under way get `ClientClosed`."""
@@ -54,44 +69,156 @@ class AdminBase(AsyncClosing):
         attempt: Callable[[list[K]], Awaitable[Mapping[K, T | KafkaError]]],
         *,
         final: frozenset[ErrorCode] = NONE_FINAL,
+        answers: dict[K, T | KafkaError] | None = None,
     ) -> dict[K, T | KafkaError]:
-        """Makes attempts until every item has a value, or an error that stays or is `final`.
+        """Makes attempts until every item has a value, or an error that stays or is `final`. Each
+        item is asked for again as long as its own error may pass. `answers` may be filled by the
+        attempt, in parts: what is in it counts when an attempt is cut off by the time.
 
         Raises:
             KafkaError: an attempt failed as a whole, for good, and nothing is answered yet.
         """
-        answers: dict[K, T | KafkaError] = {}
-        pending = list(dict.fromkeys(items))
-        order = list(pending)
+        answered: dict[K, T | KafkaError] = {} if answers is None else answers
+        order = list(dict.fromkeys(items))
+        pending = order
+        clock = self._cluster.clock
+        limit_ms = self._cluster.settings.number("default.api.timeout.ms")
+        begun_ms = clock.monotonic_ms()
+
+        def patience_of(error: KafkaError) -> int:
+            return patience_ms(error.code, limit_ms)
 
         async def ask_pending() -> None:
             nonlocal pending
             found = await attempt(pending)
-            answers.update({item: found.get(item, _unanswered(item)) for item in pending})
+            answered.update({item: found.get(item, unanswered(item)) for item in pending})
+            passed_ms = clock.monotonic_ms() - begun_ms
             refused = {
                 item: error
                 for item in pending
-                if isinstance(error := answers[item], KafkaError)
+                if isinstance(error := answered[item], KafkaError)
                 and error.retriable
                 and error.code not in final
+                and passed_ms < patience_of(error)
             }
             pending = list(refused)
             for error in refused.values():
-                raise error
+                self._cluster.forget_whom_to_ask(error)
+            if refused:
+                raise max(refused.values(), key=patience_of)
 
         if pending:
             try:
-                await self._cluster.retrying(ask_pending)
+                await self._cluster.retrying(ask_pending, limit_ms)
             except KafkaError as error:
-                if not answers:
+                if not answered:
                     raise
-                answers.update({item: error for item in pending if item not in answers})
-        return {item: answers[item] for item in order}
+                answered.update({item: error for item in pending if item not in answered})
+        return {item: answered[item] for item in order}
+
+    async def _retrying_each(
+        self,
+        items: Iterable[K],
+        route: Route[K],
+        ask: Callable[[Any, list[K]], Awaitable[Mapping[K, T | KafkaError]]],
+        *,
+        final: frozenset[ErrorCode] = NONE_FINAL,
+    ) -> dict[K, T | KafkaError]:
+        """As `_retrying`, of items that several brokers are asked about, all at once: one that
+        fails is an error of its items alone.
+
+        Raises:
+            KafkaError: nobody tells whom to ask, or, where that may be any broker, none answers.
+        """
+        answers: dict[K, T | KafkaError] = {}
+
+        async def attempt(pending: list[K]) -> Mapping[K, T | KafkaError]:
+            by_node, refused = await route(pending)
+            answers.update(refused)
+
+            async def ask_one(node_id: int | None, theirs: list[K]) -> None:
+                found: Mapping[K, T | KafkaError]
+                try:
+                    found = await ask(node_id, theirs)
+                except KafkaError as error:
+                    if node_id is None and theirs == pending:
+                        raise
+                    found = dict.fromkeys(theirs, error)
+                answers.update({each: found.get(each, unanswered(each)) for each in theirs})
+
+            await asyncio.gather(*(ask_one(*each) for each in by_node.items()))
+            return answers
+
+        return await self._retrying(items, attempt, final=final, answers=answers)
+
+    async def _retrying_change(
+        self,
+        items: Iterable[K],
+        whom: Callable[[], Awaitable[int | None]],
+        ask: Callable[[int | None, list[K]], Awaitable[Mapping[K, T | KafkaError]]],
+        *,
+        final: frozenset[ErrorCode] = NONE_FINAL,
+    ) -> dict[K, T | KafkaError]:
+        """As `_retrying`, of a change that one broker makes and that is not to be made twice.
+
+        Raises:
+            KafkaError: as `_retrying`.
+        """
+
+        async def attempt(pending: list[K]) -> Mapping[K, T | KafkaError]:
+            node_id = await whom()
+            try:
+                return await ask(node_id, pending)
+            except RequestTimedOut as error:
+                return dict.fromkeys(pending, error)
+
+        return await self._retrying(items, attempt, final=final | IN_DOUBT)
+
+    async def _anybody(self) -> None:
+        """Names no broker: any knows who makes the change."""
 
     async def _each_node(self) -> list[int]:
         """The ids of all brokers, as the metadata has them now."""
-        answer = await self._cluster.retrying(lambda: self._cluster.refresh([]))
+        answer = await self._cluster.retrying(lambda: self._cluster.ask_metadata([]))
         return sorted(answer.nodes)
+
+    async def _known_node(self, node_id: int) -> Node:
+        """A broker that is about to be asked something, and may have gone when it has answered.
+
+        Raises:
+            NetworkError: it is not known now.
+        """
+        if node_id not in self._cluster.metadata.nodes:
+            await self._cluster.refresh([])
+        node = self._cluster.metadata.nodes.get(node_id)
+        if node is None:
+            raise NetworkError(f"broker {node_id} is not known now")
+        return node
+
+    async def _by_coordinator(
+        self, group_ids: list[str]
+    ) -> tuple[dict[int, list[str]], dict[str, KafkaError]]:
+        """Groups by the broker to ask, and what is wrong with the others.
+
+        Raises:
+            KafkaError: nobody answers.
+        """
+        found: dict[int, list[str]] = {}
+        refused: dict[str, KafkaError] = {}
+        for group_id in group_ids:
+            try:
+                node_id = await self._coordinator(group_id, GROUP)
+            except (NetworkError, RequestTimedOut):
+                raise
+            except KafkaError as error:
+                refused[group_id] = error
+            else:
+                found.setdefault(node_id, []).append(group_id)
+        return found, refused
+
+    def _whom(self, group_id: str) -> Callable[[], Awaitable[int]]:
+        """Tells a group's coordinator."""
+        return lambda: self._coordinator(group_id, GROUP)
 
     async def _controller(self) -> int | None:
         return await self._cluster.controller_id()
@@ -129,13 +256,12 @@ def outcome(code: int, value: T, message: str | None = None) -> T | KafkaError:
     return value
 
 
-def _unanswered(item: object) -> KafkaError:
-    return NetworkError(f"the answer says nothing of {item}")
-
-
-def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Partitions as requests list them."""
-    found: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        found.setdefault(topic, []).append(partition)
+async def each_of(items: list[K], ask: Callable[[K], Awaitable[T]]) -> dict[K, T | KafkaError]:
+    """Asks for every item at once; what one is refused does not concern the others."""
+    answers = await asyncio.gather(*map(ask, items), return_exceptions=True)
+    found: dict[K, T | KafkaError] = {}
+    for item, answer in zip(items, answers, strict=True):
+        if isinstance(answer, BaseException) and not isinstance(answer, KafkaError):
+            raise answer
+        found[item] = answer
     return found

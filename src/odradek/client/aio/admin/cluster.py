@@ -1,10 +1,10 @@
 """The cluster itself: its brokers and their versions."""
 
-from odradek.client.aio.admin.base import AdminBase
+from odradek.client.aio.admin.base import AdminBase, outcome
 from odradek.client.apis import DESCRIBE_CLUSTER, UNREGISTER_BROKER, VersionRanges
 from odradek.client.core.admin_types import ClusterDescription
 from odradek.client.core.metadata import Node
-from odradek.client.errors import UnsupportedVersion, raise_for
+from odradek.client.errors import KafkaError, UnsupportedVersion, raise_for
 
 _NO_OPERATIONS = -(1 << 31)
 
@@ -67,14 +67,16 @@ class ClusterCalls(AdminBase):
             KafkaError: the controller refuses, or does not know how.
         """
 
-        async def attempt() -> None:
-            answer = await self._cluster.call(None, UNREGISTER_BROKER, {"broker_id": broker_id})
-            raise_for(int(answer.error_code), answer.error_message)
+        async def ask(node_id: int | None, _: list[int]) -> dict[int, KafkaError | None]:
+            answer = await self._cluster.call(node_id, UNREGISTER_BROKER, {"broker_id": broker_id})
+            return {broker_id: outcome(answer.error_code, None, answer.error_message)}
 
-        await self._cluster.retrying(attempt)
+        found = (await self._retrying_change([broker_id], self._anybody, ask))[broker_id]
+        if found is not None:
+            raise found
 
     async def _from_metadata(self) -> ClusterDescription:
-        """What brokers before 2.8 know."""
-        answer = await self._cluster.refresh([])
+        """Describes the cluster from Metadata, which is all that brokers before 2.8 answer."""
+        answer = await self._cluster.ask_metadata([])
         nodes = tuple(answer.nodes.values())
         return ClusterDescription(answer.cluster_id or "", answer.controller_id, nodes)

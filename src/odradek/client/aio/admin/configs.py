@@ -3,17 +3,17 @@
 from collections.abc import Iterable, Mapping
 
 from odradek.client.aio.admin.base import AdminBase, outcome
-from odradek.client.aio.cluster import Message
 from odradek.client.apis import DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, LIST_CONFIG_RESOURCES
 from odradek.client.core.admin_types import (
     ConfigChange,
     ConfigEntry,
     ConfigResource,
     ConfigSynonym,
-    ResourceType,
 )
+from odradek.client.core.cluster import Message
 from odradek.client.errors import KafkaError, raise_for
 from odradek.errors import ErrorCode
+from odradek.model import ConfigResourceType
 
 _FINAL = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 Configs = dict[str, ConfigEntry]
@@ -31,26 +31,25 @@ class ConfigCalls(AdminBase):
     ) -> dict[ConfigResource, Configs | KafkaError]:
         """The settings of resources by name. A broker is asked for its own."""
 
-        async def attempt(
-            pending: list[ConfigResource],
+        async def ask(
+            node_id: int | None, theirs: list[ConfigResource]
         ) -> dict[ConfigResource, Configs | KafkaError]:
-            found: dict[ConfigResource, Configs | KafkaError] = {}
-            for node_id, resources in _by_node(pending).items():
-                values = {
-                    "resources": [_resource(each) for each in resources],
-                    "include_synonyms": include_synonyms,
-                    "include_documentation": include_documentation,
-                }
-                answer = await self._cluster.call(node_id, DESCRIBE_CONFIGS, values)
-                for result in answer.results:
-                    resource = ConfigResource(
-                        ResourceType(result.resource_type), result.resource_name
-                    )
-                    entries = {entry.name: _entry(entry) for entry in result.configs}
-                    found[resource] = outcome(result.error_code, entries, result.error_message)
-            return found
+            values = {
+                "resources": [_resource(each) for each in theirs],
+                "include_synonyms": include_synonyms,
+                "include_documentation": include_documentation,
+            }
+            answer = await self._cluster.call(node_id, DESCRIBE_CONFIGS, values)
+            return {
+                resource: outcome(
+                    result.error_code,
+                    {entry.name: _entry(entry) for entry in result.configs},
+                    result.error_message,
+                )
+                for resource, result in _by_resource(theirs, answer.results)
+            }
 
-        return await self._retrying(resources, attempt, final=_FINAL)
+        return await self._retrying_each(resources, _by_node, ask, final=_FINAL)
 
     async def alter_configs(
         self,
@@ -61,28 +60,24 @@ class ConfigCalls(AdminBase):
         """Changes single settings; those that are not named stay as they are."""
         wanted = {resource: list(each) for resource, each in changes.items()}
 
-        async def attempt(
-            pending: list[ConfigResource],
+        async def ask(
+            node_id: int | None, theirs: list[ConfigResource]
         ) -> dict[ConfigResource, KafkaError | None]:
-            found: dict[ConfigResource, KafkaError | None] = {}
-            for node_id, resources in _by_node(pending).items():
-                values = {
-                    "resources": [_changes(each, wanted[each]) for each in resources],
-                    "validate_only": validate_only,
-                }
-                target = await self._controller() if node_id is None else node_id
-                answer = await self._cluster.call(target, INCREMENTAL_ALTER_CONFIGS, values)
-                for result in answer.responses:
-                    resource = ConfigResource(
-                        ResourceType(result.resource_type), result.resource_name
-                    )
-                    found[resource] = outcome(result.error_code, None, result.error_message)
-            return found
+            values = {
+                "resources": [_changes(each, wanted[each]) for each in theirs],
+                "validate_only": validate_only,
+            }
+            target = await self._controller() if node_id is None else node_id
+            answer = await self._cluster.call(target, INCREMENTAL_ALTER_CONFIGS, values)
+            return {
+                resource: outcome(result.error_code, None, result.error_message)
+                for resource, result in _by_resource(theirs, answer.responses)
+            }
 
-        return await self._retrying(wanted, attempt, final=_FINAL)
+        return await self._retrying_each(wanted, _by_node, ask, final=_FINAL)
 
     async def list_config_resources(
-        self, types: Iterable[ResourceType] = ()
+        self, types: Iterable[ConfigResourceType] = ()
     ) -> list[ConfigResource]:
         """The resources that have settings of their own, of these types or of all.
 
@@ -95,21 +90,38 @@ class ConfigCalls(AdminBase):
             answer = await self._cluster.call(None, LIST_CONFIG_RESOURCES, values)
             raise_for(int(answer.error_code))
             return [
-                ConfigResource(ResourceType(getattr(each, "resource_type", 16)), each.resource_name)
+                ConfigResource(
+                    ConfigResourceType(getattr(each, "resource_type", 16)), each.resource_name
+                )
                 for each in answer.config_resources
             ]
 
         return await self._cluster.retrying(attempt)
 
 
-def _by_node(resources: Iterable[ConfigResource]) -> dict[int | None, list[ConfigResource]]:
-    """Who is asked: a broker for what only it knows, anybody for the rest."""
+async def _by_node(
+    resources: list[ConfigResource],
+) -> tuple[dict[int | None, list[ConfigResource]], dict[ConfigResource, KafkaError]]:
+    """Groups resources by the broker to ask: a named broker for its own settings, any for the
+    rest."""
     found: dict[int | None, list[ConfigResource]] = {}
     for resource in resources:
-        own = resource.type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
+        own = resource.type in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER)
         is_number = resource.name.isascii() and resource.name.isdigit()
         found.setdefault(int(resource.name) if own and is_number else None, []).append(resource)
-    return found
+    return found, {}
+
+
+def _by_resource(
+    asked: Iterable[ConfigResource], results: Iterable[Message]
+) -> list[tuple[ConfigResource, Message]]:
+    """The results with the resources that they are of, as far as those were asked for."""
+    known = {(int(each.type), each.name): each for each in asked}
+    return [
+        (known[key], result)
+        for result in results
+        if (key := (int(result.resource_type), result.resource_name)) in known
+    ]
 
 
 def _resource(resource: ConfigResource) -> dict[str, object]:

@@ -1,25 +1,25 @@
 """Groups: list, describe, delete, remove members.
 
-A group is described by the API of its kind: first as a consumer group of the newer protocol,
-and what is none of those by the classic API, as Kafka's own admin does it.
+A group is described by the API of its kind: first as a consumer group of the newer protocol, and
+what is none of those by the classic API, as Kafka's own admin does it; then as a share group.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
-from odradek.client.aio.admin.base import AdminBase, outcome
-from odradek.client.aio.cluster import GROUP, Message
+from odradek.client.aio.admin.base import IN_DOUBT, AdminBase, outcome
 from odradek.client.apis import (
     CONSUMER_GROUP_DESCRIBE,
     DELETE_GROUPS,
     DESCRIBE_GROUPS,
     LEAVE_GROUP,
     LIST_GROUPS,
+    SHARE_GROUP_DESCRIBE,
 )
 from odradek.client.core.admin_types import GroupDescription, GroupListing, MemberDescription
+from odradek.client.core.cluster import Message
 from odradek.client.core.metadata import Node
 from odradek.client.errors import (
-    AuthorizationError,
     KafkaError,
     UnsupportedVersion,
     error_for,
@@ -34,6 +34,7 @@ _NOT_OF_THIS_KIND = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION
 _NO_OPERATIONS = -(1 << 31)
 CLASSIC = "Classic"
 CONSUMER = "Consumer"
+SHARE = "Share"
 
 
 class GroupCalls(AdminBase):
@@ -67,40 +68,36 @@ class GroupCalls(AdminBase):
         """Groups with their members. One that does not exist is an error, or, on brokers before
         4.0, a group in the state Dead."""
 
-        async def attempt(group_ids: list[str]) -> dict[str, GroupDescription | KafkaError]:
+        async def ask(node_id: int, ids: list[str]) -> dict[str, GroupDescription | KafkaError]:
             operations = include_authorized_operations
-            found: dict[str, GroupDescription | KafkaError] = {}
-            by_node, refused = await self._by_coordinator(group_ids)
-            for node_id, ids in by_node.items():
-                found |= await self._describe_consumer_groups(node_id, ids, operations)
-                classic = [each for each in ids if _is_of_another_kind(found[each])]
-                if classic:
-                    found |= await self._describe_classic_groups(node_id, classic, operations)
-            return found | refused
+            node = await self._known_node(node_id)
+            found = await self._describe_consumer_groups(node, ids, operations)
+            classic = [each for each in ids if _is_of_another_kind(found.get(each))]
+            if classic:
+                found = {each: found[each] for each in found if each not in classic}
+                found |= await self._describe_classic_groups(node, classic, operations)
+            shared = [each for each in classic if _is_of_another_kind(found.get(each))]
+            if shared:
+                found |= await self._describe_share_groups(node, shared, operations)
+            return found
 
-        return await self._retrying(group_ids, attempt)
+        return await self._retrying_each(group_ids, self._by_coordinator, ask)
 
     async def delete_groups(self, group_ids: Iterable[str]) -> dict[str, KafkaError | None]:
         """Deletes groups that have no members, with their offsets."""
 
-        async def attempt(group_ids: list[str]) -> dict[str, KafkaError | None]:
-            found: dict[str, KafkaError | None] = {}
-            by_node, refused = await self._by_coordinator(group_ids)
-            for node_id, ids in by_node.items():
-                answer = await self._cluster.call(node_id, DELETE_GROUPS, {"groups_names": ids})
-                for result in answer.results:
-                    found[result.group_id] = outcome(result.error_code, None)
-            return found | refused
+        async def ask(node_id: int, ids: list[str]) -> dict[str, KafkaError | None]:
+            answer = await self._cluster.call(node_id, DELETE_GROUPS, {"groups_names": ids})
+            return {each.group_id: outcome(each.error_code, None) for each in answer.results}
 
-        return await self._retrying(group_ids, attempt)
+        return await self._retrying_each(group_ids, self._by_coordinator, ask, final=IN_DOUBT)
 
     async def remove_members(
         self, group_id: str, members: Mapping[str, str | None], *, reason: str = ""
     ) -> dict[str, KafkaError | None]:
         """Removes members from a group, by member id with the instance id where there is one."""
 
-        async def attempt(member_ids: list[str]) -> dict[str, KafkaError | None]:
-            node_id = await self._coordinator(group_id, GROUP)
+        async def ask(node_id: int | None, member_ids: list[str]) -> dict[str, KafkaError | None]:
             leaving = [
                 {
                     "member_id": member_id,
@@ -114,47 +111,45 @@ class GroupCalls(AdminBase):
             raise_for(int(answer.error_code))
             return {each.member_id: outcome(each.error_code, None) for each in answer.members}
 
-        return await self._retrying(members, attempt)
-
-    async def _by_coordinator(
-        self, group_ids: Iterable[str]
-    ) -> tuple[dict[int, list[str]], dict[str, KafkaError]]:
-        """Groups by the node to ask, and those whose coordinator may not be asked for."""
-        found: dict[int, list[str]] = {}
-        refused: dict[str, KafkaError] = {}
-        for group_id in group_ids:
-            try:
-                node_id = await self._coordinator(group_id, GROUP)
-            except AuthorizationError as error:
-                refused[group_id] = error
-            else:
-                found.setdefault(node_id, []).append(group_id)
-        return found, refused
+        return await self._retrying_change(members, self._whom(group_id), ask)
 
     async def _describe_consumer_groups(
-        self, node_id: int, group_ids: list[str], include_authorized_operations: bool
+        self, node: Node, group_ids: list[str], include_authorized_operations: bool
     ) -> dict[str, GroupDescription | KafkaError]:
         values = {
             "group_ids": group_ids,
             "include_authorized_operations": include_authorized_operations,
         }
         try:
-            answer = await self._cluster.call(node_id, CONSUMER_GROUP_DESCRIBE, values)
+            answer = await self._cluster.call(node.id, CONSUMER_GROUP_DESCRIBE, values)
         except UnsupportedVersion as error:
             return dict.fromkeys(group_ids, error)
-        node = self._cluster.metadata.nodes[node_id]
         return _outcomes(answer.groups, lambda group: _consumer_group(group, node))
 
     async def _describe_classic_groups(
-        self, node_id: int, group_ids: list[str], include_authorized_operations: bool
+        self, node: Node, group_ids: list[str], include_authorized_operations: bool
     ) -> dict[str, GroupDescription | KafkaError]:
         values = {
             "groups": group_ids,
             "include_authorized_operations": include_authorized_operations,
         }
-        answer = await self._cluster.call(node_id, DESCRIBE_GROUPS, values)
-        node = self._cluster.metadata.nodes[node_id]
+        answer = await self._cluster.call(node.id, DESCRIBE_GROUPS, values)
         return _outcomes(answer.groups, lambda group: _classic_group(group, node))
+
+    async def _describe_share_groups(
+        self, node: Node, group_ids: list[str], include_authorized_operations: bool
+    ) -> dict[str, GroupDescription | KafkaError]:
+        """The share groups among groups that are of no other kind."""
+        values = {
+            "group_ids": group_ids,
+            "include_authorized_operations": include_authorized_operations,
+        }
+        try:
+            answer = await self._cluster.call(node.id, SHARE_GROUP_DESCRIBE, values)
+        except UnsupportedVersion:
+            return {}
+        found = _outcomes(answer.groups, lambda group: _share_group(group, node))
+        return {each: group for each, group in found.items() if not _is_of_another_kind(group)}
 
 
 def _outcomes(
@@ -169,7 +164,7 @@ def _outcomes(
     return found
 
 
-def _is_of_another_kind(found: GroupDescription | KafkaError) -> bool:
+def _is_of_another_kind(found: GroupDescription | KafkaError | None) -> bool:
     return isinstance(found, KafkaError) and found.code in _NOT_OF_THIS_KIND
 
 
@@ -239,6 +234,32 @@ def _consumer_group(group: Message, coordinator: Node) -> GroupDescription:
         group.group_id,
         CONSUMER,
         "consumer",
+        group.group_state,
+        group.assignor_name,
+        tuple(members),
+        coordinator,
+        group.group_epoch,
+        group.assignment_epoch,
+        _operations(group),
+    )
+
+
+def _share_group(group: Message, coordinator: Node) -> GroupDescription:
+    members = [
+        MemberDescription(
+            member.member_id,
+            None,
+            member.client_id,
+            member.client_host,
+            _partitions(member.assignment),
+            member_epoch=member.member_epoch,
+        )
+        for member in group.members
+    ]
+    return GroupDescription(
+        group.group_id,
+        SHARE,
+        "share",
         group.group_state,
         group.assignor_name,
         tuple(members),

@@ -1,10 +1,9 @@
 """Partitions: delete records, elect leaders, where logs lie, who produces, ends of transactions."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TypeVar
 
-from odradek.client.aio.admin.base import AdminBase, by_topic, outcome
-from odradek.client.aio.cluster import Message
+from odradek.client.aio.admin.base import AdminBase, outcome
 from odradek.client.aio.offsets import refresh_unknown
 from odradek.client.apis import (
     ALTER_REPLICA_LOG_DIRS,
@@ -21,7 +20,9 @@ from odradek.client.core.admin_types import (
     ProducerState,
     ReplicaInfo,
 )
+from odradek.client.core.cluster import Message
 from odradek.client.core.consuming.list_offsets import by_leader
+from odradek.client.core.metadata import by_topic
 from odradek.client.errors import KafkaError, error_for, raise_for
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
@@ -34,10 +35,10 @@ _FINAL_ELECTION = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
-
-
-# Asks a broker about some partitions: the topics of its answer.
-_Ask = Callable[[int, list[TopicPartition]], Awaitable[list[Message]]]
+# The replica is not there yet, and will be made where it is to be.
+_FINAL_MOVE = frozenset({ErrorCode.REPLICA_NOT_AVAILABLE})
+_Replica = tuple[int, TopicPartition]
+T = TypeVar("T")
 
 
 class PartitionCalls(AdminBase):
@@ -48,7 +49,9 @@ class PartitionCalls(AdminBase):
     ) -> dict[TopicPartition, int | KafkaError]:
         """Deletes what lies before offsets (-1: everything); gives where the logs begin now."""
 
-        async def ask(node_id: int, partitions: list[TopicPartition]) -> list[Message]:
+        async def ask(
+            node_id: int, partitions: list[TopicPartition]
+        ) -> dict[TopicPartition, int | KafkaError]:
             topics = [
                 {
                     "name": name,
@@ -61,53 +64,44 @@ class PartitionCalls(AdminBase):
             ]
             values = {"topics": topics, "timeout_ms": self._timeout_ms}
             answer = await self._cluster.call(node_id, DELETE_RECORDS, values)
-            return list(answer.topics)
-
-        async def attempt(
-            pending: list[TopicPartition],
-        ) -> dict[TopicPartition, int | KafkaError]:
-            answers = await self._ask_leaders(DELETE_RECORDS, pending, ask)
             return {
-                partition: answer
-                if isinstance(answer, KafkaError)
-                else outcome(answer.error_code, answer.low_watermark)
-                for partition, answer in answers.items()
+                partition: outcome(each.error_code, each.low_watermark)
+                for partition, each in _by_partition(answer.topics)
             }
 
-        return await self._retrying(before, attempt)
+        return await self._retrying_leaders(DELETE_RECORDS, before, ask)
 
     async def describe_producers(
         self, partitions: Iterable[TopicPartition], *, broker_id: int | None = None
     ) -> dict[TopicPartition, list[ProducerState] | KafkaError]:
         """The producers that partitions remember, at their leaders or at one broker's replicas."""
 
-        async def ask(node_id: int, pending: list[TopicPartition]) -> list[Message]:
+        async def ask(
+            node_id: int, pending: list[TopicPartition]
+        ) -> dict[TopicPartition, list[ProducerState] | KafkaError]:
             topics = [
                 {"name": name, "partition_indexes": indexes}
                 for name, indexes in by_topic(pending).items()
             ]
             answer = await self._cluster.call(node_id, DESCRIBE_PRODUCERS, {"topics": topics})
-            return list(answer.topics)
-
-        async def attempt(
-            pending: list[TopicPartition],
-        ) -> dict[TopicPartition, list[ProducerState] | KafkaError]:
-            if broker_id is None:
-                answers = await self._ask_leaders(DESCRIBE_PRODUCERS, pending, ask)
-            else:
-                answers = await _ask_one(broker_id, pending, ask)
             return {
-                partition: answer
-                if isinstance(answer, KafkaError)
-                else outcome(
-                    answer.error_code,
-                    [_producer(each) for each in answer.active_producers],
-                    answer.error_message,
+                partition: outcome(
+                    each.error_code,
+                    [_producer(producer) for producer in each.active_producers],
+                    each.error_message,
                 )
-                for partition, answer in answers.items()
+                for partition, each in _by_partition(answer.topics)
             }
 
-        return await self._retrying(partitions, attempt)
+        if broker_id is None:
+            return await self._retrying_leaders(DESCRIBE_PRODUCERS, partitions, ask)
+
+        async def route(
+            pending: list[TopicPartition],
+        ) -> tuple[dict[int, list[TopicPartition]], dict[TopicPartition, KafkaError]]:
+            return {broker_id: pending}, {}
+
+        return await self._retrying_each(partitions, route, ask)
 
     async def abort_transaction(
         self,
@@ -129,18 +123,16 @@ class PartitionCalls(AdminBase):
             "topics": [{"name": partition.topic, "partition_indexes": [partition.partition]}],
         }
 
-        async def ask(node_id: int, _: list[TopicPartition]) -> list[Message]:
+        async def ask(
+            node_id: int, _: list[TopicPartition]
+        ) -> dict[TopicPartition, KafkaError | None]:
             answer = await self._cluster.call(node_id, WRITE_TXN_MARKERS, {"markers": [marker]})
-            return [topic for each in answer.markers for topic in each.topics]
+            topics = [topic for each in answer.markers for topic in each.topics]
+            return {each: outcome(found.error_code, None) for each, found in _by_partition(topics)}
 
-        async def attempt() -> None:
-            answers = await self._ask_leaders(WRITE_TXN_MARKERS, [partition], ask)
-            answer = answers[partition]
-            if isinstance(answer, KafkaError):
-                raise answer
-            raise_for(int(answer.error_code))
-
-        await self._cluster.retrying(attempt)
+        answers = await self._retrying_leaders(WRITE_TXN_MARKERS, [partition], ask)
+        if (error := answers[partition]) is not None:
+            raise error
 
     async def elect_leaders(
         self,
@@ -155,7 +147,7 @@ class PartitionCalls(AdminBase):
         wanted = None if partitions is None else list(partitions)
 
         async def ask(
-            pending: list[TopicPartition] | None,
+            node_id: int | None, pending: list[TopicPartition] | None
         ) -> dict[TopicPartition, KafkaError | None]:
             topics = None
             if pending is not None:
@@ -168,7 +160,7 @@ class PartitionCalls(AdminBase):
                 "topic_partitions": topics,
                 "timeout_ms": self._timeout_ms,
             }
-            answer = await self._cluster.call(await self._controller(), ELECT_LEADERS, values)
+            answer = await self._cluster.call(node_id, ELECT_LEADERS, values)
             raise_for(int(getattr(answer, "error_code", 0)))
             return {
                 TopicPartition(topic.topic, each.partition_id): outcome(
@@ -178,9 +170,17 @@ class PartitionCalls(AdminBase):
                 for each in topic.partition_result
             }
 
+        async def ask_for_all(
+            node_id: int | None, _: list[str]
+        ) -> dict[str, dict[TopicPartition, KafkaError | None]]:
+            return {"all": await ask(node_id, None)}
+
         if wanted is None:
-            return await self._cluster.retrying(lambda: ask(None))
-        return await self._retrying(wanted, ask, final=_FINAL_ELECTION)
+            found = await self._retrying_change(["all"], self._controller, ask_for_all)
+            if isinstance(elected := found["all"], KafkaError):
+                raise elected
+            return elected
+        return await self._retrying_change(wanted, self._controller, ask, final=_FINAL_ELECTION)
 
     async def describe_log_dirs(
         self, broker_ids: Iterable[int] | None = None
@@ -188,21 +188,19 @@ class PartitionCalls(AdminBase):
         """The log directories of some brokers, or of all."""
         wanted = await self._each_node() if broker_ids is None else list(broker_ids)
 
-        async def ask(broker_id: int) -> list[LogDirDescription] | KafkaError:
-            try:
-                answer = await self._cluster.call(broker_id, DESCRIBE_LOG_DIRS, {"topics": None})
-                raise_for(int(getattr(answer, "error_code", 0)))
-            except KafkaError as error:
-                return error
-            return [_log_dir(each) for each in answer.results]
-
-        async def attempt(
-            pending: list[int],
+        async def ask(
+            broker_id: int, _: list[int]
         ) -> dict[int, list[LogDirDescription] | KafkaError]:
-            answers = await asyncio.gather(*map(ask, pending))
-            return dict(zip(pending, answers, strict=True))
+            answer = await self._cluster.call(broker_id, DESCRIBE_LOG_DIRS, {"topics": None})
+            dirs = [_log_dir(each) for each in answer.results]
+            return {broker_id: outcome(getattr(answer, "error_code", 0), dirs)}
 
-        return await self._retrying(wanted, attempt)
+        async def route(
+            pending: list[int],
+        ) -> tuple[dict[int, list[int]], dict[int, KafkaError]]:
+            return {each: [each] for each in pending}, {}
+
+        return await self._retrying_each(wanted, route, ask)
 
     async def alter_replica_log_dirs(
         self, targets: Mapping[tuple[int, TopicPartition], str]
@@ -212,29 +210,21 @@ class PartitionCalls(AdminBase):
         `targets` has the path by broker and partition. What is told is whether a move began;
         `describe_log_dirs` shows how far it is.
         """
-        by_broker: dict[int, dict[TopicPartition, str]] = {}
-        for (broker_id, partition), path in targets.items():
-            by_broker.setdefault(broker_id, {})[partition] = path
 
-        async def ask(
-            broker_id: int, wanted: dict[TopicPartition, str]
-        ) -> dict[tuple[int, TopicPartition], KafkaError | None]:
+        async def ask(broker_id: int, theirs: list[_Replica]) -> dict[_Replica, KafkaError | None]:
             dirs = [
                 {
                     "path": path,
                     "topics": [
                         {"name": name, "partitions": indexes}
                         for name, indexes in by_topic(
-                            each for each in wanted if wanted[each] == path
+                            each[1] for each in theirs if targets[each] == path
                         ).items()
                     ],
                 }
-                for path in sorted(set(wanted.values()))
+                for path in sorted({targets[each] for each in theirs})
             ]
-            try:
-                answer = await self._cluster.call(broker_id, ALTER_REPLICA_LOG_DIRS, {"dirs": dirs})
-            except KafkaError as error:
-                return {(broker_id, each): error for each in wanted}
+            answer = await self._cluster.call(broker_id, ALTER_REPLICA_LOG_DIRS, {"dirs": dirs})
             return {
                 (broker_id, TopicPartition(topic.topic_name, each.partition_index)): outcome(
                     each.error_code, None
@@ -243,48 +233,61 @@ class PartitionCalls(AdminBase):
                 for each in topic.partitions
             }
 
-        answers = await asyncio.gather(*(ask(*each) for each in by_broker.items()))
-        return {key: result for answer in answers for key, result in answer.items()}
+        async def route(
+            pending: list[_Replica],
+        ) -> tuple[dict[int, list[_Replica]], dict[_Replica, KafkaError]]:
+            found: dict[int, list[_Replica]] = {}
+            for each in pending:
+                found.setdefault(each[0], []).append(each)
+            return found, {}
 
-    async def _ask_leaders(
+        return await self._retrying_each(targets, route, ask, final=_FINAL_MOVE)
+
+    async def _retrying_leaders(
         self,
         api: ClientApi,
-        partitions: list[TopicPartition],
-        ask: _Ask,
-    ) -> dict[TopicPartition, Message]:
-        """The answers of the leaders by partition, or the errors that they failed with."""
+        partitions: Iterable[TopicPartition],
+        ask: Callable[
+            [int, list[TopicPartition]], Awaitable[Mapping[TopicPartition, T | KafkaError]]
+        ],
+    ) -> dict[TopicPartition, T | KafkaError]:
+        """As `_retrying_each`, of the leaders of partitions."""
         cluster = self._cluster
-        await refresh_unknown(cluster, dict.fromkeys(partitions, 0))
-        led, leaderless = by_leader(partitions, cluster.metadata)
-        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        found: dict[TopicPartition, Message] = {
-            each: error_for(unknown, f"{api.name}: {each} has no leader") for each in leaderless
-        }
-        for node_id, theirs in led.items():
-            found |= await _ask_one(node_id, theirs, ask)
-        # Whatever failed is looked up again before the next attempt.
-        stale = {
-            each.topic
-            for each, answer in found.items()
-            if isinstance(answer, KafkaError) or answer.error_code
-        }
-        cluster.metadata = cluster.metadata.without_topics(stale)
-        return found
+
+        async def route(
+            pending: list[TopicPartition],
+        ) -> tuple[dict[int, list[TopicPartition]], dict[TopicPartition, KafkaError]]:
+            await refresh_unknown(cluster, pending)
+            led, leaderless = by_leader(pending, cluster.metadata)
+            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return led, {
+                each: error_for(unknown, f"{api.name}: {each} has no leader") for each in leaderless
+            }
+
+        async def ask_leader(
+            node_id: int, theirs: list[TopicPartition]
+        ) -> Mapping[TopicPartition, T | KafkaError]:
+            found: Mapping[TopicPartition, T | KafkaError] = {}
+            try:
+                found = await ask(node_id, theirs)
+            finally:
+                # Whatever failed is looked up again before the next attempt.
+                cluster.doubt(
+                    each.topic
+                    for each in theirs
+                    if each not in found or isinstance(found[each], KafkaError)
+                )
+            return found
+
+        return await self._retrying_each(partitions, route, ask_leader)
 
 
-async def _ask_one(
-    node_id: int, partitions: list[TopicPartition], ask: _Ask
-) -> dict[TopicPartition, Message]:
-    """The answers of a broker by partition, or for all of them the error that it failed with."""
-    try:
-        topics = await ask(node_id, partitions)
-    except KafkaError as error:
-        return dict.fromkeys(partitions, error)
-    return {
-        TopicPartition(topic.name, each.partition_index): each
+def _by_partition(topics: Iterable[Message]) -> list[tuple[TopicPartition, Message]]:
+    return [
+        (TopicPartition(topic.name, each.partition_index), each)
         for topic in topics
         for each in topic.partitions
-    }
+    ]
 
 
 def _producer(each: Message) -> ProducerState:

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from odradek.client.aio.admin.base import AdminBase, by_topic, outcome
+from odradek.client.aio.admin.base import AdminBase, outcome
 from odradek.client.apis import ALTER_PARTITION_REASSIGNMENTS, LIST_PARTITION_REASSIGNMENTS
 from odradek.client.core.admin_types import PartitionReassignment
+from odradek.client.core.metadata import by_topic
 from odradek.client.errors import KafkaError, raise_for
 from odradek.model import TopicPartition
 
@@ -25,8 +26,8 @@ class ReassignmentCalls(AdminBase):
             KafkaError: the controller refuses, or nobody answers.
         """
 
-        async def attempt(
-            pending: list[TopicPartition],
+        async def ask(
+            node_id: int | None, pending: list[TopicPartition]
         ) -> dict[TopicPartition, KafkaError | None]:
             topics = [
                 {
@@ -46,9 +47,7 @@ class ReassignmentCalls(AdminBase):
                 "timeout_ms": self._timeout_ms,
                 "allow_replication_factor_change": allow_replication_factor_change,
             }
-            answer = await self._cluster.call(
-                await self._controller(), ALTER_PARTITION_REASSIGNMENTS, values
-            )
+            answer = await self._cluster.call(node_id, ALTER_PARTITION_REASSIGNMENTS, values)
             raise_for(int(answer.error_code), answer.error_message)
             return {
                 TopicPartition(topic.name, each.partition_index): outcome(
@@ -58,12 +57,12 @@ class ReassignmentCalls(AdminBase):
                 for each in topic.partitions
             }
 
-        return await self._retrying(targets, attempt)
+        return await self._retrying_change(targets, self._controller, ask)
 
     async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, PartitionReassignment]:
-        """What is under way of some partitions or, with None, of all.
+        """Lists the reassignments under way, of some partitions or, with None, of all.
 
         Raises:
             KafkaError: the controller refuses, or nobody answers.

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 
 from odradek.client.aio.admin.base import AdminBase, outcome
-from odradek.client.aio.cluster import Message
 from odradek.client.apis import (
     CREATE_PARTITIONS,
     CREATE_TOPICS,
@@ -12,6 +11,7 @@ from odradek.client.apis import (
     DESCRIBE_TOPIC_PARTITIONS,
 )
 from odradek.client.core.admin_types import ConfigEntry, CreatedTopic, NewPartitions, NewTopic
+from odradek.client.core.cluster import Message
 from odradek.client.core.metadata import TopicMetadata
 from odradek.client.errors import KafkaError, UnknownTopicOrPartition
 from odradek.errors import ErrorCode
@@ -29,60 +29,62 @@ class TopicCalls(AdminBase):
         """Creates topics, or only says whether that could be done."""
         wanted = {topic.name: topic for topic in topics}
 
-        async def attempt(names: list[str]) -> dict[str, CreatedTopic | KafkaError]:
+        async def ask(
+            node_id: int | None, names: list[str]
+        ) -> dict[str, CreatedTopic | KafkaError]:
             values = {
                 "topics": [_new_topic(wanted[name]) for name in names],
                 "timeout_ms": self._timeout_ms,
                 "validate_only": validate_only,
             }
-            answer = await self._cluster.call(await self._controller(), CREATE_TOPICS, values)
+            answer = await self._cluster.call(node_id, CREATE_TOPICS, values)
             return {
                 topic.name: outcome(topic.error_code, _created(topic), topic.error_message)
                 for topic in answer.topics
             }
 
-        return await self._retrying(wanted, attempt)
+        return await self._retrying_change(wanted, self._controller, ask)
 
     async def delete_topics(self, names: Iterable[str]) -> dict[str, KafkaError | None]:
         """Deletes topics with all that is in them."""
 
-        async def attempt(pending: list[str]) -> dict[str, KafkaError | None]:
+        async def ask(node_id: int | None, pending: list[str]) -> dict[str, KafkaError | None]:
             values = {
                 # Either form of naming: each version takes the one that it knows.
                 "topic_names": pending,
                 "topics": [{"name": name, "topic_id": None} for name in pending],
                 "timeout_ms": self._timeout_ms,
             }
-            answer = await self._cluster.call(await self._controller(), DELETE_TOPICS, values)
+            answer = await self._cluster.call(node_id, DELETE_TOPICS, values)
             return {
                 topic.name: outcome(topic.error_code, None, getattr(topic, "error_message", None))
                 for topic in answer.responses
             }
 
-        return await self._retrying(names, attempt, final=_GONE)
+        return await self._retrying_change(names, self._controller, ask, final=_GONE)
 
     async def create_partitions(
         self, counts: Mapping[str, NewPartitions], *, validate_only: bool = False
     ) -> dict[str, KafkaError | None]:
         """Gives topics more partitions; fewer there can never be."""
 
-        async def attempt(names: list[str]) -> dict[str, KafkaError | None]:
+        async def ask(node_id: int | None, names: list[str]) -> dict[str, KafkaError | None]:
             values = {
                 "topics": [_new_partitions(name, counts[name]) for name in names],
                 "timeout_ms": self._timeout_ms,
                 "validate_only": validate_only,
             }
-            answer = await self._cluster.call(await self._controller(), CREATE_PARTITIONS, values)
+            answer = await self._cluster.call(node_id, CREATE_PARTITIONS, values)
             return {
                 topic.name: outcome(topic.error_code, None, topic.error_message)
                 for topic in answer.results
             }
 
-        return await self._retrying(counts, attempt, final=_GONE)
+        return await self._retrying_change(counts, self._controller, ask, final=_GONE)
 
     async def list_topics(self) -> dict[str, TopicMetadata]:
         """Every topic, internal ones among them."""
-        answer = await self._cluster.retrying(lambda: self._cluster.refresh(None))
+        answer = await self._cluster.retrying(lambda: self._cluster.ask_metadata(None))
         return {name: topic for name, topic in answer.topics.items() if not topic.error_code}
 
     async def describe_topics(
@@ -91,7 +93,7 @@ class TopicCalls(AdminBase):
         """Topics with their partitions and replicas."""
 
         async def attempt(pending: list[str]) -> dict[str, TopicMetadata | KafkaError]:
-            answer = await self._cluster.refresh(
+            answer = await self._cluster.ask_metadata(
                 pending, include_authorized_operations=include_authorized_operations
             )
             missing = UnknownTopicOrPartition(None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -142,7 +144,7 @@ class TopicCalls(AdminBase):
                 return found
 
     async def describe_topic(self, name: str) -> TopicMetadata:
-        """One topic.
+        """Describes one topic.
 
         Raises:
             KafkaError: it does not exist, or nobody answers.

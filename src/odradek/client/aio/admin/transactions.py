@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
-from odradek.client.aio.admin.base import AdminBase, outcome
-from odradek.client.aio.cluster import TRANSACTION, Message
+from odradek.client.aio.admin.base import AdminBase, each_of
 from odradek.client.apis import DESCRIBE_TRANSACTIONS, INIT_PRODUCER_ID, LIST_TRANSACTIONS
 from odradek.client.core.admin_types import TransactionDescription, TransactionListing
-from odradek.client.errors import KafkaError, raise_for
+from odradek.client.core.cluster import TRANSACTION, Message
+from odradek.client.errors import KafkaError, raise_for, unanswered
 from odradek.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -58,21 +58,20 @@ class TransactionCalls(AdminBase):
     ) -> dict[str, TransactionDescription | KafkaError]:
         """Transactions with their partitions."""
 
-        async def ask(transactional_id: str) -> TransactionDescription | KafkaError:
-            try:
-                node_id = await self._coordinator(transactional_id, TRANSACTION)
-                values = {"transactional_ids": [transactional_id]}
-                answer = await self._cluster.call(node_id, DESCRIBE_TRANSACTIONS, values)
-            except KafkaError as error:
-                return error
-            [state] = answer.transaction_states
-            return outcome(state.error_code, _description(state, node_id))
+        async def ask(transactional_id: str) -> TransactionDescription:
+            node_id = await self._coordinator(transactional_id, TRANSACTION)
+            values = {"transactional_ids": [transactional_id]}
+            answer = await self._cluster.call(node_id, DESCRIBE_TRANSACTIONS, values)
+            for state in answer.transaction_states:
+                if state.transactional_id == transactional_id:
+                    raise_for(int(state.error_code))
+                    return _description(state, node_id)
+            raise unanswered(transactional_id)
 
         async def attempt(
             pending: list[str],
         ) -> dict[str, TransactionDescription | KafkaError]:
-            answers = await asyncio.gather(*map(ask, pending))
-            return dict(zip(pending, answers, strict=True))
+            return await each_of(pending, ask)
 
         return await self._retrying(transactional_ids, attempt)
 

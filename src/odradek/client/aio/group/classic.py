@@ -10,11 +10,13 @@ It joins anew only when the reader has been told, or two would read the same.
 
 import asyncio
 import logging
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
-from odradek.client.aio.cluster import GROUP_CHANNEL, Message
 from odradek.client.aio.group.membership import Membership, is_lost
 from odradek.client.apis import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
+from odradek.client.core.cluster import Message
+from odradek.client.core.connections import GROUP_CHANNEL
 from odradek.client.core.groups.assignors import ASSIGNORS, Assignor
 from odradek.client.core.groups.consumer_protocol import read_assignment, read_subscription
 from odradek.client.core.groups.group_metadata import GroupMetadata
@@ -37,13 +39,16 @@ _JOIN_SLACK_MS: Final = 5_000
 class ClassicMembership(Membership):
     """A member of a classic group."""
 
-    def __init__(self, *arguments: object, **keywords: object) -> None:
-        super().__init__(*arguments, **keywords)  # type: ignore[arg-type]
+    def __init__(self, *arguments: Any, assignors: Sequence[Assignor] = ()) -> None:
+        super().__init__(*arguments)
         settings = self._cluster.settings
         names = settings.items("partition.assignment.strategy")
-        self._assignors: list[Assignor] = [ASSIGNORS[name] for name in names]
+        if assignors and "partition.assignment.strategy" not in settings.given:
+            names = ()
+        known = [*assignors, *(ASSIGNORS[name] for name in names)]
+        self._assignors = {each.name: each for each in known}
         # All members must be cooperative for the group to be: as in Kafka's own consumer.
-        self._is_cooperative = all(each.is_cooperative for each in self._assignors)
+        self._is_cooperative = all(each.is_cooperative for each in known)
         self._session_timeout_ms = settings.number("session.timeout.ms")
         self._heartbeat_interval_ms = settings.number("heartbeat.interval.ms")
         self.state = MemberState.UNJOINED
@@ -54,6 +59,8 @@ class ClassicMembership(Membership):
         # What it brings; None from one that was thrown out while it had partitions.
         self._rebalance: asyncio.Task[tuple[TopicPartition, ...] | None] | None = None
         self._heartbeats: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self._leaving: asyncio.Task[None] | None = None
         self._joined_topics: frozenset[str] = frozenset()
         self._led_counts: dict[str, int] | None = None
         self._looked_ms = self._heard_ms = self._cluster.clock.monotonic_ms()
@@ -62,7 +69,7 @@ class ClassicMembership(Membership):
     def needs_poll(self) -> bool:
         """See `Membership`."""
         if self._rebalance is not None:
-            return self._rebalance.done()
+            return self._was_lost or self._rebalance.done()
         return self._needs_rejoin or self._error is not None
 
     @property
@@ -81,8 +88,12 @@ class ClassicMembership(Membership):
             await self._lose()
             error, self._error = self._error, None
             raise error
-        if self._rebalance is None and self._needs_rejoin:
+        if self._is_joining and self._was_lost:
+            await self._lose()
+        elif self._rebalance is None and self._needs_rejoin:
             await self._prepare()
+            if self._was_lost:
+                return  # thrown out meanwhile: the reader is told first
             self._needs_rejoin = False
             self.state = moved(self.state, MemberEvent.JOIN_SENT)
             # Reading goes on meanwhile, of what a cooperative member keeps.
@@ -110,30 +121,38 @@ class ClassicMembership(Membership):
                 await self._lose()
             else:
                 await self._revoke(sorted(self._positions.assigned))
+            if self._leaving is not None:
+                await self._leaving
         finally:
             await self.end()
-        await self._leave_group("the consumer is being closed")
+        member_id = self._member_id
+        self._forget(keep_member_id=False)
+        await self._leave_group(member_id, "the consumer is being closed")
 
     async def end(self) -> None:
         """See `Membership`."""
         await self._end(self._rebalance)
         await self._end(self._heartbeats)
-        self._rebalance = self._heartbeats = None
+        await self._end(self._looking)
+        await self._end(self._leaving)
+        self._rebalance = self._heartbeats = self._looking = self._leaving = None
 
-    async def _leave_group(self, reason: str) -> None:
-        if self._member_id and self.instance_id is None:
+    async def _leave_late(self, member_id: str, *ending: "asyncio.Task[Any] | None") -> None:
+        for task in ending:
+            await self._end(task)
+        await self._leave_group(member_id, "max.poll.interval.ms has passed between two reads")
+
+    async def _leave_group(self, member_id: str, reason: str) -> None:
+        if member_id and self.instance_id is None:
             values = {
                 "group_id": self.group_id,
-                "member_id": self._member_id,
-                "members": [
-                    {"member_id": self._member_id, "group_instance_id": None, "reason": reason}
-                ],
+                "member_id": member_id,
+                "members": [{"member_id": member_id, "group_instance_id": None, "reason": reason}],
             }
             try:
                 await self.ask_coordinator(LEAVE_GROUP, values)
             except KafkaError as error:
                 _LOGGER.debug("leaving group %s failed: %s", self.group_id, error)
-        self._forget(keep_member_id=False)
 
     # --- a rebalance ------------------------------------------------------------------------
 
@@ -144,10 +163,8 @@ class ClassicMembership(Membership):
         elif not self._is_cooperative:
             await self._revoke(sorted(self._positions.assigned))
         else:
-            topics = await self._topics()
-            await self._revoke(
-                [each for each in sorted(self._positions.assigned) if each.topic not in topics]
-            )
+            owned = sorted(self._positions.assigned)
+            await self._revoke([each for each in owned if not self._interest.reads(each.topic)])
 
     @property
     def _may_be_out(self) -> bool:
@@ -164,6 +181,8 @@ class ClassicMembership(Membership):
             await self._revoke(gone)
             if self._is_cooperative:
                 self._needs_rejoin = True
+            if self._was_lost:
+                return  # thrown out meanwhile: what it was given is another's
         await self._take(sorted(set(assigned) - owned))
 
     async def _join_until_it_works(self) -> tuple[TopicPartition, ...] | None:
@@ -176,12 +195,15 @@ class ClassicMembership(Membership):
                 _LOGGER.debug("joining group %s: %s", self.group_id, error)
                 if error.code == ErrorCode.MEMBER_ID_REQUIRED and not had_id:
                     continue
-                if is_lost(error):
-                    keep = error.code == ErrorCode.REBALANCE_IN_PROGRESS
-                    self._forget(keep_member_id=keep)
+                # Another rebalance has begun: a member takes part in it as it is.
+                is_again = error.code == ErrorCode.REBALANCE_IN_PROGRESS
+                if is_lost(error) and not is_again:
+                    self._forget(keep_member_id=False)
                     if self._positions.assigned:
                         return None
-                elif not error.retriable and error.code != ErrorCode.MEMBER_ID_REQUIRED:
+                elif not (error.retriable or is_again) and (
+                    error.code != ErrorCode.MEMBER_ID_REQUIRED
+                ):
                     raise
                 elif self._may_be_out and self._positions.assigned:
                     return None
@@ -194,7 +216,7 @@ class ClassicMembership(Membership):
                 return assigned
 
     async def _join(self) -> tuple[TopicPartition, ...]:
-        topics = await self._topics()
+        topics = await self._interest.wanted_topics()
         owned = tuple(sorted(self._positions.assigned))
         values = {
             "group_id": self.group_id,
@@ -205,7 +227,7 @@ class ClassicMembership(Membership):
             "protocol_type": "consumer",
             "protocols": [
                 {"name": each.name, "metadata": self._subscription(each, topics, owned)}
-                for each in self._assignors
+                for each in self._assignors.values()
             ],
         }
         answer = await self.ask_coordinator(
@@ -217,6 +239,7 @@ class ClassicMembership(Membership):
         if answer.error_code and answer.member_id and not self._member_id:
             self._member_id = answer.member_id  # KIP-394: the id to join with
         raise_for(int(answer.error_code), self.group_id)
+        self._metrics.joins.add()
         self._member_id, self._generation_id = answer.member_id, answer.generation_id
         self._heard_ms = self._cluster.clock.monotonic_ms()
         self._joined_topics = topics
@@ -249,7 +272,7 @@ class ClassicMembership(Membership):
         counts = await self._partition_counts(members)
         if getattr(joined, "skip_assignment", False):
             return []  # a static leader came back: everybody keeps what he has
-        assignments = ASSIGNORS[joined.protocol_name].assign(members, counts)
+        assignments = self._assignors[joined.protocol_name].assign(members, counts)
         return [
             {"member_id": member_id, "assignment": encode_assignment(Assignment(partitions))}
             for member_id, partitions in assignments.items()
@@ -257,15 +280,17 @@ class ClassicMembership(Membership):
 
     async def _partition_counts(self, members: dict[str, Subscription]) -> dict[str, int]:
         topics = sorted({topic for each in members.values() for topic in each.topics})
-        answer = await self._cluster.refresh(topics)
-        counts = {
-            name: len(topic.partition_metadata)
-            for name, topic in answer.topics.items()
-            if not topic.error_code
-        }
+        if outdated := self._cluster.outdated(topics):
+            await self._cluster.refresh(outdated)
         # The leader alone sees to it that new partitions find a reader.
-        self._led_counts = {topic: counts.get(topic, 0) for topic in topics}
-        return counts
+        self._led_counts = self._counts(topics)
+        return {topic: count for topic, count in self._led_counts.items() if count}
+
+    def _counts(self, topics: Iterable[str]) -> dict[str, int]:
+        known = self._cluster.metadata.topics
+        return {
+            topic: len(known[topic].partition_metadata) if topic in known else 0 for topic in topics
+        }
 
     async def _sync(
         self, joined: Message, shared_out: list[dict[str, object]]
@@ -300,7 +325,7 @@ class ClassicMembership(Membership):
             self._heartbeats.add_done_callback(self._heartbeats_ended)
 
     async def _send_heartbeats(self) -> None:
-        """One every `heartbeat.interval.ms`, until this member is thrown out."""
+        """Sends a heartbeat every `heartbeat.interval.ms`, until this member is removed."""
         failures = 0
         while True:
             wait_ms = self._heartbeat_interval_ms
@@ -311,10 +336,15 @@ class ClassicMembership(Membership):
                 _LOGGER.warning(
                     "nobody has read for max.poll.interval.ms: leaving group %s", self.group_id
                 )
+                # The partitions are lost before the answer: others may have them as soon as this
+                # member has gone. Who reads meanwhile joins as another.
                 rebalance, self._rebalance = self._rebalance, None
-                await self._end(rebalance)
-                await self._leave_group("max.poll.interval.ms has passed between two reads")
+                if rebalance is not None:
+                    rebalance.cancel()
+                leaving = self._leave_late(self._member_id, rebalance, self._leaving)
+                self._forget(keep_member_id=False)
                 self._lost()
+                self._leaving = asyncio.create_task(leaving)
                 return
             if self._is_joining:
                 continue  # a member that joins is known to be alive
@@ -338,7 +368,7 @@ class ClassicMembership(Membership):
                 elif not error.retriable:
                     self._fail(error)
                     return
-            await self._look_for_new_partitions()
+            self._look_if_due()
 
     async def _heartbeat(self) -> None:
         values = {
@@ -351,25 +381,27 @@ class ClassicMembership(Membership):
         answer = await self.ask_coordinator(
             HEARTBEAT, values, channel=GROUP_CHANNEL, timeout_ms=timeout_ms
         )
+        self._metrics.heartbeats.add()
         raise_for(int(answer.error_code), self.group_id)
 
-    async def _look_for_new_partitions(self) -> None:
-        """A member whose pattern matches more, and the leader of grown topics, rejoin."""
+    def _look_if_due(self) -> None:
+        """Looks at the topics beside the heartbeats, which do not wait for that."""
         # By a clock of its own: the fetcher, too, keeps the metadata from becoming old.
         now_ms = self._cluster.clock.monotonic_ms()
         max_age_ms = self._cluster.settings.number("metadata.max.age.ms")
-        if self.state is not MemberState.STABLE or now_ms - self._looked_ms < max_age_ms:
-            return
-        self._looked_ms = now_ms
+        is_due = self.state is MemberState.STABLE and now_ms - self._looked_ms >= max_age_ms
+        if is_due and (self._looking is None or self._looking.done()):
+            self._looked_ms = now_ms
+            self._looking = asyncio.create_task(self._look_for_new_partitions())
+
+    async def _look_for_new_partitions(self) -> None:
+        """A member whose pattern matches more, and the leader of grown topics, rejoin."""
         try:
-            topics = await self._topics()
-            if self._led_counts is not None:
-                answer = await self._cluster.refresh(self._led_counts)
-                now = {
-                    name: len(topic.partition_metadata) if not topic.error_code else 0
-                    for name, topic in answer.topics.items()
-                }
-                if now != self._led_counts:
+            topics = await self._interest.wanted_topics()
+            led = self._led_counts
+            if led is not None:
+                await self._cluster.refresh(led)
+                if self._counts(led) != led:
                     self._needs_rejoin = True
         except KafkaError as error:
             _LOGGER.debug("the topics of group %s cannot be seen: %s", self.group_id, error)

@@ -1,35 +1,45 @@
-"""What both protocols share: the group's offsets, the listener, the time that a reader may take."""
+"""State that both group protocols share: the group's offsets, the listener, the time that a reader
+may take."""
 
 import asyncio
 import inspect
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any, Final, Protocol
 from uuid import UUID
 
-from odradek.client.aio.admin.base import by_topic
-from odradek.client.aio.cluster import GROUP, MAIN_CHANNEL, ClusterClient, Message
-from odradek.client.aio.offsets import refresh_unknown
+from odradek.client.aio.cluster import ClusterClient
+from odradek.client.aio.coordinators import ask_coordinator
 from odradek.client.apis import OFFSET_COMMIT, OFFSET_COMMIT_BY_ID, OFFSET_FETCH, ClientApi
 from odradek.client.core.admin_types import CommittedOffset
+from odradek.client.core.cluster import GROUP, Message
+from odradek.client.core.connections import MAIN_CHANNEL
 from odradek.client.core.consuming.positions import PartitionPosition, Positions
+from odradek.client.core.groups.commits import (
+    NO_IDS,
+    commit_errors,
+    commits_by_topic,
+    committed_offsets,
+)
 from odradek.client.core.groups.group_metadata import GroupMetadata
+from odradek.client.core.metadata import by_topic
+from odradek.client.core.metrics import ClientMetrics
 from odradek.client.core.retries import ExponentialBackoff
 from odradek.client.errors import (
     CommitFailed,
-    CoordinatorError,
     GroupError,
     KafkaError,
-    NetworkError,
     RequestTimedOut,
     UnsupportedVersion,
-    raise_for,
+    unanswered,
 )
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
 
 _LOGGER: Final = logging.getLogger(__name__)
+_METRICS: Final = "consumer-coordinator-metrics"
 _LOST_MEMBER: Final = frozenset(
     {
         ErrorCode.UNKNOWN_MEMBER_ID,
@@ -61,6 +71,34 @@ class RebalanceListener(Protocol):
         ...
 
 
+class GroupMetrics:
+    """The metrics of a member; made anew, they go on with the same numbers."""
+
+    def __init__(self, metrics: ClientMetrics, positions: Positions) -> None:
+        self.commits = metrics.meter("commit", _METRICS)
+        self.commit_latency = metrics.average("commit-latency", _METRICS)
+        self.heartbeats = metrics.meter("heartbeat", _METRICS)
+        self.joins = metrics.meter("join", _METRICS)
+        self.rebalances = metrics.meter("rebalance", _METRICS)
+        metrics.gauge("assigned-partitions", lambda: len(positions.assigned), _METRICS)
+
+
+class Interest(Protocol):
+    """The topics this member wants to read."""
+
+    async def wanted_topics(self) -> frozenset[str]:
+        """The topics that there are of it.
+
+        Raises:
+            KafkaError: nobody can be asked for them, or one of them cannot be.
+        """
+        ...
+
+    def reads(self, topic: str) -> bool:
+        """Whether a topic is of it."""
+        ...
+
+
 class Membership:
     """A member of a group. `wakes` is called when `poll` has something to do; `is_read` says
     whether somebody waits for records now."""
@@ -69,7 +107,7 @@ class Membership:
         self,
         cluster: ClusterClient,
         positions: Positions,
-        topics: Callable[[], Awaitable[frozenset[str]]],
+        interest: Interest,
         listener: RebalanceListener | None,
         before_revoking: Callable[[], Awaitable[None]],
         wakes: Callable[[], None],
@@ -78,26 +116,28 @@ class Membership:
         settings = cluster.settings
         self._cluster = cluster
         self._positions = positions
-        self._topics = topics
+        self._interest = interest
         self.listener = listener
         self._before_revoking = before_revoking
         self._wakes = wakes
         self._is_read = is_read
         # The coordinator has given this member up; the reader has not been told yet.
         self._was_lost = False
-        # Commits go in the order of their calls: one that is repeated must not overtake the next.
-        self._last_commit: asyncio.Task[None] | None = None
+        # Commits go in the order of their calls, whoever is cancelled among them: one that is
+        # repeated must not overtake the next.
+        self._in_turn = asyncio.Lock()
         self._commit_timeout_ms = settings.number("default.api.timeout.ms")
-        self._listener_failure: KafkaError | None = None
+        self._to_tell: deque[KafkaError] = deque()
         self.has_joined = False
         self.group_id = settings.text("group.id")
         self.instance_id = settings.text("group.instance.id") or None
         self._max_poll_interval_ms = settings.number("max.poll.interval.ms")
         self._polled_ms = cluster.clock.monotonic_ms()
+        self._metrics = GroupMetrics(cluster.metrics, positions)
         self._backoff = ExponentialBackoff(
             settings.number("retry.backoff.ms"),
             settings.number("retry.backoff.max.ms"),
-            cluster.dice,
+            cluster.rng,
         )
 
     # --- what a protocol fills in -----------------------------------------------------------
@@ -125,7 +165,7 @@ class Membership:
 
     @property
     def metadata(self) -> GroupMetadata:
-        """Who this member is at present."""
+        """The identity of this member at present."""
         raise NotImplementedError
 
     def subscription_changed(self) -> None:
@@ -143,23 +183,23 @@ class Membership:
             KafkaError: anything else.
         """
         held = {partition: self._positions.get(partition) for partition in offsets}
-        self._last_commit = asyncio.create_task(
-            self._commit_after(self._last_commit, offsets, held, self.metadata.generation_id)
+        # As they are now: what is read of a topic that is made anew meanwhile is of another.
+        topic_ids = {
+            each: state.topic_id for each, state in held.items() if state and state.topic_id
+        }
+        return asyncio.create_task(
+            self._commit_in_turn(offsets, held, topic_ids, self.metadata.generation_id)
         )
-        return self._last_commit
 
-    async def _commit_after(
+    async def _commit_in_turn(
         self,
-        before: asyncio.Task[None] | None,
         offsets: Mapping[TopicPartition, CommittedOffset],
         held: Mapping[TopicPartition, PartitionPosition | None],
+        topic_ids: Mapping[TopicPartition, UUID],
         generation_id: int,
     ) -> None:
         clock = self._cluster.clock
         until_ms = clock.monotonic_ms() + self._commit_timeout_ms
-        topic_ids = {
-            each: state.topic_id for each, state in held.items() if state and state.topic_id
-        }
 
         async def attempt() -> None:
             while True:
@@ -177,19 +217,27 @@ class Membership:
                     if not await self._goes_on_after(identity, error.code, left_ms):
                         raise
 
-        if before is not None:
-            await asyncio.wait([before])
-        await self._cluster.retrying(attempt)
+        try:
+            async with asyncio.timeout(self._commit_timeout_ms / 1000):
+                await self._in_turn.acquire()
+        except TimeoutError:
+            text = f"commits before this one were not answered in {self._commit_timeout_ms} ms"
+            raise RequestTimedOut(text) from None
+        try:
+            await self._cluster.retrying(attempt, until_ms - clock.monotonic_ms())
+        finally:
+            self._in_turn.release()
 
     async def _of_their_topics(
         self,
         offsets: Mapping[TopicPartition, CommittedOffset],
         topic_ids: Mapping[TopicPartition, UUID],
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Those whose topics have not been deleted and made anew since they were read: an offset
-        of the one before would have records of the other passed over."""
+        """Keeps the partitions whose topics have not been deleted and made anew since they were
+        read: an offset of the topic before would skip records of the new one."""
         with suppress(KafkaError):
-            await refresh_unknown(self._cluster, dict.fromkeys(topic_ids, 0))
+            if outdated := self._cluster.outdated(each.topic for each in topic_ids):
+                await self._cluster.refresh(outdated)
         topics = self._cluster.metadata.topics
         return {
             each: offset
@@ -230,42 +278,61 @@ class Membership:
         offsets: Mapping[TopicPartition, CommittedOffset],
         topic_ids: Mapping[TopicPartition, UUID],
     ) -> None:
+        """Commits to topics by id where it is known and the coordinator speaks of ids: one that is
+        made anew meanwhile does not get an offset of the one before."""
+        answers: dict[TopicPartition, KafkaError | None] = {}
+        of_known = {each: offset for each, offset in offsets.items() if each in topic_ids}
+        if of_known:
+            with suppress(UnsupportedVersion):
+                answers |= await self._ask_to_commit(
+                    OFFSET_COMMIT_BY_ID, identity, of_known, topic_ids
+                )
+        by_name = {each: offset for each, offset in offsets.items() if each not in answers}
+        if by_name:
+            answers |= await self._ask_to_commit(OFFSET_COMMIT, identity, by_name, NO_IDS)
+        refused = {each: error for each, error in answers.items() if error is not None}
+        # Perhaps made anew: the next attempt looks.
+        self._cluster.doubt(
+            each.topic for each, error in refused.items() if error.code in _UNKNOWN_TOPIC
+        )
+        self._raise_worst(refused.values())
+
+    async def _ask_to_commit(
+        self,
+        api: ClientApi,
+        identity: GroupMetadata,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        topic_ids: Mapping[TopicPartition, UUID],
+    ) -> dict[TopicPartition, KafkaError | None]:
         values = {
             "group_id": self.group_id,
             "generation_id_or_member_epoch": identity.generation_id,
             "member_id": identity.member_id,
             "group_instance_id": identity.instance_id,
-            "topics": _commits(offsets, topic_ids),
+            "topics": commits_by_topic(offsets, topic_ids),
         }
-        answer = await self._send_commit(values, by_id=offsets.keys() <= topic_ids.keys())
-        names = {topic_ids.get(each): each.topic for each in offsets}
-        for topic in answer.topics:
-            name = topic.name if hasattr(topic, "name") else names[topic.topic_id]
-            for each in topic.partitions:
-                code = int(each.error_code)
-                if code in _UNKNOWN_TOPIC:
-                    # Perhaps made anew: the next attempt looks.
-                    self._cluster.metadata = self._cluster.metadata.without_topics([name])
-                if code in _LOST_MEMBER:
-                    raise CommitFailed(
-                        f"group {self.group_id} went on without this member "
-                        f"({ErrorCode(code).name}): read again to rejoin",
-                        ErrorCode(code),
-                    )
-                raise_for(code, f"{name}-{each.partition_index}")
+        sent_ms = self._cluster.clock.monotonic_ms()
+        answer = await self.ask_coordinator(api, values)
+        self._metrics.commits.add()
+        self._metrics.commit_latency.add(self._cluster.clock.monotonic_ms() - sent_ms)
+        return commit_errors(answer, offsets, topic_ids)
 
-    async def _send_commit(self, values: Mapping[str, object], *, by_id: bool) -> Message:
-        """Commits to topics by id where both sides know it: one that is made anew meanwhile does
-        not get an offset of the one before."""
-        if by_id:
-            with suppress(UnsupportedVersion):
-                return await self.ask_coordinator(OFFSET_COMMIT_BY_ID, values)
-        return await self.ask_coordinator(OFFSET_COMMIT, values)
+    def _raise_worst(self, errors: Collection[KafkaError]) -> None:
+        """Raises what is wrong with a commit, if anything is: what ends it before what may pass."""
+        for error in errors:
+            if error.code in _LOST_MEMBER:
+                raise CommitFailed(
+                    f"group {self.group_id} went on without this member "
+                    f"({error.code.name}): read again to rejoin",
+                    error.code,
+                )
+        for error in sorted(errors, key=lambda each: each.retriable):
+            raise error
 
     async def committed(
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset]:
-        """What the group has committed; nothing for partitions where it has not.
+        """Fetches what the group has committed; nothing for partitions where it has not.
 
         Raises:
             KafkaError: it cannot be had.
@@ -282,18 +349,15 @@ class Membership:
         group: dict[str, object] = {"group_id": self.group_id, "topics": topics}
         values = {**group, "groups": [group], "require_stable": True}
         answer = await self.ask_coordinator(OFFSET_FETCH, values)
-        found = answer.groups[0] if hasattr(answer, "groups") else answer
-        raise_for(int(getattr(found, "error_code", 0)))
+        answers = committed_offsets(answer, self.group_id)
         committed = {}
-        for topic in found.topics:
-            for each in topic.partitions:
-                raise_for(int(each.error_code), f"{topic.name}-{each.partition_index}")
-                if each.committed_offset >= 0:
-                    committed[TopicPartition(topic.name, each.partition_index)] = CommittedOffset(
-                        each.committed_offset,
-                        each.metadata or "",
-                        getattr(each, "committed_leader_epoch", -1),
-                    )
+        for each in partitions:
+            # Nothing said of a partition is not that nothing is committed.
+            found = answers.get(each, unanswered(each))
+            if isinstance(found, KafkaError):
+                raise found
+            if found is not None:
+                committed[each] = found
         return committed
 
     # --- for the protocols ------------------------------------------------------------------
@@ -306,38 +370,24 @@ class Membership:
         channel: str = MAIN_CHANNEL,
         timeout_ms: int | None = None,
     ) -> Message:
-        """Asks the group's coordinator; one that is not it any more is forgotten.
-
-        Raises:
-            KafkaError: no answer came.
-        """
-        node_id = await self._cluster.coordinator_id(self.group_id, GROUP)
-        try:
-            answer = await self._cluster.call(
-                node_id, api, values, channel=channel, timeout_ms=timeout_ms
-            )
-        except (NetworkError, RequestTimedOut):
-            self.forget_coordinator()
-            raise
-        code = int(getattr(answer, "error_code", 0))
-        if code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
-            self.forget_coordinator()
-            raise CoordinatorError(None, ErrorCode(code))
-        return answer
+        """See `coordinators.ask_coordinator`."""
+        return await ask_coordinator(
+            self._cluster, self.group_id, api, values, channel=channel, timeout_ms=timeout_ms
+        )
 
     def forget_coordinator(self) -> None:
         """It moved, or is gone."""
         self._cluster.forget_coordinator(self.group_id, GROUP)
 
-    def raise_listener_failure(self) -> None:
-        """Tells the reader, once, that its listener failed; what it was told of is done.
+    def raise_failure(self) -> None:
+        """Tells the reader, once, of what has failed though the membership goes on: its listener,
+        say; what that was told of is done.
 
         Raises:
-            KafkaError: it did.
+            KafkaError: something did.
         """
-        failure, self._listener_failure = self._listener_failure, None
-        if failure is not None:
-            raise failure
+        if self._to_tell:
+            raise self._to_tell.popleft()
 
     def polled(self) -> None:
         """The reader is alive, and this member really one."""
@@ -376,7 +426,8 @@ class Membership:
             self._positions.assign(())
 
     async def _take(self, partitions: Partitions) -> None:
-        """Has partitions from now on, beside those that it has."""
+        """Adds partitions to those that are owned."""
+        self._metrics.rebalances.add()
         self._positions.assign(sorted(self._positions.assigned | set(partitions)))
         await self._tell("on_partitions_assigned", partitions)
 
@@ -393,10 +444,10 @@ class Membership:
             _LOGGER.warning("%s of the listener failed", name, exc_info=True)
             failure = KafkaError(f"{name} of the listener failed: {error!r}")
             failure.__cause__ = error
-            self._listener_failure = self._listener_failure or failure
+            self._to_tell.append(failure)
 
     def _known(self, fault: BaseException) -> KafkaError:
-        """What ended a task of this member, as the reader is to be told."""
+        """The failure of a task of this member, as the reader is to be told."""
         if isinstance(fault, KafkaError):
             return fault
         _LOGGER.error("the member of group %s failed", self.group_id, exc_info=fault)
@@ -409,28 +460,6 @@ class Membership:
 
     async def _wait(self, failures: int) -> None:
         await asyncio.sleep(self._backoff.wait_ms(failures) / 1000)
-
-
-def _commits(
-    offsets: Mapping[TopicPartition, CommittedOffset], topic_ids: Mapping[TopicPartition, UUID]
-) -> list[dict[str, object]]:
-    ids = {partition.topic: topic_id for partition, topic_id in topic_ids.items()}
-    return [
-        {
-            "name": name,
-            "topic_id": ids.get(name),
-            "partitions": [
-                {
-                    "partition_index": index,
-                    "committed_offset": offsets[TopicPartition(name, index)].offset,
-                    "committed_leader_epoch": offsets[TopicPartition(name, index)].leader_epoch,
-                    "committed_metadata": offsets[TopicPartition(name, index)].metadata,
-                }
-                for index in indexes
-            ],
-        }
-        for name, indexes in by_topic(offsets).items()
-    ]
 
 
 def is_lost(error: KafkaError) -> bool:

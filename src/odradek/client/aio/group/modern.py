@@ -7,18 +7,19 @@ the answer names it, which it does when nobody has it any more. Epochs fence: 0 
 """
 
 import asyncio
-import base64
 import logging
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
-from odradek.client.aio.cluster import GROUP_CHANNEL, Message
 from odradek.client.aio.group.membership import Membership
 from odradek.client.apis import CONSUMER_GROUP_HEARTBEAT
+from odradek.client.core.cluster import Message
+from odradek.client.core.connections import GROUP_CHANNEL
 from odradek.client.core.groups.group_metadata import GroupMetadata
 from odradek.client.errors import KafkaError, raise_for
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
+from odradek.protocol.uuids import uuid_text
 
 _LOGGER: Final = logging.getLogger(__name__)
 _JOIN_EPOCH: Final = 0
@@ -30,16 +31,23 @@ _FENCED: Final = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEM
 class ConsumerProtocolMembership(Membership):
     """A member of a consumer group of the newer protocol."""
 
-    def __init__(self, *arguments: object, **keywords: object) -> None:
-        super().__init__(*arguments, **keywords)  # type: ignore[arg-type]
-        member_id = UUID(int=self._cluster.dice.getrandbits(128), version=4)
-        self._member_id = base64.urlsafe_b64encode(member_id.bytes).decode().rstrip("=")
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        member_id = UUID(int=self._cluster.rng.getrandbits(128), version=4)
+        self._member_id = uuid_text(member_id)
         self._epoch = _JOIN_EPOCH
         self._interval_ms = 0
         # What the coordinator wants this member to have: by topic id, and by name as far as known.
         self._assignment: dict[UUID, tuple[int, ...]] | None = None
+        # What its topics are called: what is known once stays, though metadata may lack it a while.
+        self._names: dict[UUID, str] = {}
         self._target: frozenset[TopicPartition] | None = None
         self._error: KafkaError | None = None
+        # What the heartbeats tell; None before the first look.
+        self._wanted: frozenset[str] | None = None
+        self._must_look = False
+        self._looked_ms = self._cluster.clock.monotonic_ms()
+        self._looking: asyncio.Task[None] | None = None
         self._must_tell = asyncio.Event()
         self._sent_fields: tuple[object, ...] = ()
         self._heartbeats: asyncio.Task[None] | None = None
@@ -64,6 +72,7 @@ class ConsumerProtocolMembership(Membership):
 
     def subscription_changed(self) -> None:
         """See `Membership`."""
+        self._must_look = True
         self._must_tell.set()
 
     async def poll(self) -> None:
@@ -82,10 +91,11 @@ class ConsumerProtocolMembership(Membership):
             return
         owned = self._positions.assigned
         if gone := sorted(owned - target):
+            # What is to come is looked at by the next poll: it may be another's meanwhile.
             await self._revoke(gone)
-        if come := sorted(target - owned):
+        elif come := sorted(target - owned):
             await self._take(come)
-        if gone or come:
+        if target != owned:
             self._must_tell.set()
 
     async def leave(self) -> None:
@@ -103,20 +113,22 @@ class ConsumerProtocolMembership(Membership):
 
     async def end(self) -> None:
         """See `Membership`."""
-        heartbeats, self._heartbeats = self._heartbeats, None
-        await self._end(heartbeats)
+        await self._end(self._heartbeats)
+        await self._end(self._looking)
+        self._heartbeats = self._looking = None
 
     async def _say_goodbye(self) -> None:
         is_static = self.instance_id is not None
+        self._begin_anew()
         try:
             await self._ask({"member_epoch": _LEAVE_STATIC_EPOCH if is_static else _LEAVE_EPOCH})
         except KafkaError as error:
             _LOGGER.debug("leaving group %s failed: %s", self.group_id, error)
-        self._begin_anew()
 
     def _begin_anew(self) -> None:
         self._epoch, self._sent_fields = _JOIN_EPOCH, ()
         self._assignment = self._target = None
+        self._names.clear()
 
     # --- heartbeats -------------------------------------------------------------------------
 
@@ -127,22 +139,28 @@ class ConsumerProtocolMembership(Membership):
                 _LOGGER.warning(
                     "nobody has read for max.poll.interval.ms: leaving group %s", self.group_id
                 )
-                await self._say_goodbye()
+                # Before the answer: others may have the partitions as soon as it is sent.
                 self._lost()
+                await self._say_goodbye()
                 return
             try:
-                await self._heartbeat()
+                if self._wanted is None:
+                    self._wanted = await self._interest.wanted_topics()
+                await self._heartbeat(self._wanted)
                 failures = 0
             except KafkaError as error:
                 if error.code in _FENCED:
+                    # It joins anew when the reader has been told, or two would read the same.
                     self._begin_anew()
                     self._lost()
-                elif not error.retriable:
+                    return
+                if not error.retriable:
                     raise
                 self._sent_fields = ()
                 await self._wait(failures)
                 failures += 1
                 continue
+            self._look_if_due()
             await self._pause()
 
     async def _pause(self) -> None:
@@ -153,9 +171,9 @@ class ConsumerProtocolMembership(Membership):
         except TimeoutError:
             pass
 
-    async def _heartbeat(self) -> None:
+    async def _heartbeat(self, wanted: frozenset[str]) -> None:
         self._must_tell.clear()
-        topics = tuple(sorted(await self._topics()))
+        topics = tuple(sorted(wanted))
         owned = self._owned()
         fields: tuple[object, ...] = (topics, owned)
         values: dict[str, object] = {"member_epoch": self._epoch}
@@ -172,6 +190,7 @@ class ConsumerProtocolMembership(Membership):
                 ],
             }
         answer = await self._ask(values)
+        self._metrics.heartbeats.add()
         self._sent_fields = fields
         self._member_id = answer.member_id or self._member_id
         self._epoch = answer.member_epoch
@@ -180,10 +199,7 @@ class ConsumerProtocolMembership(Membership):
             self._assignment = {
                 each.topic_id: tuple(each.partitions) for each in answer.assignment.topic_partitions
             }
-        if self._assignment is not None:
-            self._target = await self._names(self._assignment)
-        if self.needs_poll:
-            self._wakes()
+        self._aim()
 
     async def _ask(self, values: dict[str, object]) -> Message:
         defaults: dict[str, object] = {
@@ -201,33 +217,82 @@ class ConsumerProtocolMembership(Membership):
         return answer
 
     def _owned(self) -> tuple[tuple[UUID, tuple[int, ...]], ...]:
-        """What this member has, by topic id; a joining member has nothing."""
+        """The partitions this member owns, by topic id; none while it joins."""
         by_id: dict[UUID, list[int]] = {}
         if self._epoch != _JOIN_EPOCH:
-            topics = self._cluster.metadata.topics
+            ids = {name: topic_id for topic_id, name in self._names.items()}
             for name, index in sorted(self._positions.assigned):
-                topic_id = topics[name].topic_id if name in topics else None
-                if topic_id is not None:
-                    by_id.setdefault(topic_id, []).append(index)
+                if name in ids:
+                    by_id.setdefault(ids[name], []).append(index)
         return tuple((topic_id, tuple(indexes)) for topic_id, indexes in by_id.items())
 
-    async def _names(self, wanted: dict[UUID, tuple[int, ...]]) -> frozenset[TopicPartition]:
-        """An assignment by the names of its topics. Those that are gone are left out, and those
-        that the broker which was asked does not know yet, until the next heartbeat."""
-        if not wanted.keys() <= self._cluster.metadata.topics_by_id.keys():
-            await self._cluster.refresh(None)
+    # --- what topics there are --------------------------------------------------------------
+
+    def _aim(self) -> None:
+        """The assignment this member is to reach, as far as its topics' names are known."""
+        if self._assignment is None:
+            return
         known = self._cluster.metadata.topics_by_id
-        return frozenset(
-            TopicPartition(known[topic_id].name, index)
-            for topic_id, indexes in wanted.items()
-            if topic_id in known
+        # Also of what this member still has and is to give up: it has to tell that it has it.
+        owned = {each.topic for each in self._positions.assigned}
+        named = {
+            topic_id: known[topic_id].name for topic_id in self._assignment if topic_id in known
+        }
+        kept = {
+            topic_id: name
+            for topic_id, name in self._names.items()
+            if topic_id in self._assignment or (name in owned and name not in named.values())
+        }
+        self._names = kept | named
+        self._target = frozenset(
+            TopicPartition(self._names[topic_id], index)
+            for topic_id, indexes in self._assignment.items()
+            if topic_id in self._names
             for index in indexes
         )
+        if self.needs_poll:
+            self._wakes()
+
+    @property
+    def _has_unnamed(self) -> bool:
+        """Whether a topic is assigned that the broker which was asked did not know yet."""
+        return self._assignment is not None and not self._assignment.keys() <= self._names.keys()
+
+    def _look_if_due(self) -> None:
+        """Looks at the topics beside the heartbeats, which do not wait for that."""
+        now_ms = self._cluster.clock.monotonic_ms()
+        max_age_ms = self._cluster.settings.number("metadata.max.age.ms")
+        is_due = self._must_look or self._has_unnamed or now_ms - self._looked_ms >= max_age_ms
+        if is_due and (self._looking is None or self._looking.done()):
+            self._looked_ms = now_ms
+            self._looking = asyncio.create_task(self._look())
+
+    async def _look(self) -> None:
+        self._must_look = False
+        try:
+            if self._has_unnamed:
+                await self._cluster.refresh(None)
+                self._aim()
+            wanted = await self._interest.wanted_topics()
+        except KafkaError as error:
+            if error.retriable:
+                self._must_look = True
+                _LOGGER.debug("the topics of group %s cannot be seen: %s", self.group_id, error)
+            else:
+                self._to_tell.append(error)
+                self._wakes()
+            return
+        if wanted != self._wanted:
+            self._wanted = wanted
+            self._must_tell.set()
 
     def _heartbeats_ended(self, task: asyncio.Task[None]) -> None:
         if self._heartbeats is task:
             self._heartbeats = None
-        if task.cancelled() or (fault := task.exception()) is None:
+        if task.cancelled():
+            return
+        if (fault := task.exception()) is None:
+            self._wakes()  # who reads joins anew
             return
         self._error = self._known(fault)
         self._begin_anew()

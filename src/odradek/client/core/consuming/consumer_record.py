@@ -1,11 +1,13 @@
 """A record as a consumer gives it. Compiled: of nothing else are there so many."""
 
+import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from mypy_extensions import mypyc_attr
 
 Deserializer = Callable[[bytes], Any]
+_SHOWN: Final = 100  # of a value, in an error
 RecordHeaders = list[tuple[str, bytes | None]]
 
 
@@ -13,7 +15,8 @@ RecordHeaders = list[tuple[str, bytes | None]]
 # a cycle unless a deserializer's object holds on to the very record that it came in.
 @mypyc_attr(acyclic=True)
 class ConsumerRecord:
-    """A record as a consumer gives it; `timestamp_type` is 0 CreateTime, 1 LogAppendTime."""
+    """A record as a consumer gives it; `timestamp_type` is 0 CreateTime, 1 LogAppendTime. A share
+    consumer's has a `delivery_count`: how often it was handed out by now, to whomever."""
 
     def __init__(
         self,
@@ -26,6 +29,7 @@ class ConsumerRecord:
         value: Any,
         headers: RecordHeaders | None,
         leader_epoch: int,
+        delivery_count: int | None = None,
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -35,6 +39,7 @@ class ConsumerRecord:
         self.key = key
         self.value = value
         self.leader_epoch = leader_epoch
+        self.delivery_count = delivery_count
         self._headers = headers
 
     @property
@@ -44,6 +49,22 @@ class ConsumerRecord:
         if self._headers is None:
             self._headers = []
         return self._headers
+
+    def json(self) -> Any:
+        """Parses the value as JSON; None where there is no value.
+
+        Raises:
+            ValueError: it is no JSON.
+        """
+        if self.value is None:
+            return None
+        try:
+            return json.loads(self.value)
+        except ValueError as error:
+            reason = str(error)
+        where = f"{self.topic}-{self.partition} at offset {self.offset}"
+        # Not within the handler: compiled code would show the parser's error above this one.
+        raise ValueError(f"the value of {where} is no JSON: {self.value[:_SHOWN]!r} ({reason})")
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ConsumerRecord):
@@ -76,4 +97,5 @@ class ConsumerRecord:
             self.value,
             self.headers,
             self.leader_epoch,
+            self.delivery_count,
         )

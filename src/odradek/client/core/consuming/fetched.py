@@ -12,7 +12,7 @@ from odradek.client.core.consuming.consumer_record import ConsumerRecord, Deseri
 from odradek.client.core.consuming.record_reading import read_consumer_records
 from odradek.client.errors import BadRecord
 from odradek.errors import BrokerError, ErrorCode
-from odradek.model import TopicPartition
+from odradek.model import NO_LEADER_EPOCH, TopicPartition
 from odradek.records.batch import BatchHeader, split_batches
 from odradek.records.columnar import LARGEST_OFFSET, ColumnBuffers, ColumnDecoder
 from odradek.records.reader import read_batch
@@ -55,6 +55,11 @@ class FetchedChunk:
         self.is_cut_off = not self._batches and len(data) > 0
         # The offset behind the last batch: where the next fetch begins.
         self.end_offset = self._batches[-1].next_offset if self._batches else fetch_offset
+        # The leaders' epochs of the record before `position`, as far as taken, and of the last one.
+        self.leader_epoch = NO_LEADER_EPOCH
+        self.end_leader_epoch = NO_LEADER_EPOCH
+        if self._batches:
+            self.end_leader_epoch = self._batches[-1].partition_leader_epoch
 
     def take(
         self, max_records: int, key: Deserializer | None, value: Deserializer | None
@@ -99,6 +104,7 @@ class FetchedChunk:
         self._index += len(some)
         if some:
             self.position = some[-1].offset + 1
+            self.leader_epoch = some[-1].leader_epoch
         if self._index == len(self._records):
             self._passed(self._open)
         return error
@@ -109,32 +115,25 @@ class FetchedChunk:
         """How many of the records have what the deserializers made of them, and what is wrong with
         the next."""
         for index, record in enumerate(records):
-            # Any: compiled code would hold what a deserializer gives to be bytes.
-            shown_key: Any = record.key
-            shown_value: Any = record.value
-            try:
-                if key is not None and shown_key is not None:
-                    shown_key = key(shown_key)
-                if value is not None and shown_value is not None:
-                    shown_value = value(shown_value)
-            except Exception as error:  # noqa: BLE001 - whatever a user's code raises
-                reason = f"cannot be deserialized: {error}"
-                bad = BadRecord(self.partition, record.offset, reason, ErrorCode.INVALID_RECORD)
-                bad.__cause__ = error
+            bad = deserialize(self.partition, record, key, value)
+            if bad is not None:
                 return index, bad
-            record.key, record.value = shown_key, shown_value
         return len(records), None
 
-    def columns(self, *, headers: bool = True, end_offset: int = LARGEST_OFFSET) -> ColumnBuffers:
+    def columns(
+        self, *, headers: bool = True, views: bool = False, end_offset: int = LARGEST_OFFSET
+    ) -> ColumnBuffers:
         """All that is left, up to a damaged batch, in columns; without the records from
-        `end_offset` on.
+        `end_offset` on. With `views` the values stay where they are.
 
         Raises:
             BadRecord: the next batch is damaged.
         """
         start_offset = self.position
-        decoder = self._decoder(start_offset, end_offset, headers=headers)
-        spans: list[tuple[int, int]] = []
+        decoder = self._decoder(start_offset, end_offset, headers=headers, views=views)
+        taken: list[BatchHeader] = []
+        # Records that are not compressed are walked, and pointed at, in bytes; once for all.
+        data = bytes(self._data)
         if self._open is not None and self._index < len(self._records):
             # The rest of a batch that somebody has taken records of.
             self._batches.appendleft(self._open)
@@ -142,34 +141,33 @@ class FetchedChunk:
         while self._batches:
             header = self._batches[0]
             if not self._is_left_out(header):
-                span = (header.position, header.end_position)
                 try:
-                    decoder.append(self._piece(span))
+                    decoder.append_batch(data, header)
                 except BrokerError as error:
-                    if not spans:
+                    if not taken:
                         raise self._bad(max(self.position, header.base_offset), error) from error
                     # Those before it first, without what the decoder has of it.
-                    decoder = self._decoder(start_offset, end_offset, headers=headers)
-                    for good in spans:
-                        decoder.append(self._piece(good))
+                    decoder = self._decoder(start_offset, end_offset, headers=headers, views=views)
+                    for good in taken:
+                        decoder.append_batch(data, good)
                     break
-                spans.append(span)
+                taken.append(header)
             self._batches.popleft()
             self._passed(header)
             if decoder.is_full:
                 break
         return decoder.finish()
 
-    def _decoder(self, start_offset: int, end_offset: int, *, headers: bool) -> ColumnDecoder:
+    def _decoder(
+        self, start_offset: int, end_offset: int, *, headers: bool, views: bool
+    ) -> ColumnDecoder:
         return ColumnDecoder(
             headers=headers,
+            views=views,
             start_offset=start_offset,
             end_offset=end_offset,
             check_crc=self._check_crcs,
         )
-
-    def _piece(self, span: tuple[int, int]) -> bytes:
-        return bytes(self._data[span[0] : span[1]])
 
     @property
     def is_used_up(self) -> bool:
@@ -203,6 +201,7 @@ class FetchedChunk:
         """A batch is used up, with the offsets at its end that have no records any more."""
         if header is not None:
             self.position = max(self.position, header.next_offset)
+            self.leader_epoch = header.partition_leader_epoch
 
     def _is_left_out(self, header: BatchHeader) -> bool:
         while self._aborted and self._aborted[0][1] <= header.last_offset:
@@ -222,6 +221,30 @@ class FetchedChunk:
 
     def _bad(self, offset: int, error: BrokerError) -> BadRecord:
         return BadRecord(self.partition, offset, error.message, error.code)
+
+
+def deserialize(
+    partition: TopicPartition,
+    record: ConsumerRecord,
+    key: Deserializer | None,
+    value: Deserializer | None,
+) -> BadRecord | None:
+    """Gives a record what the deserializers make of it; what is wrong with it, if anything is."""
+    # Any: compiled code would hold what a deserializer gives to be bytes.
+    shown_key: Any = record.key
+    shown_value: Any = record.value
+    try:
+        if key is not None and shown_key is not None:
+            shown_key = key(shown_key)
+        if value is not None and shown_value is not None:
+            shown_value = value(shown_value)
+    except Exception as error:  # noqa: BLE001 - whatever a user's code raises
+        reason = f"cannot be deserialized: {error}"
+        bad = BadRecord(partition, record.offset, reason, ErrorCode.INVALID_RECORD)
+        bad.__cause__ = error
+        return bad
+    record.key, record.value = shown_key, shown_value
+    return None
 
 
 def _first_offset(aborted: tuple[int, int]) -> int:

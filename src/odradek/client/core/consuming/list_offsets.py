@@ -2,16 +2,32 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
+from odradek.client.apis import LIST_OFFSETS
+from odradek.client.core.admin_types import OffsetAndTimestamp
+from odradek.client.core.cluster import ClusterCore
 from odradek.client.core.metadata import ClusterMetadata
+from odradek.client.core.waits import Gen
+from odradek.client.errors import (
+    KafkaError,
+    StaleMetadata,
+    UnsupportedVersion,
+    error_for,
+    unanswered,
+)
+from odradek.errors import ErrorCode
 from odradek.model import NO_LEADER_EPOCH, TopicPartition
 from odradek.protocol.list_offsets import (
     LeaseTerms,
     ListOffsetsPartition,
     ListOffsetsRequest,
+    ListOffsetsResponse,
     ListOffsetsTopic,
+    decode_list_offsets_response,
+    encode_list_offsets_request,
 )
+from odradek.protocol.primitives import Buffer
 
 CONSUMER: Final = -1
 READ_UNCOMMITTED: Final = 0
@@ -33,6 +49,58 @@ SPEC_VERSIONS: Final[Mapping[int, int]] = {
     EARLIEST_PENDING_UPLOAD: 11,
 }
 
+Answers = dict[TopicPartition, OffsetAndTimestamp | KafkaError]
+
+
+def list_offsets_gen(
+    cluster: ClusterCore[Any],
+    node_id: int,
+    questions: Mapping[TopicPartition, int],
+    isolation_level: int,
+) -> Gen[Answers]:
+    """Asks one broker about partitions that it leads: an answer for each, or why there is none."""
+    request = list_offsets_request(
+        questions, cluster.metadata, isolation_level, cluster.request_timeout_ms
+    )
+    needed = max((SPEC_VERSIONS.get(question, 0) for question in questions.values()), default=0)
+
+    def encode(version: int) -> list[Buffer]:
+        if version < needed:
+            raise UnsupportedVersion(f"the broker's ListOffsets {version} does not know this")
+        return encode_list_offsets_request(request, version)
+
+    try:
+        response = yield from cluster.exchange_gen(
+            node_id, LIST_OFFSETS, encode, decode_list_offsets_response
+        )
+    except KafkaError as error:
+        return dict.fromkeys(questions, error)
+    return {each: unanswered(each) for each in questions} | {
+        each: answer for each, answer in _read(response).items() if each in questions
+    }
+
+
+def _read(response: ListOffsetsResponse) -> Answers:
+    answers: Answers = {}
+    for topic in response.topics:
+        for each in topic.partitions:
+            partition = TopicPartition(topic.name, each.index)
+            answers[partition] = (
+                error_for(each.error_code, str(partition))
+                if each.error_code
+                else OffsetAndTimestamp(each.offset, each.timestamp, each.leader_epoch)
+            )
+    return answers
+
+
+def no_leader(metadata: ClusterMetadata, partition: TopicPartition) -> KafkaError:
+    """Why nobody can be asked about a partition."""
+    is_known = metadata.partition(partition) is not None
+    code = ErrorCode.LEADER_NOT_AVAILABLE if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    error = error_for(code, str(partition))
+    assert isinstance(error, StaleMetadata), f"{code.name} is about metadata"
+    return error
+
 
 def list_offsets_request(
     questions: Mapping[TopicPartition, int],
@@ -40,7 +108,7 @@ def list_offsets_request(
     isolation_level: int,
     timeout_ms: int,
 ) -> ListOffsetsRequest:
-    """One request for partitions that one broker leads, by a timestamp or one of the above."""
+    """Makes a request for partitions that one broker leads, by a timestamp or one of the above."""
     by_topic: dict[str, list[ListOffsetsPartition]] = defaultdict(list)
     for partition, position in questions.items():
         known = metadata.partition(partition)
@@ -53,7 +121,7 @@ def list_offsets_request(
 def lease_request(
     terms: LeaseTerms, offsets: Mapping[TopicPartition, int], timeout_ms: int
 ) -> ListOffsetsRequest:
-    """One request that takes a lease on partitions of one broker, from offsets on."""
+    """Makes a request that takes a lease on partitions of one broker, from offsets on."""
     by_topic: dict[str, list[ListOffsetsPartition]] = defaultdict(list)
     for partition, offset in offsets.items():
         by_topic[partition.topic].append(

@@ -34,7 +34,7 @@ class ResetPolicy:
             raise ValueError(f"auto.offset.reset cannot be {text!r}")
 
     def question(self, now_ms: int) -> int | None:
-        """What to ask ListOffsets for; None says that nothing may be chosen."""
+        """The timestamp to ask ListOffsets for; None when the policy is to choose no offset."""
         return self._position if self._ago_ms is None else max(0, now_ms - self._ago_ms)
 
 

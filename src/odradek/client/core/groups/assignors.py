@@ -31,13 +31,13 @@ Assignments = dict[str, tuple[TopicPartition, ...]]
 
 
 class Assignor:
-    """One way to share out: pure, the same for the same members."""
+    """A way to assign partitions: pure, the same for the same members."""
 
     name: str
     is_cooperative = False
 
     def user_data(self, owned: tuple[TopicPartition, ...], generation_id: int) -> bytes | None:
-        """What a member says about itself, beside its topics."""
+        """The bytes a member adds about itself, beside its topics."""
         del owned, generation_id
         return None
 
@@ -102,7 +102,7 @@ class Sticky(Assignor):
         return _by_spec(UniformAssignor(), members, partition_counts, self._owned(members))
 
     def _owned(self, members: Mapping[str, Subscription]) -> dict[str, set[TopicPartition]]:
-        """What each member had, by the word of whoever had it last."""
+        """The partitions each member owned, by the member that owned them last."""
         claims = {
             member_id: _Claim(*_read_sticky(each.user_data)) for member_id, each in members.items()
         }
@@ -152,7 +152,7 @@ ASSIGNORS: Final[Mapping[str, Assignor]] = {
 
 
 class _Claim(NamedTuple):
-    """What a member says it had, and in which generation."""
+    """The ownership that a member claims, and its generation."""
 
     partitions: frozenset[TopicPartition]
     generation_id: int

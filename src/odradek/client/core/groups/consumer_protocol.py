@@ -1,4 +1,4 @@
-"""What members of a classic group write for one another, refused where it is malformed."""
+"""The messages that members of a classic group write for one another, refused where malformed."""
 
 from collections.abc import Callable
 from typing import TypeVar

@@ -1,4 +1,4 @@
-"""Who a consumer is in its group: what a transaction needs to commit offsets in its name."""
+"""The identity of a consumer in its group, which a transaction needs to commit its offsets."""
 
 from typing import NamedTuple
 

@@ -18,7 +18,7 @@ class MemberState(Enum):
 
 
 class MemberEvent(Enum):
-    """What moves it."""
+    """An event that changes a connection's state."""
 
     JOIN_SENT = "join sent"
     ASSIGNED = "assignment came"

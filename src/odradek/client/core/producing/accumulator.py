@@ -2,21 +2,27 @@
 
 Each partition has a queue. Its last batch takes records until it is full; its first is sent once it
 is full, or `linger.ms` old, or another follows it. Up to five batches of a partition may be under
-way at once. After a failure nothing more of that partition leaves until everything under way has
-come back; then what failed goes again, one after the other, in its order and with its sequence
-numbers. So records keep their order, and with idempotence each is in the log once. A batch that is
-too large for its broker goes again in two halves.
+way at once, as soon as its broker knows the producer. After a failure nothing more of that
+partition leaves until everything under way has come back; then what failed goes again, one after
+the other, in its order and with its sequence numbers. So records keep their order, and with
+idempotence each is in the log once. A batch that is too large for its broker goes again in two
+halves.
 
-The sender tells the time and who leads; nothing is sent from here.
+A sequence has a gap when a batch that had left is given up, or when the log has lost what it had.
+What comes behind a gap begins a new epoch of this partition, at 0, as Kafka's producers do without
+asking anybody (KIP-360); but not before all that was sent by the old numbers has been answered,
+since it may be in the log.
+
+The sender tells the time, the producer's id and who leads; nothing is sent from here.
 """
 
 from collections import deque
 from collections.abc import Iterator
 from typing import Final, cast
 
-from odradek.client.core.producing.deliveries import Consignment, Delivery
+from odradek.client.core.producing.deliveries import BulkDelivery, Delivery
 from odradek.client.record_metadata import RecordMetadata
-from odradek.model import NO_SEQUENCE, TopicPartition
+from odradek.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TopicPartition
 from odradek.records.batch import split_batches
 from odradek.records.builder import Headers, RecordBatchBuilder
 from odradek.records.reader import read_batch
@@ -24,11 +30,12 @@ from odradek.records.reader import read_batch
 # What a record costs at most beyond its key, value and headers: six varints and the attributes.
 RECORD_OVERHEAD_BYTES: Final = 36
 _SEQUENCES: Final = 1 << 31
+LAST_PRODUCER_EPOCH: Final = 0x7FFF
 
 
 class ProducerBatch:
     """Records of one partition that travel together. `contexts` are whom to tell, in order; a
-    consignment knows a record by the number in `indexes`."""
+    call knows a record by the number in `indexes`."""
 
     def __init__(
         self, partition: TopicPartition, builder: RecordBatchBuilder, created_ms: int
@@ -41,11 +48,18 @@ class ProducerBatch:
         self.timestamps: list[int] = []
         self.size_bytes = 0
         self.attempts = 0
+        self.unanswered = 0  # of them: copies that may yet arrive, or have
+        self.producer_id = NO_PRODUCER_ID
+        self.producer_epoch = NO_PRODUCER_EPOCH
         self.base_sequence = NO_SEQUENCE
+        self.drained_ms = 0  # when it left last
+        self.node_id = -1  # where to
         self.serial = 0  # its place among those of its partition that have been sent
         self.first_index = 0  # of a half: how many records of the whole are before it
         self.halves: list[ProducerBatch] = []  # what it was split into
         self.is_full = False
+        self.is_in_flight = False
+        self.is_told = False  # whoever waits for its records has been told of their end
         self.is_done = False  # in the log, given up, or split
         self._encoded: bytes | None = None
         self._encoded_as: tuple[int, int, int] | None = None
@@ -73,16 +87,26 @@ class ProducerBatch:
         """Tells all who wait that their records are in the log."""
         places = self.metadata(base_offset, append_time_ms)
         for number, context in enumerate(self.contexts):
-            if isinstance(context, Consignment):
+            if isinstance(context, BulkDelivery):
                 context.delivered(self.indexes[number], places[number])
                 continue
             delivery: Delivery = cast(Delivery, context)
             if not delivery.done():
                 delivery.set_result(places[number])
 
-    def encoded(self, producer_id: int, producer_epoch: int, is_transactional: bool) -> bytes:
+    @property
+    def is_numbered(self) -> bool:
+        """Whether it has a place in its producer's sequence."""
+        return self.base_sequence != NO_SEQUENCE
+
+    @property
+    def encoded_bytes(self) -> int:
+        """How large it was on the wire last."""
+        return 0 if self._encoded is None else len(self._encoded)
+
+    def encoded(self, is_transactional: bool) -> bytes:
         """The batch as it goes over the wire; compressed once, as long as nothing changes."""
-        state = (producer_id, producer_epoch, self.base_sequence)
+        state = (self.producer_id, self.producer_epoch, self.base_sequence)
         if self._encoded is None or self._encoded_as != state:
             self.builder.set_producer(*state, is_transactional=is_transactional)
             self._encoded, self._encoded_as = self.builder.build(), state
@@ -103,9 +127,11 @@ class ProducerBatch:
             half.indexes = self.indexes[start:end]
             half.timestamps = self.timestamps[start:end]
             half.created_ms, half.attempts, half.serial = self.created_ms, 1, self.serial
+            half.unanswered = self.unanswered
             half.first_index = self.first_index + start
             half.is_full = True
-            if self.base_sequence != NO_SEQUENCE:
+            half.producer_id, half.producer_epoch = self.producer_id, self.producer_epoch
+            if self.is_numbered:
                 half.base_sequence = (self.base_sequence + start) % _SEQUENCES
             self.halves.append(half)
         return self.halves
@@ -118,12 +144,36 @@ class _Queue:
         self.waiting: deque[ProducerBatch] = deque()
         self.in_flight: list[ProducerBatch] = []
         self.failed: list[ProducerBatch] = []
+        self.producer_id = NO_PRODUCER_ID
+        self.producer_epoch = NO_PRODUCER_EPOCH
+        self.known_producer_id = NO_PRODUCER_ID  # the broker has something of it
         self.next_sequence = 0
+        self.has_gap = False
         self.not_before_ms = 0
 
     @property
     def is_empty(self) -> bool:
         return not (self.waiting or self.in_flight or self.failed)
+
+    @property
+    def has_numbered(self) -> bool:
+        """Whether anything that was numbered may yet be sent, or is."""
+        return bool(self.in_flight) or any(batch.is_numbered for batch in self.failed)
+
+    def number(self, batch: ProducerBatch, producer_id: int, producer_epoch: int) -> None:
+        """Gives a batch that has none its place in the sequence of this partition."""
+        is_newer = producer_id != self.producer_id or producer_epoch > self.producer_epoch
+        if self.has_gap or (is_newer and not self.has_numbered):
+            if is_newer:
+                self.producer_id, self.producer_epoch = producer_id, producer_epoch
+            else:
+                assert self.producer_epoch < LAST_PRODUCER_EPOCH, "another id was asked for"
+                self.producer_epoch += 1
+            self.next_sequence = 0
+            self.has_gap = False
+        batch.producer_id, batch.producer_epoch = self.producer_id, self.producer_epoch
+        batch.base_sequence = self.next_sequence
+        self.next_sequence = (self.next_sequence + batch.record_count) % _SEQUENCES
 
     def batches(self) -> Iterator[ProducerBatch]:
         yield from self.failed
@@ -157,6 +207,8 @@ class Accumulator:
         self.has_full = False
         # Set while somebody flushes, or waits for memory: nothing lingers then.
         self.hurries = False
+        # A producer's id whose epochs have come to their end in a partition: it needs another.
+        self.spent_producer_id = NO_PRODUCER_ID
 
     # --- in ---------------------------------------------------------------------------------
 
@@ -221,75 +273,116 @@ class Accumulator:
             return None if queue.in_flight else queue.not_before_ms
         if not queue.waiting or len(queue.in_flight) >= self._max_in_flight:
             return None
+        if queue.in_flight and self._waits_for_answers(queue):
+            return None
         first = queue.waiting[0]
         if first.is_full or len(queue.waiting) > 1 or self.hurries:
             return 0
         return first.created_ms + self._linger_ms
 
-    def drain(self, partition: TopicPartition) -> ProducerBatch:
-        """Takes the next batch of a ready partition: it is under way from now on."""
+    def _waits_for_answers(self, queue: _Queue) -> bool:
+        # A broker that has nothing of a producer takes any number from it: a second batch would
+        # pass a first one that was refused for the moment.
+        is_unknown = self._numbers_sequences and queue.known_producer_id != queue.producer_id
+        return queue.has_gap or is_unknown
+
+    def drain(
+        self,
+        partition: TopicPartition,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+        now_ms: int = 0,
+        node_id: int = -1,
+    ) -> ProducerBatch:
+        """Takes the next batch of a ready partition: it is under way from now on.
+
+        It is numbered for the producer of that id and epoch, unless it was before.
+        """
         queue = self._queues[partition]
         batch = queue.failed.pop(0) if queue.failed else queue.waiting.popleft()
-        batch.is_full = True
+        batch.is_full = batch.is_in_flight = True
+        batch.drained_ms = now_ms
+        batch.node_id = node_id
         batch.attempts += 1
         if batch.attempts == 1:
             self._sent_count += 1
             batch.serial = self._sent_count
-        if self._numbers_sequences and batch.base_sequence == NO_SEQUENCE:
-            batch.base_sequence = queue.next_sequence
-            queue.next_sequence = (queue.next_sequence + batch.record_count) % _SEQUENCES
+        if self._numbers_sequences and not batch.is_numbered:
+            queue.number(batch, producer_id, producer_epoch)
         queue.in_flight.append(batch)
         return batch
 
     # --- back -------------------------------------------------------------------------------
 
     def done(self, batch: ProducerBatch) -> None:
-        """A batch is in the log, or given up."""
-        queue = self._queues[batch.partition]
-        for batches in (queue.in_flight, queue.failed):
-            if batch in batches:
-                batches.remove(batch)
-        if batch in queue.waiting:
-            queue.waiting.remove(batch)
-        batch.is_done = True
+        """A batch is in the log."""
+        self._remove(batch).known_producer_id = batch.producer_id
         self.used_bytes -= batch.size_bytes
+
+    def give_up(self, batch: ProducerBatch) -> None:
+        """A batch is not in the log, as far as is known, and will not be sent again."""
+        queue = self._remove(batch)
+        self.used_bytes -= batch.size_bytes
+        # What was sent behind it finds out by its own numbers.
+        if batch.is_numbered and not queue.has_numbered:
+            self._mark_gap(queue)
 
     def retry(self, batch: ProducerBatch, not_before_ms: int) -> None:
         """A batch that was under way is to be sent again, in its place."""
-        queue = self._queues[batch.partition]
-        queue.in_flight.remove(batch)
-        queue.failed.append(batch)
-        queue.failed.sort(key=_place)
+        queue = self._failed(batch, [batch])
         queue.not_before_ms = max(queue.not_before_ms, not_before_ms)
 
     def split(self, batch: ProducerBatch) -> None:
         """A batch that was under way is to be sent again in halves, in its place."""
         assert batch.record_count > 1, f"{batch.record_count} records cannot be split"
-        queue = self._queues[batch.partition]
-        queue.in_flight.remove(batch)
-        queue.failed += batch.split(self._codec, self._level)
-        queue.failed.sort(key=_place)
+        self._failed(batch, batch.split(self._codec, self._level))
         batch.is_done = True
 
-    def has_earlier_failure(self, batch: ProducerBatch) -> bool:
-        """Whether a batch before this one failed: then this one had to."""
+    def lost_place(self, batch: ProducerBatch) -> None:
+        """The log does not have what was before a batch, of which nothing is to be sent any more:
+        the batch and what was sent behind it cannot be in it, and are numbered anew."""
         queue = self._queues[batch.partition]
-        return any(_place(each) < _place(batch) for each in queue.failed)
+        self._mark_gap(queue)
+        for each in (*queue.failed, *queue.in_flight):
+            each.base_sequence = NO_SEQUENCE
 
-    def renumber(self) -> None:
-        """The producer has a new epoch: sequences begin at 0. Nothing may be under way."""
-        assert not self.in_flight_count, f"{self.in_flight_count} batches are under way"
-        for queue in self._queues.values():
-            queue.next_sequence = 0
-            for batch in queue.failed:
-                batch.base_sequence = NO_SEQUENCE
+    def has_earlier(self, batch: ProducerBatch) -> bool:
+        """Whether a batch that was sent before this one has no end yet: then this one may have to
+        be refused."""
+        queue = self._queues[batch.partition]
+        return any(_place(each) < _place(batch) for each in (*queue.failed, *queue.in_flight))
+
+    def _remove(self, batch: ProducerBatch) -> _Queue:
+        queue = self._queues[batch.partition]
+        if batch.is_in_flight:
+            queue.in_flight.remove(batch)
+        elif batch in queue.failed:
+            queue.failed.remove(batch)
+        else:
+            queue.waiting.remove(batch)
+        batch.is_done = True
+        batch.is_in_flight = False
+        return queue
+
+    def _failed(self, batch: ProducerBatch, again: list[ProducerBatch]) -> _Queue:
+        queue = self._queues[batch.partition]
+        queue.in_flight.remove(batch)
+        batch.is_in_flight = False
+        queue.failed += again
+        queue.failed.sort(key=_place)
+        return queue
+
+    def _mark_gap(self, queue: _Queue) -> None:
+        queue.has_gap = True
+        if queue.producer_epoch == LAST_PRODUCER_EPOCH:
+            self.spent_producer_id = queue.producer_id
 
     # --- looking ----------------------------------------------------------------------------
 
-    @property
-    def in_flight_count(self) -> int:
-        """How many batches are under way."""
-        return sum(len(queue.in_flight) for queue in self._queues.values())
+    def is_under_way_to_another(self, partition: TopicPartition, node_id: int) -> bool:
+        """Whether something of a partition is on its way to another broker: what is sent to this
+        one meanwhile could overtake it."""
+        return any(batch.node_id != node_id for batch in self._queues[partition].in_flight)
 
     def queue_length(self, partition: TopicPartition) -> int:
         """How many batches of a partition wait to be sent."""
@@ -301,28 +394,35 @@ class Accumulator:
         return [batch for queue in self._queues.values() for batch in queue.batches()]
 
     def pending(self) -> list[ProducerBatch]:
-        """Those of them that are not under way."""
+        """Lists the batches that are not under way."""
         return [
             batch for queue in self._queues.values() for batch in (*queue.failed, *queue.waiting)
         ]
 
     def expired(self, before_ms: int) -> list[ProducerBatch]:
-        """Those that are not under way and were made before a moment."""
-        oldest_ms = self.oldest_pending_ms
+        """Lists batches that were made before a moment and are still unsettled."""
+        oldest_ms = self.oldest_ms
         if oldest_ms is None or oldest_ms > before_ms:
             return []
-        return [batch for batch in self.pending() if batch.created_ms <= before_ms]
+        return [
+            batch
+            for batch in self.unfinished()
+            if batch.created_ms <= before_ms and not batch.is_told
+        ]
 
     @property
-    def oldest_pending_ms(self) -> int | None:
-        """When the oldest batch that is not under way was made."""
-        firsts = [
-            batches[0].created_ms
-            for queue in self._queues.values()
-            for batches in (queue.failed, queue.waiting)
-            if batches
-        ]
-        return min(firsts, default=None)
+    def oldest_ms(self) -> int | None:
+        """When the oldest batch was made of whose end nobody was told yet."""
+        oldest_ms: int | None = None
+        for queue in self._queues.values():
+            for batches in (queue.failed, queue.in_flight, queue.waiting):
+                for batch in batches:
+                    if batch.is_told:
+                        continue
+                    if oldest_ms is None or batch.created_ms < oldest_ms:
+                        oldest_ms = batch.created_ms
+                    break  # those behind it are younger
+        return oldest_ms
 
     def topics(self) -> set[str]:
         """The topics that have something to send."""
@@ -334,7 +434,7 @@ def _place(batch: ProducerBatch) -> tuple[int, int]:
 
 
 def record_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """What a record takes at most, uncompressed."""
+    """The largest size of a record, uncompressed."""
     size = RECORD_OVERHEAD_BYTES
     if key is not None:
         size += len(key)

@@ -11,7 +11,7 @@ from odradek.client.record_metadata import RecordMetadata
 
 
 class Delivery(Protocol):
-    """Who waits for the end of a record: a future."""
+    """The waiter for the end of a record: a future."""
 
     def done(self) -> bool:
         """Whether nobody waits any more."""
@@ -22,11 +22,11 @@ class Delivery(Protocol):
         ...
 
 
-class Consignment:
+class BulkDelivery:
     """Records that were sent together, told together: `on_end` is called once, when the last of
     them is in the log or has failed."""
 
-    def __init__(self, record_count: int, on_end: "Callable[[Consignment], None]") -> None:
+    def __init__(self, record_count: int, on_end: "Callable[[BulkDelivery], None]") -> None:
         self.places: list[RecordMetadata | None] = [None] * record_count
         """Where each record is; None where it is not (yet)."""
         self.errors: dict[int, KafkaError] = {}

@@ -1,17 +1,18 @@
 """A record's way from `send` into a batch: checked, given a partition, and put there. Compiled.
 
-What `send` and `send_many` do for every record is here; what they have to wait for is not.
+What `send` and `send_many` do for every record is here; what they have to wait for is not. All that
+a record may be refused for is looked at before anything of it is written.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final
 
 from odradek.client.core.metadata import TopicMetadata
 from odradek.client.core.producing.accumulator import Accumulator, record_bytes
-from odradek.client.core.producing.deliveries import Consignment
+from odradek.client.core.producing.deliveries import BulkDelivery
 from odradek.client.core.producing.partitioner import (
-    PartitionDice,
+    PartitionRng,
     StickyPartitioner,
     partition_for_key,
 )
@@ -21,10 +22,15 @@ from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
 from odradek.records.builder import Headers
 
+# Given the key and the partitions, all and those with a leader, it says which one.
+Partitioner = Callable[[bytes | None, Sequence[int], Sequence[int]], int]
+GivenHeaders = Sequence[tuple[str, bytes | str | None]] | Mapping[str, bytes | str | None]
+_LATEST_MS: Final = (1 << 63) - 1
+
 
 class Outcome(IntEnum):
-    """What came of a record: it is in a batch that the sender knows of, or that it is to hear of,
-    or there was no room for it."""
+    """The result of adding a record: it is in a batch that the sender knows of, or has to be told
+    of, or there was no room for it."""
 
     PUT = 0
     NEWS = 1
@@ -40,16 +46,16 @@ class Lot:
         partition: int | None,
         values: Sequence[object],
         keys: Sequence[object] | None = None,
-        headers: Sequence[Headers] | None = None,
+        headers: Sequence[GivenHeaders | None] | None = None,
         timestamps_ms: Sequence[int | None] | None = None,
         *,
         first_index: int = 0,
     ) -> None:
-        """`first_index` is the number of the first record in its consignment.
+        """`first_index` is the number of the first record in its call.
 
         Raises:
-            TypeError: a key or a value is not of bytes.
-            ValueError: the columns are not of one length.
+            TypeError: a key, a value, a header or a timestamp is none.
+            ValueError: the columns are not of one length, or a timestamp is negative.
         """
         for name, column in (
             ("keys", keys),
@@ -62,7 +68,9 @@ class Lot:
         self.partition = partition
         self.values = _all_bytes(values, "value")
         self.keys = None if keys is None else _all_bytes(keys, "key")
-        self.headers = headers
+        self.headers = None if headers is None else [as_headers(each) for each in headers]
+        for timestamp_ms in timestamps_ms or ():
+            check_timestamp(timestamp_ms)
         self.timestamps_ms = timestamps_ms
         self.first_index = first_index
         self.next = 0
@@ -79,7 +87,8 @@ class _Topic:
     def __init__(self, metadata: TopicMetadata, sticky: StickyPartitioner) -> None:
         self.metadata = metadata
         self.by_index: Final = dict(metadata.by_index)
-        self.available: Final = metadata.led_partitions or sorted(metadata.partition_metadata)
+        self.all: Final = sorted(metadata.partition_metadata)
+        self.available: Final = metadata.led_partitions or self.all
         self.sticky = sticky
         self.stuck_to: TopicPartition | None = None
 
@@ -91,18 +100,20 @@ class Intake:
         self,
         accumulator: Accumulator,
         clock: Clock,
-        dice: PartitionDice,
+        rng: PartitionRng,
         *,
         batch_bytes: int,
         buffer_bytes: int,
         record_max_bytes: int,
+        partitioner: Partitioner | None = None,
     ) -> None:
         self._accumulator = accumulator
         self._clock = clock
-        self._dice = dice
+        self._rng = rng
         self._batch_bytes = max(1, batch_bytes)
         self._buffer_bytes = buffer_bytes
         self._record_max_bytes = record_max_bytes
+        self._partitioner = partitioner
         self._topics: dict[str, _Topic] = {}
         self.refused_bytes = 0
         """The size of the record for which there was no room last."""
@@ -114,18 +125,22 @@ class Intake:
         timestamp_ms: int | None,
         key: object,
         value: object,
-        headers: Headers,
+        given_headers: GivenHeaders | None,
         context: object,
     ) -> Outcome:
         """Puts a record into a batch; `context` is whom to tell of its end.
 
         Raises:
-            TypeError: the key or the value is not of bytes.
+            TypeError: the key, the value, a header or the timestamp is none.
+            ValueError: the timestamp is negative.
             RecordTooLarge: it fits into no request, or not into the buffer.
             RequestError: there is no such partition.
         """
         key_bytes = key if isinstance(key, bytes) else _as_bytes(key, "key")
         value_bytes = value if isinstance(value, bytes) else _as_bytes(value, "value")
+        headers: Headers = as_headers(given_headers) if given_headers else ()
+        if timestamp_ms is not None:
+            check_timestamp(timestamp_ms)
         size = record_bytes(key_bytes, value_bytes, headers)
         if size > self._record_max_bytes:
             raise self._too_large(size)
@@ -144,7 +159,7 @@ class Intake:
         )
         return Outcome.NEWS if has_news else Outcome.PUT
 
-    def put_many(self, metadata: TopicMetadata, lot: Lot, consignment: Consignment) -> Outcome:
+    def put_many(self, metadata: TopicMetadata, lot: Lot, bulk: BulkDelivery) -> Outcome:
         """Puts records of a lot into batches, until one of them is full.
 
         A record that is too large fails alone. What came of the last one that was looked at is
@@ -168,7 +183,7 @@ class Intake:
             size = record_bytes(key, value, headers)
             if size > self._record_max_bytes:
                 lot.next += 1
-                consignment.failed(first_index + index, self._too_large(size))
+                bulk.failed(first_index + index, self._too_large(size))
                 continue
             if not self.has_room(size):
                 self.refused_bytes = size
@@ -181,7 +196,7 @@ class Intake:
                 key,
                 value,
                 headers,
-                consignment,
+                bulk,
                 now_ms,
                 first_index + index,
             ):
@@ -196,20 +211,23 @@ class Intake:
         known = self._topics.get(metadata.name)
         if known is not None and known.metadata is metadata:
             return known
-        sticky = StickyPartitioner(self._batch_bytes, self._dice) if known is None else known.sticky
+        sticky = StickyPartitioner(self._batch_bytes, self._rng) if known is None else known.sticky
         topic = self._topics[metadata.name] = _Topic(metadata, sticky)
         return topic
 
     def _too_large(self, size: int) -> RecordTooLarge:
+        is_buffer = self._record_max_bytes == self._buffer_bytes
+        setting = "buffer.memory" if is_buffer else "max.request.size"
         return RecordTooLarge(
-            f"a record of {size} bytes is larger than max.request.size or buffer.memory: "
-            f"{self._record_max_bytes}",
+            f"a record of {size} bytes is larger than {setting} ({self._record_max_bytes})",
             ErrorCode.MESSAGE_TOO_LARGE,
         )
 
     def _choose(
         self, topic: _Topic, partition: int | None, key: bytes | None, size: int
     ) -> TopicPartition:
+        if partition is None and self._partitioner is not None:
+            partition = self._partitioner(key, topic.all, topic.available)
         if partition is not None:
             asked = topic.by_index.get(partition)
             if asked is None:
@@ -237,8 +255,47 @@ def _all_bytes(given: Sequence[object], what: str) -> list[bytes | None]:
 
 
 def _as_bytes(given: Any, what: str) -> bytes | None:
-    if given is None:
-        return None
+    if given is None or isinstance(given, bytes):
+        return given
     if isinstance(given, bytearray | memoryview):
         return bytes(given)
     raise TypeError(f"a record's {what} is bytes or None, not {type(given).__name__}")
+
+
+def as_headers(given: GivenHeaders | None) -> list[tuple[str, bytes | None]]:
+    """Headers as they are written, of pairs or of a mapping; text is written as UTF-8.
+
+    Raises:
+        TypeError: they are none.
+    """
+    if given is None:
+        return []
+    if isinstance(given, str | bytes | bytearray | memoryview):
+        raise TypeError(f"headers are pairs or a mapping, not {type(given).__name__}")
+    pairs: Any = given.items() if isinstance(given, Mapping) else given
+    found: list[tuple[str, bytes | None]] = []
+    try:
+        for name, content in pairs:
+            if not isinstance(name, str):
+                raise TypeError(f"a header's name is text, not {type(name).__name__}")
+            name.encode()  # not all text can be
+            value = content.encode() if isinstance(content, str) else content
+            found.append((name, _as_bytes(value, f"header {name!r}")))
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"headers are pairs of a name and bytes, text or None: {error}") from error
+    return found
+
+
+def check_timestamp(given: Any) -> None:
+    """Whether a record may have this timestamp.
+
+    Raises:
+        TypeError: it is no whole number.
+        ValueError: it is negative, or too large for 64 bits.
+    """
+    if given is None:
+        return
+    if not isinstance(given, int):
+        raise TypeError(f"a record's timestamp is in whole ms, not {type(given).__name__}")
+    if not 0 <= given <= _LATEST_MS:
+        raise ValueError(f"a record's timestamp is at least 0 and has 64 bits: {given}")

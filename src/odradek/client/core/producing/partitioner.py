@@ -18,7 +18,7 @@ _M: Final = 0x5BD1E995
 _MASK: Final = 0xFFFFFFFF
 
 
-class PartitionDice(Protocol):
+class PartitionRng(Protocol):
     """Where chance comes from: a `random.Random`."""
 
     def randrange(self, stop: int, /) -> int:
@@ -61,9 +61,9 @@ def partition_for_key(key: bytes, partition_count: int) -> int:
 class StickyPartitioner:
     """Where the records without a key of one topic go."""
 
-    def __init__(self, batch_bytes: int, dice: PartitionDice) -> None:
+    def __init__(self, batch_bytes: int, rng: PartitionRng) -> None:
         self._batch_bytes = batch_bytes
-        self._dice = dice
+        self._rng = rng
         self._current = -1
         self._produced_bytes = 0
 
@@ -88,7 +88,7 @@ class StickyPartitioner:
         longest = max(lengths)
         # The longer a queue the less likely it is; all are alike when all are as long.
         likelihoods = list(accumulate(longest + 1 - length for length in lengths))
-        drawn = self._dice.randrange(likelihoods[-1])
+        drawn = self._rng.randrange(likelihoods[-1])
         return next(
             index
             for index, likelihood in zip(available, likelihoods, strict=True)

@@ -1,9 +1,12 @@
 """The life of a transactional producer, as one table.
 
-    UNINITIALIZED -> INITIALIZING -> READY -> IN_TRANSACTION -> COMMITTING or ABORTING -> READY
+    UNINITIALIZED -> INITIALIZING -> READY -> IN_TRANSACTION -> SETTLING -> COMMITTING -> READY
+                                                    or ABORTING -> READY
 
-An error of one transaction makes it ABORTABLE: `abort_transaction` leads back to READY. FATAL is
-the end: somebody else has the transactional id, or the coordinator refuses for good.
+Who commits lets nothing more in (SETTLING), waits for what is there or was about to be, and only
+then asks for the end (COMMITTING). An error of one transaction makes it ABORTABLE:
+`abort_transaction` leads back to READY. FATAL is the end: somebody else has the transactional id,
+or the coordinator refuses for good.
 
 A call that its caller gave up, or that had no answer in time, may have been carried out all the
 same: it is made again, and nothing else can follow it.
@@ -12,7 +15,7 @@ same: it is made again, and nothing else can follow it.
 from enum import Enum
 from typing import Final
 
-from odradek.client.errors import KafkaError, UsageError
+from odradek.client.errors import KafkaError, TransactionAborted, TransactionError, UsageError
 from odradek.errors import ErrorCode
 
 
@@ -23,6 +26,7 @@ class TransactionState(Enum):
     INITIALIZING = "initializing"
     READY = "ready"
     IN_TRANSACTION = "in transaction"
+    SETTLING = "delivering what is to be committed"
     COMMITTING = "committing"
     ABORTING = "aborting"
     ABORTABLE = "in a transaction that can only be aborted"
@@ -37,7 +41,16 @@ TRANSITIONS: Final[dict[TransactionState, frozenset[TransactionState]]] = {
     ),
     _STATES.READY: frozenset({_STATES.IN_TRANSACTION, _STATES.FATAL}),
     _STATES.IN_TRANSACTION: frozenset(
-        {_STATES.COMMITTING, _STATES.ABORTING, _STATES.ABORTABLE, _STATES.FATAL}
+        {_STATES.SETTLING, _STATES.ABORTING, _STATES.ABORTABLE, _STATES.FATAL}
+    ),
+    _STATES.SETTLING: frozenset(
+        {
+            _STATES.SETTLING,
+            _STATES.COMMITTING,
+            _STATES.ABORTING,
+            _STATES.ABORTABLE,
+            _STATES.FATAL,
+        }
     ),
     _STATES.COMMITTING: frozenset(
         {_STATES.COMMITTING, _STATES.READY, _STATES.ABORTABLE, _STATES.FATAL}
@@ -70,6 +83,8 @@ class TransactionLife:
     def __init__(self) -> None:
         self.state = TransactionState.UNINITIALIZED
         self.error: KafkaError | None = None
+        self.number = 0
+        """How many transactions were begun: who waited for something finds its own ended."""
 
     def move(self, target: TransactionState) -> None:
         """Goes to `target`.
@@ -88,13 +103,20 @@ class TransactionLife:
         self.state = target
         if target is TransactionState.READY:
             self.error = None
+        elif target is TransactionState.IN_TRANSACTION:
+            self.number += 1
 
-    def check_sending(self) -> None:
-        """Whether records and offsets may be sent now.
+    def check_sending(self, number: int, *, was_begun: bool = False) -> None:
+        """Whether records and offsets of the transaction of that number may be sent now. What was
+        begun before its commit comes into it yet.
 
         Raises:
             KafkaError: they may not.
         """
+        if number != self.number:
+            raise TransactionAborted("the transaction had ended before the record was sent")
+        if was_begun and self.state is TransactionState.SETTLING:
+            return
         if self.state is not TransactionState.IN_TRANSACTION:
             if self.error is not None:
                 raise self.error
@@ -107,12 +129,12 @@ class TransactionLife:
         """Takes note of an error: of the transaction, or of the producer for good."""
         if self.state is TransactionState.FATAL:
             return
-        fatal = error.code in _FATAL_CODES
-        target = TransactionState.FATAL if fatal else TransactionState.ABORTABLE
+        if error.code in _FATAL_CODES:
+            target = TransactionState.FATAL
+        else:
+            target = TransactionState.ABORTABLE
+            if error.retriable:  # but nothing of this transaction is
+                text = f"the transaction can only be aborted: {error.message}"
+                error = TransactionError(text, ErrorCode.TRANSACTION_ABORTABLE)
         if target in TRANSITIONS[self.state]:
             self.state, self.error = target, error
-
-
-def is_fatal(error: KafkaError) -> bool:
-    """Whether a transactional producer is of no more use after an error."""
-    return error.code in _FATAL_CODES

@@ -1,1 +1,2 @@
-"""What `odradek.Broker` and `odradek.Cluster` do for a test: records, groups, time, faults."""
+"""The calls that `odradek.Broker` and `odradek.Cluster` offer a test: records, groups, time,
+faults."""

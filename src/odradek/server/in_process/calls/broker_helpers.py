@@ -1,4 +1,4 @@
-"""What a test asks of the brokers of its program: records in and out, topics and settings.
+"""Calls on the brokers of one program: records in and out, topics and settings.
 
 All of it goes to the floors of the running brokers, on their loop, without a client or a socket.
 Records take the way to the log that a client's take, so what a client would be refused is
@@ -8,8 +8,9 @@ and by changes of the metadata (`changes`). Groups are `group_helpers`', the blo
 """
 
 import asyncio
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from odradek.client.core.consuming.consumer_record import ConsumerRecord
 from odradek.client.core.producing.partitioner import partition_for_key
@@ -22,12 +23,14 @@ from odradek.controller import (
     TopicReference,
 )
 from odradek.errors import BrokerError, ErrorCode
-from odradek.metadata.image import ConfigResource, ResourceType, TopicImage
+from odradek.metadata.image import ConfigResource, TopicImage
 from odradek.model import AppendOrigin, TopicPartition
 from odradek.records.builder import RecordBatchBuilder
 from odradek.replication.append import ACKS_ALL, AppendRequest, AppendResult
+from odradek.replication.schedule.listing import Schedule, schedules_in
 from odradek.server.awaiting import outcome
 from odradek.server.broker import BrokerServer
+from odradek.server.coordination.coordinators import TOPIC_CHANGE_TIMEOUT_MS
 from odradek.server.in_process.calls.changes import Changes
 from odradek.server.in_process.calls.group_helpers import GroupHelpers
 from odradek.server.in_process.calls.running_brokers import RunningBrokers
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
     from odradek.tables.arrow import Table
     from odradek.tables.plan.moments import Stretch
 
-Data = bytes | str | None
+Data = bytes | str | dict[str, Any] | list[Any] | None
 Headers = Mapping[str, Data] | Sequence[tuple[str, Data]]
 
 
@@ -122,7 +125,11 @@ class BrokerHelpers:
         return [await self._append_one(where, builder.build()) for where, builder in batches]
 
     async def _append_one(self, where: TopicPartition, batch: bytes) -> int:
-        replicas = self.brokers.leader(where).replicas
+        server = self.brokers.leader(where)
+        replicas = server.replicas
+        refusal = server.coordinators.schedules.refusal(where, batch)
+        if refusal is not None:
+            raise refusal
         entries = [(where, memoryview(bytearray(batch)))]
 
         def append(on_done: Callable[[list[AppendResult] | BrokerError], None]) -> None:
@@ -145,6 +152,23 @@ class BrokerHelpers:
         reader = TopicReader(self.brokers, topic, partition, read_committed)
         await reader.read_on()
         return reader.records()
+
+    async def schedules(self, topic: str) -> list[Schedule]:
+        """See `BrokerCalls.schedules`."""
+        found: list[Schedule] = []
+        for image in self.brokers.topic(topic).partitions:
+            where = TopicPartition(topic, image.partition)
+            releasers = self.brokers.leader(where).coordinators.schedules.releasers
+            releaser = releasers.get(where)
+            if releaser is None:
+                raise ValueError(f"{topic} is no schedule topic")
+            while releaser.state.position < releaser.log.high_watermark:
+                await asyncio.sleep(0)  # it reads its log at its own turns
+                if releasers.get(where) is not releaser:
+                    raise RuntimeError(f"{where} has changed its leader meanwhile: ask again")
+            target = releaser.log.config.schedule_target_topic
+            found += schedules_in(where, releaser.state, target)
+        return sorted(found, key=lambda each: (each.due_ms, each.partition, each.offset))
 
     async def to_arrow(
         self,
@@ -173,6 +197,7 @@ class BrokerHelpers:
     ) -> list[ConsumerRecord]:
         """See `BrokerCalls.wait_for`."""
         reader = TopicReader(self.brokers, topic, None, read_committed)
+        before = self.end_offsets()
 
         async def look() -> list[ConsumerRecord] | None:
             await reader.read_on()
@@ -182,9 +207,25 @@ class BrokerHelpers:
             async with asyncio.timeout(timeout_s):
                 return await self._changes.look_until(look, reader.park)
         except TimeoutError:
-            raise TimeoutError(
-                f"{topic} has {reader.count} of {count} records after {timeout_s:g} s"
-            ) from None
+            if self.brokers.image.topic(topic) is None:
+                found = self.brokers.no_topic(topic)
+            else:
+                found = f"{topic} has {reader.count} of {count} records"
+            grown = self._growth_in_words(topic, before)
+            raise TimeoutError(f"{found} after {timeout_s:g} s{grown}") from None
+
+    def _growth_in_words(self, awaited: str, before: Mapping[TopicPartition, int]) -> str:
+        """Which other topics have grown meanwhile: records may have gone there instead."""
+        growth: dict[str, int] = {}
+        for where, end in self.end_offsets().items():
+            grown = end - before.get(where, 0)
+            if where.topic != awaited and grown > 0:
+                growth[where.topic] = growth.get(where.topic, 0) + grown
+        if not growth:
+            return ""
+        return "; meanwhile " + ", ".join(
+            f"{topic} has grown by {records}" for topic, records in growth.items()
+        )
 
     async def _topic_to_write(self, name: str) -> TopicImage:
         """The topic, which comes into being as for a client that asks for its metadata."""
@@ -237,21 +278,25 @@ class BrokerHelpers:
 
     async def delete_topic(self, name: str) -> None:
         """See `BrokerCalls.delete_topic`."""
+        self.brokers.topic(name)
         controller = self.brokers.controller.controller
         results: list[DeleteTopicResult] = await outcome(
-            lambda on_done: controller.delete_topics([TopicReference(name)], on_done)
+            lambda on_done: controller.delete_topics(
+                [TopicReference(name)], TOPIC_CHANGE_TIMEOUT_MS, on_done
+            )
         )
         _check(results[0].error_code, results[0].message)
 
     async def configure(self, topic: str, settings: Mapping[str, str | None]) -> None:
         """See `BrokerCalls.configure`."""
+        self.brokers.topic(topic)
         steps = [
             ConfigAlteration(
                 name, AlterOperation.DELETE if text is None else AlterOperation.SET, text
             )
             for name, text in settings.items()
         ]
-        resource = ConfigResource(ResourceType.TOPIC, topic)
+        resource = ConfigResource.topic(topic)
         controller = self.brokers.controller.controller
         results: list[ResourceResult] = await outcome(
             lambda on_done: controller.incremental_alter_configs([(resource, steps)], on_done)
@@ -262,9 +307,13 @@ class BrokerHelpers:
 def _bytes(what: str, data: Data) -> bytes | None:
     if isinstance(data, str):
         return data.encode()
+    if isinstance(data, dict | list):
+        return json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode()
     if data is None or isinstance(data, bytes):
         return data
-    raise TypeError(f"a {what} is bytes, str or None, not {type(data).__name__}")
+    raise TypeError(
+        f"a {what} is bytes, str, None, or a dict or list for JSON, not {type(data).__name__}"
+    )
 
 
 def _check(code: ErrorCode, message: str | None) -> None:

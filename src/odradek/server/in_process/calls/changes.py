@@ -1,4 +1,4 @@
-"""Who waits for something to change in a running broker, and what wakes him.
+"""Waits for changes in a running broker, and what ends each wait.
 
 Nobody polls: a change of the metadata wakes everyone, an append wakes by a fetch that is parked
 where the records are awaited, as a consumer's is.
@@ -25,7 +25,7 @@ class Changes:
         self._waiting: Final[set[asyncio.Future[None]]] = set()
 
     def watch(self, server: BrokerServer) -> None:
-        """Has the metadata of a broker wake whoever waits."""
+        """Wakes waiters when the metadata of a broker changes."""
         server.store.subscribe(ListenerStage.CONTROLLER, self._on_metadata)
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from typing import Final
 
 from odradek.errors import ErrorCode
+from odradek.event_loop import waits_for
 from odradek.server.faults import Effect, Fault, Filter
 from odradek.server.faults.fault import api_keys, error_code
 from odradek.server.in_process.loop_calls import LoopCalls
@@ -138,33 +139,32 @@ class FaultCalls(LoopCalls):
         )
 
     def lose_leadership(self, topic: str, partition: int = 0) -> Fault:
-        """Has whoever leads a partition say that it does not, while the metadata still names it:
-        as when another broker has taken over and not everybody knows yet."""
+        """Makes a partition's leader deny that it leads, while the metadata still names it: as when
+        another broker has taken over and not everybody knows yet."""
         which = Filter(api_keys(LED_APIS), topic, partition)
         name = f"lost leadership of {topic}-{partition}"
         return self._put(Effect.REFUSE, which, error=ErrorCode.NOT_LEADER_OR_FOLLOWER, name=name)
 
-    def faults(self) -> tuple[Fault, ...]:
-        """The faults in force, the oldest first; each says in words what it does."""
-        return self._now(lambda: self._faults.active)
+    @property
+    def faults(self) -> "Faults":
+        """The same calls in one place; called itself, it returns the faults in force."""
+        return Faults(self)
 
     def end_faults(self) -> None:
         """Takes every fault out of force."""
         self._now(self._faults.end_all)
 
-    def wait_for_fault(self, fault: Fault, times: int = 1, timeout: float = WAIT_S) -> None:
+    async def wait_for_fault_async(
+        self, fault: Fault, times: int = 1, timeout: float = WAIT_S
+    ) -> None:
         """Returns when a fault has struck so often; `timeout` is in seconds of real time.
 
         Raises:
             TimeoutError: it has not by then.
         """
-        self._run(self.wait_for_fault_async(fault, times, timeout), "wait_for_fault_async")
-
-    async def wait_for_fault_async(
-        self, fault: Fault, times: int = 1, timeout: float = WAIT_S
-    ) -> None:
-        """`wait_for_fault` to await."""
         await self._there(self._faults.struck(fault, times, timeout))
+
+    wait_for_fault = waits_for(wait_for_fault_async)
 
     def _put(
         self,
@@ -190,3 +190,23 @@ class FaultCalls(LoopCalls):
 
     def _end_fault(self, fault: Fault) -> None:
         self._now(lambda: self._faults.end(fault))
+
+    def _active_faults(self) -> tuple[Fault, ...]:
+        return self._now(lambda: self._faults.active)
+
+
+class Faults:
+    """`broker.faults`: `refuse`, `delay`, `drop`, `cut`, `disk_full`, `slow_disk`."""
+
+    def __init__(self, calls: FaultCalls) -> None:
+        self.refuse: Final = calls.fail
+        self.delay: Final = calls.delay
+        self.drop: Final = calls.drop
+        self.cut: Final = calls.cut
+        self.disk_full: Final = calls.full_disk
+        self.slow_disk: Final = calls.slow_disk
+        self._active: Final = calls._active_faults
+
+    def __call__(self) -> tuple[Fault, ...]:
+        """The faults in force, the oldest first; each says in words what it does."""
+        return self._active()

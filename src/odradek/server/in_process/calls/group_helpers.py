@@ -1,17 +1,19 @@
-"""What a test asks of consumer groups: members and states, lag, and to set their offsets back."""
+"""Calls about consumer groups: members and states, lag, resetting offsets."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 from uuid import UUID
 
+from odradek.coordinator.group import Group, GroupType
 from odradek.coordinator.offsets.requests import (
     CommittedPartition,
     CommittedTopic,
     OffsetCommitRequest,
     TopicErrors,
 )
+from odradek.coordinator.share_groups.group import ShareGroup
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.image import MetadataImage
 from odradek.model import GROUP_METADATA_TOPIC, NO_LEADER_EPOCH, TopicPartition
@@ -33,7 +35,9 @@ from odradek.server.awaiting import outcome
 from odradek.server.broker import BrokerServer
 from odradek.server.in_process.calls.changes import Changes
 from odradek.server.in_process.calls.running_brokers import RunningBrokers
+from odradek.server.in_process.calls.share_helpers import ShareGroupHelpers
 from odradek.server.in_process.calls.topic_reader import NEVER_MS
+from odradek.suggestions import did_you_mean
 
 Target = str | int | datetime | Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
 
@@ -43,6 +47,8 @@ STABLE: Final = "Stable"
 LASTING_STATES: Final = (STABLE, "Empty", DEAD)
 INACTIVE_STATES: Final = ("Empty", DEAD)
 _CONSUMER_TYPE: Final = "consumer"
+# There has been no group at all, or not this one.
+_NOT_YET: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.GROUP_ID_NOT_FOUND)
 _NO_GENERATION: Final = -1
 _COMMIT_VERSION: Final = 8
 _POSITIONS: Final = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}
@@ -65,26 +71,43 @@ class GroupState(NamedTuple):
     members: tuple[GroupMember, ...] = ()
 
 
+class Lag(int):
+    """How many offsets a group is behind the end of a partition. Where it `is_committed` to no
+    offset, that is all the records there are: what it has read, nobody was told."""
+
+    is_committed: bool
+
+    def __new__(cls, offsets: int, is_committed: bool = True) -> Self:
+        """A number like any other, with a mark."""
+        lag = super().__new__(cls, offsets)
+        lag.is_committed = is_committed
+        return lag
+
+    def __repr__(self) -> str:
+        return f"{int(self)}{'' if self.is_committed else ' (nothing committed)'}"
+
+
 class GroupHelpers:
     """The questions about groups to the brokers that run. All calls are their loop's."""
 
     def __init__(self, brokers: RunningBrokers, changes: Changes) -> None:
         self._brokers: Final = brokers
         self._changes: Final = changes
+        self.shared: Final = ShareGroupHelpers(brokers)
 
     def states(self) -> dict[str, str]:
         """See `BrokerCalls.groups`."""
         listed = (
             group
             for server in self._brokers.all
-            for group in server.groups.coordinator.list_groups((), ())
+            for group in server.coordinators.groups.coordinator.list_groups((), ())
         )
         return {group.group_id: group.state for group in sorted(listed)}
 
     def describe(self, group: str) -> GroupState:
         """See `BrokerCalls.group`."""
         try:
-            coordinator = self._brokers.coordinator(group).groups.coordinator
+            coordinator = self._brokers.coordinator(group).coordinators.groups.coordinator
             listed = {each.group_id: each for each in coordinator.list_groups((), ())}.get(group)
         except BrokerError as error:
             if error.code is not ErrorCode.NOT_COORDINATOR:
@@ -92,6 +115,8 @@ class GroupHelpers:
             return GroupState(group, DEAD)
         if listed is None:
             return GroupState(group, DEAD)
+        if listed.type == GroupType.SHARE:
+            return self._describe_shared(group)
         if listed.type == _CONSUMER_TYPE:
             found = coordinator.describe_consumer_group(group)
             image = self._brokers.image
@@ -117,6 +142,19 @@ class GroupHelpers:
             ),
         )
 
+    def _describe_shared(self, group: str) -> GroupState:
+        shared = self._brokers.coordinator(group).coordinators.groups.share_groups.describe(group)
+        members = tuple(
+            GroupMember(
+                each.member_id,
+                each.client_id,
+                each.client_host,
+                _named(self._brokers.image, each.assignment),
+            )
+            for each in shared.members
+        )
+        return GroupState(group, shared.state, members)
+
     async def wait_for(
         self, group: str, state: str, members: int | None, timeout_s: float
     ) -> GroupState:
@@ -141,6 +179,8 @@ class GroupHelpers:
                 return await self._changes.look_until(look, lambda wake: self._park(group, wake))
         except TimeoutError:
             found = self.describe(group)
+            if found.state == DEAD:
+                raise TimeoutError(f"{self._no_group(group)} after {timeout_s:g} s") from None
             wanted = state if members is None else f"{state} with {members} members"
             raise TimeoutError(
                 f"group {group} is {found.state} with {len(found.members)} members, "
@@ -149,38 +189,134 @@ class GroupHelpers:
 
     async def _loaded(self) -> None:
         """Returns when every broker has read the groups that it coordinates."""
-        while any(server.groups.coordinator.runtime.is_loading for server in self._brokers.all):
+        while any(
+            server.coordinators.groups.coordinator.runtime.is_loading
+            for server in self._brokers.all
+        ):
             await asyncio.sleep(0)  # they are read in slices, in turns of the loop
 
     def _park(self, group: str, wake: Callable[[], None]) -> list[DelayedFetch]:
-        """Has `wake` called by the next record of the group's partition."""
+        """Calls `wake` at the next record of the group's partition, or of a share group's states;
+        the metadata tells where there is none yet."""
         try:
-            where = self._brokers.group_partition(group)
+            places = [self._brokers.group_partition(group), *self.shared.state_partitions(group)]
+        except BrokerError:
+            return []
+        fetches = [self._park_at(where, wake) for where in places]
+        return [each for each in fetches if each is not None]
+
+    def _park_at(self, where: TopicPartition, wake: Callable[[], None]) -> DelayedFetch | None:
+        try:
             replicas = self._brokers.leader(where).replicas
             end = replicas.partition(where).leader_log().log_end_offset
         except BrokerError:
-            return []  # the metadata will tell
+            return None
         params = FetchParams(CONSUMER_REPLICA_ID, NEVER_MS, 1, 1, False)
-        fetch = replicas.fetch_messages(params, [FetchInfo(where, end, 1)], lambda _: wake())
-        return [] if fetch is None else [fetch]
+        return replicas.fetch_messages(params, [FetchInfo(where, end, 1)], lambda _: wake())
 
-    def lag(self, group: str) -> dict[TopicPartition, int]:
+    def lag(self, group: str) -> dict[TopicPartition, Lag]:
         """See `BrokerCalls.lag`."""
+        shared = self.shared.find(group)
+        lags = self._lags(group) if shared is None else self._lags_of_shared(shared)
+        if not lags:
+            raise self._nothing_known(group)
+        return dict(sorted(lags.items()))
+
+    def _lags(self, group: str) -> dict[TopicPartition, Lag]:
         offsets = self.offsets(group)
-        if not offsets and group not in self.states():
-            raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group called {group!r}")
-        return {where: self._end(where) - offset for where, offset in offsets.items()}
+        lags = {where: Lag(self._end(where) - offset) for where, offset in offsets.items()}
+        for where in self._subscribed(group):
+            if where not in lags:
+                first = self._lookup(where, EARLIEST_TIMESTAMP)
+                lags[where] = Lag(self._end(where) - first, is_committed=False)
+        return lags
+
+    def _lags_of_shared(self, found: ShareGroup) -> dict[TopicPartition, Lag]:
+        return {where: Lag(lag) for where, lag in self.shared.lag(found).items()}
+
+    def _nothing_known(self, group: str) -> BrokerError:
+        """Why there is no lag to tell; an empty answer would pass for that of a group which has
+        caught up."""
+        found = self._registered(group)
+        if found is None:
+            return BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, self._no_group(group))
+        names = sorted(found.subscribed_topics)
+        missing = [self._brokers.no_topic(name) for name in names if not self._has_topic(name)]
+        if missing:
+            text = f"group {group} subscribes to what does not exist: {'; '.join(missing)}"
+            return BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
+        what = "has not begun to read" if names else "has committed nothing and subscribes to"
+        text = f"group {group} {what} {', '.join(names) or 'nothing'}"
+        return BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, text)
+
+    def _has_topic(self, name: str) -> bool:
+        return self._brokers.image.topic(name) is not None
+
+    def _registered(self, group: str) -> Group | None:
+        """The group of any kind, as its coordinator keeps it."""
+        if not self._has_topic(GROUP_METADATA_TOPIC):
+            return None
+        coordinator = self._brokers.coordinator(group).coordinators.groups.coordinator
+        return coordinator.runtime.shard(group).registry.get(group)
+
+    def _no_group(self, group: str) -> str:
+        return f"there is no group called {group!r}{did_you_mean(group, self.states())}"
+
+    def _subscribed(self, group: str) -> list[TopicPartition]:
+        """The partitions of topics that the group's members read, or may read."""
+        found = self._registered(group)
+        if found is None:
+            return []
+        return [
+            TopicPartition(name, index)
+            for name, topic in self._brokers.image.topics.items()
+            if not topic.is_internal and found.is_subscribed_to(name)
+            for index in range(len(topic.partitions))
+        ]
+
+    async def wait_for_lag(
+        self, group: str, at_most: int, timeout_s: float
+    ) -> dict[TopicPartition, Lag]:
+        """See `BrokerCalls.wait_for_lag`."""
+
+        async def look() -> dict[TopicPartition, Lag] | None:
+            await self._loaded()
+            try:
+                lags = self.lag(group)
+            except BrokerError as error:
+                if error.code.retriable or error.code in _NOT_YET:
+                    return None
+                raise
+            return lags if sum(lags.values()) <= at_most else None
+
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._changes.look_until(look, lambda wake: self._park(group, wake))
+        except TimeoutError:
+            why = self._behind_in_words(group)
+            raise TimeoutError(f"{why}, after {timeout_s:g} s") from None
+
+    def _behind_in_words(self, group: str) -> str:
+        try:
+            lags = self.lag(group)
+        except BrokerError as error:
+            return error.message
+        parts = ", ".join(f"{where} by {lag}" for where, lag in lags.items() if lag)
+        return f"group {group} is behind in {parts}"
 
     def offsets(self, group: str) -> dict[TopicPartition, int]:
-        """The committed offsets of topics that exist; none of a group that does not."""
-        if self._brokers.image.topic(GROUP_METADATA_TOPIC) is None:
+        """The committed offsets of topics that exist, or where a share group begins; none of a
+        group that does not exist."""
+        if not self._has_topic(GROUP_METADATA_TOPIC):
             return {}
-        coordinator = self._brokers.coordinator(group).groups.coordinator
+        if (shared := self.shared.find(group)) is not None:
+            return self.shared.offsets(shared)
+        coordinator = self._brokers.coordinator(group).coordinators.groups.coordinator
         committed = coordinator.fetch_offsets(group, None, -1).committed
         return {
             TopicPartition(topic, index): found.offset
             for topic, partitions in sorted(committed.items())
-            if self._brokers.image.topic(topic) is not None
+            if self._has_topic(topic)
             for index, found in sorted(partitions.items())
         }
 
@@ -204,9 +340,13 @@ class GroupHelpers:
         if not wanted:
             raise BrokerError(
                 ErrorCode.GROUP_ID_NOT_FOUND,
-                f"group {group} has no offsets: name the topics to give it some",
+                f"group {group} has no offsets{did_you_mean(group, self.states())}: "
+                "name the topics to give it some",
             )
         await self._make_home()
+        if self.shared.find(group) is not None:
+            await self.shared.alter(group, wanted)
+            return dict(sorted(wanted.items()))
         await self._commit(self._brokers.coordinator(group), group, wanted)
         return dict(sorted(wanted.items()))
 
@@ -241,7 +381,7 @@ class GroupHelpers:
 
     async def _make_home(self) -> None:
         """Creates the topic of all groups where there has been none, as a client's search does."""
-        if self._brokers.image.topic(GROUP_METADATA_TOPIC) is None:
+        if not self._has_topic(GROUP_METADATA_TOPIC):
             await self._brokers.auto_create(GROUP_METADATA_TOPIC)
         await self._loaded()
 
@@ -259,9 +399,8 @@ class GroupHelpers:
         request = OffsetCommitRequest(
             group, "", None, _NO_GENERATION, -1, topics, api_version=_COMMIT_VERSION
         )
-        answer: TopicErrors = await outcome(
-            lambda on_done: coordinator.groups.coordinator.commit_offsets(request, on_done)
-        )
+        groups = coordinator.coordinators.groups.coordinator
+        answer: TopicErrors = await outcome(lambda on_done: groups.commit_offsets(request, on_done))
         for topic, codes in answer:
             for index, code in codes:
                 if code is not ErrorCode.NONE:
@@ -283,7 +422,8 @@ def _named(
 
 
 def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
-    """What a classic group's leader has given a member; nothing where that is another format."""
+    """Reads the assignment a classic group's leader has given a member; none where that is another
+    format."""
     try:
         return tuple(sorted(decode_assignment(assignment).partitions))
     except ProtocolError:

@@ -47,11 +47,11 @@ class RunningBounds(Bounds):
         return {p: None if offset == UNKNOWN_OFFSET else offset for p, offset in found.items()}
 
     def identity(self, _: Iterable[str]) -> Identity:
-        """Nothing that could change until it is read."""
+        """Does nothing: no identity can change before the read."""
         return Identity()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: nothing is held."""
 
     def _find(self, part: TopicPartition, timestamp: int) -> int:
         partition = self._brokers.leader(part).replicas.partition(part)

@@ -12,7 +12,9 @@ from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.image import MetadataImage, TopicImage
 from odradek.model import GROUP_METADATA_TOPIC, TopicPartition
 from odradek.server.awaiting import outcome
-from odradek.server.broker import CREATE_TOPIC_TIMEOUT_MS, BrokerServer
+from odradek.server.broker import BrokerServer
+from odradek.server.coordination.coordinators import TOPIC_CHANGE_TIMEOUT_MS
+from odradek.suggestions import did_you_mean
 
 
 class RunningBrokers:
@@ -23,7 +25,7 @@ class RunningBrokers:
 
     @property
     def all(self) -> Sequence[BrokerServer]:
-        """Those that run.
+        """Lists the brokers that run.
 
         Raises:
             RuntimeError: none does.
@@ -43,17 +45,19 @@ class RunningBrokers:
         return self._by_id(self.image.controller_id, ErrorCode.BROKER_NOT_AVAILABLE, "controller")
 
     def topic(self, name: str) -> TopicImage:
-        """What is known of a topic.
+        """The metadata of a topic.
 
         Raises:
             BrokerError: UNKNOWN_TOPIC_OR_PARTITION.
         """
         topic = self.image.topic(name)
         if topic is None:
-            raise BrokerError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic called {name!r}"
-            )
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, self.no_topic(name))
         return topic
+
+    def no_topic(self, name: str) -> str:
+        """That there is no topic of that name, and which one was meant."""
+        return f"there is no topic called {name!r}{did_you_mean(name, self.image.topics)}"
 
     async def auto_create(self, name: str) -> None:
         """Creates a topic as for a client that asks for its metadata.
@@ -64,7 +68,7 @@ class RunningBrokers:
         controller = self.controller.controller
 
         def create(on_done: Callable[[list[CreateTopicResult] | BrokerError], None]) -> None:
-            controller.auto_create_topics([name], CREATE_TOPIC_TIMEOUT_MS, on_done)
+            controller.auto_create_topics([name], TOPIC_CHANGE_TIMEOUT_MS, on_done)
 
         [result] = await outcome(create)
         if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
@@ -93,7 +97,7 @@ class RunningBrokers:
 
     def group_partition(self, group: str) -> TopicPartition:
         """Where the records of a group are; raises as `coordinator`."""
-        index = self.all[0].groups.coordinator.runtime.partition_of(group)
+        index = self.all[0].coordinators.groups.coordinator.runtime.partition_of(group)
         return TopicPartition(GROUP_METADATA_TOPIC, index)
 
     def _by_id(self, broker_id: int, code: ErrorCode, who: str) -> BrokerServer:

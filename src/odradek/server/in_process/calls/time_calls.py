@@ -1,4 +1,5 @@
-"""What `odradek.Broker` and `odradek.Cluster` offer a test about time; see docs/time-in-tests.md.
+"""The calls about time that `odradek.Broker` and `odradek.Cluster` offer a test; see
+docs/time-in-tests.md.
 
 The brokers follow their clock: who moves it by hand, from any thread but theirs, goes on when they
 are at rest again (`settling`). They also come to rest before the move, so that what clients sent
@@ -11,9 +12,15 @@ from typing import cast
 
 from odradek.clock import Clock, ManualClock
 from odradek.errors import BrokerError, ErrorCode
-from odradek.event_loop import LoopEnded
+from odradek.event_loop import LoopEnded, waits_for
 from odradek.server.in_process.calls.broker_calls import BrokerCalls
-from odradek.server.in_process.calls.time_helpers import UPKEEP, Deadline, deadlines, member_called
+from odradek.server.in_process.calls.time_helpers import (
+    UPKEEP,
+    Deadline,
+    check_kind,
+    deadlines,
+    member_called,
+)
 from odradek.server.in_process.settling import settle
 
 
@@ -23,22 +30,23 @@ class TimeCalls(BrokerCalls):
     _clock: Clock
     _unfollow: Callable[[], None] | None = None
 
-    def settle(self) -> None:
+    async def settle_async(self) -> None:
         """Returns when the broker is at rest: what clients have sent is handled and answered, what
         is due has been done, and nothing is under way in the background. A clock that is moved does
         this by itself."""
-        self._run(self.settle_async(), "settle_async")
-
-    async def settle_async(self) -> None:
-        """`settle` for a broker on the running loop, after its clock was moved there."""
         self._check_running()
         await settle(self._servers)
 
+    settle = waits_for(settle_async)
+
     def next_deadline(self, kind: str | None = None) -> Deadline | None:
-        """What fires next when the clock goes on, in how many ms, and why; None when nothing
-        waits for the clock but the upkeep, which comes round for ever.
+        """The next thing that fires when the clock goes on, in how many ms, and why; None when
+        nothing waits for the clock but periodic upkeep.
 
         With a `kind`, what of that kind does: `"DelayedFetch"`, or `"PeriodicTask"` for upkeep.
+
+        Raises:
+            ValueError: there is no such kind.
         """
         return self._now(lambda: self._next_deadline(kind))
 
@@ -48,6 +56,7 @@ class TimeCalls(BrokerCalls):
 
         Raises:
             RuntimeError: nothing of the kind waits, or the clock goes by itself.
+            ValueError: there is no such kind.
         """
         if self._clock.keeps_pace:
             raise RuntimeError("the clock goes by itself: give the broker an odradek.ManualClock()")
@@ -57,8 +66,8 @@ class TimeCalls(BrokerCalls):
         cast(ManualClock, self._clock).advance(deadline.in_ms)
         return deadline
 
-    def expire_member(self, group: str, member: str) -> None:
-        """Has a member lose its session, as if it had fallen silent for its session time-out. Its
+    async def expire_member_async(self, group: str, member: str) -> None:
+        """Expires a member's session, as if it had fallen silent for its session time-out. Its
         client, if it lives, learns of it by its next heartbeat, and joins anew.
 
         `member` is its client id, or its member id where several have the same.
@@ -68,15 +77,11 @@ class TimeCalls(BrokerCalls):
                 answer at this moment, so that it is not silent (REBALANCE_IN_PROGRESS).
             ValueError: several members have this client id.
         """
-        self._run(self.expire_member_async(group, member), "expire_member_async")
-
-    async def expire_member_async(self, group: str, member: str) -> None:
-        """`expire_member` for a broker on the running loop."""
         await self.settle_async()
         member_id = member_called(self._helpers.groups.describe(group), member)
         server = self._helpers.brokers.coordinator(group)
         server.presence.forget(group, member_id)
-        server.groups.expire_session(group, member_id)
+        server.coordinators.groups.expire_session(group, member_id)
         await settle(self._servers)
         left = self._helpers.groups.describe(group)
         if any(one.member_id == member_id for one in left.members):
@@ -84,8 +89,12 @@ class TimeCalls(BrokerCalls):
                 ErrorCode.REBALANCE_IN_PROGRESS, f"{member_id} waits for the rebalance of {group!r}"
             )
 
+    expire_member = waits_for(expire_member_async)
+
     def _next_deadline(self, kind: str | None) -> Deadline | None:
         self._check_running()
+        if kind is not None:
+            check_kind(kind)
         for one in deadlines(self._servers):
             if one.kind == kind or (kind is None and one.kind != UPKEEP):
                 return one

@@ -1,4 +1,4 @@
-"""What a test asks of time: what comes next, and that a member has fallen silent.
+"""Calls about time: the next deadline, and expiring a member.
 
 All calls are the brokers' loop's. The faces are in `time_calls`.
 """
@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from odradek.errors import BrokerError, ErrorCode
 from odradek.server.broker import BrokerServer
 from odradek.server.in_process.calls.group_helpers import GroupState
+from odradek.suggestions import chosen
 from odradek.timer import PeriodicTask, TimerTask
 
 UPKEEP: Final = PeriodicTask.__name__
@@ -42,6 +43,22 @@ def _deadline(task: TimerTask, server: BrokerServer) -> Deadline:
     in_ms = max(0, task.expiration_ms - server.timer.now_ms)
     at_ms = server.clock.wall_ms() + in_ms
     return Deadline(in_ms, at_ms, type(task).__name__, task.describe(), server.config.broker_id)
+
+
+def check_kind(kind: str) -> None:
+    """Tells of a mistyped kind, of which nothing would ever wait.
+
+    Raises:
+        ValueError: nothing of that name is put on a timer.
+    """
+    # A broker that runs has imported all that it puts there.
+    chosen("kind of deadline", kind, sorted({TimerTask.__name__, *_kinds(TimerTask)}))
+
+
+def _kinds(parent: type[TimerTask]) -> Iterator[str]:
+    for each in parent.__subclasses__():
+        yield each.__name__
+        yield from _kinds(each)
 
 
 def member_called(state: GroupState, name: str) -> str:

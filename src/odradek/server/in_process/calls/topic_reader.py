@@ -39,7 +39,7 @@ class TopicReader:
         return len(self._records)
 
     def records(self) -> list[ConsumerRecord]:
-        """What it has read, by partition and offset."""
+        """The records read so far, by partition and offset."""
         return sorted(self._records, key=lambda record: (record.partition, record.offset))
 
     async def read_on(self) -> None:
@@ -100,7 +100,7 @@ class TopicReader:
         return () if topic is None else range(len(topic.partitions))
 
     def _next_chunk(self, index: int) -> FetchedChunk | None:
-        """What comes next in a partition, if there is anything."""
+        """The next chunk of a partition, if there is one."""
         where = TopicPartition(self._topic, index)
         replicas = self._brokers.leader(where).replicas
         start = replicas.partition(where).leader_log().log_start_offset

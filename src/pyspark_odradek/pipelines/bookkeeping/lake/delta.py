@@ -5,7 +5,8 @@
 
 It has the columns of the source, and `date` and `hour` by which it is partitioned. A batch is one
 transaction of the archive's application id with the batch's number as its version, which is
-Delta's own way to tell a repeated one.
+Delta's own way to tell a repeated one. A compaction is a transaction that changes no data; it is
+committed on what it has looked at, or looked at again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,20 +17,26 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pyspark_odradek.pipelines.bookkeeping.lake.java import java_class, jvm
-from pyspark_odradek.pipelines.bookkeeping.manifest import TIME_COLUMNS, ArchivedFile
+from pyspark_odradek.pipelines.bookkeeping.manifest import TIME_COLUMNS, ArchivedFile, path_of
 from pyspark_odradek.pipelines.ends.files import HadoopFiles
+from pyspark_odradek.pipelines.running.settings import PipelineError
 from pyspark_odradek.schema import COLUMN_TYPES, spark_schema
 
 _LIBRARY: Final = "Delta Kernel"
 _PACKAGE: Final = "io.delta.kernel"
+# A class of it, and its name.
+DELTA: Final = (f"{_PACKAGE}.Table", _LIBRARY)
 _WRITER: Final = "odradek"
+# How often a commit may find that somebody else has made one.
+_ATTEMPTS: Final = 20
+_CONFLICTS: Final = ("ConcurrentWriteException", "MaxCommitRetryLimitReachedException")
 
 
 class DeltaTable:
     """The table of one archive."""
 
-    def __init__(self, spark: SparkSession, archive: str, archive_id: str, by: str) -> None:
-        """Opens the table, and makes it if it is not there.
+    def __init__(self, spark: SparkSession, archive: str, archive_id: str, by: str | None) -> None:
+        """Opens the table, and makes it if it is not there and it is said how it is cut.
 
         Raises:
             PipelineError: Delta is not there.
@@ -45,7 +52,10 @@ class DeltaTable:
         )
         place = self._files.uri(archive)
         self._table: Final = self._class("Table").forPath(self._engine, place)
-        self._make([*TIME_COLUMNS[by]])
+        if by is None:
+            self._latest()
+        else:
+            self._make([*TIME_COLUMNS[by]])
 
     def append(self, batch_id: int, files: Sequence[ArchivedFile]) -> None:
         """Adds a batch as one transaction, unless it is there.
@@ -63,6 +73,70 @@ class DeltaTable:
             if "ConcurrentTransactionException" not in str(error):
                 raise
 
+    def paths(self) -> set[str]:
+        """The archive's files that are in the table as they were added."""
+        return set(self._current(self._latest()))
+
+    def replace(self, old: Sequence[ArchivedFile], new: Sequence[ArchivedFile]) -> None:
+        """Puts files in the place of others that have the same records.
+
+        Raises:
+            PipelineError: somebody has changed the table.
+            Py4JJavaError: it cannot be done.
+        """
+        for _ in range(_ATTEMPTS):
+            transaction = self._builder("WRITE").withMaxRetries(0).build(self._engine)
+            try:
+                return self._commit(transaction, [*self._replaced(transaction, old, new)])
+            except Py4JJavaError as error:
+                if not any(name in str(error) for name in _CONFLICTS):
+                    raise
+        raise PipelineError(f"the table at {self._archive} changes faster than it can be compacted")
+
+    def may_forget(self, _before_ms: int) -> bool:
+        """Whether files may go that were replaced before: as with Delta's own VACUUM, yes."""
+        return True
+
+    def _replaced(
+        self, transaction: Any, old: Sequence[ArchivedFile], new: Sequence[ArchivedFile]
+    ) -> Iterator[Any]:
+        """The rows of Delta's log that take files out and add others, as no change of data."""
+        version = transaction.getReadTableVersion()
+        there = self._current(self._table.getSnapshotAsOfVersion(self._engine, version))
+        if missing := [file.path for file in old if file.path not in there]:
+            raise PipelineError(f"{missing[0]} is not in the table of {self._archive} any more")
+        optional, actions = self._java.util.Optional, self._class("internal.actions.SingleAction")
+        now = optional.of(self._java.lang.System.currentTimeMillis())
+        for file in old:
+            yield actions.createRemoveFileSingleAction(there[file.path].toRemoveFileRow(False, now))
+        kind, nothing = self._class("internal.actions.AddFile"), optional.empty()
+        for row in (row for file in new for row in self._added(transaction, file)):
+            added = kind(row.getStruct(actions.ADD_FILE_ORDINAL))
+            place, values = added.getPath(), added.getPartitionValues()
+            size, modified = added.getSize(), added.getModificationTime()
+            schema = kind.SCHEMA_WITHOUT_STATS
+            without_change = kind.createAddFileRow(
+                schema, place, values, size, modified, False, *[nothing] * 5
+            )
+            yield actions.createAddFileSingleAction(without_change)
+
+    def _current(self, snapshot: Any) -> dict[str, Any]:
+        """The archive's files in a snapshot; not those of which rows were deleted."""
+        kind = self._class("internal.actions.AddFile")
+        ordinal = self._class("internal.InternalScanFileUtils").ADD_FILE_ORDINAL
+        batches, found = snapshot.getScanBuilder().build().getScanFiles(self._engine), {}
+        while batches.hasNext():
+            rows = batches.next().getRows()
+            while rows.hasNext():
+                file = kind(rows.next().getStruct(ordinal))
+                path = path_of(file.getPath())
+                if path and not file.getDeletionVector().isPresent():
+                    found[path] = file
+        return found
+
+    def _latest(self) -> Any:
+        return self._table.getLatestSnapshot(self._engine)
+
     def _added(self, transaction: Any, file: ArchivedFile) -> Iterator[Any]:
         """The rows of Delta's log that add a file."""
         state = transaction.getTransactionState(self._engine)
@@ -78,7 +152,7 @@ class DeltaTable:
 
     def _make(self, partition_by: list[str]) -> None:
         try:
-            self._table.getLatestSnapshot(self._engine)
+            self._latest()
         except Py4JJavaError as error:
             if "TableNotFoundException" not in str(error):
                 raise

@@ -6,7 +6,8 @@ A catalog is what the session's settings say of it, as for Iceberg's plug-in. Th
 columns of the source and is partitioned by the hours or days of `timestamp`, which is Iceberg's
 way: who asks for a time reads only its files. A batch is one snapshot; that the archive's batches
 up to it are in the table is a property of the table, changed in the same commit, so it outlives
-snapshots that are expired.
+snapshots that are expired. A compaction is a rewrite, which Iceberg refuses if a file is gone that
+it replaces.
 """
 
 import json
@@ -18,12 +19,14 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from pyspark_odradek.pipelines.bookkeeping.lake.java import java_class
-from pyspark_odradek.pipelines.bookkeeping.manifest import ArchivedFile
+from pyspark_odradek.pipelines.bookkeeping.manifest import ArchivedFile, path_of
 from pyspark_odradek.pipelines.ends.files import HadoopFiles
 from pyspark_odradek.pipelines.running.settings import PipelineError
 
 _LIBRARY: Final = "Iceberg"
 _PACKAGE: Final = "org.apache.iceberg"
+# A class of it, and its name.
+ICEBERG: Final = (f"{_PACKAGE}.CatalogUtil", _LIBRARY)
 # In the form of Iceberg's own metadata. The ids are this table's; files are read by names.
 _HEADER: Final = {
     "type": "struct",
@@ -50,7 +53,7 @@ _COLUMNS: Final[tuple[tuple[str, object], ...]] = (
 )
 _TIME_ID: Final = 1 + [name for name, _ in _COLUMNS].index("timestamp")
 # By how the archive's directories are cut.
-_TRANSFORMS: Final = {"hour": "hour", "day": "day"}
+_TRANSFORMS: Final = ("hour", "day")
 _ATTEMPTS: Final = 5
 
 
@@ -58,9 +61,9 @@ class IcebergTable:
     """The table of one archive."""
 
     def __init__(
-        self, spark: SparkSession, archive: str, archive_id: str, partition_by: str, name: str
+        self, spark: SparkSession, archive: str, archive_id: str, by: str | None, name: str
     ) -> None:
-        """Opens the table, and makes it if it is not there.
+        """Opens the table, and makes it if it is not there and it is said how it is cut.
 
         Raises:
             PipelineError: Iceberg or the catalog is not there.
@@ -70,11 +73,10 @@ class IcebergTable:
         self._files: Final = HadoopFiles(spark)
         self._archive: Final = archive
         self._marker: Final = f"odradek.archive.{archive_id}"
-        self._transform: Final = _TRANSFORMS.get(partition_by)
         catalog_name, _, identifier = name.partition(".")
         if not identifier:
             raise PipelineError(f"{name!r} is no table such as CATALOG.NAMESPACE.NAME")
-        self._table: Final = self._open(_catalog(spark, catalog_name), identifier)
+        self._table: Final = self._open(_catalog(spark, catalog_name), identifier, by)
 
     def append(self, batch_id: int, files: Sequence[ArchivedFile]) -> None:
         """Adds a batch as one snapshot, unless it is there.
@@ -92,6 +94,48 @@ class IcebergTable:
                 # Somebody else has added something since it was asked: perhaps this batch.
                 if "ValidationException" not in str(error) or attempt == _ATTEMPTS - 1:
                     raise
+
+    def paths(self) -> set[str]:
+        """The archive's files that are in the table as they were added."""
+        self._table.refresh()
+        return set(self._current())
+
+    def replace(self, old: Sequence[ArchivedFile], new: Sequence[ArchivedFile]) -> None:
+        """Puts files in the place of others that have the same records.
+
+        Raises:
+            PipelineError: somebody has changed the table.
+            Py4JJavaError: it cannot be done.
+        """
+        self._table.refresh()
+        there = self._current()
+        if missing := [file.path for file in old if file.path not in there]:
+            raise PipelineError(f"{missing[0]} is not in the table of {self._archive} any more")
+        rewrite = self._table.newRewrite()
+        rewrite.validateFromSnapshot(self._table.currentSnapshot().snapshotId())
+        for file in old:
+            rewrite.deleteFile(there[file.path])
+        for file in new:
+            rewrite.addFile(self._data_file(file))
+        rewrite.commit()
+
+    def may_forget(self, before_ms: int) -> bool:
+        """Whether files may go that were replaced before: when no snapshot has them any more.
+
+        Older snapshots expire; branches and tags keep theirs.
+        """
+        self._table.expireSnapshots().expireOlderThan(before_ms).commit()
+        return bool(self._table.refs().size() <= 1)
+
+    def _current(self) -> dict[str, Any]:
+        """The archive's files in the table; not those of which rows were deleted."""
+        tasks, found = self._table.newScan().planFiles().iterator(), {}
+        while tasks.hasNext():
+            task = tasks.next()
+            path = path_of(task.file().location())
+            if path and task.deletes().isEmpty():
+                found[path] = task.file()
+        return found
 
     def _commit(self, batch_id: int, files: Sequence[ArchivedFile]) -> None:
         transaction = self._table.newTransaction()
@@ -114,26 +158,18 @@ class IcebergTable:
         config = self._class("MetricsConfig").forTable(self._table)
         names = self._class("mapping.MappingUtil").create(self._table.schema())
         metrics = self._class("parquet.ParquetUtil").fileMetrics(content, config, names)
-        if self._transform is not None:
-            builder.withPartitionPath(f"timestamp_{self._transform}={self._moment(file)}")
+        if hour_or_day := _time_of(file):
+            builder.withPartitionPath(hour_or_day)
         return builder.withFormat("parquet").withMetrics(metrics).build()
 
-    def _moment(self, file: ArchivedFile) -> str:
-        """The hour of a file as Iceberg counts them, or its day."""
-        times = file.times
-        if self._transform == "day":
-            return times["date"]
-        began = datetime.fromisoformat(f"{times['date']}T{times['hour']}:00:00").replace(tzinfo=UTC)
-        return str(int(began.timestamp()) // 3600)
-
-    def _open(self, catalog: Any, identifier: str) -> Any:
+    def _open(self, catalog: Any, identifier: str, by: str | None) -> Any:
         place = self._class("catalog.TableIdentifier").parse(identifier)
-        if catalog.tableExists(place):
+        if by is None or catalog.tableExists(place):
             return catalog.loadTable(place)
         schema = self._class("SchemaParser").fromJson(_schema())
         spec = self._class("PartitionSpec").builderFor(schema)
-        if self._transform is not None:
-            getattr(spec, self._transform)("timestamp")
+        if by in _TRANSFORMS:
+            getattr(spec, by)("timestamp")
         mapping = self._class("mapping.MappingUtil").create(schema)
         names = self._class("mapping.NameMappingParser").toJson(mapping)
         properties = {"schema.name-mapping.default": names}
@@ -141,6 +177,17 @@ class IcebergTable:
 
     def _class(self, name: str) -> Any:
         return java_class(self._spark, f"{_PACKAGE}.{name}", _LIBRARY)
+
+
+def _time_of(file: ArchivedFile) -> str:
+    """The hour of a file, as Iceberg counts them, or its day; empty without either."""
+    times = file.times
+    if not times:
+        return ""
+    if "hour" not in times:
+        return f"timestamp_day={times['date']}"
+    began = datetime.fromisoformat(f"{times['date']}T{times['hour']}:00:00").replace(tzinfo=UTC)
+    return f"timestamp_hour={int(began.timestamp()) // 3600}"
 
 
 def _catalog(spark: SparkSession, name: str) -> Any:

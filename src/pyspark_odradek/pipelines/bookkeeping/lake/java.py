@@ -10,7 +10,7 @@ from pyspark_odradek.pipelines.running.settings import PipelineError
 
 
 def jvm(spark: SparkSession) -> Any:
-    """What Spark's driver runs in."""
+    """The JVM of Spark's driver."""
     return spark._jvm
 
 
@@ -31,6 +31,6 @@ def java_class(spark: SparkSession, name: str, library: str) -> Any:
 
 
 def first_line(error: Py4JError) -> str:
-    """What Java says of an error, without where it was."""
+    """The first line of a Java error, without its stack."""
     said = error.java_exception.toString() if isinstance(error, Py4JJavaError) else error
     return str(said).splitlines()[0]

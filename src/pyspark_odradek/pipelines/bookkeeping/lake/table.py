@@ -5,7 +5,9 @@
 The files are those of any archive, and `audit` and `restore` know no difference. When those of a
 batch are written down in the manifest they are added to the table, as one commit that carries
 the archive's id and the batch's number: a table that has them is left as it is, so a batch that
-Spark repeats, at whatever step it was killed, is in the table once.
+Spark repeats, at whatever step it was killed, is in the table once. A compaction is decided in the
+manifest and then made in the table; one that was killed in between is made by the next. What it has
+replaced stays for a week, for those who read the table as it was.
 
 Tables are written by Delta's and Iceberg's own Java libraries, not by their plug-ins for Spark:
 those fit one version of Spark each, and there is none for every version; the libraries fit all.
@@ -18,16 +20,18 @@ from uuid import uuid4
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from pyspark_odradek.pipelines.bookkeeping.lake.delta import DeltaTable
-from pyspark_odradek.pipelines.bookkeeping.lake.iceberg import IcebergTable
-from pyspark_odradek.pipelines.bookkeeping.lake.java import first_line
+from pyspark_odradek.pipelines.bookkeeping.lake.delta import DELTA, DeltaTable
+from pyspark_odradek.pipelines.bookkeeping.lake.iceberg import ICEBERG, IcebergTable
+from pyspark_odradek.pipelines.bookkeeping.lake.java import first_line, java_class
 from pyspark_odradek.pipelines.bookkeeping.manifest import ArchivedFile
-from pyspark_odradek.pipelines.bookkeeping.sealed import Document, read_sealed, seal
+from pyspark_odradek.pipelines.ends.batches import Output
 from pyspark_odradek.pipelines.ends.files import FileSystem
+from pyspark_odradek.pipelines.ends.sealed import Document, read_sealed, seal
 from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
 
 PARQUET: Final = "parquet"
 FORMATS: Final = (PARQUET, "delta", "iceberg")
+_LIBRARIES: Final = {"delta": DELTA, "iceberg": ICEBERG}
 _NO_TABLE: Final[Document] = {"format": PARQUET, "table": None}
 
 
@@ -38,52 +42,106 @@ class LakeTable(Protocol):
         """Adds a batch, unless it is there."""
         ...
 
+    def paths(self) -> set[str]:
+        """The archive's files that are in the table as they were added."""
+        ...
 
-def table_of(spark: SparkSession, archive: str) -> str | None:
-    """What an archive is beside Parquet: `delta` or `iceberg`; None if nothing."""
-    form: str = _written(FileSystem(spark), archive)["format"]
-    return None if form == PARQUET else form
+    def replace(self, old: Sequence[ArchivedFile], new: Sequence[ArchivedFile]) -> None:
+        """Puts files in the place of others that have the same records.
+
+        Raises:
+            PipelineError: somebody has changed the table.
+        """
+        ...
+
+    def may_forget(self, before_ms: int) -> bool:
+        """Whether files may go that were replaced before a time."""
+        ...
 
 
-def open_table(spark: SparkSession, settings: PipelineSettings, archive: str) -> LakeTable | None:
-    """The table that the settings ask for, made if it is not there; None for plain Parquet.
+def begun_table(spark: SparkSession, archive: str) -> LakeTable | None:
+    """The table that an archive is as well; None if it is plain Parquet.
 
     Raises:
-        PipelineError: the format's jars or its catalog are missing, or the archive was begun as
-            something else.
+        PipelineError: the format's jars or its catalog are missing, or the table is gone.
     """
-    wanted = {"format": settings.format or PARQUET, "table": settings.table}
+    written = _written(FileSystem(spark), archive)
+    if written["format"] == PARQUET:
+        return None
+    _refuse_connect(spark, written["format"])
+    return _open(spark, archive, written["id"], None, written["table"])
+
+
+def refuse_unusable(spark: SparkSession, settings: PipelineSettings, archive: str) -> None:
+    """Sees that an archive can be what the settings ask for, before anything is made.
+
+    Raises:
+        PipelineError: the format's jars are missing, or the archive was begun as something else.
+    """
+    wanted = _wanted(settings)
     if wanted["format"] not in FORMATS:
         raise PipelineError(f"an archive is one of {', '.join(FORMATS)}, not {wanted['format']}")
     if (wanted["format"] == "iceberg") != (settings.table is not None):
         raise PipelineError("--table CATALOG.NAMESPACE.NAME goes with --format iceberg")
     files = FileSystem(spark)
-    written = _written(files, archive)
-    is_same = {name: written[name] for name in wanted} == wanted
     begun = any(name.startswith("batch=") for name in files.names(archive))
-    if begun and not is_same:
+    if begun and not _is_same(_written(files, archive), wanted):
         raise PipelineError(f"{archive} was begun in another format or table than it is to have")
-    if wanted["format"] == PARQUET:
+    if wanted["format"] != PARQUET:
+        _refuse_connect(spark, wanted["format"])
+        java_class(spark, *_LIBRARIES[wanted["format"]])
+
+
+def open_table(spark: SparkSession, settings: PipelineSettings, output: Output) -> LakeTable | None:
+    """The table that the settings ask for, made if it is not there; None for plain Parquet.
+
+    Of two runs that make it at once each would have an id of its own, by which it tells what of the
+    archive the table has: it is made with the right to write.
+
+    Raises:
+        PipelineError: the format's catalog is missing, the table cannot be opened, or somebody
+            else is writing to the archive.
+    """
+    if _wanted(settings)["format"] == PARQUET:
         return None
-    if not isinstance(spark, SparkSession):
-        raise PipelineError(f"{wanted['format']} needs a session of its own, not Spark Connect")
-    archive_id: str = written["id"] if is_same else uuid4().hex
-    table = _open(spark, settings, archive, archive_id)
+    with output.alone():
+        return _opened(spark, settings, output.table.directory)
+
+
+def _opened(spark: SparkSession, settings: PipelineSettings, archive: str) -> LakeTable:
+    wanted = _wanted(settings)
+    files = FileSystem(spark)
+    written = _written(files, archive)
+    archive_id: str = written["id"] if _is_same(written, wanted) else uuid4().hex
+    table = _open(spark, archive, archive_id, settings.partition_by, settings.table)
     files.replace(f"{archive}/_table.json", seal({**wanted, "id": archive_id}))
     return table
 
 
 def _open(
-    spark: SparkSession, settings: PipelineSettings, archive: str, archive_id: str
+    spark: SparkSession, archive: str, archive_id: str, by: str | None, name: str | None
 ) -> LakeTable:
-    by = settings.partition_by
     try:
-        if settings.table is None:
+        if name is None:
             return DeltaTable(spark, archive, archive_id, by)
-        return IcebergTable(spark, archive, archive_id, by, settings.table)
+        return IcebergTable(spark, archive, archive_id, by, name)
     except Py4JError as error:
-        name = settings.table or archive
-        raise PipelineError(f"table {name} cannot be opened: {first_line(error)}") from error
+        raise PipelineError(
+            f"table {name or archive} cannot be opened: {first_line(error)}"
+        ) from error
+
+
+def _refuse_connect(spark: SparkSession, form: str | None) -> None:
+    if not isinstance(spark, SparkSession):
+        raise PipelineError(f"{form} needs a session of its own, not Spark Connect")
+
+
+def _wanted(settings: PipelineSettings) -> Document:
+    return {"format": settings.format or PARQUET, "table": settings.table}
+
+
+def _is_same(written: Document, wanted: Document) -> bool:
+    return {name: written[name] for name in wanted} == wanted
 
 
 def _written(files: FileSystem, archive: str) -> dict[str, Any]:

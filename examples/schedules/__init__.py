@@ -1,0 +1,1 @@
+"""Scheduled delivery with clients that know nothing of it."""

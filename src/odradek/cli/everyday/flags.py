@@ -1,0 +1,98 @@
+"""The flags that these commands share, and the settings of their clients."""
+
+import argparse
+import os
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Final
+
+from odradek.cli.tools.connection import client_config
+from odradek.config.definition import Setting
+
+SERVERS_VARIABLE: Final = "ODRADEK_BOOTSTRAP_SERVERS"
+DEFAULT_SERVERS: Final = "localhost:9092"
+# People wait in front of a screen: less than a program does.
+_PATIENCE_MS: Final = 10_000
+_KNOCK_S: Final = 1.0
+
+
+def default_servers() -> str:
+    """The brokers of who names none."""
+    return os.environ.get(SERVERS_VARIABLE) or DEFAULT_SERVERS
+
+
+def flags_first(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
+    """The words with all flags in front: argparse takes no second topic or file behind a flag."""
+    flags: list[str] = []
+    others: list[str] = []
+    left = list(words)
+    while left:
+        word = left.pop(0)
+        if word == "--":
+            others += left
+            break
+        if not word.startswith("-") or word == "-":
+            others.append(word)
+            continue
+        flags.append(word)
+        action = parser._option_string_actions.get(word)
+        if action is not None and action.nargs is None:
+            flags += left[:1]
+            del left[:1]
+    return [*flags, "--", *others] if others else flags
+
+
+def add_connection(parser: argparse.ArgumentParser) -> None:
+    """Adds `-b`, `-X` and `--command-config`; flags may stand anywhere."""
+    parser.set_defaults(read_words=flags_first)
+    parser.add_argument(
+        "-b",
+        "--bootstrap-server",
+        default=default_servers(),
+        metavar="HOST:PORT[,..]",
+        help=f"brokers to begin with (default: ${SERVERS_VARIABLE}, else {DEFAULT_SERVERS})",
+    )
+    parser.add_argument(
+        "-X",
+        "--command-property",
+        action="append",
+        default=[],
+        metavar="K=V",
+        help="a client setting by its Kafka name; may be repeated",
+    )
+    parser.add_argument("--command-config", metavar="FILE", help="a file of client settings")
+
+
+def settings_of(arguments: argparse.Namespace, rows: Mapping[str, Setting]) -> dict[str, object]:
+    """The client settings that the flags name.
+
+    Raises:
+        ValueError: one is illegal.
+        OSError: the file cannot be read.
+    """
+    config = client_config(arguments, rows)
+    if "default.api.timeout.ms" in rows:
+        config.setdefault("default.api.timeout.ms", _PATIENCE_MS)
+    tell_if_nobody_listens(config.get("bootstrap.servers", ""))
+    return config
+
+
+@cache
+def tell_if_nobody_listens(servers: object) -> None:
+    """Says at once, and once, where no broker takes a connection: a client goes on trying for a
+    while, and says why in the end."""
+    from odradek.client.addresses import parse_bootstrap_servers
+
+    try:
+        addresses = parse_bootstrap_servers(str(servers))
+    except ValueError:
+        return  # for the client to refuse
+    for address in addresses:
+        try:
+            socket.create_connection((address.host, address.port), _KNOCK_S).close()
+        except OSError:
+            continue
+        return
+    print(f"odradek: nothing listens at {servers} yet, trying on", file=sys.stderr, flush=True)

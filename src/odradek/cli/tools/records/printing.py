@@ -1,0 +1,53 @@
+"""How console consumers print: until there is nothing more, or somebody stops them, and then they
+tell on standard error how many records went by."""
+
+import argparse
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from odradek.cli.tools.connection import run_async, text_of
+
+# How many records there is no end to.
+ALL: Final = -1
+_POLL_MS: Final = 500
+_MOST_AT_ONCE: Final = 500
+
+
+class Printed:
+    """How many records went by; nothing is said of that before the command `has_begun`."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.has_begun = False
+        self.count = 0
+        self._most: int = arguments.max_messages
+        self._timeout_ms: int = arguments.timeout_ms
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether as many went by as are wanted."""
+        return self.count >= self._most != ALL
+
+    @property
+    def left(self) -> int | None:
+        """How many records to read next, at most; None where there is no end."""
+        return None if self._most == ALL else min(_MOST_AT_ONCE, self._most - self.count)
+
+    @property
+    def wait_ms(self) -> int:
+        """How long to wait for them."""
+        return _POLL_MS if self._timeout_ms < 0 else max(1, self._timeout_ms)
+
+    @property
+    def is_patient(self) -> bool:
+        """Whether to go on when none has come."""
+        return self._timeout_ms < 0
+
+
+def run_printing(work: Callable[[], Awaitable[int]], printed: Printed) -> int:
+    """Runs a console consumer's work, and tells in any case what has come of it."""
+    try:
+        return run_async(work, lambda error: print(text_of(error), file=sys.stderr))
+    finally:
+        if printed.has_begun:
+            print(f"Processed a total of {printed.count} messages", file=sys.stderr)

@@ -1,0 +1,37 @@
+"""The coordinator of a group, asked by its members."""
+
+from collections.abc import Mapping
+
+from odradek.client.aio.cluster import ClusterClient
+from odradek.client.apis import ClientApi
+from odradek.client.core.cluster import GROUP, Message
+from odradek.client.core.connections import MAIN_CHANNEL
+from odradek.client.errors import CoordinatorError, NetworkError, RequestTimedOut
+from odradek.errors import ErrorCode
+
+
+async def ask_coordinator(
+    cluster: ClusterClient,
+    group_id: str,
+    api: ClientApi,
+    values: Mapping[str, object],
+    *,
+    channel: str = MAIN_CHANNEL,
+    timeout_ms: int | None = None,
+) -> Message:
+    """Asks a group's coordinator; one that is not it any more is forgotten.
+
+    Raises:
+        KafkaError: no answer came.
+    """
+    node_id = await cluster.coordinator_id(group_id, GROUP)
+    try:
+        answer = await cluster.call(node_id, api, values, channel=channel, timeout_ms=timeout_ms)
+    except (NetworkError, RequestTimedOut):
+        cluster.forget_coordinator(group_id, GROUP)
+        raise
+    code = int(getattr(answer, "error_code", 0))
+    if code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
+        cluster.forget_coordinator(group_id, GROUP)
+        raise CoordinatorError(None, ErrorCode(code))
+    return answer

@@ -1,0 +1,1 @@
+"""The fetching of a consumer: where partitions are read from, requests, and when which is due."""

@@ -1,0 +1,435 @@
+"""Fetches ahead of whoever reads: one request a broker at a time, for what wants more.
+
+`pump` is the one decision: it looks at every partition and starts what is missing, a fetch, the
+lookup of a position, fresh metadata. It is called whenever something changed. A partition has the
+chunk that is being given out and the one behind it, and is not fetched further, so memory is
+bounded by twice `fetch.max.bytes` a broker.
+
+A partition that has both is not in a request. The others are asked for without waiting then, and
+not again before something was used up, or a moment later: a long wait for idle partitions would
+keep the busy one waiting.
+
+The next request to a broker leaves before the reader sees what the one before has brought, so that
+the broker works while the reader does. Nothing is asked for while there is an error to be told: it
+would only come again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from odradek.client.aio.cluster import ClusterClient
+from odradek.client.aio.fetching.placing import Committed, Placing
+from odradek.client.aio.fetching.requests import FETCH_METRICS, FetchRequests, Wanted
+from odradek.client.core.consuming.fetched import FetchedChunk
+from odradek.client.core.consuming.positions import (
+    PREFERRED_REPLICA_AGE_MS,
+    Fetched,
+    PartitionPosition,
+    Positions,
+)
+from odradek.client.core.consuming.reset_policy import ResetPolicy
+from odradek.client.core.metadata import Node
+from odradek.client.core.retries import ExponentialBackoff
+from odradek.client.errors import (
+    KafkaError,
+    OffsetOutOfRange,
+    RecordTooLarge,
+    error_for,
+)
+from odradek.errors import ErrorCode
+from odradek.model import NO_LEADER_EPOCH, TopicPartition
+from odradek.protocol.fetch import (
+    FetchPartitionResponse,
+    FetchResponse,
+)
+
+_LOGGER: Final = logging.getLogger(__name__)
+# Between looks at the other partitions of a broker while one has all that it may have.
+LOOK_AGAIN_MS: Final = 100
+# Of what may pass, the one that the reader is told of: it has to choose where to go on.
+_TOLD: Final = ErrorCode.CORRUPT_MESSAGE
+
+
+class _Asked(NamedTuple):
+    """A request's partitions for one broker, and how long it may wait until it has something."""
+
+    wanted: dict[TopicPartition, Wanted]
+    max_wait_ms: int
+
+
+class Fetcher:
+    """The background of a consumer. `committed` looks up where its group stands, if it has one."""
+
+    def __init__(
+        self,
+        cluster: ClusterClient,
+        positions: Positions,
+        reset_policy: ResetPolicy,
+        committed: Committed | None,
+    ) -> None:
+        settings = cluster.settings
+        self._cluster = cluster
+        self._positions = positions
+        self._fetch_requests = FetchRequests(cluster)
+        self._places = Placing(
+            cluster,
+            positions,
+            reset_policy,
+            committed,
+            on_placed=self._on_placed,
+            on_error=self._on_error,
+            tell_reader=self._raise,
+        )
+        self._is_committed_only = settings.text("isolation.level").lower() == "read_committed"
+        self._max_wait_ms = settings.number("fetch.max.wait.ms")
+        self._backoff = ExponentialBackoff(
+            settings.number("retry.backoff.ms"),
+            settings.number("retry.backoff.max.ms"),
+            cluster.rng,
+        )
+        self.metrics = cluster.metrics
+        self.metrics.gauge("records-lag-max", positions.largest_lag, FETCH_METRICS)
+        self._fetches: dict[int, asyncio.Task[None]] = {}
+        self._validating: set[TopicPartition] = set()
+        # Until when brokers are left alone that failed, and how often they did in a row.
+        self._resting: dict[int, tuple[int, int]] = {}
+        # When brokers were asked without waiting, since something was used up last.
+        self._looked_ms: dict[int, int] = {}
+        self._placing: set[TopicPartition] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._refreshing: asyncio.Task[None] | None = None
+        self._failures = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_closed = False
+        # Set when there is something for the reader: a chunk, or an error.
+        self.news = asyncio.Event()
+        self.error: KafkaError | None = None
+        # Set until the loop's next turn when a broker is to be asked for more.
+        self.has_unsent = False
+
+    async def close(self) -> None:
+        """Ends everything that is under way."""
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def pump(self) -> None:
+        """Starts what is missing and not under way."""
+        self._start_missing()
+
+    def _start_missing(self, answered_id: int | None = None) -> _Asked | None:
+        """As `pump`; what the broker that has just answered is to be asked for next."""
+        if self._is_closed or self.error is not None:
+            return None
+        now_ms = self._cluster.clock.monotonic_ms()
+        unvalidated: dict[int, dict[TopicPartition, Fetched]] = {}
+        fetchable = self._fetchable(now_ms, unvalidated)
+        unplaced = [each for each in self._positions.unplaced() if each not in self._placing]
+        if unplaced:
+            self._placing.update(unplaced)
+            placing = self._start(self._places.place(unplaced))
+            placing.add_done_callback(lambda _: self._placing.difference_update(unplaced))
+        if self._refreshing is None and (outdated := self._outdated()):
+            self._refreshing = self._start(self._refresh(outdated))
+        for node_id, fetched in unvalidated.items():
+            self._validating.update(fetched)
+            self._start(self._validate(node_id, fetched))
+        following: _Asked | None = None
+        for node_id, (wanted, is_full) in fetchable.items():
+            if node_id in self._fetches and node_id != answered_id:
+                continue
+            rest_ms = self._resting.get(node_id, (0, 0))[0] - now_ms
+            if rest_ms > 0:
+                self._pump_at(rest_ms)
+                continue
+            max_wait_ms = self._max_wait_ms
+            if is_full:
+                if now_ms < self._looked_ms.get(node_id, -LOOK_AGAIN_MS) + LOOK_AGAIN_MS:
+                    self._pump_at(LOOK_AGAIN_MS)
+                    continue
+                self._looked_ms[node_id] = now_ms
+                max_wait_ms = 0
+            asked = _Asked(wanted, max_wait_ms)
+            if node_id == answered_id:
+                following = asked
+            else:
+                self._fetches[node_id] = self._start(self._fetch_from(node_id, asked))
+                self.has_unsent = True
+        return following
+
+    def used_up(self) -> None:
+        """A partition wants more: its broker may be asked at once."""
+        self._looked_ms.clear()
+
+    def _start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._fetches = {key: each for key, each in self._fetches.items() if each is not task}
+        self._refreshing = None if self._refreshing is task else self._refreshing
+        if task.cancelled():
+            return
+        fault = task.exception()
+        if fault is None:
+            self._failures = 0
+            self.pump()
+        elif isinstance(fault, KafkaError) and fault.retriable:
+            _LOGGER.debug("fetching is retried: %s", fault)
+            self._pump_later()
+        else:
+            if not isinstance(fault, KafkaError):
+                _LOGGER.error("fetching failed unexpectedly", exc_info=fault)
+                fault = KafkaError(f"the consumer failed: {fault!r}")
+            self._raise(fault)
+
+    def _raise(self, error: KafkaError) -> None:
+        """Leaves an error for the reader, who asks for more after it."""
+        self.error = error
+        self.news.set()
+
+    def _pump_later(self) -> None:
+        self._pump_at(self._backoff.wait_ms(self._failures))
+        self._failures += 1
+
+    def _pump_at(self, wait_ms: float) -> None:
+        """Looks again after so long, or earlier where that is due before."""
+        if self._is_closed:
+            return
+        loop = asyncio.get_running_loop()
+        at_s = loop.time() + wait_ms / 1000
+        if self._timer is not None:
+            if self._timer.when() <= at_s:
+                return
+            self._timer.cancel()
+        self._timer = loop.call_at(at_s, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.pump()
+
+    # --- metadata ---------------------------------------------------------------------------
+
+    def _outdated(self) -> set[str]:
+        """The topics to ask for: those of partitions that nobody is known to lead among them."""
+        assigned = self._positions.assigned
+        metadata = self._cluster.metadata
+        leaderless = {each.topic for each in assigned if metadata.leader_of(each) is None}
+        return leaderless | self._cluster.outdated({each.topic for each in assigned})
+
+    async def _refresh(self, topics: set[str]) -> None:
+        answer = await self._cluster.refresh(topics)
+        answer.raise_refused(topics)
+
+    def _doubt(self, partitions: Iterable[TopicPartition]) -> None:
+        """Their broker does not answer: others may lead them by now, or be nearer."""
+        self._cluster.doubt(each.topic for each in partitions)
+        for partition in partitions:
+            state = self._positions.get(partition)
+            if state is not None:
+                state.preferred_replica = None
+
+    def _on_placed(self, partitions: Iterable[TopicPartition]) -> None:
+        """These can be fetched, though others may wait yet for a broker that is silent."""
+        self._placing.difference_update(partitions)
+        self.news.set()
+        self.pump()
+
+    async def _validate(self, node_id: int, asked: dict[TopicPartition, Fetched]) -> None:
+        try:
+            await self._places.validate(node_id, asked)
+        finally:
+            self._validating.difference_update(asked)
+
+    # --- fetching ---------------------------------------------------------------------------
+
+    def _fetchable(
+        self, now_ms: int, unvalidated: dict[int, dict[TopicPartition, Fetched]]
+    ) -> dict[int, tuple[dict[TopicPartition, Wanted], bool]]:
+        """Picks what to fetch, by the broker that has it, and says whether buffers of other brokers
+        are full. Partitions whose leader has to be asked about an epoch first go into
+        `unvalidated`."""
+        metadata = self._cluster.metadata
+        found: dict[int, dict[TopicPartition, Wanted]] = {}
+        full: set[int] = set()
+        for partition, state in self._positions.items():
+            offset = state.fetch_offset
+            if offset is None or state.is_withheld:
+                continue
+            if state.not_before_ms > now_ms:
+                self._pump_at(state.not_before_ms - now_ms)
+                continue
+            known = metadata.partition(partition)
+            node_id = self._node_for(partition, state, now_ms)
+            if known is None or node_id is None:
+                continue
+            if state.is_full:
+                full.add(node_id)
+                continue
+            if state.needs_validation(known.leader_epoch):
+                if partition not in self._validating:
+                    fetched = Fetched(offset, state.fetch_leader_epoch, known.leader_epoch)
+                    unvalidated.setdefault(known.leader, {})[partition] = fetched
+                continue
+            topic_id = metadata.topics[partition.topic].topic_id
+            if state.topic_id not in (None, topic_id) and topic_id is not None:
+                self._on_topic_made_anew(partition, state)
+                continue
+            state.topic_id = topic_id
+            wanted = Wanted(offset, known.leader_epoch, topic_id)
+            found.setdefault(node_id, {})[partition] = wanted
+        return {node_id: (wanted, node_id in full) for node_id, wanted in found.items()}
+
+    def _node_for(
+        self, partition: TopicPartition, state: PartitionPosition, now_ms: int
+    ) -> int | None:
+        metadata = self._cluster.metadata
+        preferred = state.preferred_replica
+        if preferred in metadata.nodes and now_ms < state.preferred_until_ms:
+            return preferred
+        leader = metadata.leader_of(partition)
+        return None if leader is None else leader.id
+
+    async def _fetch_from(self, node_id: int, asked: _Asked | None) -> None:
+        """Asks a broker for as long as something of it is wanted."""
+        self.has_unsent = False
+        while asked is not None:
+            try:
+                response = await self._fetch_requests.fetch(
+                    node_id, asked.wanted, asked.max_wait_ms
+                )
+            except KafkaError as error:
+                if error.retriable:
+                    self._rest(node_id)
+                    self._doubt(asked.wanted)
+                raise
+            if response.error_code:
+                self._rest(node_id)
+                raise error_for(response.error_code)
+            self._resting.pop(node_id, None)
+            self._on_response(response, asked.wanted)
+            self._failures = 0
+            asked = self._start_missing(node_id)
+
+    def _rest(self, node_id: int) -> None:
+        """A broker has failed: others that answer do not have it asked again at once."""
+        _, failures = self._resting.get(node_id, (0, 0))
+        until_ms = self._cluster.clock.monotonic_ms() + self._backoff.wait_ms(failures)
+        self._resting[node_id] = until_ms, failures + 1
+
+    def _on_response(self, response: FetchResponse, wanted: dict[TopicPartition, Wanted]) -> None:
+        nodes = [
+            Node(each.node_id, each.host, each.port, each.rack) for each in response.node_endpoints
+        ]
+        self._cluster.metadata = self._cluster.metadata.with_nodes(nodes)
+        names: dict[UUID | None, str] = {
+            each.topic_id: partition.topic for partition, each in wanted.items()
+        }
+        for topic in response.topics:
+            name = names.get(topic.topic_id) if topic.name is None else topic.name
+            for answer in topic.partitions:
+                partition = TopicPartition(name or "", answer.index)
+                state = self._positions.get(partition)
+                asked = wanted.get(partition)
+                # Whoever went elsewhere meanwhile does not want this any more.
+                if state is not None and asked is not None and state.fetch_offset == asked.offset:
+                    self._on_answer(partition, state, asked, answer)
+
+    def _on_answer(
+        self,
+        partition: TopicPartition,
+        state: PartitionPosition,
+        asked: Wanted,
+        answer: FetchPartitionResponse,
+    ) -> None:
+        if answer.error_code:
+            if answer.current_leader_id >= 0 and answer.current_leader_epoch > NO_LEADER_EPOCH:
+                self._cluster.metadata = self._cluster.metadata.with_leader(
+                    partition, answer.current_leader_id, answer.current_leader_epoch
+                )
+            self._on_error(partition, state, error_for(answer.error_code, str(partition)))
+            return
+        state.high_watermark = answer.high_watermark
+        state.last_stable_offset = answer.last_stable_offset
+        state.log_start_offset = answer.log_start_offset
+        now_ms = self._cluster.clock.monotonic_ms()
+        if answer.preferred_read_replica >= 0:
+            state.preferred_replica = answer.preferred_read_replica
+            state.preferred_until_ms = now_ms + PREFERRED_REPLICA_AGE_MS
+            if state.preferred_replica not in self._cluster.metadata.nodes:
+                # A broker that is newer than what is known of the cluster.
+                self._cluster.doubt([partition.topic])
+                self._wait_a_moment(state)
+        if not answer.records or state.is_withheld or state.is_full:
+            return
+        buffers = answer.records
+        data = memoryview(buffers[0] if len(buffers) == 1 else b"".join(buffers))
+        aborted = answer.aborted if self._is_committed_only else None
+        check_crcs = self._cluster.settings.flag("check.crcs")
+        try:
+            chunk = FetchedChunk(partition, asked.offset, data, aborted, check_crcs=check_crcs)
+            if chunk.is_cut_off:
+                raise RecordTooLarge(
+                    f"{partition} has a batch at offset {asked.offset} that is larger than "
+                    "fetch.max.bytes",
+                    ErrorCode.RECORD_LIST_TOO_LARGE,
+                )
+        except KafkaError as error:
+            self._on_fault(state, error)
+            return
+        state.fetched(chunk)
+        self.news.set()
+
+    def _on_error(
+        self, partition: TopicPartition, state: PartitionPosition, error: KafkaError
+    ) -> None:
+        if isinstance(error, OffsetOutOfRange) and state.chunk is None:
+            self._on_out_of_range(partition, state)
+        elif self._may_pass(error):
+            state.preferred_replica = None
+            self._cluster.doubt([partition.topic])
+            self._wait_a_moment(state)
+        else:
+            self._on_fault(state, error)
+
+    def _may_pass(self, error: KafkaError) -> bool:
+        """Whether asking again may help, as Kafka's consumer does without telling anybody."""
+        if error.code == ErrorCode.UNKNOWN_SERVER_ERROR:
+            return True
+        return error.retriable and error.code != _TOLD
+
+    def _wait_a_moment(self, state: PartitionPosition) -> None:
+        now_ms = self._cluster.clock.monotonic_ms()
+        state.not_before_ms = now_ms + self._backoff.wait_ms(self._failures)
+        self._pump_later()
+
+    def _on_fault(self, state: PartitionPosition, error: KafkaError) -> None:
+        """Tells the reader; who still has records before the fault is told when it comes again."""
+        if state.chunk is None:
+            self._raise(error)
+            return
+        state.not_before_ms = self._cluster.clock.monotonic_ms() + LOOK_AGAIN_MS
+        self._pump_at(LOOK_AGAIN_MS)
+
+    def _on_out_of_range(self, partition: TopicPartition, state: PartitionPosition) -> None:
+        if state.preferred_replica is not None:
+            state.preferred_replica = None  # a follower may lag behind; its leader knows
+            return
+        self._places.begin_anew(state, f"{partition} has no records at offset {state.position}")
+
+    def _on_topic_made_anew(self, partition: TopicPartition, state: PartitionPosition) -> None:
+        """Offsets of the topic that was deleted say nothing about this one of its name. What was
+        read of it is given out first."""
+        if state.chunk is None and not self._positions.is_held(partition):
+            state.stored = None
+            self._places.begin_anew(state, f"the topic of {partition} was deleted and made anew")

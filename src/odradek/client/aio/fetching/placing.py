@@ -1,0 +1,173 @@
+"""Where partitions are read from: what somebody asked for, what is committed, the policy's place;
+and whether whoever leads them now has what was read."""
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
+
+from odradek.client.aio.cluster import ClusterClient
+from odradek.client.aio.offsets import ask_epoch_ends, list_offsets
+from odradek.client.core.admin_types import CommittedOffset
+from odradek.client.core.consuming.list_offsets import READ_COMMITTED, READ_UNCOMMITTED, Answers
+from odradek.client.core.consuming.positions import (
+    EpochEnd,
+    Fetched,
+    PartitionPosition,
+    Positions,
+)
+from odradek.client.core.consuming.reset_policy import ResetPolicy
+from odradek.client.errors import KafkaError, LogTruncated, NoOffsetForPartition, OffsetOutOfRange
+from odradek.errors import ErrorCode
+from odradek.model import NO_LEADER_EPOCH, TopicPartition
+
+_LOGGER: Final = logging.getLogger(__name__)
+Committed = Callable[[list[TopicPartition]], Awaitable[dict[TopicPartition, CommittedOffset]]]
+
+
+class Placing:
+    """Of one consumer. `committed` looks up where its group stands, if it has one.
+
+    `on_placed` hears of partitions that can be fetched; `on_error` of what a leader said of one,
+    `tell_reader` of what only who reads can decide.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterClient,
+        positions: Positions,
+        reset_policy: ResetPolicy,
+        committed: Committed | None,
+        *,
+        on_placed: Callable[[Iterable[TopicPartition]], None],
+        on_error: Callable[[TopicPartition, PartitionPosition, KafkaError], None],
+        tell_reader: Callable[[KafkaError], None],
+    ) -> None:
+        self._cluster = cluster
+        self._positions = positions
+        self._reset_policy = reset_policy
+        self._committed = committed
+        self._on_placed = on_placed
+        self._on_error = on_error
+        self._tell_reader = tell_reader
+
+    async def place(self, unplaced: list[TopicPartition]) -> None:
+        """Finds positions: what somebody asked for, else what is committed, else the policy's."""
+        states = {each: state for each in unplaced if (state := self._positions.get(each))}
+        fresh = {each: state for each, state in states.items() if state.reset is None}
+        if fresh and self._committed is not None:
+            for partition, committed in (await self._committed(list(fresh))).items():
+                state = self._positions.get(partition)
+                # A partition that went and came back meanwhile may have other commits by now.
+                if state is None or state is not fresh.get(partition):
+                    continue
+                if state.position is None and state.reset is None:
+                    state.seek(committed.offset, committed.leader_epoch)
+        left = [
+            each
+            for each in self._positions.unplaced()
+            if each in unplaced
+            and (self._state(each).reset is not None or self._state(each) is fresh.get(each))
+        ]
+        self._on_placed(set(unplaced) - set(left))
+        questions = {each: self._reset_of(each) for each in left}
+        if questions:
+            await self._reset(questions)
+
+    def _state(self, partition: TopicPartition) -> PartitionPosition:
+        state = self._positions.get(partition)
+        assert state is not None, f"{partition} is not assigned"
+        return state
+
+    def _reset_of(self, partition: TopicPartition) -> int:
+        asked = self._state(partition).reset
+        if asked is not None:
+            return asked
+        timestamp = self._reset_policy.question(self._cluster.clock.wall_ms())
+        if timestamp is None:
+            raise NoOffsetForPartition(
+                f"{partition} has no committed offset, and auto.offset.reset is none",
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+            )
+        return timestamp
+
+    async def _reset(self, questions: dict[TopicPartition, int]) -> None:
+        settings = self._cluster.settings
+        is_committed_only = settings.text("isolation.level").lower() == "read_committed"
+        level = READ_COMMITTED if is_committed_only else READ_UNCOMMITTED
+        failures: list[KafkaError] = []
+
+        def tell(answers: Answers) -> None:
+            for partition, answer in answers.items():
+                state = self._positions.get(partition)
+                if isinstance(answer, KafkaError):
+                    failures.append(answer)
+                elif state is not None and self._is_still(state, questions[partition]):
+                    if answer.offset >= 0:
+                        state.seek(answer.offset, answer.leader_epoch)
+                        state.validated_epoch = self._leader_epoch(partition)
+                    else:
+                        state.seek_by(-1)  # nothing is that young: the end
+            self._on_placed(
+                each for each, answer in answers.items() if not isinstance(answer, KafkaError)
+            )
+
+        await list_offsets(self._cluster, questions, level, tell)
+        if failures:
+            raise next((each for each in failures if not each.retriable), failures[0])
+
+    def _leader_epoch(self, partition: TopicPartition) -> int:
+        known = self._cluster.metadata.partition(partition)
+        return NO_LEADER_EPOCH if known is None else known.leader_epoch
+
+    def _is_still(self, state: PartitionPosition, question: int) -> bool:
+        return state.position is None and state.reset in (None, question)
+
+    # --- whether whoever leads has what was read (KIP-320) ----------------------------------
+
+    async def validate(self, node_id: int, asked: dict[TopicPartition, Fetched]) -> None:
+        """A leader of a newer epoch is asked where the epoch of what was read ends with it."""
+        answers = await ask_epoch_ends(self._cluster, node_id, asked)
+        for partition, answer in answers.items():
+            state = self._positions.get(partition)
+            fetched = asked[partition]
+            if state is None or state.fetch_offset != fetched.offset:
+                continue  # whoever went elsewhere meanwhile is asked for anew
+            if isinstance(answer, KafkaError):
+                self._on_error(partition, state, answer)
+            elif answer is None or (answer.leader_epoch >= 0 and fetched.offset <= answer.offset):
+                state.validated_epoch = fetched.validator
+            else:
+                self._on_truncated(partition, state, answer)
+
+    def _on_truncated(
+        self, partition: TopicPartition, state: PartitionPosition, end: EpochEnd
+    ) -> None:
+        """Handles truncation: the log no longer holds what was fetched, and perhaps not even what
+        was given out."""
+        state.drop_fetched()
+        assert state.position is not None, "something was fetched"
+        is_known = end.leader_epoch >= 0 and end.offset >= 0
+        if is_known and state.position <= end.offset:
+            return
+        if self._reset_policy.question(0) is None:
+            self._tell_reader(LogTruncated(partition, end.offset))
+        elif not is_known:
+            self.begin_anew(state, f"nobody knows where the log of {partition} was cut off")
+        else:
+            _LOGGER.warning(
+                "the log of %s was cut off at %d: reading goes on there instead of at %d",
+                partition,
+                end.offset,
+                state.position,
+            )
+            state.seek(end.offset, end.leader_epoch)
+
+    def begin_anew(self, state: PartitionPosition, reason: str) -> None:
+        """Goes where the policy says, or tells the reader that there is none."""
+        question = self._reset_policy.question(self._cluster.clock.wall_ms())
+        if question is None:
+            text = f"{reason}, and auto.offset.reset is none"
+            self._tell_reader(OffsetOutOfRange(text, ErrorCode.OFFSET_OUT_OF_RANGE))
+            return
+        _LOGGER.info("%s: reset", reason)
+        state.seek_by(question)

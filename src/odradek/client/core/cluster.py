@@ -1,0 +1,398 @@
+"""Whom to ask, how, and how often: what all clients have in common, whichever way they wait.
+
+A question goes to one broker: any, a certain one, the controller or a coordinator. One that fails
+with a retriable error is asked again, after a growing pause and with fresh metadata, until the time
+for the call is over; only then its error is raised.
+"""
+
+import itertools
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Final, Generic, TypeVar
+
+from odradek.client.addresses import Address, parse_bootstrap_servers
+from odradek.client.apis import FIND_COORDINATOR, METADATA, ClientApi
+from odradek.client.core.connections import MAIN_CHANNEL, C, Connections
+from odradek.client.core.freshness import Freshness, Subject
+from odradek.client.core.handshake import Answer
+from odradek.client.core.metadata import (
+    ClusterMetadata,
+    Node,
+    decode_metadata_response,
+    encode_metadata_request,
+)
+from odradek.client.core.metrics import ClientMetrics
+from odradek.client.core.retries import NO_LIMIT, Attempts, ExponentialBackoff, Rng
+from odradek.client.core.waits import Gen, Pause
+from odradek.client.errors import (
+    ClientClosed,
+    CoordinatorError,
+    NetworkError,
+    RequestTimedOut,
+    UsageError,
+    raise_for,
+    unanswered,
+)
+from odradek.client.settings import ClientSettings
+from odradek.clock import Clock
+from odradek.errors import BrokerError, ErrorCode
+from odradek.protocol.primitives import Buffer, ProtocolError
+
+T = TypeVar("T")
+# As in `protocol.messages`, which takes a fifth of a second to import and is imported when needed.
+Message = Any
+Encode = Callable[[int], Sequence[Buffer]]
+Decode = Callable[[memoryview, int, int], T]
+
+_NUMBERS: Final = itertools.count(1)
+FORKED: Final = (
+    "this client was made before its process was forked: its connections are the parent's"
+)
+GROUP: Final = 0
+TRANSACTION: Final = 1
+BROKERS: Final = 1
+
+
+class ClusterCore(Generic[C]):
+    """The metadata of a cluster, and the questions to it; `C` is the shell's connection.
+
+    A shell says how a connection is opened (`_connect`), how what is opened or asked for already is
+    shared (`_opened`, `refresh_gen`), and waits for what the generators yield.
+    """
+
+    bootstrap_setting: ClassVar = "bootstrap.servers"
+    endpoint_type: ClassVar = BROKERS
+    # What somebody says who does not take changes.
+    not_controller: ClassVar = frozenset({ErrorCode.NOT_CONTROLLER})
+
+    def __init__(
+        self, settings: ClientSettings, clock: Clock, rng: Rng, kind: str, retries: int = NO_LIMIT
+    ) -> None:
+        """Connects to nobody yet.
+
+        Raises:
+            ValueError: no broker is named, or one of them has no host or port.
+        """
+        self.settings = settings
+        self.clock = clock
+        self.rng = rng
+        self.metadata = ClusterMetadata()
+        self._bootstrap = parse_bootstrap_servers(",".join(settings.items(self.bootstrap_setting)))
+        # As Kafka's own clients call themselves.
+        self._client_id = settings.text("client.id") or f"{kind}-{next(_NUMBERS)}"
+        self._retries = retries
+        self.request_timeout_ms = settings.number("request.timeout.ms")
+        self._backoff = ExponentialBackoff(
+            settings.number("retry.backoff.ms"), settings.number("retry.backoff.max.ms"), rng
+        )
+        self._freshness = Freshness(settings.number("metadata.max.age.ms"), self._backoff)
+        self._coordinators: dict[tuple[int, str], int] = {}
+        self._is_closed = False
+        self._process_id = os.getpid()
+        kind_name = "admin-client" if kind == "adminclient" else kind.split("-")[0]
+        self.metrics = ClientMetrics(clock, f"{kind_name}-metrics")
+        self._connections: Connections[C] = Connections(
+            settings, clock, rng, self._client_id, self.metrics, self._connect
+        )
+        self.metrics.reader(lambda: self._connections.traffic(self._node_names(), kind_name))
+
+    def _node_names(self) -> dict[Address, str]:
+        """Brokers as Kafka's clients name them in metrics: those that are only named to begin with
+        have numbers below 0."""
+        named = {address: f"node--{number}" for number, address in enumerate(self._bootstrap, 1)}
+        known = {node.address: f"node-{node.id}" for node in self.metadata.nodes.values()}
+        return named | known
+
+    def _connect(self, address: Address, setup_timeout_ms: int) -> Any:
+        """A new connection, or what is to be awaited for it."""
+        raise NotImplementedError
+
+    def _opened(self, address: Address, channel: str) -> Any:
+        """A connection from `Connections.open_gen`, or what is to be awaited for it."""
+        raise NotImplementedError
+
+    def refresh_gen(self, names: Iterable[str]) -> Gen[ClusterMetadata]:
+        """Asks any broker for topics, not too often; returns its answer, errors and all.
+
+        Raises:
+            KafkaError: nobody answers.
+        """
+        raise NotImplementedError
+
+    # --- metadata ---------------------------------------------------------------------------
+
+    def metadata_gen(
+        self,
+        names: Iterable[str] | None,
+        *,
+        allow_auto_topic_creation: bool = False,
+        include_authorized_operations: bool = False,
+    ) -> Gen[ClusterMetadata]:
+        """Asks any broker for the named topics, or for all, at once and alone.
+
+        Raises:
+            KafkaError: nobody answers.
+        """
+        wanted = None if names is None else sorted(set(names))
+
+        def encode(version: int) -> list[Buffer]:
+            return [
+                encode_metadata_request(
+                    wanted,
+                    version,
+                    allow_auto_topic_creation=allow_auto_topic_creation,
+                    include_authorized_operations=include_authorized_operations,
+                )
+            ]
+
+        answer = yield from self.exchange_gen(None, METADATA, encode, decode_metadata_response)
+        raise_for(answer.error_code)
+        self.metadata = self.metadata.merged(answer, is_complete=wanted is None)
+        return answer
+
+    def update_gen(
+        self,
+        subjects: Collection[Subject],
+        names: Iterable[str] | None,
+        *,
+        allow_auto_topic_creation: bool = False,
+    ) -> Gen[ClusterMetadata]:
+        """As `metadata_gen`, with its outcome noted: when these may be asked for again."""
+        before = self.metadata
+        self._freshness.sent(subjects)
+        try:
+            answer = yield from self.metadata_gen(
+                names, allow_auto_topic_creation=allow_auto_topic_creation
+            )
+        except BaseException:
+            self._freshness.failed(subjects, self.clock.monotonic_ms())
+            raise
+        now_ms = self.clock.monotonic_ms()
+        self._freshness.answered(subjects, before, self.metadata, answer, now_ms)
+        return answer
+
+    def outdated(self, names: Iterable[str]) -> set[str]:
+        """Picks the topics that are not known, are doubted, or were last asked for
+        `metadata.max.age.ms` ago."""
+        return self._freshness.outdated(names, self.metadata, self.clock.monotonic_ms())
+
+    def doubt(self, names: Iterable[str]) -> None:
+        """Somebody has found that what is known of these topics may not be so any more."""
+        self._freshness.doubt(names)
+
+    # --- asking -----------------------------------------------------------------------------
+
+    def call_gen(
+        self,
+        node_id: int | None,
+        api: ClientApi,
+        values: Mapping[str, object],
+        *,
+        channel: str = MAIN_CHANNEL,
+        timeout_ms: int | None = None,
+    ) -> Gen[Message]:
+        """Asks a broker, or any, by kio's classes; `values` as `message_writer` takes them.
+
+        Raises:
+            KafkaError: no answer came.
+        """
+        # Imported late: whoever only lists topics never needs it.
+        from odradek.protocol import messages
+
+        return self.exchange_gen(
+            node_id,
+            api,
+            lambda version: [messages.encode_request(api.key, version, values)],
+            lambda frame, version, position: messages.decode_response(
+                api.key, version, frame, position
+            ),
+            channel=channel,
+            timeout_ms=timeout_ms,
+        )
+
+    def exchange_gen(
+        self,
+        node_id: int | None,
+        api: ClientApi,
+        encode: Encode,
+        decode: "Decode[T]",
+        *,
+        channel: str = MAIN_CHANNEL,
+        timeout_ms: int | None = None,
+    ) -> Gen[T]:
+        """Asks a broker, or any.
+
+        Raises:
+            KafkaError: no answer came.
+        """
+        connection = yield from self.unthrottled_gen(node_id, channel)
+        version = connection.agree(api)
+        body = encode(version)
+        limit_ms = self.request_timeout_ms if timeout_ms is None else timeout_ms
+        answer = yield lambda: connection.request(api, version, body, limit_ms)
+        return self.decoded(connection, api, version, answer, decode)
+
+    def decoded(
+        self, connection: C, api: ClientApi, version: int, answer: Answer, decode: "Decode[T]"
+    ) -> T:
+        """Decodes an answer. If it asks to be left alone for a while, the broker is (KIP-219).
+
+        Raises:
+            NetworkError: it is malformed; the connection is closed.
+        """
+        try:
+            response = decode(answer.frame, version, answer.position)
+        except ProtocolError as error:
+            broken = NetworkError(f"{connection.address}: {error}")
+            connection.close(broken)
+            raise broken from error
+        throttle_time_ms = _throttle_time_ms(response)
+        if throttle_time_ms > 0 and version >= api.throttles_from:
+            self._connections.throttle(connection.address, throttle_time_ms)
+        return response
+
+    def unthrottled_gen(self, node_id: int | None, channel: str = MAIN_CHANNEL) -> Gen[C]:
+        """A connection to a broker, or any, once it may be asked something.
+
+        Raises:
+            KafkaError: there is none to be had.
+        """
+        connection = yield from self.connection_gen(node_id, channel)
+        while throttled_ms := self._connections.throttled_ms(connection.address):
+            yield Pause(throttled_ms)
+        return connection
+
+    def throttled_ms(self, node_id: int) -> int:
+        """For how long a broker is to be asked nothing yet."""
+        node = self.metadata.nodes.get(node_id)
+        return 0 if node is None else self._connections.throttled_ms(node.address)
+
+    def retrying_gen(
+        self, attempt: Callable[[], Any], limit_ms: int, failures: list[BrokerError]
+    ) -> Gen[Any]:
+        """Makes attempts until one succeeds, fails for good, or the time is over. `failures` is
+        told of what was retried.
+
+        Raises:
+            BrokerError: the error of the last attempt.
+        """
+        attempts = Attempts(self._backoff, self.clock.monotonic_ms(), limit_ms, self._retries)
+        while True:
+            try:
+                return (yield attempt)
+            except BrokerError as error:
+                wait_ms = attempts.after_failure(error.code, self.clock.monotonic_ms())
+                if wait_ms is None:
+                    raise
+                failures.append(error)
+                self.forget_whom_to_ask(error)
+            yield Pause(wait_ms)
+
+    def forget_whom_to_ask(self, error: BrokerError) -> None:
+        """The coordinator, or who takes changes, may be another broker by now."""
+        is_cut_off = isinstance(error, NetworkError | RequestTimedOut)
+        if is_cut_off or isinstance(error, CoordinatorError):
+            self._coordinators.clear()
+        if is_cut_off or error.code in self.not_controller:
+            self.metadata = self.metadata.without_controller()
+
+    # --- whom to ask ------------------------------------------------------------------------
+
+    def controller_gen(self) -> Gen[int | None]:
+        """The broker that takes changes of topics; None, any, where none is named."""
+        if self.metadata.controller_id not in self.metadata.nodes:
+            yield from self.refresh_gen([])
+        known = self.metadata.controller_id in self.metadata.nodes
+        return self.metadata.controller_id if known else None
+
+    def coordinator_gen(self, key: str, key_type: int) -> Gen[int]:
+        """The coordinator of a group or a transactional id, asked for once.
+
+        Raises:
+            KafkaError: there is none now.
+        """
+        known = self._coordinators.get((key_type, key))
+        if known is not None:
+            return known
+        # The key in both forms: each version takes the one that it knows.
+        values = {"key": key, "key_type": key_type, "coordinator_keys": (key,)}
+        answer = yield from self.call_gen(None, FIND_COORDINATOR, values)
+        found = next(iter(answer.coordinators), None) if hasattr(answer, "coordinators") else answer
+        if found is None:
+            raise unanswered(key)
+        raise_for(int(found.error_code), getattr(found, "error_message", None))
+        self._know_node(found.node_id, found.host, found.port)
+        self._coordinators[key_type, key] = found.node_id
+        node_id: int = found.node_id
+        return node_id
+
+    def forget_coordinator(self, key: str, key_type: int) -> None:
+        """It moved, or is gone: the next call asks for it again."""
+        self._coordinators.pop((key_type, key), None)
+
+    def _know_node(self, node_id: int, host: str, port: int) -> None:
+        known = self.metadata.nodes.get(node_id)
+        if known is None or known.address != Address(host, port):
+            self.metadata = self.metadata.with_nodes([Node(node_id, host, port)])
+
+    # --- connections ------------------------------------------------------------------------
+
+    def connection_gen(self, node_id: int | None, channel: str = MAIN_CHANNEL) -> Gen[C]:
+        """A connection to a broker, or to whichever answers.
+
+        Raises:
+            KafkaError: there is none to be had.
+        """
+        self._check_open()
+        if node_id is None:
+            return (yield from self._least_loaded_gen())
+        if node_id not in self.metadata.nodes:
+            yield from self.refresh_gen([])
+        node = self.metadata.nodes.get(node_id)
+        if node is None:
+            raise NetworkError(f"broker {node_id} is not known now")
+        return (yield from self._connection_to_gen(node.address, channel))
+
+    def connection_at_hand(self, node_id: int) -> C | None:
+        """The connection to a broker, if it can be used at once."""
+        node = self.metadata.nodes.get(node_id)
+        if node is None or self._is_closed:
+            return None
+        return self._connections.at_hand(node.address, MAIN_CHANNEL)
+
+    def _least_loaded_gen(self) -> Gen[C]:
+        """The open connection with the least to do; else any broker that can be reached."""
+        known = self._connections.least_loaded()
+        if known is not None:
+            return known
+        nodes = [node.address for node in self.metadata.nodes.values()]
+        failures = []
+        for address in self._connections.in_order([*nodes, *self._bootstrap]):
+            try:
+                return (yield from self._connection_to_gen(address, MAIN_CHANNEL))
+            except NetworkError as error:
+                failures.append(error.message)
+        raise NetworkError(f"no broker can be reached: {'; '.join(failures)}")
+
+    def _connection_to_gen(self, address: Address, channel: str) -> Gen[C]:
+        self._check_open()
+        known = self._connections.at_hand(address, channel)
+        if known is not None:
+            return known
+        connection: C = yield lambda: self._opened(address, channel)
+        return connection
+
+    def _check_open(self) -> None:
+        if self._process_id != os.getpid():
+            raise UsageError(FORKED, ErrorCode.INVALID_REQUEST)
+        if self._is_closed:
+            raise ClientClosed("the client was closed")
+
+
+def _throttle_time_ms(response: object) -> int:
+    """In milliseconds, as our own messages have it, or as kio's have it in a `timedelta`."""
+    found = getattr(response, "throttle_time_ms", None)
+    if found is None:
+        throttle_time = getattr(response, "throttle_time", None)
+        return 0 if throttle_time is None else round(throttle_time.total_seconds() * 1000)
+    return int(found)

@@ -1,0 +1,102 @@
+"""Which topics have to be asked for anew, and when they may be.
+
+A topic is outdated when it is not known, when somebody doubts what is known of it, or when it was
+last answered `metadata.max.age.ms` ago. What is doubted stays known: other partitions of the topic
+are read and written meanwhile. What was asked for a moment ago is asked for again only after a
+pause, which grows while the answers bring nothing new. "" stands for the brokers alone, None for
+all topics.
+"""
+
+from collections.abc import Collection, Iterable
+from typing import Final
+
+from odradek.client.core.metadata import ClusterMetadata
+from odradek.client.core.retries import ExponentialBackoff
+from odradek.client.errors import error_for
+
+BROKERS_ALONE: Final = ""
+Subject = str | None
+
+
+class _Asked:
+    """How a subject was asked for last."""
+
+    def __init__(self) -> None:
+        self.fruitless = 0
+        self.not_before_ms = 0
+        self.answered_ms: int | None = None
+
+
+class Freshness:
+    """The age of a client's metadata."""
+
+    def __init__(self, max_age_ms: int, backoff: ExponentialBackoff) -> None:
+        self._max_age_ms = max_age_ms
+        self._backoff = backoff
+        self._asked: dict[Subject, _Asked] = {}
+        self._doubted: set[str] = set()
+
+    def doubt(self, names: Iterable[str]) -> None:
+        """Marks metadata of these topics as possibly out of date."""
+        self._doubted.update(names)
+
+    def outdated(self, names: Iterable[str], known: ClusterMetadata, now_ms: int) -> set[str]:
+        """Picks the topics that have to be asked for."""
+        return {
+            name
+            for name in names
+            if name in self._doubted or name not in known.topics or self._is_old(name, now_ms)
+        }
+
+    def wait_ms(self, subjects: Collection[Subject], now_ms: int) -> int:
+        """How long to wait before these are asked for: what was not asked for just now is not kept
+        waiting by what was."""
+        return max(0, min(self._of(each).not_before_ms for each in subjects) - now_ms)
+
+    def sent(self, subjects: Iterable[Subject]) -> None:
+        """They are being asked for: what is doubted from now on is another doubt."""
+        self._doubted.difference_update(each for each in subjects if each is not None)
+
+    def failed(self, subjects: Iterable[Subject], now_ms: int) -> None:
+        """No answer came."""
+        for subject in subjects:
+            self._pause(self._of(subject), now_ms, has_news=False)
+            if subject:
+                self._doubted.add(subject)
+
+    def answered(
+        self,
+        subjects: Iterable[Subject],
+        before: ClusterMetadata,
+        after: ClusterMetadata,
+        answer: ClusterMetadata,
+        now_ms: int,
+    ) -> None:
+        """An answer came, which made what was known before what is known after it."""
+        for subject in subjects:
+            if subject == BROKERS_ALONE:
+                has_news = (before.nodes, before.controller_id) != (
+                    after.nodes,
+                    after.controller_id,
+                )
+            elif subject is None:
+                has_news = before.topics != after.topics
+            else:
+                has_news = before.topics.get(subject) != after.topics.get(subject)
+            self._pause(self._of(subject), now_ms, has_news=has_news)
+        for name, topic in answer.topics.items():
+            self._of(name).answered_ms = now_ms
+            if topic.error_code and error_for(topic.error_code).retriable:
+                self._doubted.add(name)
+
+    def _of(self, subject: Subject) -> _Asked:
+        return self._asked.setdefault(subject, _Asked())
+
+    def _is_old(self, name: str, now_ms: int) -> bool:
+        answered_ms = self._of(name).answered_ms
+        return answered_ms is None or now_ms - answered_ms >= self._max_age_ms
+
+    def _pause(self, asked: _Asked, now_ms: int, *, has_news: bool) -> None:
+        is_long_ago = now_ms >= asked.not_before_ms + self._backoff.max_ms
+        asked.fruitless = 0 if has_news or is_long_ago else asked.fruitless + 1
+        asked.not_before_ms = now_ms + self._backoff.wait_ms(asked.fruitless)

@@ -1,0 +1,33 @@
+"""Which of a producer's settings go together."""
+
+from odradek.client.settings import ClientSettings
+
+
+def check_consistent(settings: ClientSettings) -> None:
+    """Refuses what Kafka's producer refuses, too, and gives way where it does.
+
+    Raises:
+        ValueError: a setting contradicts another.
+    """
+    is_idempotent = settings.flag("enable.idempotence")
+    if is_idempotent and settings.text("acks") not in ("all", "-1"):
+        if "enable.idempotence" in settings.given or settings.text("transactional.id"):
+            raise ValueError("Must set acks to all in order to use the idempotent producer.")
+        settings.override("enable.idempotence", False)
+    if settings.text("transactional.id") and not settings.flag("enable.idempotence"):
+        raise ValueError("Cannot set a transactional.id without also enabling idempotence.")
+    in_flight = settings.number("max.in.flight.requests.per.connection")
+    if settings.flag("enable.idempotence") and in_flight > 5:
+        raise ValueError(
+            "Must set max.in.flight.requests.per.connection to at most 5 to use the "
+            "idempotent producer."
+        )
+    linger_ms, request_ms = settings.number("linger.ms"), settings.number("request.timeout.ms")
+    delivery_ms = settings.number("delivery.timeout.ms")
+    if delivery_ms < linger_ms + request_ms:
+        if "delivery.timeout.ms" in settings.given:
+            raise ValueError(
+                "delivery.timeout.ms should be equal to or larger than linger.ms + "
+                "request.timeout.ms"
+            )
+        settings.override("delivery.timeout.ms", linger_ms + request_ms)

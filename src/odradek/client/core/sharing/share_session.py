@@ -1,0 +1,48 @@
+"""`ShareSession`: which partitions a broker knows a member to want; only changes are told.
+
+Every request has the epoch after the one before it. Epoch 0 opens a session, -1 ends it and gives
+back all that was acquired in it.
+"""
+
+from collections.abc import Set
+from typing import Final
+
+from odradek.client.core.sharing.acknowledgements import SharePartition
+
+INITIAL_EPOCH: Final = 0
+FINAL_EPOCH: Final = -1
+_LARGEST_EPOCH: Final = 0x7FFFFFFF
+
+
+class ShareSession:
+    """The session with one broker, as far as its answers have come."""
+
+    def __init__(self) -> None:
+        self.epoch = INITIAL_EPOCH
+        self._known: frozenset[SharePartition] = frozenset()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is anything that can be acknowledged or ended."""
+        return self.epoch != INITIAL_EPOCH
+
+    def added(self, wanted: Set[SharePartition]) -> frozenset[SharePartition]:
+        """The partitions that the broker has to be told of."""
+        return frozenset(wanted - self._known)
+
+    def forgotten(self, wanted: Set[SharePartition]) -> frozenset[SharePartition]:
+        """The partitions that it is to forget."""
+        return self._known - wanted
+
+    def fetched(self, wanted: Set[SharePartition]) -> None:
+        """A fetch was answered."""
+        self._known = frozenset(wanted)
+        self.advance()
+
+    def advance(self) -> None:
+        """A request was answered."""
+        self.epoch = 1 if self.epoch == _LARGEST_EPOCH else self.epoch + 1
+
+    def reset(self) -> None:
+        """It is gone: the next fetch opens another."""
+        self.epoch, self._known = INITIAL_EPOCH, frozenset()

@@ -1,0 +1,22 @@
+"""Code that is written once for callers who await and for callers who block.
+
+A question with its retries is a generator, named `..._gen`. It yields where it has to wait: a
+`Pause`, or a call of the shell's, which gives an outcome to who blocks, and something to await to
+who awaits. `aio.waiting` and `sync.waiting` are the two that wait; each sends the outcome in,
+or throws the failure.
+"""
+
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+
+class Pause(NamedTuple):
+    """A pause of so long."""
+
+    wait_ms: int
+
+
+Wait = Callable[[], Any] | Pause
+Gen = Generator[Wait, Any, T]

@@ -1,0 +1,1 @@
+"""OAUTHBEARER tokens that a client asks for itself: whom, how patiently, and how often."""

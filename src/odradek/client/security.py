@@ -1,0 +1,128 @@
+"""The TLS and SASL settings of a client, under Kafka's names.
+
+Credentials come as Kafka's `sasl.jaas.config`, or as `sasl.username` and `sasl.password`. Nothing
+of it is imported for a client without them.
+"""
+
+import ssl
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from odradek.client.settings import TOKEN_PROVIDER, ClientSettings
+from odradek.config.definition import ConfigError
+
+if TYPE_CHECKING:
+    from odradek.client.core.handshake import LoginSource
+
+
+class ClientSecurity(NamedTuple):
+    """How connections are protected, and how they log in."""
+
+    tls: ssl.SSLContext | None = None
+    login: "LoginSource | None" = None
+
+
+NO_SECURITY: Final = ClientSecurity()
+
+
+def client_security(settings: ClientSettings) -> ClientSecurity:
+    """Makes the security that the settings ask for.
+
+    Raises:
+        ConfigError: they do not go together, or a store cannot be used.
+    """
+    protocol = settings.text("security.protocol").upper()
+    if protocol == "PLAINTEXT":
+        return NO_SECURITY
+    return ClientSecurity(
+        _tls(settings) if protocol.endswith("SSL") else None,
+        _login(settings) if protocol.startswith("SASL") else None,
+    )
+
+
+def _tls(settings: ClientSettings) -> ssl.SSLContext:
+    from odradek.tls import KeyStore, TlsError, TlsSettings, TrustStore, client_context
+
+    def of(name: str) -> str | None:
+        return settings.text(name) or None
+
+    key_store = KeyStore(
+        of("ssl.keystore.location"),
+        of("ssl.keystore.password"),
+        of("ssl.key.password"),
+        of("ssl.keystore.key"),
+        of("ssl.keystore.certificate.chain"),
+        settings.text("ssl.keystore.type"),
+    )
+    trust_store = TrustStore(
+        of("ssl.truststore.location"),
+        of("ssl.truststore.password"),
+        of("ssl.truststore.certificates"),
+        settings.text("ssl.truststore.type"),
+    )
+    try:
+        return client_context(
+            TlsSettings(
+                key_store,
+                trust_store,
+                settings.items("ssl.enabled.protocols"),
+                settings.items("ssl.cipher.suites"),
+                checks_host_name=bool(of("ssl.endpoint.identification.algorithm")),
+            )
+        )
+    except TlsError as error:
+        raise ConfigError("security.protocol", None, str(error), f"TLS: {error}") from error
+
+
+def _login(settings: ClientSettings) -> "LoginSource":
+    from odradek.client.core.login import Login
+    from odradek.security.sasl.mechanism import MECHANISMS, OAUTHBEARER
+
+    mechanism = settings.text("sasl.mechanism")
+    if mechanism not in MECHANISMS:
+        raise ConfigError("sasl.mechanism", mechanism, f"it must be one of {', '.join(MECHANISMS)}")
+    options = _jaas_options(settings)
+    if mechanism == OAUTHBEARER:
+        return _token_login(settings, options)
+    name = options.get("username") or settings.text("sasl.username")
+    password = options.get("password") or settings.text("sasl.password")
+    if not name or not password:
+        reason = "neither it nor sasl.username and sasl.password say who logs in"
+        raise ConfigError("sasl.jaas.config", None, reason, f"sasl.jaas.config: {reason}")
+    is_token = options.get("tokenauth", "").lower() == "true"
+    return Login(mechanism, name, password, None, is_token=is_token)
+
+
+def _jaas_options(settings: ClientSettings) -> Mapping[str, str]:
+    from odradek.security.jaas import parse_jaas
+
+    text = settings.text("sasl.jaas.config")
+    if not text:
+        return {}
+    try:
+        return parse_jaas(text).options
+    except ValueError as error:
+        text = f"sasl.jaas.config: {error}"
+        raise ConfigError("sasl.jaas.config", None, str(error), text) from error
+
+
+def _token_login(settings: ClientSettings, options: Mapping[str, str]) -> "LoginSource":
+    from odradek.client.oauth.settings import ENDPOINT, token_login
+    from odradek.security.jaas import UNSIGNED_SUBJECT
+
+    login = token_login(
+        settings.value,
+        options,
+        settings.function(TOKEN_PROVIDER),
+        lambda: _tls(settings),
+        # A token's times are those of the world.
+        lambda: time.time() * 1000,  # noqa: TID251
+    )
+    if login is None:
+        reason = (
+            f"neither {ENDPOINT} nor {TOKEN_PROVIDER} nor {UNSIGNED_SUBJECT} in sasl.jaas.config "
+            "says which token"
+        )
+        raise ConfigError(ENDPOINT, None, reason, reason)
+    return login

@@ -1,0 +1,246 @@
+"""A cluster as a reader needs it: which topics, who leads, where partitions begin and end.
+
+`ClusterCore`, waited for by one thread. Questions go to the leaders of partitions. Leaders change
+and brokers go away, so with every failure what is known of leaders is forgotten.
+"""
+
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, TypeVar
+
+from odradek.client.addresses import Address
+from odradek.client.apis import LIST_OFFSETS
+from odradek.client.core.cluster import ClusterCore
+from odradek.client.core.consuming.list_offsets import (
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    by_leader,
+    lease_request,
+    list_offsets_gen,
+    no_leader,
+)
+from odradek.client.core.freshness import BROKERS_ALONE
+from odradek.client.core.metadata import ClusterMetadata, TopicMetadata
+from odradek.client.core.waits import Gen, Pause
+from odradek.client.errors import KafkaError, raise_for
+from odradek.client.security import NO_SECURITY, ClientSecurity
+from odradek.client.settings import ADMIN_SETTINGS, ClientSettings
+from odradek.client.sync.connection import BlockingConnection
+from odradek.client.sync.waiting import wait
+from odradek.clock import Clock, SystemClock
+from odradek.errors import BrokerError, ErrorCode
+from odradek.model import TopicPartition
+from odradek.protocol.list_offsets import (
+    LeaseTerms,
+    decode_list_offsets_response,
+    encode_list_offsets_request,
+)
+
+T = TypeVar("T")
+
+_HELD_AT_ONCE: Final = 50
+
+
+class Cluster(ClusterCore[BlockingConnection]):
+    """Connections to the brokers of a cluster, opened when they are needed.
+
+    Used by one thread. `request_timeout_ms` is for one question with all its retries.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        *,
+        client_id: str = "odradek",
+        request_timeout_ms: int = 30_000,
+        clock: Clock | None = None,
+        security: ClientSecurity = NO_SECURITY,
+    ) -> None:
+        given = {
+            "bootstrap.servers": bootstrap_servers,
+            "client.id": client_id,
+            "request.timeout.ms": request_timeout_ms,
+        }
+        clock = clock if clock is not None else SystemClock()
+        settings = ClientSettings(ADMIN_SETTINGS, given, {})
+        super().__init__(settings, clock, random.Random(), "reader")
+        self._security = security
+
+    def __enter__(self) -> "Cluster":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes every connection."""
+        self._connections.close()
+
+    @property
+    def cluster_id(self) -> str | None:
+        """The cluster's id, once it was asked for topics."""
+        return self.metadata.cluster_id
+
+    def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicMetadata]:
+        """Asks for the named topics, or for all. Topics are never created by asking.
+
+        Raises:
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION when a name is unknown, or what keeps
+                the brokers from answering.
+        """
+        wanted = None if names is None else sorted(set(names))
+        return self.retrying(lambda: self._ask_topics(wanted))
+
+    def topic(self, name: str) -> TopicMetadata:
+        """A topic as last heard of, or asked for.
+
+        Raises:
+            KafkaError: as for `topics`, at the first attempt.
+        """
+        known = self.metadata.topics.get(name)
+        return known if known is not None else self._ask_topics([name])[name]
+
+    def list_offsets(
+        self, positions: Mapping[TopicPartition, int], *, read_committed: bool = False
+    ) -> dict[TopicPartition, int | None]:
+        """Offsets for timestamps, or for -1 (end) and -2 (beginning), of many partitions.
+
+        `None` says that no record has this timestamp or a later one. The end is the high
+        watermark, or the last stable offset when `read_committed`.
+
+        Raises:
+            KafkaError: a partition could not be asked.
+        """
+        found: dict[TopicPartition, int | None] = {}
+        level = READ_COMMITTED if read_committed else READ_UNCOMMITTED
+
+        def ask_missing() -> dict[TopicPartition, int | None]:
+            missing = {part: at for part, at in positions.items() if part not in found}
+            for name in {partition.topic for partition in missing}:
+                self.topic(name)
+            led, leaderless = by_leader(missing, self.metadata)
+            for partition in leaderless:
+                raise no_leader(self.metadata, partition)
+            for node_id, partitions in led.items():
+                questions = {each: missing[each] for each in partitions}
+                answers = wait(list_offsets_gen(self, node_id, questions, level))
+                for partition, answer in answers.items():
+                    if isinstance(answer, KafkaError):
+                        raise answer
+                    found[partition] = answer.offset if answer.offset >= 0 else None
+            return found
+
+        return self.retrying(ask_missing) if positions else found
+
+    def hold(self, terms: LeaseTerms, offsets: Mapping[TopicPartition, int]) -> None:
+        """Asks all replicas in sync for a lease on records, from offsets on.
+
+        A few partitions at a time, so that no broker is kept from other work. Other brokers than
+        ours pass over the question.
+
+        Raises:
+            KafkaError: one of them could not be asked; the others were.
+        """
+        by_node: dict[int, list[TopicPartition]] = defaultdict(list)
+        for partition in offsets:
+            self.topic(partition.topic)
+            known = self.metadata.partition(partition)
+            for node_id in () if known is None else known.in_sync_replicas:
+                if node_id in self.metadata.nodes:
+                    by_node[node_id].append(partition)
+        failure: KafkaError | None = None
+        for node_id, partitions in by_node.items():
+            try:
+                for first in range(0, len(partitions), _HELD_AT_ONCE):
+                    few = partitions[first : first + _HELD_AT_ONCE]
+                    self._ask_lease(node_id, terms, {each: offsets[each] for each in few})
+            except KafkaError as error:
+                failure = error
+        if failure is not None:
+            raise failure
+
+    def leader_id(self, partition: TopicPartition) -> int:
+        """The broker that leads a partition.
+
+        Raises:
+            KafkaError: the partition does not exist, or has no leader now.
+        """
+        self.topic(partition.topic)
+        leader = self.metadata.leader_of(partition)
+        if leader is None:
+            raise no_leader(self.metadata, partition)
+        return leader.id
+
+    def connection(self, node_id: int | None) -> BlockingConnection:
+        """The connection to a broker, or to whichever answers, once it may be asked something.
+
+        Raises:
+            KafkaError: there is none to be had.
+        """
+        return wait(self.unthrottled_gen(node_id))
+
+    def retrying(self, attempt: Callable[[], T]) -> T:
+        """Makes attempts until one succeeds, fails for good, or the time is over.
+
+        Raises:
+            BrokerError: the error of the last attempt.
+        """
+        found: T = wait(self.retrying_gen(attempt, self.request_timeout_ms, []))
+        return found
+
+    def forget(self, *, disconnect: bool) -> None:
+        """Drops what is known of leaders, and the connections too when one has failed."""
+        self.metadata = self.metadata.without_topics(self.metadata.topics)
+        if disconnect:
+            self.close()
+
+    def refresh_gen(self, names: Iterable[str]) -> Gen[ClusterMetadata]:
+        """See `ClusterCore`: nobody shares the question, it is only kept from coming too soon."""
+        wanted = set(names)
+        subjects = wanted or {BROKERS_ALONE}
+        wait_ms = self._freshness.wait_ms(subjects, self.clock.monotonic_ms())
+        if wait_ms:
+            yield Pause(wait_ms)
+        return (yield from self.update_gen(subjects, wanted))
+
+    def _connect(self, address: Address, setup_timeout_ms: int) -> BlockingConnection:
+        return BlockingConnection(
+            address,
+            client_id=self._client_id,
+            timeout_s=self.request_timeout_ms / 1000,
+            setup_timeout_s=min(setup_timeout_ms, self.request_timeout_ms) / 1000,
+            security=self._security,
+        )
+
+    def _opened(self, address: Address, channel: str) -> BlockingConnection:
+        return wait(self._connections.open_gen(address, channel))
+
+    def forget_whom_to_ask(self, error: BrokerError) -> None:
+        """See `ClusterCore`."""
+        super().forget_whom_to_ask(error)
+        self.forget(disconnect=error.code == ErrorCode.NETWORK_EXCEPTION)
+
+    def _ask_topics(self, names: list[str] | None) -> dict[str, TopicMetadata]:
+        answer = wait(self.metadata_gen(names))
+        for topic in answer.topics.values():
+            # In a list of everything a topic may just be on its way out; a name that was
+            # asked for is owed an answer.
+            if names is not None:
+                raise_for(topic.error_code, topic.name)
+        known = self.metadata.topics
+        return {name: known[name] for name in answer.topics if name in known}
+
+    def _ask_lease(
+        self, node_id: int, terms: LeaseTerms, offsets: Mapping[TopicPartition, int]
+    ) -> None:
+        request = lease_request(terms, offsets, self.request_timeout_ms)
+        # What the answer says of offsets is of no interest, a follower knows none.
+        wait(
+            self.exchange_gen(
+                node_id,
+                LIST_OFFSETS,
+                lambda version: encode_list_offsets_request(request, version),
+                decode_list_offsets_response,
+            )
+        )

@@ -1,0 +1,142 @@
+"""`ShareConsumer`, blocking."""
+
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+from odradek.client.aio import share_consumer as aio
+from odradek.client.aio.handout import Records
+from odradek.client.aio.share_consumer import AcknowledgementCallback
+from odradek.client.core.consuming.consumer_record import ConsumerRecord, Deserializer
+from odradek.client.errors import ClientClosed
+from odradek.client.sync.shell import Shell, asks
+from odradek.event_loop import waits_for
+
+T = TypeVar("T")
+
+
+class ShareConsumer(Shell[aio.ShareConsumer]):
+    """Reads records of a share group, for one thread.
+
+        with ShareConsumer("localhost:9092", group_id="workers", topics=["jobs"],
+                           share_acknowledgement_mode="explicit") as consumer:
+            for record in consumer:
+                with consumer.process(record):
+                    ...
+
+    A record of the iteration is a call to the loop's thread; `poll` brings many by one. The
+    callback of acknowledgements is called inside of this consumer's calls.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Mapping[str, object] = "",
+        config: Mapping[str, object] = {},
+        *,
+        key_deserializer: Deserializer | None = None,
+        value_deserializer: Deserializer | None = None,
+        topics: Iterable[str] = (),
+        **settings: Any,
+    ) -> None:
+        """Connects to nobody yet.
+
+        Raises:
+            ValueError: a setting is illegal.
+            UsageError: there is no group.
+        """
+        self._todo: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        super().__init__(
+            lambda: aio.ShareConsumer(
+                bootstrap_servers,
+                config,
+                key_deserializer=key_deserializer,
+                value_deserializer=value_deserializer,
+                topics=topics,
+                **settings,
+            )
+        )
+
+    def close(self, timeout_ms: int = 30_000) -> None:
+        """Sends what was acknowledged, gives back the rest, leaves the group, disconnects.
+
+        When nobody answers for `timeout_ms` brokers and group are left to find out.
+        """
+        self._close(lambda: self._client.close(timeout_ms))
+
+    subscribe = asks(aio.ShareConsumer.subscribe)
+    unsubscribe = waits_for(aio.ShareConsumer.unsubscribe)
+    subscription = asks(aio.ShareConsumer.subscription)
+
+    def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> Records:
+        """Returns the records at hand, by partition; waits for them up to a time.
+
+        Raises:
+            KafkaError: as `getmany`.
+        """
+        return self._wait(self._client.getmany(timeout_ms=timeout_ms, max_records=max_records))
+
+    getmany = waits_for(aio.ShareConsumer.getmany)
+    getone = waits_for(aio.ShareConsumer.getone)
+    wakeup = asks(aio.ShareConsumer.wakeup)
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        return self
+
+    def __next__(self) -> ConsumerRecord:
+        """The next record; the iteration ends when the consumer is closed."""
+        try:
+            return self.getone()
+        except ClientClosed:
+            raise StopIteration from None
+
+    acknowledge = asks(aio.ShareConsumer.acknowledge)
+    commit = waits_for(aio.ShareConsumer.commit)
+    commit_async = asks(aio.ShareConsumer.commit_async)
+
+    @contextmanager
+    def process(self, record: ConsumerRecord) -> Iterator[ConsumerRecord]:
+        """Accepts the record at the end of a `with` block; releases it, for another attempt, when
+        the block raises. What the block has acknowledged itself stays.
+
+        Raises:
+            UsageError: acknowledgement is implicit.
+        """
+        processing = self._client.process(record)
+        self._wait(processing.__aenter__())
+        try:
+            yield record
+        except BaseException as error:
+            self._wait(processing.__aexit__(type(error), error, error.__traceback__))
+            raise
+        self._wait(processing.__aexit__(None, None, None))
+
+    def set_acknowledgement_commit_callback(self, callback: AcknowledgementCallback | None) -> None:
+        """The callback is told, inside of a later read, commit or close, which offsets of which
+        partition a broker has taken, or why it has not."""
+
+        async def told() -> None:
+            later = None if callback is None else partial(self._call_later, callback)
+            self._client.set_acknowledgement_commit_callback(later)
+
+        self._wait(told())
+
+    @property
+    def acquisition_lock_timeout_ms(self) -> int | None:
+        """For how long records are locked, as a broker told last; None before."""
+
+        async def asked() -> int | None:
+            return self._client.acquisition_lock_timeout_ms
+
+        return self._wait(asked())
+
+    def _call_later(self, callback: AcknowledgementCallback, *args: Any) -> None:
+        self._todo.put(partial(callback, *args))
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            return super()._wait(work)
+        finally:
+            while not self._todo.empty():
+                self._todo.get()()

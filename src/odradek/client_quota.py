@@ -1,0 +1,44 @@
+"""Values of client quotas: whose they are, and which there are. Like `model`, for every floor."""
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final, NamedTuple
+
+DEFAULT: Final = ""
+"""In place of a name: all that have no quota of their own. No name is empty."""
+
+
+class QuotaKey(Enum):
+    """The unit that a quota bounds: bytes a second, partitions a second that are made or removed,
+    per cent of the time of the thread that handles requests, connections a second."""
+
+    PRODUCER_BYTES = "producer_byte_rate"
+    CONSUMER_BYTES = "consumer_byte_rate"
+    CONTROLLER_MUTATIONS = "controller_mutation_rate"
+    REQUEST_TIME = "request_percentage"
+    CONNECTION_CREATION = "connection_creation_rate"
+
+
+class QuotaEntity(NamedTuple):
+    """Whose quota it is: a user's, a client id's, that of a client id of a user, or an address's,
+    which stands alone. A name may be `DEFAULT`; None is no part of it."""
+
+    user: str | None = None
+    client_id: str | None = None
+    ip: str | None = None
+
+
+Quotas = Mapping[QuotaKey, float]
+
+
+def plain_ip(text: str) -> str:
+    """An address as connections have it, however it was spelt.
+
+    Raises:
+        ValueError: it is none.
+    """
+    from ipaddress import IPv6Address, ip_address
+
+    address = ip_address(text)
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return str(mapped or address)

@@ -1,0 +1,124 @@
+"""`AclControl`: what Kafka allows to be done with ACLs, and how they are looked for."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from odradek.acl import (
+    CLUSTER_NAME,
+    AccessControlEntry,
+    AclBinding,
+    AclFilter,
+    PatternType,
+    PermissionType,
+    ResourcePattern,
+)
+from odradek.errors import BrokerError, ErrorCode
+from odradek.metadata.cache import MetadataCache
+from odradek.metadata.store import MetadataStore, OnDone
+from odradek.model import AclOperation, ResourceType
+
+MOST_AT_ONCE: Final = 10_000
+"""How many ACLs one request can add, or remove, as with Kafka."""
+_ENTRIES_OF_NOTHING: Final = (ResourceType.UNKNOWN, ResourceType.ANY)
+_NO_OPERATIONS: Final = (AclOperation.UNKNOWN, AclOperation.ANY)
+
+
+class AclControl:
+    """Changes the ACLs in `store`; reads those that are published in `metadata`."""
+
+    def __init__(self, store: MetadataStore, metadata: MetadataCache) -> None:
+        self._store: Final = store
+        self._metadata: Final = metadata
+
+    def find(self, wanted: AclFilter) -> dict[ResourcePattern, list[AccessControlEntry]]:
+        """The ACLs that are meant, by what they are about."""
+        found = {
+            pattern: [entry for entry in sorted(entries) if wanted.matches(entry)]
+            for pattern, entries in self._candidates(wanted)
+            if wanted.holds_for(pattern)
+        }
+        return {pattern: found[pattern] for pattern in sorted(found) if found[pattern]}
+
+    def create(
+        self, bindings: Sequence[AclBinding], on_done: OnDone[list[BrokerError | None]]
+    ) -> None:
+        """Adds what is acceptable, and says of each binding why it is not; one that is there
+        already is fine."""
+        outcomes = [_refusal(each) for each in bindings[:MOST_AT_ONCE]]
+        if len(bindings) > MOST_AT_ONCE:
+            error = _too_many("add", len(bindings))
+            outcomes += [error] * (len(bindings) - MOST_AT_ONCE)
+        accepted = [
+            each for each, refusal in zip(bindings, outcomes, strict=True) if refusal is None
+        ]
+
+        def on_added(error: BrokerError | None) -> None:
+            on_done([error if each is None else each for each in outcomes])
+
+        if accepted:
+            self._store.alter_acls(accepted, (), on_added)
+        else:
+            on_added(None)
+
+    def delete(self, filters: Sequence[AclFilter], on_done: OnDone[list[list[AclBinding]]]) -> None:
+        """Removes what each filter finds, and answers it; what two of them find is told twice."""
+        found = [list(self._bindings(each)) for each in filters]
+        removed = {binding for each in found for binding in each}
+        if len(removed) > MOST_AT_ONCE:
+            on_done(_too_many("remove", len(removed)))
+            return
+
+        def on_removed(error: BrokerError | None) -> None:
+            on_done(found if error is None else error)
+
+        if removed:
+            self._store.alter_acls((), removed, on_removed)
+        else:
+            on_removed(None)
+
+    def _bindings(self, wanted: AclFilter) -> Iterator[AclBinding]:
+        for pattern, entries in self.find(wanted).items():
+            for entry in entries:
+                yield AclBinding(pattern, entry)
+
+    def _candidates(
+        self, wanted: AclFilter
+    ) -> Iterable[tuple[ResourcePattern, frozenset[AccessControlEntry]]]:
+        """One pattern where the filter can only mean one, else all."""
+        acls = self._metadata.image.acls
+        exact = wanted.pattern_type in (PatternType.LITERAL, PatternType.PREFIXED)
+        if exact and wanted.name is not None and wanted.resource_type is not ResourceType.ANY:
+            pattern = ResourcePattern(wanted.resource_type, wanted.name, wanted.pattern_type)
+            entries = acls.get(pattern)
+            return () if entries is None else ((pattern, entries),)
+        return acls.items()
+
+
+def _too_many(what: str, count: int) -> BrokerError:
+    text = f"Cannot {what} more than {MOST_AT_ONCE} ACLs at once, these are {count}."
+    return BrokerError(ErrorCode.INVALID_REQUEST, text)
+
+
+def _refusal(binding: AclBinding) -> BrokerError | None:
+    """Why there cannot be such an ACL."""
+    pattern, entry = binding
+    if pattern.type is ResourceType.CLUSTER and pattern.name != CLUSTER_NAME:
+        reason = f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
+    elif not pattern.name:
+        reason = "Invalid empty resource name"
+    elif pattern.type in _ENTRIES_OF_NOTHING:
+        reason = f"Invalid resourceType {pattern.type.name}"
+    elif pattern.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
+        reason = f"Invalid patternType {pattern.pattern_type.name}"
+    elif entry.operation in _NO_OPERATIONS:
+        reason = f"Invalid operation {entry.operation.name}"
+    elif entry.permission not in (PermissionType.ALLOW, PermissionType.DENY):
+        reason = f"Invalid permissionType {entry.permission.name}"
+    elif ":" not in entry.principal:
+        reason = (
+            f"Could not parse principal from `{entry.principal}` (no colon is present "
+            "separating the principal type from the principal name)"
+        )
+    else:
+        return None
+    return BrokerError(ErrorCode.INVALID_REQUEST, reason)

@@ -1,0 +1,274 @@
+"""`BrokerChannel`: the requests of the controller to one other broker.
+
+It notes *what* has changed, not how: when the broker can be told, it is told how that is by then.
+So a slow broker is not sent every state that there was meanwhile, what was lost is said again, and
+the same again does no harm. At most one round is under way: LeaderAndIsr, UpdateMetadata,
+StopReplica, in that order. A broker that has just come is told everything. A Kafka's broker follows
+no leader of which it has not heard that it lives: so when brokers have come or gone that is said
+before roles are, in an UpdateMetadata of its own.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Final
+from uuid import UUID
+
+from odradek.errors import BrokerError, ErrorCode
+from odradek.metadata.changes import replicas_of
+from odradek.metadata.control import (
+    ControlHeader,
+    ControlPlane,
+    LeaderAndIsr,
+    PartitionState,
+    ReplicaErrors,
+    StoppedReplica,
+    StopReplica,
+    UpdateMetadata,
+)
+from odradek.metadata.engine import BrokerView
+from odradek.metadata.image import (
+    BrokerRegistration,
+    MetadataDelta,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+)
+from odradek.metadata.zookeeper.metadata_updates import DELETED, EPOCH_DURING_DELETE
+from odradek.model import TopicPartition
+from odradek.timer import Timer, TimerTask
+
+logger = logging.getLogger(__name__)
+
+RETRY_MS: Final = 200
+_STOPPED: Final = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+_SERVED_OR_NOT: Final = (
+    ErrorCode.NONE,
+    ErrorCode.STALE_CONTROLLER_EPOCH,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+)
+
+
+class BrokerChannel:
+    """Tells `broker` what there is in the image, in the name of a controller and its epoch.
+
+    `on_served` hears which replicas the broker can serve, `on_stopped` which it has given up,
+    `on_deposed` that there is a later controller.
+    """
+
+    def __init__(
+        self,
+        broker: BrokerRegistration,
+        header: ControlHeader,
+        plane: ControlPlane,
+        timer: Timer,
+        view: BrokerView,
+        *,
+        on_served: Callable[[BrokerRegistration, Mapping[TopicPartition, bool]], None],
+        on_stopped: Callable[[BrokerRegistration, Sequence[TopicPartition]], None],
+        on_deposed: Callable[[], None],
+    ) -> None:
+        self.broker: Final = broker
+        self._header: Final = header
+        self._plane: Final = plane
+        self._timer: Final = timer
+        self._view: Final = view
+        self._on_served: Final = on_served
+        self._on_stopped: Final = on_stopped
+        self._on_deposed: Final = on_deposed
+        self._is_full = True
+        self._roles: set[TopicPartition] = set()
+        self._shown: set[TopicPartition] = set()
+        self._new: set[TopicPartition] = set()
+        self._brokers_changed = True
+        self._deleted: dict[UUID, TopicImage] = {}
+        self._stopped: dict[TopicPartition, StoppedReplica] = {}
+        self._under_way = 0
+        self._retry = self._retrial()
+        self._closed = False
+
+    def note(self, delta: MetadataDelta) -> None:
+        """Notes what of a change concerns the broker."""
+        broker_id = self.broker.id
+        self._brokers_changed |= delta.brokers_changed
+        new = {topic.name for topic in delta.topics_added}
+        for topic in delta.topics_removed:
+            self.delete(topic)
+        for topic, partition in delta.partitions():
+            topic_partition = TopicPartition(topic.name, partition.partition)
+            self._shown.add(topic_partition)
+            before = None if topic.name in new else delta.previous.partition(topic_partition)
+            if broker_id in partition.replicas:
+                self._roles.add(topic_partition)
+                self._stopped.pop(topic_partition, None)
+                if self._is_new(partition, before):
+                    self._new.add(topic_partition)
+                continue
+            if before is not None and broker_id in before.replicas:
+                self._roles.discard(topic_partition)
+                self.stop([topic_partition], partition.leader_epoch)
+
+    def _is_new(self, partition: PartitionImage, before: PartitionImage | None) -> bool:
+        """Whether the broker has never had the replica; else a failed disk may have its log."""
+        if before is None:
+            return partition.partition_epoch == 0
+        return self.broker.id not in before.replicas
+
+    def note_roles(self) -> None:
+        """Notes that the broker is to answer again which of its replicas it can serve."""
+        self._roles.update(replicas_of(self._view.image, self.broker.id))
+
+    def delete(self, topic: TopicImage) -> None:
+        """Notes that a topic is being deleted."""
+        self._deleted[topic.topic_id] = topic
+        mine = [each for each in topic.partitions if self.broker.id in each.replicas]
+        self.stop(
+            [TopicPartition(topic.name, each.partition) for each in mine], EPOCH_DURING_DELETE
+        )
+
+    def stop(self, replicas: Iterable[TopicPartition], leader_epoch: int) -> None:
+        """Notes replicas that the broker is to give up, with their logs."""
+        for replica in replicas:
+            self._stopped[replica] = StoppedReplica(replica, leader_epoch, delete=True)
+
+    def poke(self) -> None:
+        """Tells what there is to tell, unless something is under way already."""
+        if self._under_way or self._closed or self._retry.is_pending:
+            return
+        image = self._view.image
+        commands: list[Callable[[], None]] = []
+        roles = self._take_roles(image)
+        if roles and self._brokers_changed:
+            commands.append(self._live_brokers(image))
+        if self._is_full or roles:
+            commands.append(self._leader_and_isr(image, roles))
+        if self._is_full or self._shown or self._deleted or self._brokers_changed:
+            commands.append(self._update_metadata(image))
+        if self._stopped:
+            commands.append(self._stop_replica())
+        self._is_full = False
+        self._under_way = len(commands)
+        for command in commands:
+            command()
+
+    def close(self) -> None:
+        """Tells nothing any more."""
+        self._closed = True
+        self._retry.cancel()
+
+    def _take_roles(self, image: MetadataImage) -> list[TopicPartition]:
+        wanted: Collection[TopicPartition] = self._roles
+        if self._is_full:
+            wanted = replicas_of(image, self.broker.id)
+        self._roles = set()
+        roles = []
+        for topic_partition in wanted:
+            partition = image.partition(topic_partition)
+            if partition is not None and self.broker.id in partition.replicas:
+                roles.append(topic_partition)
+        return roles
+
+    def _live_brokers(self, image: MetadataImage) -> Callable[[], None]:
+        """The live brokers. A broker that has just come is not named: more is to follow for it."""
+        unnamed = self.broker.id if self._is_full else None
+        live = tuple(broker for broker in image.brokers.values() if broker.id != unnamed)
+        request = UpdateMetadata(self._header, (), live)
+        return lambda: self._plane.update_metadata(self.broker, request, self._finish)
+
+    def _leader_and_isr(
+        self, image: MetadataImage, roles: Sequence[TopicPartition]
+    ) -> Callable[[], None]:
+        is_full, new = self._is_full, self._new
+        self._new = set()
+        states = [self._state(image, each, is_new=each in new) for each in roles]
+        leaders = {state.partition.leader for state in states}
+        live = [broker for broker in image.brokers.values() if broker.id in leaders]
+        request = LeaderAndIsr(self._header, is_full, states, live)
+
+        def on_done(outcome: ReplicaErrors | BrokerError) -> None:
+            if isinstance(outcome, BrokerError):
+                self._is_full |= is_full
+                self._roles.update(roles)
+                self._new |= new
+            else:
+                # A replica that is there already under this epoch is served, too.
+                served = {
+                    replica: code is not ErrorCode.KAFKA_STORAGE_ERROR
+                    for replica, code in outcome.items()
+                    if code in _SERVED_OR_NOT
+                }
+                self._on_served(self.broker, served)
+            self._finish(outcome)
+
+        return lambda: self._plane.leader_and_isr(self.broker, request, on_done)
+
+    def _update_metadata(self, image: MetadataImage) -> Callable[[], None]:
+        is_full, shown, deleted = self._is_full, self._shown, self._deleted
+        self._shown, self._deleted, self._brokers_changed = set(), {}, False
+        wanted: Iterable[TopicPartition] = shown
+        if is_full:
+            wanted = [
+                TopicPartition(topic.name, each.partition)
+                for topic in image.topics.values()
+                for each in topic.partitions
+            ]
+        states = [
+            self._deleted_state(topic, index)
+            for topic in deleted.values()
+            for index in range(len(topic.partitions))
+        ]
+        states += [self._state(image, each) for each in wanted if image.partition(each) is not None]
+        request = UpdateMetadata(self._header, states, tuple(image.brokers.values()))
+
+        def on_done(outcome: BrokerError | None) -> None:
+            if isinstance(outcome, BrokerError):
+                self._shown |= shown
+                self._deleted = {**deleted, **self._deleted}
+                self._brokers_changed = True
+                self._is_full |= is_full
+            self._finish(outcome)
+
+        return lambda: self._plane.update_metadata(self.broker, request, on_done)
+
+    def _stop_replica(self) -> Callable[[], None]:
+        stopped = self._stopped
+        self._stopped = {}
+        request = StopReplica(self._header, tuple(stopped.values()))
+
+        def on_done(outcome: ReplicaErrors | BrokerError) -> None:
+            if isinstance(outcome, BrokerError):
+                self._stopped = {**stopped, **self._stopped}
+            else:
+                done = [each for each in stopped if outcome.get(each) in _STOPPED]
+                self._on_stopped(self.broker, done)
+            self._finish(outcome)
+
+        return lambda: self._plane.stop_replica(self.broker, request, on_done)
+
+    def _finish(self, outcome: object) -> None:
+        self._under_way -= 1
+        if self._closed:
+            return
+        if isinstance(outcome, BrokerError):
+            if outcome.code is ErrorCode.STALE_CONTROLLER_EPOCH:
+                self._on_deposed()
+                return
+            logger.info("broker %d is told again: %s", self.broker.id, outcome)
+            if not self._retry.is_pending:
+                self._retry = self._retrial()
+                self._timer.add(self._retry)
+        self.poke()
+
+    def _retrial(self) -> TimerTask:
+        return TimerTask(RETRY_MS, lambda: self._view.attempt(self.poke))
+
+    def _state(
+        self, image: MetadataImage, where: TopicPartition, *, is_new: bool = False
+    ) -> PartitionState:
+        topic = image.topics[where.topic]
+        partition = topic.partitions[where.partition]
+        epoch = self._header.controller_epoch
+        return PartitionState(topic.name, topic.topic_id, epoch, partition, is_new)
+
+    def _deleted_state(self, topic: TopicImage, index: int) -> PartitionState:
+        partition = topic.partitions[index]._replace(leader=DELETED)
+        return PartitionState(topic.name, topic.topic_id, self._header.controller_epoch, partition)

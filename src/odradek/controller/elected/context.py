@@ -1,0 +1,77 @@
+"""`ControllerContext`: what all parts of a controller share: the epoch, and what ends with it."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from odradek.metadata.zookeeper import znodes
+from odradek.metadata.zookeeper.client import (
+    Check,
+    Node,
+    OnChanged,
+    OnChildren,
+    OnCommitted,
+    OnNode,
+    Operation,
+    ZooKeeperClient,
+)
+from odradek.metadata.zookeeper.reads import gather
+from odradek.metadata.zookeeper.watches import Watches
+
+
+class ControllerContext:
+    """Controller `broker_id`, elected under `epoch`. What it writes is conditional on the
+    version that the epoch's node got with its election, so one that was deposed writes nothing.
+    """
+
+    def __init__(
+        self, broker_id: int, epoch: int, epoch_version: int, zookeeper: ZooKeeperClient
+    ) -> None:
+        self.broker_id: Final = broker_id
+        self.epoch: Final = epoch
+        self.is_open = True
+        self.topic_versions: Final[dict[str, int]] = {}
+        """The version of each topic's node, as it was last read or written."""
+        self._check: Final = Check(znodes.CONTROLLER_EPOCH, epoch_version)
+        self._zookeeper: Final = zookeeper
+        self._watches: Final = Watches(zookeeper)
+
+    def get(self, path: str, on_done: OnNode) -> None:
+        """Reads a node, or that there is none."""
+        self._zookeeper.get(path, on_done)
+
+    def children(self, path: str, on_done: OnChildren) -> None:
+        """Reads the names of a node's children."""
+        self._zookeeper.children(path, on_done)
+
+    def watch_node(self, path: str, on_done: OnNode, again: Callable[[], None]) -> None:
+        """Reads a node; calls `again` when it has changed."""
+        self._watches.get(path, on_done, again)
+
+    def watch_children(self, path: str, on_done: OnChildren, again: Callable[[], None]) -> None:
+        """Reads the names of a node's children; calls `again` when there are others."""
+        self._watches.children(path, on_done, again)
+
+    def gather(
+        self,
+        paths: Iterable[str],
+        on_done: Callable[[Mapping[str, Node | None]], None],
+        again: Callable[[str], None] | None = None,
+    ) -> None:
+        """Reads nodes at once; calls `again` with the path of each that has changed."""
+
+        def watch(path: str) -> OnChanged | None:
+            return None if again is None else self._watches.watch(path, lambda: again(path))
+
+        gather(self._zookeeper, paths, on_done, watch=watch)
+
+    def commit(
+        self, operations: Sequence[Operation], on_done: OnCommitted = lambda _outcome: None
+    ) -> None:
+        """Does all operations or none, unless there is a later controller: then the operation at
+        place 0 is the one that is refused."""
+        self._zookeeper.commit([self._check, *operations], on_done)
+
+    def close(self) -> None:
+        """Ends all watches."""
+        self.is_open = False
+        self._watches.forget()

@@ -1,0 +1,97 @@
+"""`ControllerEventQueue`: the changes that a controller makes, in the queue of its broker's engine.
+
+A change is committed by writing the partition states to ZooKeeper. What another has written
+meanwhile is refused there, and left out of what is acted on, published and answered.
+"""
+
+from collections.abc import Callable, Collection
+from typing import Any, Final, TypeVar
+
+from odradek.background import ignore
+from odradek.controller.elected.context import ControllerContext
+from odradek.controller.elected.image_changes import without_refused
+from odradek.controller.elected.state_writer import Refused, StateWriter
+from odradek.errors import BrokerError, ErrorCode
+from odradek.metadata.changes import Change
+from odradek.metadata.engine import BrokerView, OnCommitted, Plan
+from odradek.metadata.image import MetadataImage
+from odradek.metadata.store import OnDone
+from odradek.model import TopicPartition
+
+T = TypeVar("T")
+Settle = Callable[[Change[T], Refused], T]
+"""Makes the answer where some partitions could not be written."""
+
+
+class ControllerEventQueue:
+    """Of the controller of `context`. `on_refused` hears of partitions whose states could not be
+    written, `on_done` that a change has been dealt with."""
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        view: BrokerView,
+        writer: StateWriter,
+        on_refused: Callable[[Collection[TopicPartition]], None],
+        on_done: Callable[[], None],
+    ) -> None:
+        self._context: Final = context
+        self._view: Final = view
+        self._writer: Final = writer
+        self._on_refused: Final = on_refused
+        self._on_done: Final = on_done
+        self._count = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is to be done and nothing is under way."""
+        return not self._count
+
+    def submit(
+        self,
+        plan: Plan[T],
+        on_done: OnDone[T] = ignore,
+        settle: Settle[T] | None = None,
+        *,
+        is_written: bool = False,
+    ) -> None:
+        """Makes a change when its turn has come; one that was read from ZooKeeper `is_written`
+        already. NOT_CONTROLLER when another controller has been elected by then."""
+        refused: dict[TopicPartition, ErrorCode] = {}
+
+        def plan_elected(image: MetadataImage) -> Change[T]:
+            if not self._context.is_open:
+                raise BrokerError(ErrorCode.NOT_CONTROLLER)
+            return plan(image)
+
+        def commit(change: Change[Any], on_committed: OnCommitted) -> None:
+            def on_written(found: Refused) -> None:
+                refused.update(found)
+                on_committed(_without(change, found, settle))
+
+            if change.delta is None:
+                on_committed(change)
+            else:
+                self._writer.write(change.delta, on_written)
+
+        def answer(outcome: T | BrokerError) -> None:
+            self._count -= 1
+            if refused and self._context.is_open:
+                self._on_refused(refused)
+            on_done(outcome)
+            if self._context.is_open:
+                self._on_done()
+
+        self._count += 1
+        self._view.submit(plan_elected, answer, None if is_written else commit)
+
+    def refuse_all(self) -> None:
+        """Another controller has been elected; who waits hears of it."""
+        self._view.engine.refuse_commits(BrokerError(ErrorCode.NOT_CONTROLLER))
+
+
+def _without(change: Change[T], refused: Refused, settle: Settle[T] | None) -> Change[T]:
+    if not refused or change.delta is None:
+        return change
+    result = change.result if settle is None else settle(change, refused)
+    return Change(result, without_refused(change.delta, refused))

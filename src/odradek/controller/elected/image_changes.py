@@ -1,0 +1,199 @@
+"""Applies what a controller has read to its image: image in, change out. Pure."""
+
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from odradek.metadata import changes
+from odradek.metadata.changes import Change, difference, replicas_of
+from odradek.metadata.image import (
+    BrokerRegistration,
+    ConfigResource,
+    MetadataDelta,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+    with_replicas,
+    without_replicas,
+)
+from odradek.metadata.zookeeper import znodes
+from odradek.metadata.zookeeper.client import Node
+from odradek.metadata.zookeeper.metadata_updates import without_settings
+from odradek.metadata.zookeeper.znodes import NO_STATE, ZnodeError
+from odradek.model import NO_LEADER, ConfigResourceType, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+
+def partition_of(where: TopicPartition, node: Node) -> PartitionImage:
+    """A state as an image; the replicas are the topic's to know."""
+    try:
+        state = znodes.read_state(where, node.data)
+    except ZnodeError as error:
+        # Who leads is not guessed: nobody does, until somebody has looked at the node.
+        logger.error("%s has no leader: %s", where, error)
+        return PartitionImage(where.partition, NO_LEADER, 0, node.version, (), ())
+    return PartitionImage(
+        where.partition, state.leader, state.leader_epoch, node.version, (), state.isr
+    )
+
+
+def is_fresh(partitions: Iterable[PartitionImage]) -> bool:
+    """Whether none of them has ever been led."""
+    return all(each.partition_epoch == NO_STATE for each in partitions)
+
+
+def first_image(
+    image: MetadataImage,
+    topics: Iterable[TopicImage],
+    brokers: Mapping[int, BrokerRegistration],
+    controller_id: int,
+    controller_epoch: int,
+) -> MetadataDelta:
+    """From what this broker was told to what there is: the image of a controller."""
+    brokers = MappingProxyType(dict(brokers))
+    present = [_with_dead_offline(topic, brokers) for topic in topics]
+    names = {topic.name for topic in present}
+    gone = [topic for topic in image.topics.values() if topic.name not in names]
+    after = replace(
+        image,
+        brokers=brokers,
+        controller_id=controller_id,
+        controller_epoch=controller_epoch,
+    )
+    other = [
+        known
+        for topic in present
+        if (known := image.topic(topic.name)) is not None and known.topic_id != topic.topic_id
+    ]
+    after = after.with_topics(removed=[*gone, *other]).with_topics(present)
+    named = [each.name for each in after.configs if each.type is ConfigResourceType.TOPIC]
+    return difference(image, without_settings(after, named))
+
+
+def with_added(image: MetadataImage, topics: Iterable[TopicImage]) -> Change[None]:
+    """The image with topics that are not known yet, as they are."""
+    new = [
+        _with_dead_offline(topic, image.brokers)
+        for topic in topics
+        if topic.name not in image.topics
+    ]
+    return Change(None, MetadataDelta(image, image.with_topics(new), added=new))
+
+
+def with_started(image: MetadataImage, topics: Iterable[TopicImage]) -> Change[None]:
+    """The image with topics that were never led, and are from now on."""
+    return with_added(image, [_started(topic, image) for topic in topics])
+
+
+def with_reading(image: MetadataImage, topic: TopicImage) -> Change[None]:
+    """The image with what was read of a topic, where it is newer than what is known."""
+    known = image.topic(topic.name)
+    if known is None or known.topic_id != topic.topic_id:
+        return Change(None)
+    topic = _with_dead_offline(topic, image.brokers)
+    partitions = list(known.partitions)
+    for each in topic.partitions[: len(partitions)]:
+        before = partitions[each.partition]
+        if each.partition_epoch >= before.partition_epoch:
+            offline = tuple(r for r in each.replicas if r in before.offline or r in each.offline)
+            partitions[each.partition] = each._replace(offline=offline)
+    more = topic.partitions[len(partitions) :]
+    if not is_fresh(more):
+        partitions += more
+    after = image.with_topics([known._replace(partitions=tuple(partitions))])
+    return Change(None, difference(image, after))
+
+
+def with_growth(image: MetadataImage, topic: TopicImage) -> Change[None]:
+    """The image with the partitions that a topic was given, which are led at once."""
+    known = image.topic(topic.name)
+    if known is None or known.topic_id != topic.topic_id:
+        return Change(None)
+    more = _started(topic._replace(partitions=topic.partitions[len(known.partitions) :]), image)
+    if not more.partitions:
+        return Change(None)
+    after = image.with_topics([known.with_partitions(more.partitions)])
+    return Change(None, MetadataDelta(image, after, changed=[after.topics[topic.name]]))
+
+
+def without_gone(image: MetadataImage, brokers: Mapping[int, BrokerRegistration]) -> Change[None]:
+    """Brokers that are gone, or have come back since, have offline replicas."""
+    gone = [
+        broker.id
+        for broker in image.brokers.values()
+        if broker.id not in brokers or brokers[broker.id].epoch != broker.epoch
+    ]
+    if not gone:
+        return Change(None)
+    logger.info("brokers that are gone: %s", gone)
+    after = image
+    for broker_id in gone:
+        after = without_replicas(after, replicas_of(after, broker_id), broker_id)
+    left = {b.id: b for b in image.brokers.values() if b.id not in gone}
+    return Change(None, difference(image, replace(after, brokers=MappingProxyType(left))))
+
+
+def with_come(image: MetadataImage, brokers: Mapping[int, BrokerRegistration]) -> Change[None]:
+    """Brokers that have come have their replicas online."""
+    come = [broker for broker in brokers.values() if broker.id not in image.brokers]
+    if not come:
+        return Change(None)
+    logger.info("brokers that have come: %s", [broker.id for broker in come])
+    after = image
+    for broker in come:
+        after = with_replicas(after, replicas_of(after, broker.id), broker.id)
+    live = {**image.brokers, **{broker.id: broker for broker in come}}
+    return Change(None, difference(image, replace(after, brokers=MappingProxyType(live))))
+
+
+def without_refused(delta: MetadataDelta, refused: Collection[TopicPartition]) -> MetadataDelta:
+    """A change without what could not be written."""
+    image = delta.previous
+    removed = [ConfigResource.topic(topic.name) for topic in delta.topics_removed]
+    after = replace(image, brokers=delta.image.brokers)
+    after = after.with_topics(removed=delta.topics_removed).with_configs(
+        {resource: {} for resource in removed}
+    )
+    put = []
+    for topic in (*delta.topics_added, *delta.topics_changed):
+        before = image.topics.get(topic.name)
+        kept = []
+        for each in topic.partitions:
+            if TopicPartition(topic.name, each.partition) not in refused:
+                kept.append(each)
+            elif before is not None and each.partition < len(before.partitions):
+                kept.append(before.partitions[each.partition])
+            else:
+                break
+        if kept or before is not None:
+            put.append(topic._replace(partitions=tuple(kept)))
+    return MetadataDelta(
+        image,
+        after.with_topics(put),
+        added=[topic for topic in put if topic.name not in image.topics],
+        removed=delta.topics_removed,
+        changed=[topic for topic in put if topic.name in image.topics],
+        brokers_changed=delta.brokers_changed,
+    )
+
+
+def _with_dead_offline(topic: TopicImage, brokers: Mapping[int, BrokerRegistration]) -> TopicImage:
+    partitions = [
+        each._replace(offline=tuple(r for r in each.replicas if r not in brokers))
+        for each in topic.partitions
+    ]
+    return topic._replace(partitions=tuple(partitions))
+
+
+def _started(topic: TopicImage, image: MetadataImage) -> TopicImage:
+    """A new topic: partitions that were never led are led by the first of their replicas."""
+    topic = _with_dead_offline(topic, image.brokers)
+    partitions: Sequence[PartitionImage] = [
+        changes.new_partition(image, each.partition, each.replicas)
+        if each.partition_epoch == NO_STATE
+        else each
+        for each in topic.partitions
+    ]
+    return topic._replace(partitions=tuple(partitions))

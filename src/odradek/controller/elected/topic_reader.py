@@ -1,0 +1,295 @@
+"""`TopicReader`: which topics there are, and the states of their partitions, as ZooKeeper has them.
+
+Everything is read once, and from then on what the watches say has changed. A topic that somebody
+has made gets leaders; partitions that a topic was given get theirs. What could not be written is
+read again, and decided again.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Final
+from uuid import UUID
+
+from odradek.controller.elected.context import ControllerContext
+from odradek.controller.elected.event_queue import ControllerEventQueue
+from odradek.controller.elected.image_changes import (
+    first_image,
+    is_fresh,
+    partition_of,
+    with_added,
+    with_growth,
+    with_reading,
+    with_started,
+)
+from odradek.controller.elected.topic_deletions import TopicDeletions
+from odradek.metadata.changes import difference
+from odradek.metadata.engine import BrokerView
+from odradek.metadata.image import (
+    BrokerRegistration,
+    MetadataDelta,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+)
+from odradek.metadata.zookeeper import znodes
+from odradek.metadata.zookeeper.client import Failure, Node, SetData
+from odradek.metadata.zookeeper.cluster_configs import ClusterConfigs
+from odradek.metadata.zookeeper.znodes import NO_STATE, TopicNode, ZnodeError
+from odradek.model import NO_LEADER, TopicPartition
+from odradek.timer import Timer, TimerTask
+
+logger = logging.getLogger(__name__)
+
+RETRY_MS: Final = 200
+RETRY_MAX_MS: Final = 3_200
+
+
+class TopicReader:
+    """Reads for the controller of `context`; `brokers_at_start` lived when it began."""
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        events: ControllerEventQueue,
+        view: BrokerView,
+        timer: Timer,
+        configs: ClusterConfigs,
+        deletions: TopicDeletions,
+        new_id: Callable[[], UUID],
+    ) -> None:
+        self.brokers_at_start: Mapping[int, BrokerRegistration] = {}
+        self.is_complete = False
+        """Whether the image is that of this controller, and no longer what others have told."""
+        self._context: Final = context
+        self._events: Final = events
+        self._view: Final = view
+        self._timer: Final = timer
+        self._configs: Final = configs
+        self._deletions: Final = deletions
+        self._new_id: Final = new_id
+        self._not_understood: Final[set[str]] = set()
+        self._is_reading = False
+        self._read_again = False
+        self._refused: set[TopicPartition] = set()
+        self._retry_ms = RETRY_MS
+        self._retry = self._retrial()
+
+    def read_all(self, then: Callable[[], None] = lambda: None) -> None:
+        """Looks which topics there are; those that are not known are taken in."""
+        if self._is_reading:
+            self._read_again = True
+            return
+        self._is_reading = True
+
+        def on_children(names: tuple[str, ...] | Failure) -> None:
+            if isinstance(names, Failure) or not self._context.is_open:
+                return
+            known = self._context.topic_versions
+            new = [name for name in names if name not in known and name not in self._deletions]
+            self._context.children(znodes.DELETE_TOPICS, lambda marked: on_marked(new, marked))
+
+        def on_marked(new: Sequence[str], marked: tuple[str, ...] | Failure) -> None:
+            if isinstance(marked, Failure) or not self._context.is_open:
+                return
+            self._read_new(new, frozenset(marked), on_read)
+
+        def on_read() -> None:
+            self._is_reading = False
+            then()
+            if self._read_again and self._context.is_open:
+                self._read_again = False
+                self.read_all()
+
+        self._context.watch_children(znodes.TOPICS, on_children, self.read_all)
+
+    def read(self, name: str) -> None:
+        """A topic has other partitions, or other states, than it had. One that is being deleted is
+        looked at no more: when one of its name is made, that is another child."""
+        if name in self._deletions:
+            return
+
+        def on_node(node: Node | Failure | None) -> None:
+            if not isinstance(node, Node) or not self._context.is_open:
+                return
+            if name not in self._view.image.topics:
+                self.read_all()  # perhaps it is understood now
+                return
+            topic = self._understood(name, node)
+            if topic is not None:
+                self._read_states({name: topic}, lambda states: on_states(topic, states))
+
+        def on_states(
+            node: TopicNode, states: Mapping[TopicPartition, PartitionImage | None]
+        ) -> None:
+            if self._context.is_open:
+                topic = self._topic(name, node, states)
+                self._events.submit(lambda image: with_reading(image, topic), is_written=True)
+                self._events.submit(lambda image: with_growth(image, topic))
+
+        self._context.watch_node(znodes.topic_path(name), on_node, lambda: self.read(name))
+
+    def on_refused(self, partitions: Collection[TopicPartition]) -> None:
+        """Partitions could not be written. They are read again at once, since others have written
+        meanwhile, perhaps this controller itself; then ever more seldom, as long as they are
+        refused."""
+        new = set(partitions) - self._refused
+        self._refused |= new
+        self._read_refused(new)
+        if not self._retry.is_pending:
+            self._await_retry()
+
+    def _await_retry(self) -> None:
+        self._retry = self._retrial()
+        self._timer.add(self._retry)
+
+    def _retrial(self) -> TimerTask:
+        return TimerTask(self._retry_ms, lambda: self._view.attempt(self._try_again))
+
+    def _try_again(self) -> None:
+        if not self._context.is_open:
+            return
+        refused, self._refused = self._refused, set()
+        if not refused:
+            self._retry_ms = RETRY_MS
+            return
+        self._retry_ms = min(2 * self._retry_ms, RETRY_MAX_MS)
+        self._await_retry()
+        self._read_refused(refused)
+        # Nothing need have changed for what was decided to be decided again.
+        self._view.publish(lambda image: difference(image, image))
+
+    def _read_refused(self, partitions: Collection[TopicPartition]) -> None:
+        names = {each.topic for each in partitions}
+        new = names - self._view.image.topics.keys()
+        for name in names - new:
+            self.read(name)
+        for name in new:
+            self._context.topic_versions.pop(name, None)
+        if new:
+            self.read_all()
+
+    def _read_new(
+        self, names: Sequence[str], marked: frozenset[str], then: Callable[[], None]
+    ) -> None:
+        paths = {znodes.topic_path(name): name for name in names}
+
+        def on_topics(nodes: Mapping[str, Node | None]) -> None:
+            topics: dict[str, TopicNode] = {}
+            for path, node in nodes.items():
+                topic = None if node is None else self._understood(paths[path], node)
+                if topic is not None:
+                    topics[paths[path]] = topic
+                elif node is not None:
+                    self._not_understood.add(paths[path])
+            self._read_states(topics, lambda states: on_states(topics, states))
+
+        def on_states(
+            topics: Mapping[str, TopicNode],
+            states: Mapping[TopicPartition, PartitionImage | None],
+        ) -> None:
+            if not self._context.is_open:
+                return
+            found = [self._topic(name, node, states) for name, node in topics.items()]
+            # Its settings are read with a topic: those that are known may be of one before.
+            ids = {topic.name: topic.topic_id for topic in found}
+            self._configs.read_topics(ids, lambda: self._take_in(found, marked, then))
+
+        self._context.gather(paths, on_topics, lambda path: self.read(paths[path]))
+
+    def _understood(self, name: str, node: Node) -> TopicNode | None:
+        try:
+            topic = znodes.read_topic(name, node.data)
+        except ZnodeError as error:
+            logger.error("a topic is passed over: %s", error)
+            return None
+        self._context.topic_versions[name] = node.version
+        return topic
+
+    def _topic(
+        self,
+        name: str,
+        node: TopicNode,
+        states: Mapping[TopicPartition, PartitionImage | None],
+    ) -> TopicImage:
+        topic_id = node.topic_id
+        if topic_id is None:
+            # Kafka before 2.8 gave topics none.
+            topic_id = self._new_id()
+            data = znodes.topic_json(topic_id, node.assignments)
+            version = self._context.topic_versions[name]
+            self._context.topic_versions[name] = version + 1
+            self._context.commit([SetData(znodes.topic_path(name), data, version)])
+        partitions = []
+        for index, assignment in enumerate(node.assignments):
+            state = states.get(TopicPartition(name, index))
+            partition = state or PartitionImage(
+                index, NO_LEADER, NO_STATE, NO_STATE, assignment.replicas, assignment.replicas
+            )
+            partitions.append(
+                partition._replace(
+                    replicas=assignment.replicas,
+                    adding=assignment.adding,
+                    removing=assignment.removing,
+                )
+            )
+        return TopicImage(name, topic_id, tuple(partitions))
+
+    def _read_states(
+        self,
+        topics: Mapping[str, TopicNode],
+        then: Callable[[Mapping[TopicPartition, PartitionImage | None]], None],
+    ) -> None:
+        partitions = [
+            TopicPartition(name, index)
+            for name, topic in topics.items()
+            for index in range(len(topic.assignments))
+        ]
+        paths = {znodes.state_path(each): each for each in partitions}
+
+        def on_nodes(nodes: Mapping[str, Node | None]) -> None:
+            states: dict[TopicPartition, PartitionImage | None] = {}
+            for path, node in nodes.items():
+                where = paths[path]
+                states[where] = None if node is None else partition_of(where, node)
+            then(states)
+
+        self._context.gather(paths, on_nodes)
+
+    def _take_in(
+        self, found: Sequence[TopicImage], marked: frozenset[str], then: Callable[[], None]
+    ) -> None:
+        """Topics that were there before this controller, and new ones."""
+        if not self._context.is_open:
+            return
+        for topic in found:
+            if topic.name in marked:
+                self._deletions.take_over(topic)
+        kept = [topic for topic in found if topic.name not in marked]
+
+        def on_taken_in(_outcome: object = None) -> None:
+            self._deletions.go_on()
+            then()
+
+        if not self.is_complete:
+            self._view.publish(partial(self._complete, topics=kept), on_taken_in)
+            return
+        fresh = [topic for topic in kept if is_fresh(topic.partitions)]
+        others = [topic for topic in kept if not is_fresh(topic.partitions)]
+        self._events.submit(lambda image: with_added(image, others), is_written=True)
+        self._events.submit(lambda image: with_started(image, fresh), on_taken_in)
+
+    def _complete(self, image: MetadataImage, topics: Sequence[TopicImage]) -> MetadataDelta | None:
+        if not self._context.is_open:
+            return None
+        self.is_complete = True
+        # Of what is there and not understood this broker knows what it was told, and keeps it.
+        known = (image.topic(name) for name in self._not_understood)
+        kept = [topic for topic in known if topic is not None]
+        return first_image(
+            image,
+            [*topics, *kept],
+            self.brokers_at_start,
+            self._context.broker_id,
+            self._context.epoch,
+        )

@@ -1,0 +1,126 @@
+"""`LeaderElections`: elects leaders, gives leaderships away or back, when asked to."""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from odradek.background import ignore
+from odradek.config import BrokerConfig
+from odradek.controller.answers import (
+    all_partitions,
+    election_result,
+    in_request_order,
+    one_each,
+    plan_each,
+    was_needed,
+)
+from odradek.controller.delayed_operations import DelayedElectLeader, TopicKey
+from odradek.controller.replicas.elections import (
+    plan_balance,
+    plan_controlled_shutdown,
+    plan_election,
+)
+from odradek.controller.results import ElectionResult, ElectionType
+from odradek.errors import BrokerError, ErrorCode
+from odradek.metadata.cache import MetadataCache
+from odradek.metadata.image import PartitionImage
+from odradek.metadata.store import MetadataStore, OnDone, PartitionChange
+from odradek.model import TopicPartition
+from odradek.purgatory import DelayedOperationPurgatory
+
+logger = logging.getLogger(__name__)
+
+
+class LeaderElections:
+    """Carried out by `store`, for the broker `broker_id`; what waits is in `purgatory`."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        cache: MetadataCache,
+        config: BrokerConfig,
+        broker_id: int,
+        purgatory: DelayedOperationPurgatory,
+    ) -> None:
+        self._store: Final = store
+        self._cache: Final = cache
+        self._config: Final = config
+        self._broker_id: Final = broker_id
+        self._purgatory: Final = purgatory
+
+    def elect_leaders(
+        self,
+        election_type: ElectionType,
+        partitions: Sequence[TopicPartition] | None,
+        timeout_ms: int,
+        on_done: Callable[[list[ElectionResult]], None],
+    ) -> None:
+        """Elects leaders; of all partitions (None) only those that needed it are answered."""
+        image = self._cache.image
+        asked = all_partitions(image) if partitions is None else list(dict.fromkeys(partitions))
+        plans = plan_each(asked, lambda tp: plan_election(image, tp, election_type), lambda tp: tp)
+        accepted = [plan for plan in plans if isinstance(plan, PartitionChange)]
+
+        def on_changed(outcome: list[PartitionImage | BrokerError] | BrokerError) -> None:
+            outcomes = in_request_order(plans, one_each(outcome, len(accepted)))
+            results = [election_result(*pair) for pair in zip(asked, outcomes, strict=True)]
+            if partitions is None:
+                results = [result for result in results if was_needed(result)]
+            self._await_elected(accepted, results, timeout_ms, on_done)
+
+        if accepted:
+            self._store.change_partitions(accepted, on_changed)
+        else:
+            on_changed([])
+
+    def hand_over(self, on_done: OnDone[None]) -> None:
+        """Gives away what this broker leads, to replicas in sync, and leaves every ISR that has
+        another member: the broker is about to stop."""
+        changes = plan_controlled_shutdown(self._cache.image, self._broker_id)
+        if changes:
+            self._store.change_partitions(changes, lambda _: on_done(None))
+        else:
+            on_done(None)
+
+    def balance_leaders(self) -> None:
+        """Gives leaderships back to preferred replicas, while this broker is the controller and
+        where the imbalance is larger than `leader.imbalance.per.broker.percentage`."""
+        image = self._cache.image
+        if image.controller_id == self._broker_id:
+            allowed: int = self._config["leader.imbalance.per.broker.percentage"]
+            changes = plan_balance(image, allowed)
+            if changes:
+                logger.info("leaderships go back to preferred replicas: %d", len(changes))
+                self._store.change_partitions(changes, ignore)
+
+    def _await_elected(
+        self,
+        accepted: Sequence[PartitionChange],
+        results: list[ElectionResult],
+        timeout_ms: int,
+        on_done: Callable[[list[ElectionResult]], None],
+    ) -> None:
+        chosen = {result.topic_partition for result in results if not result.error_code}
+        expected = {
+            change.topic_partition: change.leader
+            for change in accepted
+            if change.topic_partition in chosen
+        }
+        if not expected:
+            on_done(results)
+            return
+        timed_out = BrokerError(ErrorCode.REQUEST_TIMED_OUT)
+
+        def on_ready(late: frozenset[TopicPartition]) -> None:
+            on_done(
+                [
+                    election_result(each.topic_partition, timed_out)
+                    if each.topic_partition in late
+                    else each
+                    for each in results
+                ]
+            )
+
+        operation = DelayedElectLeader(max(timeout_ms, 0), expected, self._cache, on_ready)
+        keys = [TopicKey(name) for name in dict.fromkeys(tp.topic for tp in expected)]
+        self._purgatory.try_complete_else_watch(operation, keys)

@@ -1,0 +1,274 @@
+"""`TopicOperations`: creates and deletes topics, and adds partitions.
+
+Each is a straight walk: plan (`plans`), have the metadata store do it, wait until every partition
+has a leader, answer in the order of the request.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Final, TypeAlias
+
+from odradek.config import BrokerConfig
+from odradek.controller.answers import (
+    deleted,
+    identity_of,
+    in_request_order,
+    late_topic,
+    named_result,
+    one_each,
+    plan_each,
+)
+from odradek.controller.configs.entries import ConfigDescriber
+from odradek.controller.delayed_operations import DelayedTopicChange, TopicKey
+from odradek.controller.results import (
+    CreatableTopic,
+    CreateTopicResult,
+    DeleteTopicResult,
+    NamedResult,
+    PartitionsRequest,
+    TopicReference,
+)
+from odradek.controller.topics.internal import requested_topic
+from odradek.controller.topics.names import collision_key, has_collision_chars
+from odradek.controller.topics.plans import TopicPlanner
+from odradek.errors import BrokerError, ErrorCode
+from odradek.metadata.cache import MetadataCache
+from odradek.metadata.changes import topic_exists
+from odradek.metadata.image import MetadataDelta, TopicImage
+from odradek.metadata.store import MetadataStore, NewPartitions, NewTopic, OnDone
+from odradek.purgatory import DelayedOperationPurgatory
+
+CreateTopicPolicy: TypeAlias = Callable[[CreatableTopic], None]
+"""May refuse a topic by raising BrokerError(POLICY_VIOLATION)."""
+
+
+class TopicOperations:
+    """Carried out by `store`; what waits for leaders is in `purgatory`."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        cache: MetadataCache,
+        config: BrokerConfig,
+        describer: ConfigDescriber,
+        purgatory: DelayedOperationPurgatory,
+        random_below: Callable[[int], int],
+        policy: CreateTopicPolicy | None,
+    ) -> None:
+        self._store: Final = store
+        self._cache: Final = cache
+        self._config: Final = config
+        self._describer: Final = describer
+        self._purgatory: Final = purgatory
+        self._planner: Final = TopicPlanner(config, random_below)
+        self._policy: Final = policy
+        # The names that metrics would confuse with others, by what metrics make of them; and the
+        # same of the topics of each request that is being carried out.
+        self._collisions: Final[dict[str, str]] = {}
+        self._begun: Final[list[dict[str, str]]] = []
+        cache.on_published(self._on_published)
+        self._note_topics(cache.image.topics.values())
+
+    def create_topics(
+        self,
+        topics: Sequence[CreatableTopic],
+        timeout_ms: int,
+        on_done: Callable[[list[CreateTopicResult]], None],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Creates topics, and answers when their partitions have leaders or time is over."""
+        plans = self._plan_topics(topics)
+        accepted = [plan for plan in plans if isinstance(plan, NewTopic)]
+        if validate_only or not accepted:
+            on_done([self._planned(*pair) for pair in zip(topics, plans, strict=True)])
+            return
+        taken = {collision_key(plan.name): plan.name for plan in accepted}
+        self._begun.append(taken)
+
+        def store(on_stored: OnDone[list[TopicImage | BrokerError]]) -> None:
+            def on_created(outcome: list[TopicImage | BrokerError] | BrokerError) -> None:
+                self._begun.remove(taken)
+                on_stored(outcome)
+
+            self._store.create_topics(accepted, on_created)
+
+        def on_changed(outcomes: list[TopicImage | BrokerError], late: frozenset[str]) -> None:
+            results = [
+                self._created(topic.name, plan, outcome)
+                for topic, plan, outcome in zip(
+                    topics, plans, in_request_order(plans, outcomes), strict=True
+                )
+            ]
+            on_done([late_topic(each) if each.name in late else each for each in results])
+
+        self._change([plan.name for plan in accepted], timeout_ms, store, on_changed)
+
+    def auto_create_topics(
+        self,
+        names: Iterable[str],
+        timeout_ms: int,
+        on_done: Callable[[list[CreateTopicResult]], None],
+    ) -> None:
+        """Creates topics that a client asked for and that do not exist, with the broker's
+        defaults, internal ones in their own shape. Whether it may is the caller's check."""
+        topics = [requested_topic(self._config, name) for name in dict.fromkeys(names)]
+        self.create_topics(topics, timeout_ms, on_done)
+
+    def delete_topics(
+        self,
+        topics: Sequence[TopicReference],
+        timeout_ms: int,
+        on_done: Callable[[list[DeleteTopicResult]], None],
+    ) -> None:
+        """Deletes topics, given by name or id, and answers when they are gone or time is over."""
+        found = self._find_topics(topics)
+        accepted = [topic for topic in found if isinstance(topic, TopicImage)]
+
+        def on_changed(outcomes: list[TopicImage | BrokerError], _late: frozenset[str]) -> None:
+            rest = in_request_order(found, outcomes)
+            on_done([deleted(*each) for each in zip(topics, found, rest, strict=True)])
+
+        if accepted:
+            store = partial(self._store.delete_topics, [topic.topic_id for topic in accepted])
+            self._change([topic.name for topic in accepted], timeout_ms, store, on_changed)
+        else:
+            on_changed([], frozenset())
+
+    def create_partitions(
+        self,
+        topics: Sequence[PartitionsRequest],
+        timeout_ms: int,
+        on_done: Callable[[list[NamedResult]], None],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Adds partitions to topics, and answers when they have leaders or time is over."""
+        image = self._cache.image
+        plans = plan_each(
+            topics, lambda each: self._planner.plan_partitions(image, each), lambda each: each.name
+        )
+        accepted = [plan for plan in plans if isinstance(plan, NewPartitions)]
+        names = [topic.name for topic in topics]
+        if validate_only or not accepted:
+            on_done([named_result(*pair) for pair in zip(names, plans, strict=True)])
+            return
+        timed_out = BrokerError(ErrorCode.REQUEST_TIMED_OUT)
+
+        def on_changed(outcomes: list[TopicImage | BrokerError], late: frozenset[str]) -> None:
+            results = zip(names, in_request_order(plans, outcomes), strict=True)
+            on_done(
+                [named_result(name, timed_out if name in late else each) for name, each in results]
+            )
+
+        store = partial(self._store.create_partitions, accepted)
+        self._change([plan.name for plan in accepted], timeout_ms, store, on_changed)
+
+    def _change(
+        self,
+        names: Sequence[str],
+        timeout_ms: int,
+        store: Callable[[OnDone[list[TopicImage | BrokerError]]], None],
+        on_done: Callable[[list[TopicImage | BrokerError], frozenset[str]], None],
+    ) -> None:
+        """Changes the topics by `store`, and answers when the partitions that there are have
+        leaders: what became of each topic, REQUEST_TIMED_OUT where that is not known in time, and
+        the names of those that wait for leaders still."""
+        outcomes: list[TopicImage | BrokerError] = [BrokerError(ErrorCode.REQUEST_TIMED_OUT)] * len(
+            names
+        )
+        operation = DelayedTopicChange(
+            max(timeout_ms, 0), self._cache, lambda late: on_done(outcomes, late)
+        )
+
+        def on_stored(outcome: list[TopicImage | BrokerError] | BrokerError) -> None:
+            if not operation.is_completed:
+                outcomes[:] = one_each(outcome, len(names))
+                made = (each.name for each in outcomes if isinstance(each, TopicImage))
+                image = self._cache.image
+                operation.on_stored([name for name in made if image.topic(name) is not None])
+
+        store(on_stored)
+        self._purgatory.try_complete_else_watch(operation, [TopicKey(name) for name in names])
+
+    def _plan_topics(self, topics: Sequence[CreatableTopic]) -> list[NewTopic | BrokerError]:
+        image = self._cache.image
+        taken: dict[str, str] = {}
+
+        def plan(topic: CreatableTopic) -> NewTopic:
+            if image.topic(topic.name) is not None:
+                raise topic_exists(topic.name)
+            planned = self._planner.plan_topic(image, topic)
+            self._check_collision(topic.name, taken)
+            if self._policy is not None:
+                self._policy(topic)
+            taken[collision_key(topic.name)] = topic.name
+            return planned
+
+        return plan_each(topics, plan, lambda topic: topic.name)
+
+    def _check_collision(self, name: str, taken: Mapping[str, str]) -> None:
+        if not has_collision_chars(name):
+            return
+        key = collision_key(name)
+        known = (self._collisions, taken, *self._begun)
+        other = next((names[key] for names in known if key in names), name)
+        if other != name:
+            message = f"Topic '{name}' collides with existing topic: {other}"
+            raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
+
+    def _planned(self, topic: CreatableTopic, plan: NewTopic | BrokerError) -> CreateTopicResult:
+        """The answer to a validate-only request, or to one that was refused."""
+        if isinstance(plan, BrokerError):
+            return CreateTopicResult.failed(topic.name, plan)
+        return CreateTopicResult(
+            topic.name,
+            num_partitions=len(plan.assignment),
+            replication_factor=len(plan.assignment[0]),
+            configs=self._describer.created_entries(plan.configs),
+        )
+
+    def _created(
+        self, name: str, plan: NewTopic | BrokerError, outcome: TopicImage | BrokerError
+    ) -> CreateTopicResult:
+        if isinstance(outcome, BrokerError) or isinstance(plan, BrokerError):
+            assert isinstance(outcome, BrokerError), f"{name} was refused and yet created"
+            return CreateTopicResult.failed(name, outcome)
+        return CreateTopicResult(
+            name,
+            topic_id=outcome.topic_id,
+            num_partitions=len(outcome.partitions),
+            replication_factor=len(outcome.partitions[0].replicas),
+            configs=self._describer.created_entries(plan.configs),
+        )
+
+    def _find_topics(self, topics: Sequence[TopicReference]) -> list[TopicImage | BrokerError]:
+        image = self._cache.image
+
+        def find(reference: TopicReference) -> TopicImage:
+            if not self._config["delete.topic.enable"]:
+                raise BrokerError(ErrorCode.TOPIC_DELETION_DISABLED)
+            if reference.name is not None:
+                topic = image.topic(reference.name)
+                unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                topic = image.topic_by_id(reference.topic_id)
+                unknown = ErrorCode.UNKNOWN_TOPIC_ID
+            if topic is None:
+                raise BrokerError(unknown)
+            return topic
+
+        return plan_each(topics, find, lambda reference: identity_of(image, reference))
+
+    def _on_published(self, delta: MetadataDelta) -> None:
+        """Wakes who waits for the topics that changed, and keeps the names in mind."""
+        for topic in delta.topics_removed:
+            self._collisions.pop(collision_key(topic.name), None)
+        self._note_topics(delta.topics_added)
+        for topic in (*delta.topics_added, *delta.topics_changed):
+            self._purgatory.check_and_complete(TopicKey(topic.name))
+
+    def _note_topics(self, topics: Iterable[TopicImage]) -> None:
+        for topic in topics:
+            if has_collision_chars(topic.name):
+                self._collisions[collision_key(topic.name)] = topic.name

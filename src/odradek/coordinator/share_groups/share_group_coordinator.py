@@ -1,0 +1,323 @@
+"""`ShareGroupCoordinator`: the share groups of this broker, as handlers see them.
+
+Between the commands of a group it asks for the states of the group's partitions, which live with
+the share coordinator: they are made before a member is assigned what it reads, and deleted before
+the group is forgotten. That such a request is under way is in the group's log, so it is asked again
+after a failure.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+from uuid import UUID
+
+from odradek.coordinator.assignors import Partitions
+from odradek.coordinator.group_shard import GroupShard
+from odradek.coordinator.modern.partitions import NO_PARTITIONS
+from odradek.coordinator.runtime.response_errors import response_error
+from odradek.coordinator.runtime.runtime import CoordinatorRuntime
+from odradek.coordinator.runtime.shard import CoordinatorResult
+from odradek.coordinator.share_groups.requests import (
+    DescribedShareGroup,
+    ShareHeartbeatRequest,
+    ShareHeartbeatResult,
+    ShareOffset,
+)
+from odradek.errors import BrokerError, ErrorCode
+from odradek.replication.share.persister import (
+    UNINITIALIZED_START_OFFSET,
+    SharePartitionKey,
+    SharePersister,
+    ShareSummary,
+)
+
+logger = logging.getLogger(__name__)
+
+R = TypeVar("R")
+
+UNKNOWN_EPOCH = -1
+Errors = dict[tuple[UUID, int], BrokerError | None]
+
+
+class ShareGroupCoordinator:
+    """See the module; `states` reaches the share coordinator of every partition."""
+
+    def __init__(self, runtime: CoordinatorRuntime[GroupShard], states: SharePersister) -> None:
+        self._runtime = runtime
+        self._states = states
+
+    # Members
+
+    def heartbeat(
+        self,
+        request: ShareHeartbeatRequest,
+        on_done: Callable[[ShareHeartbeatResult | BrokerError], None],
+    ) -> None:
+        """ShareGroupHeartbeat; answered when what it changed is committed."""
+
+        def beat() -> None:
+            self._execute(request.group_id, lambda shard: shard.share.heartbeat(request), on_done)
+
+        try:
+            missing = self._runtime.shard(request.group_id).share.missing_states(request)
+        except BrokerError as error:
+            on_done(error)
+            return
+        if missing:
+            self._make_states(request.group_id, missing, beat)
+        else:
+            beat()
+
+    def _make_states(self, group_id: str, partitions: Partitions, then: Callable[[], None]) -> None:
+        """Makes states; those that cannot be made now are tried again with the next heartbeat."""
+
+        def on_made(errors: Errors) -> None:
+            made = _where(errors, lambda error: error is None)
+            self._execute(
+                group_id,
+                lambda shard: shard.share.end_states(group_id, partitions, made),
+                lambda _outcome: then(),
+            )
+
+        def on_begun(epoch: int | BrokerError) -> None:
+            if isinstance(epoch, BrokerError):
+                then()
+                return
+            self._initialize(group_id, partitions, epoch, on_made)
+
+        self._execute(
+            group_id, lambda shard: shard.share.begin_states(group_id, partitions), on_begun
+        )
+
+    def _initialize(
+        self,
+        group_id: str,
+        partitions: Partitions,
+        epoch: int,
+        on_done: Callable[[Errors], None],
+        starts: Mapping[tuple[UUID, int], int] | None = None,
+    ) -> None:
+        starts = starts or {}
+
+        def ask(key: SharePartitionKey, take: Callable[[BrokerError | None], None]) -> None:
+            start = starts.get((key.topic_id, key.partition), UNINITIALIZED_START_OFFSET)
+            self._states.initialize(key, epoch, start, take)
+
+        _for_each(group_id, partitions, ask, on_done)
+
+    def describe(self, group_id: str) -> DescribedShareGroup:
+        """ShareGroupDescribe: one group.
+
+        Raises:
+            BrokerError: there is none, or this broker cannot answer for it.
+        """
+        if not group_id:
+            raise BrokerError(ErrorCode.INVALID_GROUP_ID)
+        return self._runtime.shard(group_id).share.describe(group_id)
+
+    # Offsets
+
+    def describe_offsets(
+        self,
+        group_id: str,
+        wanted: Partitions | None,
+        on_done: Callable[[list[ShareOffset] | BrokerError], None],
+    ) -> None:
+        """DescribeShareGroupOffsets: where the group reads, by default every partition that it
+        has read; a group that there is not reads nothing."""
+        try:
+            group = self._runtime.shard(group_id).share.find(group_id)
+        except BrokerError as error:
+            on_done(error)
+            return
+        read = NO_PARTITIONS if group is None else group.initialized
+        partitions = read if wanted is None else wanted
+        found: list[ShareOffset] = []
+        keys = _keys(group_id, partitions)
+        missing = len(keys)
+        if not keys:
+            on_done(found)
+
+        def take(key: SharePartitionKey, outcome: ShareSummary | BrokerError) -> None:
+            nonlocal missing
+            found.append(_offset(key, outcome))
+            missing -= 1
+            if not missing:
+                on_done(sorted(found, key=lambda each: each[:2]))
+
+        for key in keys:
+            self._states.summarize(
+                key,
+                UNKNOWN_EPOCH,
+                lambda outcome, at=key: take(at, outcome),  # type: ignore[misc]
+            )
+
+    def alter_offsets(
+        self,
+        group_id: str,
+        starts: Mapping[tuple[UUID, int], int],
+        on_done: Callable[[Errors | BrokerError], None],
+    ) -> None:
+        """AlterShareGroupOffsets: has a group without members read from there; there may be no
+        such group yet."""
+        partitions = _by_topic(starts)
+
+        def on_made(errors: Errors) -> None:
+            made = _where(errors, lambda error: error is None)
+            self._execute(
+                group_id,
+                lambda shard: shard.share.end_states(group_id, partitions, made),
+                lambda outcome: on_done(outcome if isinstance(outcome, BrokerError) else errors),
+            )
+
+        def on_begun(epoch: int | BrokerError) -> None:
+            if isinstance(epoch, BrokerError):
+                on_done(epoch)
+            elif starts:
+                self._initialize(group_id, partitions, epoch, on_made, starts)
+            else:
+                on_done({})
+
+        self._execute(
+            group_id,
+            lambda shard: shard.share.begin_alteration(group_id, has_offsets=bool(starts)),
+            on_begun,
+        )
+
+    def delete_offsets(
+        self,
+        group_id: str,
+        topic_ids: Sequence[UUID],
+        on_done: Callable[[Mapping[UUID, BrokerError | None] | BrokerError], None],
+    ) -> None:
+        """DeleteShareGroupOffsets: a group without members has never read those topics."""
+
+        def on_deleted(errors: Errors) -> None:
+            by_topic: dict[UUID, BrokerError | None] = dict.fromkeys(topic_ids)
+            for (topic_id, _), error in errors.items():
+                by_topic[topic_id] = by_topic.get(topic_id) or error
+            gone = [each for each, error in by_topic.items() if error is None]
+            self._execute(
+                group_id,
+                lambda shard: shard.share.end_deletion(group_id, gone),
+                lambda outcome: on_done(outcome if isinstance(outcome, BrokerError) else by_topic),
+            )
+
+        self._delete_states(group_id, topic_ids, on_deleted, on_done)
+
+    def _delete_states(
+        self,
+        group_id: str,
+        topic_ids: Iterable[UUID] | None,
+        on_deleted: Callable[[Errors], None],
+        on_refused: Callable[[BrokerError], None],
+    ) -> None:
+        def on_begun(leaving: Partitions | BrokerError) -> None:
+            if isinstance(leaving, BrokerError):
+                on_refused(leaving)
+            else:
+                _for_each(group_id, leaving, self._delete_state, on_deleted)
+
+        self._execute(
+            group_id, lambda shard: shard.share.begin_deletion(group_id, topic_ids), on_begun
+        )
+
+    def _delete_state(
+        self, key: SharePartitionKey, on_done: Callable[[BrokerError | None], None]
+    ) -> None:
+        """Deletes one state; with a topic that is gone its states went, too."""
+
+        def on_deleted(error: BrokerError | None) -> None:
+            is_gone = error is not None and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            on_done(None if is_gone else error)
+
+        self._states.delete(key, on_deleted)
+
+    # Deletion
+
+    def has(self, group_id: str) -> bool:
+        """Whether it is a share group of this broker."""
+        try:
+            return self._runtime.shard(group_id).share.find(group_id) is not None
+        except BrokerError:
+            return False
+
+    def delete_group(self, group_id: str, on_done: Callable[[BrokerError | None], None]) -> None:
+        """DeleteGroups: a share group, its states first."""
+
+        def on_deleted(errors: Errors) -> None:
+            failed = next((each for each in errors.values() if each is not None), None)
+            if failed is not None:
+                on_done(failed)
+                return
+            self._execute(group_id, lambda shard: shard.offsets.delete_group(group_id), on_done)
+
+        self._delete_states(group_id, None, on_deleted, on_done)
+
+    # The runtime
+
+    def _execute(
+        self,
+        group_id: str,
+        command: Callable[[GroupShard], CoordinatorResult[R]],
+        on_done: Callable[[R | BrokerError], None],
+    ) -> None:
+        def on_outcome(outcome: R | BrokerError) -> None:
+            if isinstance(outcome, BrokerError):
+                outcome = response_error(outcome)
+                logger.info("share group %s is refused: %s", group_id, outcome)
+            on_done(outcome)
+
+        self._runtime.execute(group_id, command, on_outcome, exclusive=True, expires=True)
+
+
+def _keys(group_id: str, partitions: Partitions) -> list[SharePartitionKey]:
+    return [
+        SharePartitionKey(group_id, topic_id, index)
+        for topic_id in sorted(partitions)
+        for index in sorted(partitions[topic_id])
+    ]
+
+
+def _for_each(
+    group_id: str,
+    partitions: Partitions,
+    ask: Callable[[SharePartitionKey, Callable[[BrokerError | None], None]], None],
+    on_done: Callable[[Errors], None],
+) -> None:
+    """Asks for each partition, and says when all is known what went wrong."""
+    errors: Errors = {}
+    keys = _keys(group_id, partitions)
+    if not keys:
+        on_done(errors)
+
+    def take(key: SharePartitionKey, error: BrokerError | None) -> None:
+        errors[key.topic_id, key.partition] = error
+        if len(errors) == len(keys):
+            on_done(errors)
+
+    for key in keys:
+        ask(key, lambda error, at=key: take(at, error))  # type: ignore[misc]
+
+
+def _where(errors: Errors, holds: Callable[[BrokerError | None], bool]) -> Partitions:
+    return _by_topic([each for each, error in errors.items() if holds(error)])
+
+
+def _by_topic(partitions: Iterable[tuple[UUID, int]]) -> Partitions:
+    found: dict[UUID, set[int]] = {}
+    for topic_id, index in partitions:
+        found.setdefault(topic_id, set()).add(index)
+    return {topic_id: frozenset(indexes) for topic_id, indexes in found.items()}
+
+
+def _offset(key: SharePartitionKey, outcome: ShareSummary | BrokerError) -> ShareOffset:
+    if isinstance(outcome, BrokerError):
+        return ShareOffset(key.topic_id, key.partition, error=outcome)
+    return ShareOffset(
+        key.topic_id,
+        key.partition,
+        outcome.start_offset,
+        outcome.leader_epoch,
+        outcome.delivery_complete_count,
+    )

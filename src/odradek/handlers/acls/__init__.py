@@ -1,0 +1,1 @@
+"""The APIs that tell of ACLs and change them."""

@@ -1,0 +1,29 @@
+"""DescribeAcls (29), versions 1 to 3: the ACLs that a filter means, by what they are about.
+
+Version notes: 2 is flexible, 3 knows users as resources.
+"""
+
+from odradek.errors import ErrorCode
+from odradek.handlers.acls.acl_fields import acl_filter, entry_fields, pattern_fields
+from odradek.handlers.context import HandlerContext
+from odradek.handlers.request import Request
+
+
+def handle(context: HandlerContext, request: Request) -> None:
+    """Answers from the published image."""
+    wanted = acl_filter(request.body())
+    if context.acls is None:
+        text = "No Authorizer is configured on the broker"
+        request.answer(error_code=ErrorCode.SECURITY_DISABLED, error_message=text)
+        return
+    request.answer(
+        resources=[
+            {**pattern_fields(pattern), "acls": [entry_fields(entry) for entry in entries]}
+            for pattern, entries in context.acls.find(wanted).items()
+        ]
+    )
+
+
+def fail(request: Request, code: ErrorCode) -> None:
+    """Answers with an error and no ACLs."""
+    request.answer(error_code=code, error_message=code.text)

@@ -1,0 +1,166 @@
+"""`Guarded`: a request before its handler, and what its caller may do.
+
+A rule looks at the request and lets the handler see what is allowed of it: all (`serve`), nothing
+(`fail`), or some entries (`serve_allowed`). Entries that are refused are answered in the shape that
+the API's own `fail` gives them, and put behind those that the handler answers.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+from typing import Any, Final
+
+from odradek.acl import CLUSTER_NAME
+from odradek.errors import ErrorCode
+from odradek.handlers.api import Api
+from odradek.handlers.context import HandlerContext
+from odradek.handlers.request import Request
+from odradek.model import AclOperation, ResourceType
+from odradek.protocol.exchange import Exchange
+from odradek.protocol.header import RequestHeader
+from odradek.protocol.primitives import Buffer
+from odradek.security.authorizer import Caller
+
+Fields = dict[str, Any]
+
+REFUSALS: Final = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ResourceType.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+}
+"""What somebody is told who may not do something with a resource of that type."""
+
+
+class Guarded:
+    """One request of `caller`, for the API of `row`."""
+
+    __slots__ = ("caller", "context", "request", "row")
+
+    def __init__(self, context: HandlerContext, request: Request, row: Api, caller: Caller) -> None:
+        self.context = context
+        self.request = request
+        self.row = row
+        self.caller = caller
+
+    # --- what the caller may do -----------------------------------------------------------------
+
+    def may(self, operation: AclOperation, type: ResourceType, name: str) -> bool:
+        """Whether it may do something; told to the audit log."""
+        return self.caller.may(operation, type, name, self.row.name)
+
+    def may_see(self, operation: AclOperation, type: ResourceType, name: str) -> bool:
+        """Whether it may do something that it has not asked for."""
+        return self.caller.may_see(operation, type, name)
+
+    def may_in_cluster(self, operation: AclOperation) -> bool:
+        """Whether it may do something with the cluster; told to the audit log."""
+        return self.may(operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
+    def may_see_in_cluster(self, operation: AclOperation) -> bool:
+        """Whether it may do something with the cluster, which would be enough."""
+        return self.may_see(operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
+    def denied(
+        self, operation: AclOperation, type: ResourceType, names: Iterable[str]
+    ) -> frozenset[str]:
+        """Picks the names with which it may not do something."""
+        return frozenset(
+            name for name in dict.fromkeys(names) if not self.may(operation, type, name)
+        )
+
+    # --- what becomes of the request ------------------------------------------------------------
+
+    def serve(self) -> None:
+        """Calls the handler with the request, or with what is left of it."""
+        self.row.handle(self.context, self.request)
+
+    def fail(self, code: ErrorCode, **told: object) -> None:
+        """Refuses all of it; `told` are fields in which Kafka then differs from `fail`."""
+        fail = self.row.fail
+        if told:
+            self.amend(lambda fields: fields.update(told))
+        if fail is None:
+            self.request.close()
+        else:
+            fail(self.request, code)
+
+    def refusals(self, field: str, code: ErrorCode, **refused: Any) -> list[Fields]:
+        """The entries of the answer's field that the API's `fail` gives to a request of which only
+        this is left."""
+        request, fail = self.request, self.row.fail
+        assert fail is not None, f"{self.row.name} has a place to say so"
+        header = RequestHeader(
+            request.api_key, request.api_version, request.correlation_id, request.client_id, 0
+        )
+        told: Fields = {}
+        aside = Request(_Nowhere(request.exchange), header, self.row, None, None, _run)
+        aside.narrow(replace(request.body(), **refused))
+        aside.amend = told.update
+        fail(aside, code)
+        return list(told[field])
+
+    def serve_allowed(
+        self, asked: str, allowed: Collection[Any], answered: str, refused: list[Fields]
+    ) -> None:
+        """Calls the handler with the allowed entries of the field `asked`, and puts the refused
+        entries behind its answers in `answered`. Where nothing is allowed it is not called."""
+        if not refused:
+            self.serve()
+        elif not allowed:
+            self.request.answer(**{answered: refused})
+        else:
+            self.request.narrow(replace(self.request.body(), **{asked: tuple(allowed)}))
+            self.append(answered, refused)
+            self.serve()
+
+    def append(self, answered: str, refused: list[Fields]) -> None:
+        """Puts entries behind those that the handler answers."""
+
+        def amend(fields: Fields) -> None:
+            fields[answered] = [*fields.get(answered, ()), *refused]
+
+        self.amend(amend)
+
+    def keep(self, answered: str, is_allowed: Callable[[Fields], bool]) -> None:
+        """Leaves entries out that the handler answers."""
+
+        def amend(fields: Fields) -> None:
+            fields[answered] = [each for each in fields.get(answered, ()) if is_allowed(each)]
+
+        self.amend(amend)
+
+    def amend(self, amend: Callable[[Fields], None]) -> None:
+        """Changes the answer, after the changes asked for before."""
+        before = self.request.amend
+
+        def both(fields: Fields) -> None:
+            if before is not None:
+                before(fields)
+            amend(fields)
+
+        self.request.amend = both
+
+
+class _Nowhere(Exchange):
+    """An answer that is only looked at."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        super().__init__(
+            memoryview(b""),
+            connection_id=exchange.connection_id,
+            client_host=exchange.client_host,
+            client_port=exchange.client_port,
+            listener_name=exchange.listener_name,
+            local_host=exchange.local_host,
+            local_port=exchange.local_port,
+            principal=exchange.principal,
+            received_ms=exchange.received_ms,
+        )
+
+    def send(self, buffers: list[Buffer]) -> None:
+        """It goes nowhere."""
+
+
+def _run(_request: Request, function: Callable[[], None]) -> None:
+    function()

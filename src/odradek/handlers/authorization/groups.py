@@ -1,0 +1,252 @@
+"""The rules of the APIs about groups."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+from odradek.errors import ErrorCode
+from odradek.handlers.authorization.access import REFUSALS, Fields, Guarded
+from odradek.handlers.authorization.operations import amend_operations
+from odradek.handlers.groups.find_coordinator import GROUP_KEY, SHARE_KEY, TRANSACTION_KEY
+from odradek.handlers.groups.offset_fetch import refused_topic
+from odradek.model import AclOperation, ResourceType
+
+_TOPIC, _GROUP = ResourceType.TOPIC, ResourceType.GROUP
+_READ, _DELETE, _DESCRIBE = AclOperation.READ, AclOperation.DELETE, AclOperation.DESCRIBE
+_BATCH_VERSION: Final = 4
+_GROUPS_VERSION: Final = 8
+_NOTHING: Final[Fields] = {"topic_partitions": ()}
+_NO_MEMBERS: Final = (
+    "The group has described topic(s) that the client is not authorized to describe."
+)
+
+
+def of_one_group(guarded: Guarded) -> None:
+    """The rule of an API that is about `group_id` as a whole."""
+    permission = guarded.row.permission
+    assert permission is not None, "a group is not for everybody"
+    if guarded.may(permission.operation, _GROUP, guarded.request.body().group_id):
+        guarded.serve()
+    else:
+        guarded.fail(REFUSALS[_GROUP])
+
+
+def _join_group(guarded: Guarded) -> None:
+    if guarded.may(_READ, _GROUP, guarded.request.body().group_id):
+        guarded.serve()
+    else:
+        guarded.fail(REFUSALS[_GROUP], member_id="")
+
+
+def by_group(asked: str, answered: str) -> Callable[[Guarded], None]:
+    """The rule of an API that names groups in one field and answers each in another."""
+
+    def rule(guarded: Guarded) -> None:
+        permission = guarded.row.permission
+        assert permission is not None, "groups are not for everybody"
+        _serve_names(guarded, asked, answered, permission.operation, _GROUP)
+
+    return rule
+
+
+def _serve_names(
+    guarded: Guarded, asked: str, answered: str, operation: AclOperation, type: ResourceType
+) -> None:
+    names = getattr(guarded.request.body(), asked)
+    denied = guarded.denied(operation, type, names)
+    refused: list[Fields] = []
+    if denied:
+        left = {asked: tuple(name for name in names if name in denied)}
+        refused = [
+            {**each, "error_message": None} if "error_message" in each else each
+            for each in guarded.refusals(answered, REFUSALS[type], **left)
+        ]
+    guarded.serve_allowed(asked, [name for name in names if name not in denied], answered, refused)
+
+
+# Finding and listing
+
+
+def _find_coordinator(guarded: Guarded) -> None:
+    body = guarded.request.body()
+    kind = getattr(body, "key_type", GROUP_KEY)
+    if kind == SHARE_KEY:
+        allowed = guarded.may_in_cluster(AclOperation.CLUSTER_ACTION)
+        guarded.serve() if allowed else guarded.fail(REFUSALS[ResourceType.CLUSTER])
+        return
+    if kind not in (GROUP_KEY, TRANSACTION_KEY):
+        guarded.serve()
+        return
+    owner = _GROUP if kind == GROUP_KEY else ResourceType.TRANSACTIONAL_ID
+    if guarded.request.api_version >= _BATCH_VERSION:
+        _serve_names(guarded, "coordinator_keys", "coordinators", _DESCRIBE, owner)
+    elif guarded.may(_DESCRIBE, owner, body.key):
+        guarded.serve()
+    else:
+        guarded.fail(REFUSALS[owner])
+
+
+def _list_groups(guarded: Guarded) -> None:
+    if not guarded.may_see_in_cluster(_DESCRIBE):
+        guarded.keep("groups", lambda group: guarded.may_see(_DESCRIBE, _GROUP, group["group_id"]))
+    guarded.serve()
+
+
+def _describe_groups(guarded: Guarded) -> None:
+    guarded.amend(lambda fields: _tell_operations(guarded, fields))
+    by_group("groups", "groups")(guarded)
+
+
+def _tell_operations(guarded: Guarded, fields: Fields) -> None:
+    for group in fields.get("groups", ()):
+        name = group["group_id"]
+        amend_operations(guarded, group, "authorized_operations", _GROUP, name)
+
+
+def describe_with_members(guarded: Guarded) -> None:
+    """The rule of an API that shows groups with what their members read."""
+    guarded.amend(lambda fields: _tell_operations(guarded, fields))
+    guarded.amend(lambda fields: _hide_members(guarded, fields))
+    by_group("group_ids", "groups")(guarded)
+
+
+def _hide_members(guarded: Guarded, fields: Fields) -> None:
+    """A group of topics that the caller may not describe is not shown to it."""
+    for group in fields.get("groups", ()):
+        names = {name for member in group.get("members", ()) for name in _topics_of(member)}
+        if guarded.denied(_DESCRIBE, _TOPIC, sorted(names)):
+            group.update(
+                {
+                    "error_code": REFUSALS[_TOPIC],
+                    "error_message": _NO_MEMBERS,
+                    "members": (),
+                }
+            )
+
+
+def _topics_of(member: Fields) -> list[str]:
+    assigned = (member["assignment"], member.get("target_assignment", _NOTHING))
+    return [
+        *(member["subscribed_topic_names"] or ()),
+        *(topic["topic_name"] for each in assigned for topic in each["topic_partitions"]),
+    ]
+
+
+def heartbeat(guarded: Guarded) -> None:
+    """The rule of a heartbeat that says what its member subscribes to."""
+    body = guarded.request.body()
+    if not guarded.may(_READ, _GROUP, body.group_id):
+        guarded.fail(REFUSALS[_GROUP], error_message=None)
+    elif guarded.denied(_DESCRIBE, _TOPIC, body.subscribed_topic_names or ()):
+        guarded.fail(REFUSALS[_TOPIC], error_message=None)
+    else:
+        guarded.serve()
+
+
+# Offsets
+
+
+def _offset_fetch(guarded: Guarded) -> None:
+    body = guarded.request.body()
+    if guarded.request.api_version >= _GROUPS_VERSION:
+        _fetch_groups(guarded, body)
+        return
+    if not guarded.may(_DESCRIBE, _GROUP, body.group_id):
+        guarded.fail(REFUSALS[_GROUP])
+        return
+    narrowed, amend = _fetch_allowed(guarded, body)
+    guarded.request.narrow(narrowed)
+    guarded.amend(amend)
+    guarded.serve()
+
+
+def _fetch_groups(guarded: Guarded, body: Any) -> None:
+    denied = guarded.denied(_DESCRIBE, _GROUP, (group.group_id for group in body.groups))
+    refused = tuple(group for group in body.groups if group.group_id in denied)
+    allowed = [group for group in body.groups if group.group_id not in denied]
+    answers = guarded.refusals("groups", REFUSALS[_GROUP], groups=refused) if refused else []
+    narrowed = [_fetch_allowed(guarded, group) for group in allowed]
+
+    def amend(fields: Fields) -> None:
+        for group, (_, amend_group) in zip(fields["groups"], narrowed, strict=False):
+            amend_group(group)
+        fields["groups"] = [*fields["groups"], *answers]
+
+    guarded.request.narrow(replace(body, groups=tuple(group for group, _ in narrowed)))
+    guarded.amend(amend)
+    guarded.serve()
+
+
+def _fetch_allowed(guarded: Guarded, group: Any) -> tuple[Any, Callable[[Fields], None]]:
+    """A group with the topics that may be told of, and what does the same to the answer."""
+    if group.topics is None:
+        return group, lambda fields: _keep_described(guarded, fields)
+    denied = [_is_denied(guarded, topic) for topic in group.topics]
+    pairs = list(zip(group.topics, denied, strict=True))
+    refused = [refused_topic(topic, REFUSALS[_TOPIC]) for topic, is_denied in pairs if is_denied]
+    allowed = tuple(topic for topic, is_denied in pairs if not is_denied)
+
+    def amend(fields: Fields) -> None:
+        if fields.get("error_code", ErrorCode.NONE) == ErrorCode.NONE:
+            fields["topics"] = [*fields.get("topics", ()), *refused]
+
+    return replace(group, topics=allowed), amend
+
+
+def _keep_described(guarded: Guarded, fields: Fields) -> None:
+    topics = fields.get("topics", ())
+    fields["topics"] = [each for each in topics if not _is_hidden(guarded, each)]
+
+
+def _is_hidden(guarded: Guarded, topic: Fields) -> bool:
+    name = topic.get("name")
+    if name is None:
+        found = guarded.context.metadata.image.topic_by_id(topic["topic_id"])
+        name = None if found is None else found.name
+    return name is not None and not guarded.may_see(_DESCRIBE, _TOPIC, name)
+
+
+def _is_denied(guarded: Guarded, topic: Any) -> bool:
+    """Of an id that stands for no topic there is nothing to hide."""
+    name = getattr(topic, "name", None)
+    topic_id = getattr(topic, "topic_id", None)
+    if name is None and topic_id is not None:
+        found = guarded.context.metadata.image.topic_by_id(topic_id)
+        name = None if found is None else found.name
+    return name is not None and not guarded.may(_DESCRIBE, _TOPIC, name)
+
+
+def _offset_delete(guarded: Guarded) -> None:
+    body = guarded.request.body()
+    if not guarded.may(_DELETE, _GROUP, body.group_id):
+        guarded.fail(REFUSALS[_GROUP])
+        return
+    denied = guarded.denied(_READ, _TOPIC, (topic.name for topic in body.topics))
+    refused = [
+        {
+            "name": topic.name,
+            "partitions": [
+                {"partition_index": each.partition_index, "error_code": REFUSALS[_TOPIC]}
+                for each in topic.partitions
+            ],
+        }
+        for topic in body.topics
+        if topic.name in denied
+    ]
+    allowed = [topic for topic in body.topics if topic.name not in denied]
+    guarded.serve_allowed("topics", allowed, "topics", refused)
+
+
+RULES: Final = {
+    9: _offset_fetch,
+    10: _find_coordinator,
+    11: _join_group,
+    13: of_one_group,
+    14: of_one_group,
+    15: _describe_groups,
+    16: _list_groups,
+    42: by_group("groups_names", "results"),
+    47: _offset_delete,
+    68: heartbeat,
+    69: describe_with_members,
+}

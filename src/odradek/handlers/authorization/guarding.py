@@ -1,0 +1,122 @@
+"""`guarded`: the table of APIs with the authorizer before each handler.
+
+An API with a rule of its own (`RULES`) is decided by that. For all others the row says what the
+caller has to be allowed, which is something with the cluster as a whole; who is not is answered by
+the API's `fail`.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from odradek.acl import CLUSTER_NAME
+from odradek.handlers.acls.acl_fields import acl_filter, binding
+from odradek.handlers.api import ANYBODY, Api
+from odradek.handlers.authorization import (
+    configs,
+    groups,
+    hot,
+    share,
+    tokens,
+    topics,
+    transactions,
+)
+from odradek.handlers.authorization.access import REFUSALS, Guarded
+from odradek.handlers.authorization.operations import tell_cluster_operations
+from odradek.handlers.context import HandlerContext
+from odradek.handlers.request import Request
+from odradek.model import AclOperation, ResourceType
+from odradek.security.authorizer import Authorizer, Caller
+
+_LOG = logging.getLogger(__name__)
+
+
+def _ask_for_all(guarded: Guarded) -> None:
+    permission = guarded.row.permission
+    assert permission is not None, f"{guarded.row.name} is for everybody"
+    assert permission.resource is ResourceType.CLUSTER, f"{guarded.row.name} needs a rule"
+    if guarded.may_in_cluster(permission.operation):
+        guarded.serve()
+    else:
+        guarded.fail(REFUSALS[permission.resource])
+
+
+def _ask_for_acls(read: Callable[[Any], object]) -> Callable[[Guarded], None]:
+    """Refuses a malformed request by ending the connection, whoever sent it."""
+
+    def rule(guarded: Guarded) -> None:
+        read(guarded.request.body())
+        if guarded.may_see_in_cluster(AclOperation.ALTER):
+            guarded.amend(lambda _fields: _warn_who_is_out(guarded.caller))
+        _ask_for_all(guarded)
+
+    return rule
+
+
+def _warn_who_is_out(caller: Caller) -> None:
+    """Called before somebody is answered who could change ACLs before."""
+    if not caller.anew().may_see(AclOperation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+        _LOG.warning(
+            "%s has changed the ACLs so that it may change them no more: name it in super.users, "
+            "or have a super user allow it Alter on the cluster",
+            caller.principal,
+        )
+
+
+def _ask_for_quotas(guarded: Guarded) -> None:
+    if guarded.may_in_cluster(AclOperation.DESCRIBE_CONFIGS):
+        guarded.serve()
+    else:
+        guarded.fail(REFUSALS[ResourceType.CLUSTER], error_message=None)
+
+
+def _ask_for_scram_users(guarded: Guarded) -> None:
+    """Kafka refuses with an entry without a name for every user that is named."""
+    code = REFUSALS[ResourceType.CLUSTER]
+    if guarded.may_in_cluster(AclOperation.DESCRIBE):
+        guarded.serve()
+    else:
+        nobody = {"user": "", "error_code": code, "error_message": None, "credential_infos": ()}
+        results = [nobody for _ in guarded.request.body().users or ()]
+        guarded.request.answer(error_code=code, error_message=None, results=results)
+
+
+RULES: Final[Mapping[int, Callable[[Guarded], None]]] = {
+    **hot.RULES,
+    **topics.RULES,
+    **groups.RULES,
+    **transactions.RULES,
+    **configs.RULES,
+    **share.RULES,
+    **tokens.RULES,
+    29: _ask_for_acls(acl_filter),
+    30: _ask_for_acls(lambda body: [binding(each) for each in body.creations]),
+    31: _ask_for_acls(lambda body: [acl_filter(each) for each in body.filters]),
+    48: _ask_for_quotas,
+    50: _ask_for_scram_users,
+    60: tell_cluster_operations,
+}
+"""By API key."""
+
+
+def guarded(apis: Mapping[int, Api], authorizer: Authorizer) -> dict[int, Api]:
+    """The rows, of which each asks the authorizer first."""
+    return {
+        key: row if row.permission is ANYBODY else replace(row, handle=_Guard(row, authorizer))
+        for key, row in apis.items()
+    }
+
+
+class _Guard:
+    """Stands for the handler of one row."""
+
+    def __init__(self, row: Api, authorizer: Authorizer) -> None:
+        self._row: Final = row
+        self._authorizer: Final = authorizer
+        self._rule: Final = RULES.get(row.key, _ask_for_all)
+
+    def __call__(self, context: HandlerContext, request: Request) -> None:
+        exchange = request.exchange
+        caller = self._authorizer.caller(exchange.principal, exchange.client_host)
+        self._rule(Guarded(context, request, self._row, caller))

@@ -1,0 +1,55 @@
+"""The fields that tell a caller what it may do (`authorized operations`), as one bit each."""
+
+from typing import Final
+
+from odradek.acl import CLUSTER_NAME
+from odradek.handlers.authorization.access import Fields, Guarded
+from odradek.handlers.authorized_operations import (
+    CLUSTER_OPERATIONS,
+    GROUP_OPERATIONS,
+    NOT_TOLD,
+    TOPIC_OPERATIONS,
+)
+from odradek.model import AclOperation, ResourceType
+
+_OPERATIONS: Final = {
+    ResourceType.TOPIC: TOPIC_OPERATIONS,
+    ResourceType.GROUP: GROUP_OPERATIONS,
+    ResourceType.CLUSTER: CLUSTER_OPERATIONS,
+}
+_NOTHING: Final = 0
+
+
+def operations(guarded: Guarded, type: ResourceType, name: str) -> int:
+    """The operations that the caller may do with a resource."""
+    possible = _OPERATIONS[type]
+    return sum(
+        1 << operation
+        for operation in AclOperation
+        if possible & 1 << operation and guarded.may_see(operation, type, name)
+    )
+
+
+def amend_operations(
+    guarded: Guarded, fields: Fields, field: str, type: ResourceType, name: str
+) -> None:
+    """Tells what this caller may do, where the handler tells what anybody could."""
+    if fields.get(field, NOT_TOLD) != NOT_TOLD:
+        fields[field] = operations(guarded, type, name)
+
+
+def tell_cluster_operations(guarded: Guarded) -> None:
+    """DescribeCluster: for everybody, but what one may do is told to who may describe it."""
+    guarded.amend(lambda fields: amend_cluster_operations(guarded, fields))
+    guarded.serve()
+
+
+def amend_cluster_operations(guarded: Guarded, fields: Fields) -> None:
+    """See `tell_cluster_operations`."""
+    field = "cluster_authorized_operations"
+    if fields.get(field, NOT_TOLD) == NOT_TOLD:
+        return
+    if guarded.may_in_cluster(AclOperation.DESCRIBE):
+        amend_operations(guarded, fields, field, ResourceType.CLUSTER, CLUSTER_NAME)
+    else:
+        fields[field] = _NOTHING

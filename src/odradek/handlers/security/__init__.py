@@ -1,0 +1,1 @@
+"""SASL on connections that are past it, and the users of SCRAM."""

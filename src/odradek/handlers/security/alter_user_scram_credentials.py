@@ -1,0 +1,58 @@
+"""AlterUserScramCredentials (51), version 0: who can log in by SCRAM.
+
+Behaviour: see `security.scram_users`. The client salts the password, so that a broker never sees
+it; of what comes the broker keeps what checks a login. Users are answered one by one.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from odradek.errors import BrokerError, ErrorCode
+from odradek.handlers.context import HandlerContext
+from odradek.handlers.request import Request
+from odradek.metadata.image import MetadataImage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def handle(context: HandlerContext, request: Request) -> None:
+    """Answers when the credentials are committed."""
+    # As for describing them: loaded where it is needed.
+    from odradek.security import scram_users
+
+    body = request.body()
+    deletions = [scram_users.Deletion(each.name, each.mechanism) for each in body.deletions]
+    upsertions = [
+        scram_users.Upsertion(
+            each.name, each.mechanism, each.iterations, each.salt, each.salted_password
+        )
+        for each in body.upsertions
+    ]
+    wrong: dict[str, BrokerError] = {}
+
+    def plan(image: MetadataImage) -> "Mapping[str, Mapping[str, str | None]]":
+        wrong.update(scram_users.mistakes(image, deletions, upsertions))
+        return scram_users.altered(
+            [each for each in deletions if each.user not in wrong],
+            [each for each in upsertions if each.user not in wrong],
+        )
+
+    def on_done(outcome: BrokerError | None) -> None:
+        request.answer(results=[_result(name, wrong.get(name, outcome)) for name in _names(body)])
+
+    context.controller.alter_users(plan, request.guard(on_done))
+
+
+def fail(request: Request, code: ErrorCode) -> None:
+    """Answers with an error for every user."""
+    request.answer(results=[_result(name, BrokerError(code)) for name in _names(request.body())])
+
+
+def _names(body: Any) -> list[str]:
+    return list(dict.fromkeys(each.name for each in (*body.deletions, *body.upsertions)))
+
+
+def _result(name: str, error: BrokerError | None) -> dict[str, object]:
+    if not isinstance(error, BrokerError):
+        return {"user": name, "error_code": ErrorCode.NONE, "error_message": None}
+    return {"user": name, "error_code": error.code, "error_message": error.message}

@@ -1,0 +1,20 @@
+"""SaslHandshake (17), versions 0 and 1: which mechanism a login is by.
+
+Behaviour: a login is carried out before requests come here (`network.authentication`). Who asks
+here has a listener without SASL, or has just logged in: ILLEGAL_SASL_STATE.
+"""
+
+from odradek.errors import ErrorCode
+from odradek.handlers.context import HandlerContext
+from odradek.handlers.request import Request
+
+
+def handle(context: HandlerContext, request: Request) -> None:  # noqa: ARG001
+    """Refuses."""
+    request.body()
+    fail(request, ErrorCode.ILLEGAL_SASL_STATE)
+
+
+def fail(request: Request, code: ErrorCode) -> None:
+    """Answers with an error."""
+    request.answer(error_code=code)

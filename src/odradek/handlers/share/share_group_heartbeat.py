@@ -1,0 +1,64 @@
+"""ShareGroupHeartbeat (76), version 1: everything that a member of a share group ever asks of its
+coordinator (KIP-932).
+
+Behaviour: see `coordinator.share_groups`. The answer brings an assignment only where it has
+changed, or to who joins.
+"""
+
+from odradek.coordinator.share_groups.requests import ShareHeartbeatRequest, ShareHeartbeatResult
+from odradek.errors import BrokerError, ErrorCode
+from odradek.handlers.context import HandlerContext
+from odradek.handlers.request import Request
+from odradek.handlers.share.share_version import serves_share_groups
+
+
+def handle(context: HandlerContext, request: Request) -> None:
+    """Answers when what the heartbeat changed is committed."""
+
+    def on_done(result: ShareHeartbeatResult | BrokerError) -> None:
+        if isinstance(result, BrokerError):
+            request.answer(error_code=result.code, error_message=result.message or None)
+        else:
+            _answer(request, result)
+
+    if not serves_share_groups(context):
+        request.answer(error_code=ErrorCode.UNSUPPORTED_VERSION)
+        return
+    context.share_groups.heartbeat(_heartbeat(request), request.guard(on_done))
+
+
+def fail(request: Request, code: ErrorCode) -> None:
+    """Answers with an error."""
+    request.answer(error_code=code, error_message=code.text)
+
+
+def _heartbeat(request: Request) -> ShareHeartbeatRequest:
+    body = request.body()
+    names = body.subscribed_topic_names
+    return ShareHeartbeatRequest(
+        body.group_id,
+        body.member_id,
+        body.member_epoch,
+        body.rack_id,
+        None if names is None else frozenset(names),
+        request.client_id or "",
+        f"/{request.exchange.client_host}",
+    )
+
+
+def _answer(request: Request, result: ShareHeartbeatResult) -> None:
+    assignment = result.assignment
+    request.answer(
+        error_code=ErrorCode.NONE,
+        member_id=result.member_id,
+        member_epoch=result.member_epoch,
+        heartbeat_interval_ms=result.heartbeat_interval_ms,
+        assignment=None
+        if assignment is None
+        else {
+            "topic_partitions": [
+                {"topic_id": topic_id, "partitions": sorted(indexes)}
+                for topic_id, indexes in assignment.items()
+            ]
+        },
+    )

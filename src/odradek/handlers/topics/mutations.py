@@ -1,0 +1,30 @@
+"""Which topics of a request its client may still change, by the quota of controller mutations.
+
+From some version on a topic that is over the quota is refused with THROTTLING_QUOTA_EXCEEDED, the
+others are done; clients before are let through and throttled afterwards (KIP-599).
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final, TypeVar
+
+from odradek.errors import ErrorCode
+from odradek.handlers.request import Request
+
+T = TypeVar("T")
+
+OVER_QUOTA: Final = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+
+
+def within_quota(
+    request: Request, asked: Iterable[T], cost_of: Callable[[T], int], *, strict_from: int
+) -> tuple[list[T], list[T]]:
+    """Splits changes into those that may be made and those over the quota. `cost_of` says how many
+    partitions one is about; what comes to nothing anyhow is free."""
+    is_strict = request.api_version >= strict_from
+    admitted: list[T] = []
+    refused: list[T] = []
+    for each in asked:
+        cost = cost_of(each) if request.is_charged else 0
+        may = not cost or request.may_mutate(cost, is_strict)
+        (admitted if may else refused).append(each)
+    return admitted, refused

@@ -1,0 +1,289 @@
+"""`MetadataEngine`: how a change of metadata takes effect, whichever store keeps it.
+
+    plan > commit > act by stage > publish > answer
+
+One queue, one change at a time. A change is planned on the image that the one before it left and
+committed: in SQL, in a transaction of ZooKeeper, or nowhere when it was read from there. Then the
+listeners of all brokers act on it, stage by stage, clients see it, and the asker hears of it. What
+is begun from a callback waits its turn: nothing nests.
+
+Where the loop has to turn meanwhile, listeners act on a change of many partitions slice by slice:
+opening ten thousand logs takes longer than a session lives without a sign. The controller's
+listeners, and clients, see the change when all of it is done.
+"""
+
+from collections import deque
+from collections.abc import Callable, Collection
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+
+from odradek.background import ignore
+from odradek.errors import BrokerError, ErrorCode
+from odradek.metadata.cache import MetadataCache
+from odradek.metadata.changes import Change, difference
+from odradek.metadata.fail_stop import OnBroken, attempt, fail
+from odradek.metadata.image import MetadataDelta, MetadataImage
+from odradek.metadata.store import ListenerStage, MetadataListener, OnDone
+from odradek.model import TopicPartition
+
+T = TypeVar("T")
+Plan: TypeAlias = Callable[[MetadataImage], Change[T]]
+"""Image in, delta and result out; may raise a BrokerError, which is the answer then."""
+OnCommitted: TypeAlias = Callable[[Change[Any] | BrokerError], None]
+Commit: TypeAlias = Callable[[Change[Any], OnCommitted], None]
+"""Writes a change down; calls back once, with what of it was written or with what prevented it."""
+
+SLICE_PARTITIONS: Final = 20
+# The controller decides on the whole.
+_SLICED: Final = tuple(stage for stage in ListenerStage if stage is not ListenerStage.CONTROLLER)
+
+
+class _Step(NamedTuple):
+    """A change in the queue."""
+
+    view: "BrokerView"
+    plan: Plan[Any]
+    on_done: OnDone[Any]
+    commit: Commit | None
+
+    def answer(self, outcome: object) -> None:
+        self.view.attempt(lambda: self.on_done(outcome))
+
+
+class _Acting:
+    """A committed change that listeners act on: its next slice, the image that the last one came
+    to, and the replicas that each broker cannot serve."""
+
+    def __init__(self, step: _Step, result: object, delta: MetadataDelta, size: int | None) -> None:
+        self.step: Final = step
+        self.result: Final = result
+        self.delta: Final = delta
+        self.slices: Final = iter([delta]) if size is None else delta.in_slices(size)
+        self.next: MetadataDelta | None = next(self.slices)
+        self.acted = delta.previous
+        self.unserved: Final[list[tuple[Collection[TopicPartition], int]]] = []
+
+
+class MetadataEngine:
+    """Holds the image, and carries out what changes it for the `BrokerView`s on it.
+
+    With `defer`, which runs something at the loop's next turn, listeners act in slices.
+    """
+
+    def __init__(self, defer: Callable[[Callable[[], None]], None] | None = None) -> None:
+        self.image = MetadataImage("")
+        self.views: Final[list[BrokerView]] = []
+        self._defer: Final = defer
+        self._queue: deque[_Step] = deque()
+        # At most one of these three is the change that is under way.
+        self._committing: _Step | None = None
+        self._acting: _Acting | None = None
+        self._resume: Callable[[], None] | None = None
+        self._draining = False
+
+    @property
+    def is_committing(self) -> bool:
+        """Whether a change is being written down."""
+        return self._committing is not None
+
+    def submit(self, step: _Step) -> None:
+        """Carries a change out in its turn."""
+        self._queue.append(step)
+        self._drain()
+
+    def refuse_commits(self, error: BrokerError) -> None:
+        """Refuses the change that is being committed, whatever its outcome, and those that wait for
+        a commit. Changes without a commit go on."""
+        refused = [step for step in self._queue if step.commit is not None]
+        self._queue = deque(step for step in self._queue if step.commit is None)
+        if self._committing is not None:
+            refused.insert(0, self._committing)
+            self._committing = None
+        for step in refused:
+            step.answer(error)
+        self._drain()
+
+    def cut_short(self, error: BrokerError) -> None:
+        """Refuses what is to be committed, ends the change of which some slices are left, and
+        carries out the rest at once: the image is what has been acted on."""
+        self.refuse_commits(error)
+        while self._acting is not None:
+            acting, self._acting = self._acting, None
+            before, are_deleted = acting.delta.previous, acting.delta.are_deleted
+            self._go_on(
+                self._publish, acting, difference(before, acting.acted, are_deleted=are_deleted)
+            )
+            self.refuse_commits(error)
+
+    def close(self) -> None:
+        """Drops what is left; nothing takes effect any more."""
+        self._queue.clear()
+        self._committing = self._acting = self._resume = None
+
+    def _drain(self) -> None:
+        if self._draining:
+            return
+        self._draining = True
+        try:
+            while self._take_turn():
+                pass
+        finally:
+            self._draining = False
+
+    def _take_turn(self) -> bool:
+        resume, self._resume = self._resume, None
+        if resume is not None:
+            resume()
+        elif self._queue and self._committing is None and self._acting is None:
+            self._begin(self._queue.popleft())
+        else:
+            return False
+        return True
+
+    def _go_on(self, continuation: Callable[..., None], *arguments: object) -> None:
+        """The change that is under way goes on, before any other."""
+        self._resume = lambda: continuation(*arguments)
+        self._drain()
+
+    def _begin(self, step: _Step) -> None:
+        try:
+            change = step.plan(self.image)
+            if step.commit is not None:
+                self._committing = step
+                step.commit(change, lambda outcome: self._on_committed(step, outcome))
+                return
+        except BrokerError as error:
+            self._committing = None
+            step.answer(error)
+            return
+        except Exception as error:  # noqa: BLE001 - of whatever kind, it ends the asker's broker
+            self._committing = None
+            step.answer(BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))
+            step.view.on_broken(error)
+            return
+        self._act(step, change)
+
+    def _on_committed(self, step: _Step, outcome: Change[Any] | BrokerError) -> None:
+        if self._committing is step:  # it has not been refused meanwhile
+            self._committing = None
+            self._go_on(self._act, step, outcome)
+
+    def _act(self, step: _Step, outcome: Change[Any] | BrokerError) -> None:
+        if isinstance(outcome, BrokerError):
+            step.answer(outcome)
+        elif outcome.delta is None:
+            step.answer(outcome.result)
+        else:
+            self.image = outcome.delta.image
+            size = None if self._defer is None else SLICE_PARTITIONS
+            self._act_slice(_Acting(step, outcome.result, outcome.delta, size))
+
+    def _act_slice(self, acting: _Acting) -> None:
+        delta = acting.next
+        assert delta is not None, "a slice is left"
+        acting.acted = delta.image
+        for stage in _SLICED:
+            delta = self._act_stage(stage, delta, acting)
+        acting.next = next(acting.slices, None)
+        if acting.next is None or self._defer is None:
+            self._publish(acting, acting.delta)
+        else:
+            self._acting = acting
+            self._defer(self._next_slice)
+
+    def _next_slice(self) -> None:
+        acting, self._acting = self._acting, None
+        if acting is not None:
+            self._go_on(self._act_slice, acting)
+
+    def _act_stage(
+        self, stage: ListenerStage, delta: MetadataDelta, acting: _Acting
+    ) -> MetadataDelta:
+        for view in tuple(self.views):
+            unserved = view.act(stage, delta)
+            if unserved:
+                acting.unserved.append((unserved, view.broker_id))
+                delta = delta.without_replicas(unserved, view.broker_id)
+        return delta
+
+    def _publish(self, acting: _Acting, delta: MetadataDelta) -> None:
+        """Shows what has come of a change, and answers."""
+        for unserved, broker_id in acting.unserved:
+            delta = delta.without_replicas(unserved, broker_id)
+        delta = self._act_stage(ListenerStage.CONTROLLER, delta, acting)
+        self.image = delta.image
+        for view in tuple(self.views):
+            view.show(delta)
+        acting.step.answer(acting.result)
+
+
+class BrokerView:
+    """A broker at an engine: its listeners, the cache that its clients see, and the changes that
+    it asks for. `on_broken` ends this broker when something raises that is called for it."""
+
+    def __init__(
+        self,
+        engine: MetadataEngine,
+        cache: MetadataCache,
+        broker_id: int,
+        on_broken: OnBroken = fail,
+    ) -> None:
+        self.engine: Final = engine
+        self.cache: Final = cache
+        self.broker_id = broker_id
+        self.on_broken: Final = on_broken
+        self._listeners: Final[dict[ListenerStage, list[MetadataListener]]] = {
+            stage: [] for stage in ListenerStage
+        }
+        self._followers: Final[list[Callable[[MetadataDelta], None]]] = []
+
+    @property
+    def image(self) -> MetadataImage:
+        """The image that the last change left."""
+        return self.engine.image
+
+    def subscribe(self, stage: ListenerStage, listener: MetadataListener) -> None:
+        """See `MetadataStore`."""
+        self._listeners[stage].append(listener)
+
+    def follow(self, follower: Callable[[MetadataDelta], None]) -> None:
+        """Calls `follower` with every change that clients have been shown."""
+        self._followers.append(follower)
+
+    def submit(
+        self, plan: Plan[T], on_done: OnDone[T] = ignore, commit: Commit | None = None
+    ) -> None:
+        """Submits a change; without a `commit` it is written nowhere."""
+        self.engine.submit(_Step(self, plan, on_done, commit))
+
+    def publish(
+        self,
+        change: Callable[[MetadataImage], MetadataDelta | None],
+        then: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Submits a change that is written nowhere; `then` comes after it in any case."""
+        self.submit(lambda image: Change(None, change(image)), lambda _: then())
+
+    def attempt(self, step: Callable[[], None]) -> None:
+        """Takes a step; if it raises, this broker ends."""
+        attempt(step, self.on_broken)
+
+    def act(self, stage: ListenerStage, delta: MetadataDelta) -> Collection[TopicPartition]:
+        """Calls the listeners of a stage; answers the replicas that they cannot serve."""
+        unserved: list[TopicPartition] = []
+
+        def call_listeners() -> None:
+            for listener in tuple(self._listeners[stage]):
+                unserved.extend(listener(delta))
+
+        self.attempt(call_listeners)
+        return unserved
+
+    def show(self, delta: MetadataDelta) -> None:
+        """Shows a change to the broker's clients, and to those who follow."""
+
+        def call_followers() -> None:
+            self.cache.publish(delta)
+            for follower in self._followers:
+                follower(delta)
+
+        self.attempt(call_followers)

@@ -1,0 +1,64 @@
+"""`SerialQueue`: tasks of several steps, one after another.
+
+What takes more than one change of the metadata, or plans on the image that is published, begins
+when the task before it has ended: two elements that are appended to one list of settings at the
+same time would undo each other.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+Release: TypeAlias = Callable[[], None]
+
+
+class SerialQueue:
+    """Begins tasks in the order that they came in; each says by `release` when it has ended.
+
+    `may_begin` holds tasks back while it answers False; `go_on` asks it again.
+    """
+
+    def __init__(self, may_begin: Callable[[], bool] = lambda: True) -> None:
+        self._may_begin: Final = may_begin
+        self._waiting: Final[deque[tuple[Callable[[Release], None], Callable[[], None]]]] = deque()
+        self._is_busy = False
+        self._draining = False
+
+    def submit(
+        self, begin: Callable[[Release], None], refuse: Callable[[], None] = lambda: None
+    ) -> None:
+        """Calls `begin` now, or when its turn comes. It calls its argument when it has ended, and
+        the next one may begin; one that raises has had its turn."""
+        self._waiting.append((begin, refuse))
+        self.go_on()
+
+    def refuse_all(self) -> None:
+        """Calls `refuse` of the tasks that have not begun; they never will."""
+        waiting = list(self._waiting)
+        self._waiting.clear()
+        for _, refuse in waiting:
+            refuse()
+
+    def go_on(self) -> None:
+        """Begins the next task, if none is under way. One that ends at once does not nest the next
+        one in itself."""
+        if self._draining:
+            return
+        self._draining = True
+        try:
+            while self._waiting and not self._is_busy and self._may_begin():
+                self._begin(self._waiting.popleft()[0])
+        finally:
+            self._draining = False
+
+    def _begin(self, begin: Callable[[Release], None]) -> None:
+        self._is_busy = True
+        try:
+            begin(self._release)
+        except BaseException:
+            self._is_busy = False
+            raise
+
+    def _release(self) -> None:
+        self._is_busy = False
+        self.go_on()

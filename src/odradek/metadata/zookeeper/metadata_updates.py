@@ -1,0 +1,274 @@
+"""Applies a controller's requests to a broker's image: image in, change out. Pure.
+
+A state that is older than the one here never overwrites it: commands may overtake each other, and
+what a leader hears from its own question may come before what all are told. One that is as old
+does: it puts right what this broker had changed for itself alone, when it lost its session.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
+from uuid import UUID
+
+from odradek.errors import ErrorCode
+from odradek.metadata.control import LeaderAndIsr, PartitionState, StoppedReplica, UpdateMetadata
+from odradek.metadata.image import (
+    ZERO_UUID,
+    BrokerRegistration,
+    ConfigResource,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+)
+from odradek.metadata.zookeeper.znodes import NO_STATE
+from odradek.model import NO_LEADER, ConfigResourceType, TopicPartition
+
+DELETED: Final = -2
+"""The leader of a partition whose topic is being deleted."""
+EPOCH_DURING_DELETE: Final = -2
+"""The leader epoch under which the replicas of such a topic are stopped."""
+
+
+def placeholder(index: int) -> PartitionImage:
+    """A partition of which nothing is known but that there is one."""
+    return PartitionImage(index, NO_LEADER, NO_STATE, NO_STATE, (), ())
+
+
+def with_placeholders(image: MetadataImage, states: Iterable[PartitionState]) -> MetadataImage:
+    """The image in which the partitions exist, also those that come before them. A topic of the
+    same name and another id goes."""
+    named: dict[str, tuple[UUID, int]] = {}
+    for state in states:
+        _, count = named.get(state.topic, (state.topic_id, 0))
+        named[state.topic] = (state.topic_id, max(count, state.partition.partition + 1))
+    put = []
+    removed = []
+    for name, (topic_id, count) in named.items():
+        known = image.topic(name)
+        if known is not None and topic_id not in (known.topic_id, ZERO_UUID):
+            removed.append(known)
+            known = None
+        known = known or TopicImage(name, topic_id, ())
+        missing = range(len(known.partitions), count)
+        if missing:
+            put.append(known.with_partitions(placeholder(index) for index in missing))
+    return image.with_topics(removed=removed).with_topics(put)
+
+
+def refusals(
+    image: MetadataImage, request: LeaderAndIsr, broker_id: int
+) -> dict[TopicPartition, ErrorCode]:
+    """The parts of a request that are not carried out, as in Kafka. A full one may give
+    names to other topics than before: the broker was away when they were deleted."""
+    found = {}
+    for state in request.partitions:
+        topic = image.topic(state.topic)
+        is_another = topic is not None and state.topic_id not in (topic.topic_id, ZERO_UUID)
+        if is_another and not request.is_full:
+            found[state.replica] = ErrorCode.INCONSISTENT_TOPIC_ID
+        elif broker_id not in state.partition.replicas:
+            found[state.replica] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return found
+
+
+def with_roles(
+    image: MetadataImage, states: Iterable[PartitionState], broker_id: int
+) -> tuple[MetadataImage, list[PartitionState]]:
+    """The image in which the broker has the roles that it was given, and the states that came too
+    late, or once more. The partitions are known (`with_placeholders`)."""
+    changed: dict[str, list[PartitionImage]] = {}
+    late = []
+    for state in states:
+        known = image.topics[state.topic].partitions[state.partition.partition]
+        if _is_older(state.partition, known):
+            late.append(state)
+            continue
+        if broker_id in known.replicas and _is_of_same_epoch(state.partition, known):
+            late.append(state)
+        offline = tuple(
+            each for each in known.offline if each in state.partition.replicas and each != broker_id
+        )
+        changed.setdefault(state.topic, []).append(state.partition._replace(offline=offline))
+    return _with_partitions(image, changed), late
+
+
+def with_metadata(image: MetadataImage, request: UpdateMetadata, broker_id: int) -> MetadataImage:
+    """The image of all that clients are to be told."""
+    deleted = [state for state in request.partitions if state.partition.leader == DELETED]
+    present = [state for state in request.partitions if state.partition.leader != DELETED]
+    image = _without_topics(image, deleted, {state.topic for state in present})
+    image = with_placeholders(image, present)
+    changed: dict[str, list[PartitionImage]] = {}
+    for state in present:
+        known = image.topics[state.topic].partitions[state.partition.partition]
+        if _is_older(state.partition, known):
+            continue
+        told = state.partition
+        if told.replicas == known.replicas and not told.is_reassigning:
+            told = told._replace(adding=known.adding, removing=known.removing)
+        if told != known:
+            changed.setdefault(state.topic, []).append(told)
+    return with_brokers(_with_partitions(image, changed), request.brokers, broker_id)
+
+
+def without_unnamed(image: MetadataImage, request: UpdateMetadata, broker_id: int) -> MetadataImage:
+    """The image without topics of which a full command does not say that they are there, and this
+    broker has nothing: they were deleted while it was away."""
+    named = {state.topic for state in request.partitions if state.partition.leader != DELETED}
+    gone = [
+        topic
+        for topic in image.topics.values()
+        if topic.name not in named
+        and not any(broker_id in each.replicas for each in topic.partitions)
+    ]
+    return without_settings(
+        image.with_topics(removed=gone),
+        [each.name for each in image.configs if each.type is ConfigResourceType.TOPIC],
+    )
+
+
+def with_brokers(
+    image: MetadataImage, brokers: Sequence[BrokerRegistration], broker_id: int
+) -> MetadataImage:
+    """The image with these live brokers. Of the epochs, which are not told, the known ones stay;
+    of this broker itself it is known best how it lives."""
+    live = {}
+    for broker in brokers:
+        known = image.brokers.get(broker.id)
+        if known is not None and (broker.id == broker_id or _is_same(known, broker)):
+            broker = known
+        live[broker.id] = broker
+    own = image.brokers.get(broker_id)
+    if own is not None:
+        live[broker_id] = own
+    if live == image.brokers:
+        return image
+    return replace(image, brokers=MappingProxyType(live))
+
+
+def without_stopped(
+    image: MetadataImage, replicas: Iterable[StoppedReplica], broker_id: int
+) -> tuple[MetadataImage, list[StoppedReplica]]:
+    """The image in which the broker has these replicas no longer, and the commands that came too
+    late."""
+    changed: dict[str, list[PartitionImage]] = {}
+    deleted: set[str] = set()
+    late = []
+    for stopped in replicas:
+        known = image.partition(stopped.topic_partition)
+        if known is None or broker_id not in known.replicas:
+            continue
+        if stopped.leader_epoch == EPOCH_DURING_DELETE and stopped.delete:
+            deleted.add(stopped.topic_partition.topic)
+        elif 0 <= stopped.leader_epoch < known.leader_epoch:
+            late.append(stopped)
+        elif stopped.delete:
+            rest = tuple(each for each in known.replicas if each != broker_id)
+            changed.setdefault(stopped.topic_partition.topic, []).append(
+                known._replace(replicas=rest)
+            )
+        else:
+            changed.setdefault(stopped.topic_partition.topic, []).append(
+                known._replace(leader=NO_LEADER)
+            )
+    after = _with_partitions(image, changed)
+    after = after.with_topics(removed=[after.topics[name] for name in deleted])
+    return without_settings(after, deleted), late
+
+
+def with_orphans(
+    image: MetadataImage, orphans: Iterable[TopicPartition], broker_id: int
+) -> MetadataImage:
+    """The image in which replicas of topics that are gone stand, offline, so that they can be
+    removed from it: their logs are still in this broker's directories."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in orphans:
+        topics.setdefault(topic, []).append(partition)
+    put = []
+    for name, indexes in topics.items():
+        partitions = [placeholder(index) for index in range(max(indexes) + 1)]
+        for index in indexes:
+            partitions[index] = partitions[index]._replace(
+                replicas=(broker_id,), isr=(broker_id,), offline=(broker_id,)
+            )
+        put.append(TopicImage(name, ZERO_UUID, tuple(partitions)))
+    return image.with_topics(put)
+
+
+def without_orphans(image: MetadataImage, orphans: Iterable[TopicPartition]) -> MetadataImage:
+    """The image without them again, and without the settings that their topics had."""
+    names = {each.topic for each in orphans}
+    gone = [topic for name in names if (topic := image.topic(name)) and topic.topic_id == ZERO_UUID]
+    return without_settings(image.with_topics(removed=gone), names)
+
+
+def without_settings(image: MetadataImage, topics: Iterable[str]) -> MetadataImage:
+    """The image without the settings of topics that are not in it."""
+    resources = [ConfigResource.topic(name) for name in topics]
+    return image.with_configs(
+        {each: {} for each in resources if each.name not in image.topics and image.config(each)}
+    )
+
+
+def with_outcome(
+    image: MetadataImage, topic_partition: TopicPartition, outcome: PartitionImage
+) -> MetadataImage:
+    """The image with what the controller answered to a leader: leader, ISR and the epochs."""
+    known = image.partition(topic_partition)
+    if known is None or outcome.partition_epoch <= known.partition_epoch:
+        return image
+    partition = known._replace(
+        leader=outcome.leader,
+        leader_epoch=outcome.leader_epoch,
+        isr=outcome.isr,
+        partition_epoch=outcome.partition_epoch,
+    )
+    return _with_partitions(image, {topic_partition.topic: [partition]})
+
+
+def _is_older(state: PartitionImage, known: PartitionImage) -> bool:
+    return (state.partition_epoch, state.leader_epoch) < (
+        known.partition_epoch,
+        known.leader_epoch,
+    )
+
+
+def _is_of_same_epoch(state: PartitionImage, known: PartitionImage) -> bool:
+    """Whether it is what the broker has been told before, and has not changed for itself alone."""
+    return (state.leader, state.leader_epoch) == (known.leader, known.leader_epoch)
+
+
+def _is_same(known: BrokerRegistration, told: BrokerRegistration) -> bool:
+    return told._replace(epoch=known.epoch) == known
+
+
+def _without_topics(
+    image: MetadataImage, deleted: Iterable[PartitionState], made_anew: Collection[str]
+) -> MetadataImage:
+    """The image without topics, and without their settings: those of names that are `made_anew`
+    have been read, and are of the new topic."""
+    topics = {}
+    names = set()
+    for state in deleted:
+        known = image.topic(state.topic)
+        names.add(state.topic)
+        if known is not None and state.topic_id in (known.topic_id, ZERO_UUID):
+            topics[state.topic] = known
+    return without_settings(image.with_topics(removed=topics.values()), names - set(made_anew))
+
+
+def _with_partitions(
+    image: MetadataImage, changed: dict[str, list[PartitionImage]]
+) -> MetadataImage:
+    return image.with_topics(
+        image.topics[name].with_partitions(map(_without_strangers, partitions))
+        for name, partitions in changed.items()
+    )
+
+
+def _without_strangers(partition: PartitionImage) -> PartitionImage:
+    """Only replicas are in sync: at the end of a reassignment a Kafka's controller says first who
+    is a replica no longer, and then that it has left the ISR."""
+    isr = tuple(each for each in partition.isr if each in partition.replicas)
+    return partition if isr == partition.isr else partition._replace(isr=isr)

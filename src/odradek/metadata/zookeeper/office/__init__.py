@@ -1,1 +1,0 @@
-"""The office of the elected controller: what it reads, decides, writes and tells."""

@@ -1,0 +1,67 @@
+"""Reading many nodes at once: all requests are made together, one answer comes when all have."""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Final
+
+from odradek.background import ignore
+from odradek.metadata.zookeeper.client import Failure, Node, OnChanged, ZooKeeperClient
+
+# There is something that this broker may not read: what nobody understands, not what is gone.
+_UNREADABLE: Final = Node(b"", 0, 0, 0)
+
+
+def gather(
+    zookeeper: ZooKeeperClient,
+    paths: Iterable[str],
+    on_done: Callable[[Mapping[str, Node | None]], None],
+    *,
+    watch: Callable[[str], OnChanged | None] = lambda _path: None,
+    on_lost: Callable[[], None] = ignore,
+) -> None:
+    """Reads nodes, each with what `watch` has for it. When the session has ended meanwhile
+    `on_lost` is called instead. Without any path the answer comes at once."""
+    wanted = list(paths)
+    nodes: dict[str, Node | None] = {}
+    is_lost = False
+
+    def on_node(path: str, node: Node | Failure | None) -> None:
+        nonlocal is_lost
+        if isinstance(node, Failure):
+            is_lost = is_lost or node is Failure.SESSION_LOST
+            node = _UNREADABLE
+        nodes[path] = node
+        if len(nodes) == len(wanted):
+            if is_lost:
+                on_lost()
+            else:
+                on_done(nodes)
+
+    if not wanted:
+        on_done(nodes)
+    for path in wanted:
+        zookeeper.get(path, partial(on_node, path), watch(path))
+
+
+def gather_children(
+    zookeeper: ZooKeeperClient,
+    folders: Iterable[str],
+    on_done: Callable[[list[str]], None],
+) -> None:
+    """Lists the paths that lie in folders, of which some may not be there; does not come back when
+    the session has ended meanwhile."""
+    wanted = list(folders)
+    found: dict[str, tuple[str, ...]] = {}
+    is_lost = False
+
+    def on_names(folder: str, names: tuple[str, ...] | Failure) -> None:
+        nonlocal is_lost
+        is_lost = is_lost or names is Failure.SESSION_LOST
+        found[folder] = () if isinstance(names, Failure) else names
+        if len(found) == len(wanted) and not is_lost:
+            on_done([f"{folder}/{name}" for folder in wanted for name in found[folder]])
+
+    if not wanted:
+        on_done([])
+    for folder in wanted:
+        zookeeper.children(folder, partial(on_names, folder))

@@ -1,0 +1,1 @@
+"""Schedule topics: records that are released into another topic when they are due."""

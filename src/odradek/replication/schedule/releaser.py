@@ -1,0 +1,660 @@
+"""`Releaser`: the leader of a schedule partition, which delivers what is due.
+
+It reads its own log like a consumer and replays it (`state`); what it decides it writes there as
+marks, and acts only once they are committed and replayed. So it releases exactly once: see `marks`.
+
+Schedules wait on the broker's timer. What is due waits in one queue for each target partition, in
+the order of the times at which it was due; one batch is under way to each, so that a target which
+refuses holds up nobody else. The wall clock decides whether something is due, looked at when the
+timer says so: never early, even when clocks are put back.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Final
+
+from odradek.clock import Clock
+from odradek.errors import BrokerError, ErrorCode
+from odradek.metadata.image import MetadataImage
+from odradek.model import UNKNOWN_OFFSET, AppendOrigin, TopicPartition
+from odradek.records.batch import split_batches
+from odradek.records.builder import RecordBatchBuilder
+from odradek.records.reader import read_batch
+from odradek.records.record import Record
+from odradek.replication.append import ACKS_ALL, AppendRequest, AppendResult
+from odradek.replication.delayed.fetch import DelayedFetch
+from odradek.replication.fetch import CONSUMER_REPLICA_ID, FetchInfo, FetchParams, FetchResult
+from odradek.replication.partition import Partition
+from odradek.replication.replica_manager import ReplicaManager
+from odradek.replication.schedule.admission import is_schedule_topic
+from odradek.replication.schedule.marks import (
+    Entry,
+    Mark,
+    MarkKind,
+    Target,
+    build_marks,
+)
+from odradek.replication.schedule.sender import NotAppended, RecordSender
+from odradek.replication.schedule.state import (
+    NO_PRODUCER,
+    Release,
+    ScheduledRecord,
+    ScheduleListener,
+    ScheduleState,
+)
+from odradek.storage.log.log import Log
+from odradek.timer import Timer, TimerTask
+
+logger = logging.getLogger(__name__)
+
+FETCH_BYTES: Final = 1 << 18
+MOST_RECORDS: Final = 1000
+MOST_BYTES: Final = 1 << 18
+READ_RETRY_MS: Final = 1000
+RETRY_MS: Final = 100
+LONGEST_RETRY_MS: Final = 10_000
+REFUSED_RETRY_MS: Final = 60_000
+"""After what time a record is tried again that its target does not take as it is."""
+_NEVER_MS: Final = 2**31 - 1
+_NO_PARTITION: Final = -1
+_ENTRY_BYTES: Final = 24
+_MARK_ENTRIES: Final = 20
+"""How many entries a mark takes up besides its own, with the name of its topic."""
+
+_REFUSED: Final = frozenset(
+    {
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+    }
+)
+"""What a target says again however often it is asked; anything else is asked again."""
+
+_SETTLED: Final = (
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+)
+"""What a target says of no batch that it has: of others it may have one, and refuse it again."""
+
+_GONE_BEFORE: Final = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,)
+"""What a target says of a batch that it has with more records, which were deleted since."""
+
+NextProducerId = Callable[[Callable[[int | BrokerError], None]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseServices:
+    """The services that every releaser of a broker works with."""
+
+    clock: Clock
+    timer: Timer
+    replicas: ReplicaManager
+    sender: RecordSender
+    next_producer_id: NextProducerId
+    partition_for_key: Callable[[bytes, int], int]
+
+
+class Releaser(ScheduleListener):
+    """Delivers the schedules of one partition that is led here, until it is stopped."""
+
+    def __init__(
+        self,
+        partition: Partition,
+        log: Log,
+        services: ReleaseServices,
+        on_failed: "Callable[[Releaser], None]",
+    ) -> None:
+        self.topic_partition: Final = partition.topic_partition
+        self.name = str(self.topic_partition)
+        self.leader_epoch: Final = partition.leader_epoch
+        self.log: Final = log
+        self.state: Final = ScheduleState(self)
+        self._services: Final = services
+        self._on_failed: Final = on_failed
+        self._reading: DelayedFetch | None = None
+        self._is_closed = False
+        # Everything below was there when this broker was elected, marks of leaders before included.
+        self._load_end = log.log_end_offset
+        self._is_loaded = False
+        self._queues: dict[TopicPartition, list[tuple[int, int]]] = {}
+        # Marks that are to be written, and where those end that are on their way.
+        self._ended: list[Mark] = []
+        self._is_marking = False
+        self._marks_end: int | None = None
+        self._is_round_due = False
+        self._asks_for_id = False
+        self._fresh_id = NO_PRODUCER
+        self._rate_free_ms = 0
+        self._alarm = TimerTask(0, self.request_round)
+        self._retries: dict[Target, TimerTask] = {}
+        self._next_read = TimerTask(READ_RETRY_MS, lambda: self._attempt(self._read_on))
+        # The batch that was read last: what is due together often lies together.
+        self._last_batch: dict[int, Record] = {}
+
+    # Its life
+
+    def start(self) -> None:
+        """Begins to read, at the next turn of the loop."""
+        self.state.position = self.log.log_start_offset
+        self.log.first_needed_offset = self.state.first_needed_offset
+        self._soon(self._read_on)
+
+    def stop(self) -> None:
+        """Lets go of everything; the log goes back to keeping all it has."""
+        self._is_closed = True
+        self.log.first_needed_offset = None
+        if self._reading is not None:
+            self._reading.abandon()
+        self._alarm.cancel()
+        self._next_read.cancel()
+        for retry in self._retries.values():
+            retry.cancel()
+        for pending in self.state.pending.values():
+            pending.cancel()
+
+    def _soon(self, step: Callable[[], None]) -> None:
+        """Takes a step at the next turn of the loop."""
+        self._services.timer.call_threadsafe(lambda: self._attempt(step))
+
+    def _attempt(self, step: Callable[[], None]) -> None:
+        """Takes a step. What it may fail with as a rule is dealt with there; after anything else
+        nobody knows what this state is worth, and only the log does."""
+        if self._is_closed:
+            return
+        try:
+            step()
+        except Exception:  # see above
+            logger.exception("%s: releasing failed, and begins anew", self.topic_partition)
+            self.stop()
+            self._on_failed(self)
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether it knows all that is pending."""
+        return self._is_loaded
+
+    # Reading its own log
+
+    def _read_on(self) -> None:
+        self.state.position = max(self.state.position, self.log.log_start_offset)
+        self._after_replay()
+        params = FetchParams(CONSUMER_REPLICA_ID, _NEVER_MS, 1, FETCH_BYTES)
+        info = FetchInfo(self.topic_partition, self.state.position, FETCH_BYTES)
+        self._reading = self._services.replicas.fetch_messages(params, [info], self._on_read)
+
+    def _on_read(self, results: list[FetchResult]) -> None:
+        # Not from here, which may be the middle of somebody's append.
+        self._reading = None
+        self._soon(lambda: self._take_in(results[0]))
+
+    def _take_in(self, result: FetchResult) -> None:
+        try:
+            if result.error_code not in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
+                raise BrokerError(result.error_code)
+            self.state.replay(b"".join(result.records))
+        except BrokerError as error:
+            # Not led here any more, which the metadata will say, or a disk has failed.
+            logger.info("%s: reading schedules: %s", self.topic_partition, error)
+            self._services.timer.add(self._next_read)
+            return
+        self._read_on()
+
+    def _after_replay(self) -> None:
+        if not self._is_loaded and self.state.position >= self._load_end:
+            self._on_loaded()
+        if self._marks_end is not None and self.state.position >= self._marks_end:
+            self._marks_end = None
+            self._is_marking = False
+            self.request_round()
+
+    def _on_loaded(self) -> None:
+        self._is_loaded = True
+        if self.log.log_start_offset > 0:
+            # With marks that were deleted it is forgotten how far sequences have come; one that is
+            # begun again a target would take for a repetition, and the records would be lost.
+            self.state.producer_id = NO_PRODUCER
+        logger.info("%s: %d schedules pending", self.topic_partition, len(self.state.pending))
+        for pending in self.state.pending.values():
+            self._place(pending)
+        for release in list(self.state.in_flight.values()):
+            self._send(release)
+        self.request_round()
+
+    # What the replay tells
+
+    def on_pending(self, pending: ScheduledRecord) -> None:
+        """See `ScheduleListener`."""
+        if self._is_loaded:
+            self._place(pending)
+
+    def on_gone(self, pending: ScheduledRecord) -> None:
+        """See `ScheduleListener`."""
+        pending.cancel()
+
+    def on_release(self, release: Release) -> None:
+        """See `ScheduleListener`."""
+        if self._is_loaded:
+            release.is_in_doubt = False
+            self._send(release)
+
+    def on_due(self, pending: ScheduledRecord) -> None:
+        """See `ScheduleListener`."""
+        self._attempt(lambda: self._place(pending))
+
+    def _place(self, pending: ScheduledRecord) -> None:
+        """Puts a schedule on the timer, or into its queue when it is due."""
+        remaining_ms = self._remaining_ms(pending)
+        if remaining_ms > 0:
+            pending.delay_ms = min(remaining_ms, _LONGEST_DELAY_MS)
+            self._services.timer.add(pending)
+            return
+        queue = self._queues.setdefault(self._destination(pending), [])
+        heappush(queue, (pending.due_ms, pending.offset))
+        self.request_round()
+
+    def _remaining_ms(self, pending: ScheduledRecord) -> int:
+        """How long it has to wait, by the clock as it is now; 0 or less when it may go."""
+        clock = self._services.clock
+        return max(pending.due_ms - clock.wall_ms(), pending.not_before_ms - clock.monotonic_ms())
+
+    def place_again(self) -> None:
+        """The wall clock was set: looks at what waits for it anew."""
+        self._attempt(self._place_all)
+
+    def _place_all(self) -> None:
+        for pending in list(self.state.pending.values()):
+            if pending.is_pending:
+                self._place(pending)
+        for retry in list(self._retries.values()):
+            retry.delay_ms = 0
+            self._services.timer.add(retry)
+
+    def _destination(self, pending: ScheduledRecord) -> TopicPartition:
+        name = pending.instructions.target or self.log.config.schedule_target_topic or ""
+        topic = self._image.topic(name)
+        if topic is None:
+            return TopicPartition(name, _NO_PARTITION)
+        if pending.instructions.partition >= 0:
+            return TopicPartition(name, pending.instructions.partition)
+        count = len(topic.partitions)
+        if pending.delivered_key is None:
+            return TopicPartition(name, pending.offset % count)
+        partition = self._services.partition_for_key(pending.delivered_key, count)
+        return TopicPartition(name, partition)
+
+    @property
+    def _image(self) -> MetadataImage:
+        return self._services.replicas.partitions.image
+
+    # Deciding
+
+    def request_round(self) -> None:
+        """Looks at what is due, at the next turn of the loop."""
+        if not self._is_round_due and not self._is_closed:
+            self._is_round_due = True
+            self._soon(self._round)
+
+    def on_topics_changed(self) -> None:
+        """A target may be there now that was not, or be another one with fewer partitions."""
+        self._attempt(self._look_for_targets)
+
+    def _look_for_targets(self) -> None:
+        for where in [each for each in self._queues if not self._is_there(each)]:
+            if self._image.topic(where.topic) is not None:
+                for _, offset in self._queues.pop(where):
+                    pending = self.state.pending.get(offset)
+                    if pending is not None:
+                        self._place(pending)
+        self.request_round()
+
+    def _round(self) -> None:
+        """Writes down what has ended, and what is to be released next."""
+        self._is_round_due = False
+        if not self._is_loaded or self._is_marking:
+            return
+        marks, self._ended = self._ended, []
+        # After a return another producer goes on.
+        if all(mark.kind is not MarkKind.RETURNED for mark in marks):
+            marks += self._releases()
+        if marks:
+            self._write(marks)
+
+    def _releases(self) -> list[Mark]:
+        now_ms = self._services.clock.wall_ms()
+        allowed = self._allowed()
+        busy = {each.topic_partition for each in self.state.in_flight}
+        free = [where for where in self._queues if where not in busy and self._is_there(where)]
+        if allowed == 0 or not free:
+            return []
+        producer_id = self._producer_id()
+        if producer_id == NO_PRODUCER:
+            return []
+        marks: list[Mark] = []
+        picked = 0
+        # All marks of a round are one batch.
+        room = max(1, self.log.config.max_message_bytes // 2 // _ENTRY_BYTES)
+        for where in free:
+            entries, expired = self._pick(where, min(allowed - picked, room), now_ms)
+            picked += len(entries)
+            room -= len(entries) + len(expired) + _MARK_ENTRIES
+            if entries:
+                target = self._target(where)
+                sequence = self.state.next_sequence(producer_id, target)
+                marks.append(Mark(MarkKind.RELEASE, target, producer_id, sequence, entries))
+            if expired:
+                marks.append(Mark(MarkKind.EXPIRED, entries=expired))
+            if picked >= allowed or room <= 0:
+                break
+        self._spend(picked)
+        return marks
+
+    def _is_there(self, where: TopicPartition) -> bool:
+        image = self._image
+        if where.partition < 0 or image.partition(where) is None:
+            return False
+        return not is_schedule_topic(image, where.topic)
+
+    def _target(self, where: TopicPartition) -> Target:
+        topic = self._image.topic(where.topic)
+        assert topic is not None, f"{where} was there a moment ago"
+        return Target(where.topic, topic.topic_id, where.partition)
+
+    def _pick(
+        self, where: TopicPartition, most: int, now_ms: int
+    ) -> tuple[list[Entry], list[Entry]]:
+        """Takes what is next for a partition out of its queue, and what has expired in front."""
+        queue = self._queues[where]
+        entries: list[Entry] = []
+        expired: list[Entry] = []
+        early: list[ScheduledRecord] = []
+        size_bytes = 0
+        most = min(most, MOST_RECORDS)
+        while queue and len(entries) + len(expired) < most:
+            due_ms, offset = queue[0]
+            pending = self.state.pending.get(offset)
+            if pending is None or pending.due_ms != due_ms:
+                heappop(queue)  # released, replaced or cancelled meanwhile
+                continue
+            if self._remaining_ms(pending) > 0:
+                heappop(queue)  # the clock was put back
+                early.append(pending)
+                continue
+            if pending.is_expired(now_ms) or offset < self.log.log_start_offset:
+                expired.append(Entry(offset, due_ms, -1))
+                heappop(queue)
+                continue
+            size_bytes += pending.size_bytes
+            if entries and (size_bytes > MOST_BYTES or pending.alone):
+                break
+            heappop(queue)
+            entries.append(Entry(offset, due_ms, pending.next_due_ms(now_ms)))
+            if pending.alone:
+                break
+        if not queue:
+            del self._queues[where]
+        for pending in early:
+            self._place(pending)
+        return entries, expired
+
+    def _allowed(self) -> int:
+        """How many records may go now; sets an alarm where that is none yet."""
+        rate = self.log.config.schedule_release_max_rate
+        now_ms = self._services.clock.monotonic_ms()
+        if rate < 0:
+            return _NEVER_MS
+        if rate > 0 and now_ms >= self._rate_free_ms:
+            return max(1, rate // 10)
+        if rate > 0:
+            self._wake_in(self._rate_free_ms - now_ms)
+        return 0
+
+    def _spend(self, count: int) -> None:
+        rate = self.log.config.schedule_release_max_rate
+        now_ms = self._services.clock.monotonic_ms()
+        if rate > 0 and count:
+            self._rate_free_ms = now_ms + -(-count * 1000 // rate)
+            self._wake_in(self._rate_free_ms - now_ms)
+
+    def _wake_in(self, delay_ms: int) -> None:
+        self._alarm.delay_ms = delay_ms
+        self._services.timer.add(self._alarm)
+
+    def _producer_id(self) -> int:
+        if self.state.producer_id != NO_PRODUCER:
+            self._fresh_id = NO_PRODUCER
+            return self.state.producer_id
+        if self._fresh_id == NO_PRODUCER and not self._asks_for_id:
+            self._asks_for_id = True
+            self._services.next_producer_id(self._on_producer_id)
+        return self._fresh_id
+
+    def _on_producer_id(self, outcome: int | BrokerError) -> None:
+        self._asks_for_id = False
+        if self._is_closed:
+            return
+        if isinstance(outcome, BrokerError):
+            logger.warning("%s: no producer id: %s", self.topic_partition, outcome)
+            self._wake_in(RETRY_MS)
+            return
+        self._fresh_id = outcome
+        self.request_round()
+
+    # Writing marks
+
+    def _write(self, marks: list[Mark]) -> None:
+        self._is_marking = True
+
+        def on_done(results: list[AppendResult]) -> None:
+            self._attempt(lambda: self._on_written(marks, results[0]))
+
+        batch = build_marks(marks, self._services.clock.wall_ms())
+        entries = [(self.topic_partition, memoryview(batch))]
+        origin = AppendOrigin.COORDINATOR
+        request = AppendRequest(ACKS_ALL, _NEVER_MS, origin, entries, on_done)
+        self._services.replicas.append_records([request])
+
+    def _on_written(self, marks: list[Mark], result: AppendResult) -> None:
+        if result.last_offset != UNKNOWN_OFFSET:
+            # They are there, whatever else: should they not be committed, another leads then.
+            self._marks_end = result.last_offset + 1
+            self._after_replay()
+            return
+        logger.warning(
+            "%s: marks of schedules cannot be written: %s %s",
+            self.topic_partition,
+            result.error_code.name,
+            result.error_message,
+        )
+        self._is_marking = False
+        for mark in marks:
+            if mark.kind in (MarkKind.RELEASED, MarkKind.RETURNED):
+                self._ended.append(mark)
+            self._put_back(mark)
+        self._wake_in(RETRY_MS)
+
+    def _put_back(self, mark: Mark) -> None:
+        if mark.kind not in (MarkKind.RELEASE, MarkKind.EXPIRED):
+            return
+        for entry in mark.entries:
+            pending = self.state.pending.get(entry.offset)
+            if pending is not None and pending.due_ms == entry.due_ms:
+                queue = self._queues.setdefault(self._destination(pending), [])
+                heappush(queue, (pending.due_ms, pending.offset))
+
+    # Sending
+
+    def _send(self, release: Release, attempt: int = 0) -> None:
+        self._retries.pop(release.target, None)
+        if self.state.in_flight.get(release.target) is not release:
+            return
+        topic = self._image.topic(release.target.topic)
+        if topic is None or topic.topic_id != release.target.topic_id:
+            # What the target had is gone with it, perhaps for another one of its name.
+            self._return(release)
+            return
+        now_ms = self._services.clock.wall_ms()
+        # Another leader's clock, or this one's before it was put back, may have been ahead.
+        wait_ms = max(due_ms for _, due_ms in release.items) - now_ms
+        if not release.is_in_doubt and (wait_ms > 0 or release.has_expired(now_ms)):
+            self._return(release)
+            return
+        if wait_ms > 0:
+            self._send_later(release, attempt, wait_ms)
+            return
+
+        try:
+            batch = self._batch(release)
+        except BrokerError as error:
+            unread = BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, error.message)
+            self._on_sent(release, attempt, unread)
+            return
+        is_thinned = batch.record_count < len(release.items)
+        was_in_doubt = release.is_in_doubt
+        release.is_in_doubt = True
+
+        def on_sent(error: BrokerError | None) -> None:
+            if isinstance(error, NotAppended):
+                release.is_in_doubt = was_in_doubt and error.code not in _SETTLED
+            is_gone = was_in_doubt and error is not None and error.code in _GONE_BEFORE
+            if is_thinned and (error is None or is_gone):
+                self._attempt(lambda: self._finish_thinned(release))
+            else:
+                self._attempt(lambda: self._on_sent(release, attempt, error))
+
+        if batch.record_count == 0:
+            on_sent(None)
+            return
+        self._services.sender.send(
+            release.target.topic_partition, bytearray(batch.build()), on_sent
+        )
+
+    def _on_sent(self, release: Release, attempt: int, error: BrokerError | None) -> None:
+        if self.state.in_flight.get(release.target) is not release:
+            return
+        if error is None:
+            self._finish(release)
+        elif error.code not in _REFUSED:
+            self._try_again(release, attempt, error)
+        elif release.is_in_doubt:
+            self._look(release, attempt, error)
+        else:
+            self._on_refused(release, error)
+
+    def _try_again(self, release: Release, attempt: int, error: BrokerError) -> None:
+        """In doubt it goes on under its sequence until its target has told: what was given back
+        might come twice, and what was given up as expired might be there."""
+        if attempt == 0 or error.code in _REFUSED:
+            logger.info("%s waits: %s", release.target.topic_partition, error)
+        delay_ms = min(RETRY_MS << min(attempt, 10), LONGEST_RETRY_MS)
+        self._send_later(release, attempt + 1, delay_ms)
+
+    def _look(self, release: Release, attempt: int, error: BrokerError) -> None:
+        """A target refuses a batch before it looks whether it has that: else the refusal would
+        block it for ever."""
+
+        def on_looked(found: int | BrokerError) -> None:
+            self._attempt(lambda: self._on_looked(release, attempt, error, found))
+
+        where, producer_id = release.target.topic_partition, release.producer_id
+        self._services.sender.look(where, producer_id, on_looked)
+
+    def _on_looked(
+        self, release: Release, attempt: int, error: BrokerError, found: int | BrokerError
+    ) -> None:
+        if self.state.in_flight.get(release.target) is not release:
+            return
+        if isinstance(found, BrokerError) or release.has_sequence(found):
+            self._try_again(release, attempt, error)
+        else:
+            release.is_in_doubt = False
+            self._on_refused(release, error)
+
+    def _send_later(self, release: Release, attempt: int, delay_ms: int) -> None:
+        retry = TimerTask(delay_ms, lambda: self._attempt(lambda: self._send(release, attempt)))
+        self._retries[release.target] = retry
+        self._services.timer.add(retry)
+
+    def _on_refused(self, release: Release, error: BrokerError) -> None:
+        """One record may have spoilt it for the others: they are tried one by one."""
+        not_before_ms = 0
+        if len(release.items) == 1:
+            not_before_ms = self._services.clock.monotonic_ms() + REFUSED_RETRY_MS
+            logger.warning(
+                "%s does not take the record at offset %d of %s: %s",
+                release.target.topic_partition,
+                release.items[0][0].offset,
+                self.topic_partition,
+                error,
+            )
+        for pending, _ in release.items:
+            pending.alone = True
+            pending.not_before_ms = not_before_ms
+        self._return(release)
+
+    def _finish(self, release: Release) -> None:
+        kind, sequence = MarkKind.RELEASED, release.next_sequence
+        self._ended.append(Mark(kind, release.target, release.producer_id, sequence))
+        self.request_round()
+
+    def _finish_thinned(self, release: Release) -> None:
+        """Some of its records were deleted, perhaps after it had been sent with them: how far the
+        sequences of its producer have come, nobody can say."""
+        if self.state.in_flight.get(release.target) is release:
+            self._finish(release)
+            self._return(release)
+
+    def _return(self, release: Release) -> None:
+        self._fresh_id = NO_PRODUCER
+        self._ended.append(Mark(MarkKind.RETURNED, release.target, release.producer_id))
+        self.request_round()
+
+    def _batch(self, release: Release) -> RecordBatchBuilder:
+        """The records of a release for their target, those that the log still has.
+
+        Raises:
+            BrokerError: the log cannot be read.
+        """
+        builder = RecordBatchBuilder(
+            producer_id=release.producer_id, producer_epoch=0, base_sequence=release.sequence
+        )
+        for pending, due_ms in release.items:
+            record = self._record(pending.offset)
+            if record is not None:
+                headers = self._headers(record, due_ms)
+                builder.append(due_ms, pending.delivered_key, record.value, headers)
+        return builder
+
+    def _record(self, offset: int) -> Record | None:
+        found = self._last_batch.get(offset)
+        if found is None and offset >= self.log.log_start_offset:
+            self._read_batch_of(offset)
+            found = self._last_batch.get(offset)
+        return found
+
+    def _read_batch_of(self, offset: int) -> None:
+        read = self.log.read(offset, 1, self.log.high_watermark, True)
+        data = b"".join(bytes(each) for each in read.records)
+        self._last_batch = {
+            record.offset: record
+            for header in split_batches(data, drop_partial_tail=True)[:1]
+            for record in read_batch(data, header)
+        }
+
+    def _headers(self, record: Record, due_ms: int) -> list[tuple[str, bytes | None]]:
+        given = [each for each in record.headers if each[0] not in _OURS]
+        topic, partition = self.topic_partition
+        told = (topic, partition, record.offset, due_ms)
+        return given + [
+            (name, str(content).encode()) for name, content in zip(_OURS, told, strict=True)
+        ]
+
+
+_OURS: Final = ("scheduled-topic", "scheduled-partition", "scheduled-offset", "scheduled-for")
+_LONGEST_DELAY_MS: Final = 2**53

@@ -1,0 +1,43 @@
+"""The port by which released records reach their target, whichever broker leads it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Final
+
+from odradek.errors import BrokerError, ErrorCode
+from odradek.model import UNKNOWN_OFFSET, TopicPartition
+
+OnSent = Callable[[BrokerError | None], None]
+OnLooked = Callable[[int | BrokerError], None]
+
+NO_SEQUENCE: Final = -1
+
+
+class NotAppended(BrokerError):
+    """The batch is not in the target's log by this attempt, nor will it come. Any other error
+    leaves that in doubt."""
+
+
+def outcome_of(code: ErrorCode, message: str | None, base_offset: int) -> BrokerError | None:
+    """Reads the answer of a target's leader. Only what was appended has an offset; a disk that has
+    failed may keep what it has not told of."""
+    if code is ErrorCode.NONE:
+        return None
+    if base_offset == UNKNOWN_OFFSET and code is not ErrorCode.KAFKA_STORAGE_ERROR:
+        return NotAppended(code, message or code.text)
+    return BrokerError(code, message or code.text)
+
+
+class RecordSender(ABC):
+    """Appends batches of an idempotent producer at the leaders of partitions."""
+
+    @abstractmethod
+    def send(self, target: TopicPartition, batch: bytearray, on_done: OnSent) -> None:
+        """Appends one batch with acks=all. `on_done` is called exactly once, maybe before this
+        returns, with None when all in-sync replicas have the batch, from now or from before, and
+        with `NotAppended` when this attempt has certainly brought nothing."""
+
+    def look(self, target: TopicPartition, producer_id: int, on_done: OnLooked) -> None:  # noqa: ARG002
+        """Looks which sequence the target's leader has last had of a producer; `NO_SEQUENCE` if it
+        knows none. `on_done` is called exactly once. This one cannot tell."""
+        on_done(BrokerError(ErrorCode.UNSUPPORTED_VERSION))

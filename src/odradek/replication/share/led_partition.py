@@ -1,0 +1,71 @@
+"""`LedSharePartition`: a share partition whose log is led here, from the reading of its state to
+the end of the leadership.
+
+    INITIALIZING ──state──► ACTIVE ◄──the same state── CHECKING ◄──somebody reads── UNUSED
+         │ error             │ │                           │                          ▲
+         ▼                   │ └───────nobody reads────────┼──────────────────────────┘
+       FAILED                └──another leader or state────┴─► FENCED
+
+FAILED and FENCED ones are of no more use: who comes next begins with another one. While nobody
+reads an operator may set the group's offsets; so who comes next has the state looked at.
+"""
+
+from enum import Enum
+
+from odradek.errors import BrokerError
+from odradek.model import TopicPartition
+from odradek.replication.share.persister import SharePartitionKey
+from odradek.replication.share.share_partition import SharePartition
+
+
+class SharePartitionStatus(Enum):
+    """How far it is."""
+
+    INITIALIZING = "initializing"
+    ACTIVE = "active"
+    UNUSED = "unused"
+    CHECKING = "checking"
+    FAILED = "failed"
+    FENCED = "fenced"
+
+
+class LedSharePartition:
+    """A share partition in one epoch of its leader; `error` is why it failed."""
+
+    def __init__(
+        self,
+        key: SharePartitionKey,
+        topic_partition: TopicPartition,
+        leader_epoch: int,
+        records: SharePartition,
+    ) -> None:
+        self.key = key
+        self.topic_partition = topic_partition
+        self.leader_epoch = leader_epoch
+        self.records = records
+        self.status = SharePartitionStatus.INITIALIZING
+        self.error: BrokerError | None = None
+
+    @property
+    def is_active(self) -> bool:
+        """Whether records may be handed out."""
+        return self.status is SharePartitionStatus.ACTIVE
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether it is known in which state its records are."""
+        return self.is_active or self.status in (
+            SharePartitionStatus.UNUSED,
+            SharePartitionStatus.CHECKING,
+        )
+
+    def fail(self, error: BrokerError) -> None:
+        """Its state could not be read."""
+        self.status = SharePartitionStatus.FAILED
+        self.error = error
+        self.records.close()
+
+    def fence(self) -> None:
+        """Somebody else leads, or the state is another."""
+        self.status = SharePartitionStatus.FENCED
+        self.records.close()

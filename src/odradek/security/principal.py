@@ -1,0 +1,40 @@
+"""Principals as text: `User:alice`, in super users, access rules and requests.
+
+A connection's own principal is `Exchange.principal`: `ANONYMOUS` unless its listener asks who is
+there, and then whoever proved it before the request came.
+"""
+
+from odradek.model import ANONYMOUS, USER_TYPE, KafkaPrincipal
+
+__all__ = [
+    "ANONYMOUS",
+    "USER_TYPE",
+    "KafkaPrincipal",
+    "TokenPrincipal",
+    "parse_principal",
+    "user",
+]
+
+
+class TokenPrincipal(KafkaPrincipal):
+    """The same as any other of its name, but that it came by a delegation token: it is to get no
+    other ones."""
+
+    __slots__ = ()
+
+
+def user(name: str) -> KafkaPrincipal:
+    """The principal of a user."""
+    return KafkaPrincipal(USER_TYPE, name)
+
+
+def parse_principal(text: str) -> KafkaPrincipal:
+    """The principal that a text stands for; its name may have colons.
+
+    Raises:
+        ValueError: there is no colon; the sentence is Kafka's.
+    """
+    principal_type, colon, name = text.partition(":")
+    if not colon:
+        raise ValueError(f"expected a string in format principalType:principalName but got {text}")
+    return KafkaPrincipal(principal_type, name)

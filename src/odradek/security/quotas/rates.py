@@ -1,0 +1,62 @@
+"""`ClientRates`: how much clients have used of their quotas, by the windows of `quota.window.*`."""
+
+from typing import Final
+
+from odradek.clock import Clock
+from odradek.security.quotas.limits import Limit
+from odradek.windowed_rate import WindowedRate
+
+IDLE_MS: Final = 3_600_000
+"""After so long without a request a client is forgotten, as with Kafka."""
+_Who = tuple[str, str | None, str | None]
+
+
+class ClientRates:
+    """The rates of those who have a quota."""
+
+    def __init__(self, clock: Clock, windows: int, window_ms: int) -> None:
+        self._clock: Final = clock
+        self._windows: Final = windows
+        self._window_ms: Final = window_ms
+        # In the order of their last use, the longest unused first.
+        self._rates: Final[dict[_Who, tuple[WindowedRate, int]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._rates)
+
+    def charge(self, limit: Limit, amount: int) -> int:
+        """Counts what was used; for how many milliseconds the client is to be left alone."""
+        now_ms = self._clock.monotonic_ms()
+        rate = self._rate(limit, now_ms)
+        rate.record(now_ms, amount)
+        return rate.excess_ms(now_ms, limit.per_second)
+
+    def owed_ms(self, limit: Limit) -> int:
+        """For how long a client is to be left alone for what was counted before: a window at most,
+        as Kafka bounds it for the time of requests."""
+        return min(self.charge(limit, 0), self._window_ms)
+
+    def give_back(self, limit: Limit, amount: int) -> None:
+        """Takes back what was charged and not used after all."""
+        now_ms = self._clock.monotonic_ms()
+        self._rate(limit, now_ms).record(now_ms, -amount)
+
+    def most_at_once(self, limit: Limit) -> int:
+        """The most that may be used at once by somebody who has used nothing before."""
+        return max(int(limit.per_second * (self._windows - 1) * self._window_ms / 1000), 1)
+
+    def _rate(self, limit: Limit, now_ms: int) -> WindowedRate:
+        who = (limit.key.value, limit.user, limit.client_id)
+        found = self._rates.pop(who, None)
+        rate = WindowedRate(self._windows, self._window_ms) if found is None else found[0]
+        self._rates[who] = (rate, now_ms)
+        if found is None:
+            self._forget_idle(now_ms)
+        return rate
+
+    def _forget_idle(self, now_ms: int) -> None:
+        while self._rates:
+            who = next(iter(self._rates))
+            if now_ms - self._rates[who][1] < IDLE_MS:
+                return
+            del self._rates[who]

@@ -1,0 +1,1 @@
+"""SASL mechanisms, both ends of each: bytes in, bytes out."""

@@ -1,0 +1,188 @@
+"""SCRAM credentials as the metadata keep them: changes of them, and who has which.
+
+A user's settings have one for each mechanism, under its name, in the form that Kafka's brokers keep
+in ZooKeeper. Of a request with a mistake about a user, nothing about this user is done.
+"""
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from odradek.errors import BrokerError, ErrorCode
+from odradek.metadata.image import ConfigResource, MetadataImage
+from odradek.model import ConfigResourceType
+from odradek.security.sasl import scram
+from odradek.security.sasl.mechanism import SCRAM_SHA_256, SCRAM_SHA_512
+
+logger = logging.getLogger(__name__)
+
+SALT_BYTES: Final = 20
+
+
+class ScramMechanism(IntEnum):
+    """Mechanisms by the numbers of requests."""
+
+    UNKNOWN = 0
+    SCRAM_SHA_256 = 1
+    SCRAM_SHA_512 = 2
+
+    @property
+    def sasl_name(self) -> str:
+        """As SASL calls it."""
+        return _NAMES[self]
+
+
+_NAMES: Final = {
+    ScramMechanism.SCRAM_SHA_256: SCRAM_SHA_256,
+    ScramMechanism.SCRAM_SHA_512: SCRAM_SHA_512,
+}
+
+
+class Deletion(NamedTuple):
+    """A credential is to go."""
+
+    user: str
+    mechanism: int
+
+
+class Upsertion(NamedTuple):
+    """A credential is to be made, or made anew, of a salted password."""
+
+    user: str
+    mechanism: int
+    iterations: int
+    salt: bytes
+    salted_password: bytes
+
+    def __repr__(self) -> str:
+        return f"Upsertion({self.user!r}, {self.mechanism})"
+
+
+class NewUser(NamedTuple):
+    """A user who is able to log in from the start."""
+
+    mechanism: str
+    name: str
+    password: str
+    iterations: int = scram.MIN_ITERATIONS
+
+    def __repr__(self) -> str:
+        return f"NewUser({self.mechanism}, {self.name!r})"
+
+
+_NEW_USER: Final = re.compile(
+    r"(?P<mechanism>SCRAM-SHA-(?:256|512))=\[name=(?P<name>[^,\]]+)"
+    r"(?:,iterations=(?P<iterations>[0-9]{1,9}))?,password=(?P<password>.+)\]"
+)
+
+
+def scram_credential(
+    image: MetadataImage, mechanism: str, name: str
+) -> scram.ScramCredential | None:
+    """The credential of a user, if there is one. By what is not understood nobody comes in."""
+    text = image.config(ConfigResource(ConfigResourceType.USER, name)).get(mechanism)
+    try:
+        return None if text is None else scram.parse_credential(text)
+    except ValueError:
+        logger.error("The %s credential of user %r is not understood", mechanism, name)
+        return None
+
+
+def credentials_of(image: MetadataImage, name: str) -> dict[ScramMechanism, int]:
+    """The mechanisms by which a user can log in, with their iterations."""
+    found = ((each, scram_credential(image, _NAMES[each], name)) for each in _NAMES)
+    return {each: known.iterations for each, known in found if known is not None}
+
+
+def users_with_credentials(image: MetadataImage) -> list[str]:
+    """All who can log in by SCRAM."""
+    names = (each.name for each in image.configs if each.type is ConfigResourceType.USER)
+    return sorted(name for name in names if credentials_of(image, name))
+
+
+_ALTERED_TWICE: Final = BrokerError(
+    ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request"
+)
+
+
+def mistakes(
+    image: MetadataImage, deletions: Iterable[Deletion], upsertions: Iterable[Upsertion]
+) -> dict[str, BrokerError]:
+    """Finds the mistakes of a request, by user."""
+    found: dict[str, BrokerError] = {}
+    seen: set[str] = set()
+    asked: list[Deletion | Upsertion] = [*deletions, *upsertions]
+    for each in asked:
+        error = _ALTERED_TWICE if each.user in seen else _mistake(image, each)
+        seen.add(each.user)
+        if error is not None:
+            found.setdefault(each.user, error)
+    return found
+
+
+def altered(
+    deletions: Iterable[Deletion], upsertions: Iterable[Upsertion]
+) -> dict[str, Mapping[str, str | None]]:
+    """The changes of a request without mistakes, by user."""
+    changes: dict[str, dict[str, str | None]] = {}
+    for deletion in deletions:
+        name = _NAMES[ScramMechanism(deletion.mechanism)]
+        changes.setdefault(deletion.user, {})[name] = None
+    for upsertion in upsertions:
+        name = _NAMES[ScramMechanism(upsertion.mechanism)]
+        known = scram.credential_of(
+            name, upsertion.salted_password, upsertion.salt, upsertion.iterations
+        )
+        changes.setdefault(upsertion.user, {})[name] = scram.credential_text(known)
+    return dict(changes)
+
+
+def new_users(
+    users: Iterable[NewUser], random_bytes: Callable[[int], bytes], image: MetadataImage
+) -> dict[str, Mapping[str, str | None]]:
+    """Lets users log in who cannot by that mechanism yet; others keep what they have."""
+    changes: dict[str, dict[str, str | None]] = {}
+    for each in users:
+        if scram_credential(image, each.mechanism, each.name) is None:
+            salt = random_bytes(SALT_BYTES)
+            known = scram.credential(each.mechanism, each.password, salt, each.iterations)
+            changes.setdefault(each.name, {})[each.mechanism] = scram.credential_text(known)
+    return dict(changes)
+
+
+def parse_new_user(text: str) -> NewUser:
+    """Reads `SCRAM-SHA-256=[name=alice,password=secret]`, as Kafka's storage tool takes it.
+
+    Raises:
+        ValueError: it is something else; the text is not shown, it has a password.
+    """
+    match = _NEW_USER.fullmatch(text.strip())
+    if match is None:
+        raise ValueError("it must be SCRAM-SHA-256=[name=NAME,password=PASSWORD], or SHA-512")
+    iterations = int(match["iterations"] or scram.MIN_ITERATIONS)
+    if not scram.MIN_ITERATIONS <= iterations <= scram.MAX_ITERATIONS:
+        raise ValueError(
+            f"iterations must be from {scram.MIN_ITERATIONS} to {scram.MAX_ITERATIONS}"
+        )
+    return NewUser(match["mechanism"], match["name"], match["password"], iterations)
+
+
+def _mistake(image: MetadataImage, each: Deletion | Upsertion) -> BrokerError | None:
+    if not each.user:
+        return BrokerError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
+    if each.mechanism not in tuple(_NAMES):
+        return BrokerError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
+    if isinstance(each, Deletion):
+        if ScramMechanism(each.mechanism) in credentials_of(image, each.user):
+            return None
+        return BrokerError(
+            ErrorCode.RESOURCE_NOT_FOUND,
+            "Attempt to delete a user credential that does not exist",
+        )
+    if each.iterations < scram.MIN_ITERATIONS:
+        return BrokerError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
+    if each.iterations > scram.MAX_ITERATIONS:
+        return BrokerError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
+    return None

@@ -1,0 +1,2 @@
+"""The protection of a broker's listeners, made from its settings. Imported only where one asks for
+it."""

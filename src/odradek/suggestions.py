@@ -1,0 +1,38 @@
+"""Suggestions for names that do not exist: commands, flags, settings, topics, groups.
+
+The one helper for "did you mean". Users read the answer and nothing acts on it. Names that share
+little with the given one are not suggested: a wrong guess is worse than none.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+_LIKENESS: Final = 0.6
+
+
+def closest_name(name: str, names: Iterable[str], likeness: float = _LIKENESS) -> str | None:
+    """The name that looks most like the given one, in either case; None when none does."""
+    # Imported here: mistakes are rare, and a start should be quick.
+    from difflib import get_close_matches
+
+    known = {each.lower(): each for each in names}
+    found = get_close_matches(name.lower(), known, 1, likeness)
+    return known[found[0]] if found else None
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """The end of an answer to a mistyped name; empty when nothing is like it."""
+    closest = closest_name(name, names)
+    return "" if closest is None else f" (did you mean {closest}?)"
+
+
+def chosen(what: str, name: str, names: Iterable[str]) -> str:
+    """The name, if it is one of the names.
+
+    Raises:
+        ValueError: it is not.
+    """
+    known = list(names)
+    if name not in known:
+        raise ValueError(f"there is no {what} called {name!r}{did_you_mean(name, known)}")
+    return name

@@ -1,0 +1,156 @@
+"""The topic of an archive: partitions, settings, and what groups have committed, in a broker and as
+an archive has them.
+
+An archive has them as they were when its newest batch was written, because a broker whose topic
+has to be restored may not be there to be asked:
+
+    orders/_topic.json   {"partitions": 3, "settings": {"cleanup.policy": "compact"},
+                          "isolation level": "read_committed",
+                          "groups": {"billing": {"0": 120, "1": 98}}, "sha256": "..."}
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+from odradek.client import Admin
+from odradek.client.core.admin_types import CommittedOffset, ConfigResource
+from odradek.client.errors import KafkaError
+from odradek.config.definition import ConfigSource
+from odradek.model import TopicPartition
+from pyspark_odradek.pipelines.ends.files import FileSystem
+from pyspark_odradek.pipelines.ends.sealed import read_sealed, seal
+from pyspark_odradek.pipelines.running.settings import (
+    PipelineError,
+    PipelineSettings,
+)
+
+# Offsets by group and partition.
+Groups = dict[str, dict[int, int]]
+# How far queries are is in their checkpoints; their groups only tell of it.
+_OF_QUERIES: Final = "spark."
+_DOCUMENT: Final = "_topic.json"
+
+
+@dataclass(frozen=True)
+class Description:
+    """The facts about a topic beside its records.
+
+    `settings` are those that somebody gave it; `isolation_level` is how it was archived.
+    """
+
+    partitions: int
+    settings: Mapping[str, str] = field(default_factory=dict)
+    isolation_level: str = "read_committed"
+    groups: Groups = field(default_factory=dict)
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether a record may go because a newer one has its key."""
+        return "compact" in self.settings.get("cleanup.policy", "")
+
+
+def describe(brokers: Mapping[str, object], topic: str) -> Description:
+    """A topic as it is now, without its groups.
+
+    Raises:
+        PipelineError: it cannot be asked for.
+    """
+    return asyncio.run(_described(brokers, topic))
+
+
+def committed(brokers: Mapping[str, object], topic: str) -> Groups:
+    """The offsets all groups have committed for a topic.
+
+    Raises:
+        PipelineError: a group cannot be asked.
+    """
+    return asyncio.run(_committed(brokers, topic))
+
+
+def commit(brokers: Mapping[str, object], topic: str, groups: Groups) -> None:
+    """Commits offsets for groups without members.
+
+    Raises:
+        PipelineError: a group has members, or its coordinator refuses.
+    """
+    asyncio.run(_commit(brokers, topic, groups))
+
+
+def keep(spark: SparkSession, archive: str, settings: PipelineSettings) -> None:
+    """Writes down in an archive what its topic is now; no groups that are queries'.
+
+    Raises:
+        PipelineError: it cannot be asked.
+    """
+    now = describe(settings.brokers, settings.topic)
+    found = committed(settings.brokers, settings.topic)
+    kept = {name: each for name, each in found.items() if not name.startswith(_OF_QUERIES)}
+    told: dict[str, Any] = {
+        **asdict(now),
+        "isolation_level": settings.isolation_level,
+        "groups": kept,
+    }
+    FileSystem(spark).replace(f"{archive}/{_DOCUMENT}", seal(told))
+
+
+def kept_in(spark: SparkSession, archive: str) -> Description:
+    """The description of its topic that an archive holds.
+
+    Raises:
+        PipelineError: it is not there, or damaged.
+    """
+    path = f"{archive.rstrip('/')}/{_DOCUMENT}"
+    try:
+        document = read_sealed(FileSystem(spark), path)
+    except FileNotFoundError:
+        raise PipelineError(f"{path} is gone") from None
+    groups = {
+        name: {int(partition): offset for partition, offset in offsets.items()}
+        for name, offsets in document.pop("groups").items()
+    }
+    return Description(**document, groups=groups)
+
+
+async def _described(brokers: Mapping[str, object], topic: str) -> Description:
+    resource = ConfigResource.topic(topic)
+    async with Admin(brokers) as admin:
+        metadata = await admin.describe_topic(topic)
+        found = (await admin.describe_configs([resource]))[resource]
+    if isinstance(found, KafkaError):
+        raise PipelineError(f"the settings of {topic} could not be asked: {found}")
+    settings = {
+        entry.name: entry.value
+        for entry in found.values()
+        if entry.source == ConfigSource.DYNAMIC_TOPIC_CONFIG and entry.value is not None
+    }
+    return Description(len(metadata.partitions), settings)
+
+
+async def _committed(brokers: Mapping[str, object], topic: str) -> Groups:
+    async with Admin(brokers) as admin:
+        names = [group.group_id for group in await admin.list_groups()]
+        answers = await admin.list_group_offsets(names)
+    found: Groups = {}
+    for name, answer in answers.items():
+        if isinstance(answer, KafkaError):
+            raise PipelineError(f"group {name} could not be asked: {answer}")
+        offsets = {part.partition: at.offset for part, at in answer.items() if part.topic == topic}
+        if offsets:
+            found[name] = offsets
+    return found
+
+
+async def _commit(brokers: Mapping[str, object], topic: str, groups: Groups) -> None:
+    async with Admin(brokers) as admin:
+        for name, offsets in groups.items():
+            commits = {
+                TopicPartition(topic, partition): CommittedOffset(offset)
+                for partition, offset in offsets.items()
+            }
+            for part, error in (await admin.alter_group_offsets(name, commits)).items():
+                if error is not None:
+                    raise PipelineError(f"group {name} has no offset of {part} yet: {error}")

@@ -1,0 +1,83 @@
+"""Records that a stream writes to a topic beside its table: each batch of them once.
+
+From within `foreachBatch` Spark's sink cannot be had. Its protocol can (`odradek.tables.write`),
+with one task for each batch: its records are a transaction, which is there as a whole or not at
+all, however Spark cuts the batch when it repeats it. A task that is repeated shuts the earlier one
+out, and so does a run that begins while another still writes.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import DataFrame
+
+from odradek.model import TopicPartition
+from odradek.tables.write.query_run import QueryRun
+from odradek.tables.write.transaction import Content, Share
+from pyspark_odradek.errors import telling_in_one_sentence
+from pyspark_odradek.pipelines.ends.batches import Output
+from pyspark_odradek.pipelines.running.settings import PipelineSettings
+from pyspark_odradek.sink import Prepared, commit_prepared, write_once
+from pyspark_odradek.sink_options import SinkOptions, parse_sink_options
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_ONLY_TASK: Final = 0
+
+
+class Letters:
+    """A topic that gets what the batches of an output do not take."""
+
+    def __init__(self, settings: PipelineSettings, topic: str, output: Output) -> None:
+        self._output: Final = output
+        self._options: Final = parse_sink_options(
+            {
+                **settings.broker_options(),
+                "topic": topic,
+                "failOnDataLoss": str(not settings.allow_loss),
+            },
+            streaming=True,
+        )
+        self._topic: Final = topic
+
+    def write(self, letters: DataFrame, batch_id: int) -> None:
+        """Writes those of a batch; when it returns they are committed.
+
+        Raises:
+            SourceError: another run has taken over, or the batch had others before.
+        """
+        query = self._output.checkpoint.query_id()
+        run = QueryRun(query, query, self._output.run, TopicPartition(self._topic, 0))
+        share = _share_of(letters, self._options, run, batch_id)
+        # Of none there is nothing to say, unless there may have been some.
+        if share.content.records or self._output.may_be_repeated:
+            with telling_in_one_sentence():
+                commit_prepared(self._options, [Prepared(0, run, share)], batch_id)
+
+
+def _share_of(letters: DataFrame, options: SinkOptions, run: QueryRun, batch_id: int) -> Share:
+    """Makes a task write the records, and gives what is to be committed."""
+
+    def write(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+        import pyarrow as pa
+
+        with telling_in_one_sentence():
+            prepared = write_once(options, batches, run, _ONLY_TASK, batch_id)
+        yield pa.RecordBatch.from_pydict({"share": [json.dumps(asdict(prepared.share))]})
+
+    told = letters.repartition(1).mapInArrow(write, "share string").collect()
+    # Where Spark knows that there is no row it has no task.
+    return _read(json.loads(told[0].share)) if told else Share(_ONLY_TASK, Content())
+
+
+def _read(told: dict[str, Any]) -> Share:
+    producer = told["producer"]
+    return Share(
+        told["task"],
+        Content(**told["content"]),
+        None if producer is None else (producer[0], producer[1]),
+        told["is_written"],
+    )

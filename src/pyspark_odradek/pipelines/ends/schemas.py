@@ -1,0 +1,77 @@
+"""The schema of a table whose batches were written with several, as the data's own changed.
+
+A column that comes later is null in the batches before; an `int` that became a `long` is a `long`
+in all of them, which Spark reads from either, and does not merge by itself.
+"""
+
+from collections.abc import Iterable
+from functools import reduce
+from typing import Any, Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    StructField,
+    StructType,
+)
+
+from pyspark_odradek.pipelines.running.settings import PipelineError
+
+# What each of these is read as, too.
+_WIDER: Final[dict[DataType, tuple[DataType, ...]]] = {
+    IntegerType(): (LongType(), DoubleType()),
+    FloatType(): (DoubleType(),),
+}
+
+
+def schema_of(documents: Iterable[dict[str, Any]]) -> StructType | None:
+    """The schema of batches by their documents; None if one does not tell its own.
+
+    Raises:
+        PipelineError: a column is of two types that no type is wider than.
+    """
+    told = [document.get("schema") for document in documents]
+    if not told or None in told:
+        return None
+    found = reduce(lambda one, other: widened(one, other, ""), map(_type_of, told))
+    assert isinstance(found, StructType), "a table has columns"
+    return found
+
+
+def widened(one: DataType, other: DataType, name: str) -> DataType:
+    """A type that values of both are read as.
+
+    Raises:
+        PipelineError: there is none.
+    """
+    if one == other or one in _WIDER.get(other, ()):
+        return one
+    if other in _WIDER.get(one, ()):
+        return other
+    match one, other:
+        case StructType(), StructType():
+            theirs = {field.name: field for field in other.fields}
+            fields = [_field(mine, theirs.pop(mine.name, mine), name) for mine in one.fields]
+            return StructType([*fields, *theirs.values()])
+        case ArrayType(), ArrayType():
+            return ArrayType(widened(one.elementType, other.elementType, name))
+        case MapType(), MapType():
+            return MapType(one.keyType, widened(one.valueType, other.valueType, name))
+    raise PipelineError(
+        f"column {name} is {one.simpleString()} in some batches and {other.simpleString()} in "
+        "others: read them apart"
+    )
+
+
+def _field(one: StructField, other: StructField, name: str) -> StructField:
+    path = f"{name}.{one.name}".removeprefix(".")
+    return StructField(one.name, widened(one.dataType, other.dataType, path))
+
+
+def _type_of(told: Any) -> DataType:
+    return StructType.fromJson(told)

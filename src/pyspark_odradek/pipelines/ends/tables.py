@@ -1,0 +1,392 @@
+"""A directory of Parquet files, of which those count that its manifest names.
+
+    orders/batch=3-9f2c11ab/part-*.parquet   what one run has written of batch 3
+    orders/_manifest/batch-3.json            batch 3 is committed: these are its files
+
+All pipelines write in this way. A batch is written to a place that no other attempt has, then its
+files are listed, and last the document of the batch is created: as a whole, once, and never
+changed. Before that nothing has happened, after it the batch is there for good. Of two that
+write the same batch, be it that one was taken for dead, the second finds the document there.
+Nothing is renamed, so object stores do as well.
+
+A document may say that it is `complete`: what was before it counts no more. So does a table that
+is written anew each time, and a compaction, whose document stands for all batches up to its own:
+
+    orders/_manifest/compacted-0.json        what batches 0 to 41 are from now on
+    orders/batch=41-compacted-0-51d0e7aa/    what one run has written of that
+
+Compactions are numbered as they follow on each other: each is made of a snapshot with the one
+before. Of several that were made of one snapshot, or of one before it, the number lets one commit.
+So a file that counts no more never counts again, however late somebody commits.
+
+A batch may have several parts, each in a directory of its own, and leave a state, which counts
+until the next one leaves its own:
+
+    windows/batch=3-9f2c11ab/   late/batch=3-9f2c11ab/   _open/batch=3-9f2c11ab/
+
+Documents are listed once for a `Snapshot`: files, and up to which batch they are. What no document
+names, and what counts no more, is garbage. `sweep` removes it when nobody reads (`owners.Reader`),
+and only what has the number of a batch or compaction that is committed, or a lower one: another
+attempt at it can come to nothing any more.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
+
+from odradek.clock import Clock, SystemClock
+from pyspark_odradek.pipelines.ends.files import Files
+from pyspark_odradek.pipelines.ends.owners import Reader, has_readers, process_owner
+from pyspark_odradek.pipelines.ends.sealed import Document, read_sealed, seal
+from pyspark_odradek.pipelines.running.settings import PipelineError
+
+MANIFEST: Final = "_manifest"
+_SYSTEM_CLOCK: Final = SystemClock()
+_Seen = TypeVar("_Seen")
+# Who only looks has not said so, and a document may go while he does.
+_LOOKS: Final = 5
+# A place without a run is one of an earlier version.
+_PLACE: Final = re.compile(r"batch=(?P<batch>\d+)-(?:compacted-(?P<compaction>\d+)-)?\w+")
+_PLACE_OF_FILE: Final = re.compile(rf"((?:\w+/)?{_PLACE.pattern})/")
+_DOCUMENT: Final = re.compile(r"(batch|compacted)-(\d+)\.json")
+# A compaction as it was called once. Whoever passed over it would take its batches for missing.
+_FORMER_COMPACTION: Final = re.compile(r"compacted-\d+\.\d+\.json")
+
+
+class Number(NamedTuple):
+    """The number of a batch, or of the n-th compaction, with the last batch that it stands for."""
+
+    batch: int
+    compaction: int = -1
+
+    @property
+    def is_compaction(self) -> bool:
+        """Whether it stands for all batches up to its own."""
+        return self.compaction >= 0
+
+    def __str__(self) -> str:
+        """The name of its document. That of a compaction is the same whatever its last batch is:
+        of those that follow on one snapshot one can be committed."""
+        if self.is_compaction:
+            return f"compacted-{self.compaction}"
+        return f"batch-{self.batch}"
+
+
+class _BatchMissingError(PipelineError):
+    """A batch before the last one has no document."""
+
+
+class _Listing(NamedTuple):
+    """The documents that are there, by their numbers, in order."""
+
+    batches: list[int]
+    compactions: list[int]
+
+    def superseded_by(self, number: Number) -> list[str]:
+        """The names of those that a compaction has taken the place of."""
+        batches = [Number(batch) for batch in self.batches if batch <= number.batch]
+        older = [Number(-1, each) for each in self.compactions if each < number.compaction]
+        return [str(each) for each in (*batches, *older)]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A snapshot of a table: its last batch, and the documents up to it."""
+
+    last_batch: int = -1
+    # Only those that count, in order.
+    documents: Sequence[Document] = ()
+    newest_compaction: Number | None = None
+    # The names of documents that others have taken the place of.
+    superseded: Sequence[str] = field(default=(), repr=False)
+
+    @property
+    def files(self) -> list[dict[str, Any]]:
+        """The files of all documents, as they are written there."""
+        return [file for document in self.documents for file in document["files"]]
+
+    @property
+    def paths(self) -> set[str]:
+        """Where all its files are, those of the state too."""
+        state = self.documents[-1].get("state", []) if self.documents else []
+        return {file["path"] for file in (*self.files, *state)}
+
+    def next_compaction(self) -> Number:
+        """One of all batches that are in the snapshot."""
+        newest = self.newest_compaction
+        return Number(self.last_batch, 0 if newest is None else newest.compaction + 1)
+
+    def is_over(self, place: str) -> bool:
+        """Whether what is in a place can never count, unless it does now: it is of a number that
+        is committed, or of a lower one."""
+        match = _PLACE.search(place)
+        assert match is not None, f"{place} is the place of a batch or compaction"
+        if match["compaction"] is None:
+            return int(match["batch"]) <= self.last_batch
+        newest = self.newest_compaction
+        return newest is not None and int(match["compaction"]) <= newest.compaction
+
+
+class Table:
+    """One such directory."""
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        parts: Sequence[str] = ("",),
+        *,
+        clock: Clock = _SYSTEM_CLOCK,
+    ) -> None:
+        self._files: Final = files
+        self.clock: Final = clock
+        self._parts: Final = [f"{part}/" if part else "" for part in parts]
+        self.directory: Final = directory.rstrip("/")
+
+    def place_of(self, number: Number, run: str, part: str = "") -> str:
+        """Where a run puts the files of a batch, or of a compaction."""
+        kind = f"compacted-{number.compaction}-" if number.is_compaction else ""
+        below = f"{part}/" if part else ""
+        return f"{self.directory}/{below}batch={number.batch}-{kind}{run}"
+
+    def listed(self, place: str) -> list[dict[str, Any]]:
+        """The Parquet files of a place, as a document has them."""
+        start = len(self.directory) + 1
+        return [
+            {"path": f"{place[start:]}/{file.path}", "bytes": file.bytes}
+            for file in self._files.below(place)
+            if file.path.endswith(".parquet") and not _is_hidden(file.path)
+        ]
+
+    def staged(self, place: str) -> list[dict[str, Any]]:
+        """The same of a place whose files are all written: they are on the disk before a document
+        says that they count."""
+        self._files.sync(place)
+        return self.listed(place)
+
+    def commit(self, number: Number, document: Document) -> None:
+        """Commits a batch, or a compaction.
+
+        Raises:
+            PipelineError: somebody else has committed it.
+        """
+        named = {"batch": number.batch, **document}
+        if not self._files.create(self._path(str(number)), seal(named)):
+            raise PipelineError(
+                f"{self.directory} has another {number} already: two runs write to it"
+            )
+
+    def document(self, batch_id: int) -> Document | None:
+        """The document of a batch; None if nothing was committed, or if it was compacted."""
+        try:
+            return read_sealed(self._files, self._path(str(Number(batch_id))))
+        except FileNotFoundError:
+            return None
+
+    def last_batch(self) -> int:
+        """The newest batch that is committed; -1 if there is none.
+
+        Raises:
+            PipelineError: the manifest is damaged.
+        """
+        return self._looked(self._last_batch)
+
+    def snapshot(self) -> Snapshot:
+        """The table as it is now; who needs its files to stay takes `reading`.
+
+        Raises:
+            PipelineError: the manifest is damaged, or lacks a batch.
+        """
+        return self._looked(self._snapshot)
+
+    def _looked(self, look: Callable[[], _Seen]) -> _Seen:
+        missing: PipelineError | None = None
+        for _ in range(_LOOKS):
+            try:
+                return look()
+            except FileNotFoundError:
+                missing = None
+            except _BatchMissingError as error:
+                # A large directory is listed in pieces: a compaction may have come between.
+                missing = error
+        raise missing or PipelineError(f"{self.directory} changes faster than it can be looked at")
+
+    def _last_batch(self) -> int:
+        listing = self._listing()
+        return max(self._compacted(listing), *listing.batches[-1:], -1)
+
+    def _compacted(self, listing: _Listing) -> int:
+        """The last batch that is compacted; -1 if none is."""
+        numbers = listing.compactions
+        return int(self._compaction(numbers[-1])["batch"]) if numbers else -1
+
+    def _snapshot(self) -> Snapshot:
+        listing = self._listing()
+        newest, documents, superseded = None, [], []
+        if listing.compactions:
+            documents.append(self._compaction(listing.compactions[-1]))
+            newest = Number(documents[0]["batch"], listing.compactions[-1])
+            superseded = listing.superseded_by(newest)
+        first = 0 if newest is None else newest.batch + 1
+        batches = [batch for batch in listing.batches if batch >= first]
+        following: list[Document] = []
+        for batch in reversed(batches):
+            following.insert(0, read_sealed(self._files, self._path(str(Number(batch)))))
+            if following[0].get("complete"):
+                superseded += [str(Number(each)) for each in batches if each < batch]
+                documents, first = [], batch
+                break
+        for wanted, batch in enumerate((each for each in batches if each >= first), first):
+            if batch != wanted:
+                raise _BatchMissingError(f"{self.directory} has no batch {wanted} in its manifest")
+        last = batches[-1] if batches else first - 1
+        return Snapshot(last, [*documents, *following], newest, superseded)
+
+    @contextmanager
+    def reading(self) -> Iterator[Snapshot]:
+        """The table as it is now, whose files stay while it is read.
+
+        Raises:
+            PipelineError: as of `snapshot`.
+        """
+        if not self._is_begun():
+            yield Snapshot()
+            return
+        with Reader(self._files, self.directory, self.clock):
+            yield self.snapshot()
+
+    def snapshot_for_process(self) -> Snapshot:
+        """The table as it is now, whose files stay until this process has ended.
+
+        Raises:
+            PipelineError: as of `snapshot`.
+        """
+        if not self._is_begun():
+            return Snapshot()
+        Reader(self._files, self.directory, self.clock, process_owner()).begin_for_process()
+        return self.snapshot()
+
+    def _is_begun(self) -> bool:
+        """Whether there is anything to read: who reads a directory that is none makes none."""
+        return bool(self._files.names(f"{self.directory}/{MANIFEST}"))
+
+    def sweep(self, *, replaced_before_ms: int | None = None) -> None:
+        """Removes what counts no more, unless somebody reads. May be broken off, and repeated.
+
+        With a time only what a compaction before it has replaced.
+        """
+        now = self.snapshot()
+        kept, over = now.paths, now
+        if replaced_before_ms is not None:
+            over = self._looked(partial(self._compacted_before, replaced_before_ms))
+            kept = kept | over.paths
+        # After the snapshot: who begins to read later finds this one, or a newer one.
+        if has_readers(self._files, self.directory, self.clock):
+            return
+        # First the files and last the documents that name them: they are all that knows of them.
+        for name in over.superseded:
+            for file in self.files_of(name):
+                if file["path"] not in kept:
+                    self._files.remove(f"{self.directory}/{file['path']}")
+        for place in self._unnamed_places(kept):
+            if over.is_over(place):
+                self._files.remove(f"{self.directory}/{place}")
+        for name in over.superseded:
+            self._files.remove(self._path(name))
+
+    def _compacted_before(self, time_ms: int) -> Snapshot:
+        """The table as the last compaction before a time has left it."""
+        listing = self._listing()
+        for compaction in reversed(listing.compactions):
+            document = self._compaction(compaction)
+            if document["at"] < time_ms:
+                number = Number(document["batch"], compaction)
+                return Snapshot(number.batch, [document], number, listing.superseded_by(number))
+        return Snapshot()
+
+    def clear(self, batch_id: int, document: Document) -> None:
+        """Removes other attempts at a batch that is committed: nobody ever reads them.
+
+        None at one that was compacted before: another attempt's files may count there still.
+        """
+        if self._looked(lambda: self._compacted(self._listing())) >= batch_id:
+            return
+        kept = [file["path"] for file in (*document["files"], *document.get("state", ()))]
+        for place in self._unnamed_places(kept):
+            match = _PLACE.search(place)
+            if match and match["compaction"] is None and int(match["batch"]) == batch_id:
+                self._files.remove(f"{self.directory}/{place}")
+
+    def forget(self, run: str) -> None:
+        """Removes what a run has written and has not committed."""
+        for place in self._unnamed_places(self.snapshot().paths):
+            if place.endswith(f"-{run}"):
+                self._files.remove(f"{self.directory}/{place}")
+
+    def drop(self, files: Iterable[Mapping[str, Any]]) -> None:
+        """Removes a state that another has taken the place of."""
+        for place in {_place_of(file["path"]) for file in files}:
+            self._files.remove(f"{self.directory}/{place}")
+
+    def unnamed(self, snapshot: Snapshot) -> list[str]:
+        """Files that no document names: of attempts that did not come to their end, mostly."""
+        superseded = (file for name in snapshot.superseded for file in self.files_of(name))
+        kept = snapshot.paths | {file["path"] for file in superseded}
+        return [
+            path
+            for part in self._parts
+            for name in sorted(self._files.names(f"{self.directory}/{part}"))
+            if _PLACE.fullmatch(name)
+            for path in (f["path"] for f in self.listed(f"{self.directory}/{part}{name}"))
+            if path not in kept
+        ]
+
+    def _unnamed_places(self, kept: Iterable[str]) -> list[str]:
+        used = {_place_of(path) for path in kept}
+        return [
+            f"{part}{name}"
+            for part in self._parts
+            for name in self._files.names(f"{self.directory}/{part}")
+            if f"{part}{name}" not in used and _PLACE.fullmatch(name)
+        ]
+
+    def files_of(self, name: str) -> list[dict[str, Any]]:
+        """The files of one document; none if it is gone."""
+        try:
+            files: list[dict[str, Any]] = read_sealed(self._files, self._path(name))["files"]
+            return files
+        except FileNotFoundError:
+            # Somebody else is at it as well.
+            return []
+
+    def _listing(self) -> _Listing:
+        names = self._files.names(f"{self.directory}/{MANIFEST}")
+        if any(map(_FORMER_COMPACTION.fullmatch, names)):
+            raise PipelineError(
+                f"{self.directory} was compacted by an earlier version, whose names are not read "
+                "any more: archive its topic anew"
+            )
+        found = [match.groups() for name in names if (match := _DOCUMENT.fullmatch(name))]
+        batches, compactions = (
+            sorted(int(number) for kind, number in found if kind == wanted)
+            for wanted in ("batch", "compacted")
+        )
+        return _Listing(batches, compactions)
+
+    def _compaction(self, number: int) -> Document:
+        return read_sealed(self._files, self._path(str(Number(-1, number))))
+
+    def _path(self, name: str) -> str:
+        return f"{self.directory}/{MANIFEST}/{name}.json"
+
+
+def _place_of(path: str) -> str:
+    match = _PLACE_OF_FILE.match(path)
+    return match[1] if match else path
+
+
+def _is_hidden(path: str) -> bool:
+    return any(part[0] in "._" for part in path.split("/"))

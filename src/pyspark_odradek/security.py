@@ -1,0 +1,70 @@
+"""The options of TLS and SASL, of reads and of writes: `kafka.security.protocol`, `kafka.sasl.*`
+and `kafka.ssl.*`, with Kafka's names and values.
+
+They are checked where a query is planned and travel to its tasks, which connect with them as well:
+files that they name have to be on every machine.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from odradek.client.security_options import SECURITY_SETTINGS, SecurityOptions
+from odradek.config.definition import ConfigError
+
+PREFIX: Final = "kafka."
+SECURITY_OPTIONS: Final = tuple(f"{PREFIX}{name}" for name in SECURITY_SETTINGS)
+_JAVAS: Final = "it is a class or a provider of Java's"
+_KERBEROS: Final = "GSSAPI is not spoken"
+_TOKENS: Final = "tokens are made from kafka.sasl.jaas.config, not fetched"
+# Kafka's clients have these as well.
+REFUSED_SECURITY: Final[dict[str, str]] = {
+    f"{PREFIX}{name}": why
+    for why, names in (
+        (
+            _JAVAS,
+            "sasl.client.callback.handler.class sasl.login.callback.handler.class "
+            "sasl.login.class security.providers ssl.engine.factory.class "
+            "ssl.keymanager.algorithm ssl.protocol ssl.provider "
+            "ssl.secure.random.implementation ssl.trustmanager.algorithm",
+        ),
+        (
+            _KERBEROS,
+            "sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin "
+            "sasl.kerberos.service.name sasl.kerberos.ticket.renew.jitter "
+            "sasl.kerberos.ticket.renew.window.factor",
+        ),
+        (
+            _TOKENS,
+            "sasl.login.connect.timeout.ms sasl.login.read.timeout.ms "
+            "sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds "
+            "sasl.login.refresh.window.factor sasl.login.refresh.window.jitter "
+            "sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms "
+            "sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience "
+            "sasl.oauthbearer.expected.issuer sasl.oauthbearer.header.urlencode "
+            "sasl.oauthbearer.jwks.endpoint.refresh.ms "
+            "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms "
+            "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url "
+            "sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name "
+            "sasl.oauthbearer.token.endpoint.url sasl.oauthbearer.token.provider",
+        ),
+    )
+    for name in names.split()
+}
+
+
+def parse_security(options: Mapping[str, str]) -> SecurityOptions:
+    """The security among options, whose names are in lower case.
+
+    Raises:
+        ValueError: they do not go together, or a file that they name cannot be used; the text
+            names the option, and shows no secret.
+    """
+    given = {
+        name.removeprefix(PREFIX): value.strip()
+        for name, value in options.items()
+        if name in SECURITY_OPTIONS
+    }
+    try:
+        return SecurityOptions.of(given)
+    except ConfigError as error:
+        raise ValueError(f"{PREFIX}{error.name}: {error.reason}") from None

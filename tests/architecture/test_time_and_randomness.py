@@ -1,0 +1,80 @@
+"""Time and randomness are handed in: nothing below the rim has a clock or randomness of its own.
+
+Otherwise a test that moves the clock, or asks for the same ids again, gets them nearly always.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCES = Path(__file__).resolve().parents[2] / "src" / "odradek"
+
+# Programs and clients run beside a broker, on the time and the randomness of the machine.
+RIM = {"cli", "client", "tables", "tasks", "testing"}
+
+FORBIDDEN = {
+    "time": set(),  # all of it
+    "secrets": set(),
+    "random": {"Random"},  # the port; whoever has one was handed it
+    "uuid": {"UUID"},
+    "datetime": {"UTC", "datetime", "timedelta"},
+}
+"""Modules, and what may be imported of them."""
+FORBIDDEN_CALLS = {"urandom", "getrandom", "uuid1", "uuid4", "now", "utcnow", "today", "times"}
+
+EXCUSED = {
+    ("clock.py", "time"): "is the port",
+    ("server/monitoring/idleness.py", "time"): "the processor's time, which no clock tells",
+    ("server/randomness.py", "random.SystemRandom"): "where random numbers come from",
+    ("server/broker.py", "random.SystemRandom"): "those of a broker that was not given any",
+}
+
+
+def modules() -> list[str]:
+    found = (str(path.relative_to(SOURCES)) for path in SOURCES.rglob("*.py"))
+    return sorted(one for one in found if one.split("/")[0] not in RIM)
+
+
+def own_time_and_randomness(source: str) -> Iterator[str]:
+    """What a module takes of the machine's time and chance."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.module in FORBIDDEN:
+            names = {one.name for one in node.names} - FORBIDDEN[node.module]
+            if names:
+                everything = not FORBIDDEN[node.module]
+                yield from [node.module] if everything else (f"{node.module}.{n}" for n in names)
+        elif isinstance(node, ast.Import):
+            yield from (one.name for one in node.names if one.name in FORBIDDEN)
+        elif isinstance(node, ast.Attribute) and node.attr in FORBIDDEN_CALLS:
+            yield node.attr
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import time",
+        "from time import monotonic",
+        "import os\nos.urandom(4)",
+        "from os import path\nimport secrets",
+        "from random import Random, SystemRandom",
+        "from random import choice",
+        "import uuid\nuuid.uuid4()",
+        "from uuid import UUID, uuid4",
+        "from datetime import datetime\ndatetime.now()",
+    ],
+)
+def test_it_is_noticed(source: str) -> None:
+    """A rule that sees nothing holds everywhere."""
+    assert list(own_time_and_randomness(source))
+
+
+def test_the_broker_has_no_time_and_no_randomness_of_its_own() -> None:
+    """Somebody reads the machine's clock, or draws an id, where a test cannot reach it."""
+    found = {
+        (module, what)
+        for module in modules()
+        for what in own_time_and_randomness((SOURCES / module).read_text(encoding="utf-8"))
+    }
+    assert found == set(EXCUSED)

@@ -1,0 +1,668 @@
+"""Whole producers of ours before a simulated cluster, with several tasks each, and checkers.
+
+Everything of a client is real but its sockets and its clock. Brokers are logs that check sequences,
+epochs and transactions as Kafka's do, and lists of who leads what. Requests are lost, late, or
+answered in vain, connections break or go silent, leaders and the coordinator move, batches are
+refused, calls are cancelled. What was promised is compared with what the logs have.
+"""
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from tests.simulation.virtual import Connection, LoopClock, Network, VirtualLoop
+
+from odradek.client import Producer
+from odradek.client.core.producing.transaction_state import TransactionState
+from odradek.client.errors import FencedError, KafkaError, TransactionAborted, UsageError
+from odradek.client.record_metadata import RecordMetadata
+from odradek.errors import ErrorCode
+from odradek.handlers.table import API_TABLE
+from odradek.protocol import messages
+from odradek.protocol.header import (
+    decode_request_header,
+    encode_response_header,
+    response_header_version,
+)
+from odradek.protocol.produce import (
+    ProducePartition,
+    ProducePartitionResponse,
+    ProduceResponse,
+    ProduceTopicResponse,
+    decode_produce_request,
+    encode_produce_response,
+)
+from odradek.records.batch import BatchHeader, parse_header
+from odradek.records.reader import iter_records
+
+TOPICS = ("t", "u")
+PARTITIONS = 2
+BROKERS = (1, 2, 3)
+PRODUCE, METADATA, FIND_COORDINATOR, API_VERSIONS = 0, 3, 10, 18
+INIT_PRODUCER_ID, ADD_PARTITIONS, END_TXN = 22, 24, 26
+SERVED = {
+    PRODUCE, METADATA, FIND_COORDINATOR, API_VERSIONS, INIT_PRODUCER_ID, ADD_PARTITIONS, END_TXN
+}  # fmt: skip
+FLEXIBLE_FROM = {api.key: api.flexible_from for api in API_TABLE.values()}
+REMEMBERED = 5
+TOO_LARGE = b"!"
+DELIVERY_TIMEOUT_MS = 6_000
+SLACK_MS = 100
+PEACE_S = 60
+BEFORE_APPEND = (
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.INVALID_RECORD,
+)
+AFTER_APPEND = (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT)
+SETTINGS: dict[str, object] = {
+    "request.timeout.ms": 1_500,
+    "delivery.timeout.ms": DELIVERY_TIMEOUT_MS,
+    "max.block.ms": 5_000,
+    "socket.connection.setup.timeout.ms": 1_000,
+    "socket.connection.setup.timeout.max.ms": 1_000,
+    "retry.backoff.ms": 20,
+    "retry.backoff.max.ms": 200,
+    "metadata.max.age.ms": 4_000,
+}
+
+Where = tuple[str, int]
+
+
+class Entry(NamedTuple):
+    """A record in a log; of which transaction."""
+
+    value: bytes
+    transaction: tuple[str, int] | None
+
+
+class ProducerInLog:
+    """What a partition's leader remembers of a producer."""
+
+    def __init__(self, epoch: int, next_sequence: int) -> None:
+        self.epoch = epoch
+        self.next_sequence = next_sequence
+        self.recent: deque[tuple[int, int, int]] = deque(maxlen=REMEMBERED)
+
+
+class PartitionLog:
+    """A partition, which every broker has; one of them leads."""
+
+    def __init__(self) -> None:
+        self.leader = 1
+        self.leader_epoch = 0
+        self.entries: list[Entry] = []
+        self.producers: dict[int, ProducerInLog] = {}
+
+    def append(
+        self, header: BatchHeader, values: list[bytes], transaction: tuple[str, int] | None
+    ) -> tuple[ErrorCode, int]:
+        """What becomes of a batch, and where it is."""
+        first, count = header.base_sequence, header.record_count
+        known = self.producers.get(header.producer_id)
+        if known is not None:
+            if header.producer_epoch < known.epoch:
+                return ErrorCode.INVALID_PRODUCER_EPOCH, -1
+            if header.producer_epoch > known.epoch:
+                if first != 0:
+                    return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
+                known = None
+        if known is None:
+            # Whoever is not known may begin anywhere, as with Kafka.
+            known = ProducerInLog(header.producer_epoch, first)
+            self.producers[header.producer_id] = known
+        for sequence, length, offset in known.recent:
+            if (sequence, length) == (first, count):
+                return ErrorCode.NONE, offset
+        if first != known.next_sequence:
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
+        offset = len(self.entries)
+        known.next_sequence += count
+        known.recent.append((first, count, offset))
+        self.entries += [Entry(value, transaction) for value in values]
+        return ErrorCode.NONE, offset
+
+
+class Transactions:
+    """What the coordinator knows of a transactional id. `outcomes` are those of its transactions,
+    by their numbers: True for a commit."""
+
+    def __init__(self, producer_id: int) -> None:
+        self.producer_id = producer_id
+        self.epoch = -1
+        self.last_epoch = -1
+        self.number = 0
+        self.is_open = False
+        self.partitions: set[Where] = set()
+        self.outcomes: dict[int, bool] = {}
+
+    def end(self, is_commit: bool) -> None:
+        self.outcomes[self.number] = is_commit
+        self.is_open = False
+        self.partitions = set()
+
+
+class Brokers:
+    """Three brokers."""
+
+    served = frozenset(SERVED)
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.logs = {(t, index): PartitionLog() for t in TOPICS for index in range(PARTITIONS)}
+        self.coordinator = 1
+        self.transactions: dict[str, Transactions] = {}
+        self.refusals = 0.0
+        self.throttle_time_ms = 0
+        self.newest = {PRODUCE: 11}  # topics by name are enough here
+        self._producer_ids = 100
+        self._asked: dict[int, Callable[[Any, str], dict[str, object]]] = {
+            METADATA: self._metadata,
+            FIND_COORDINATOR: self._find,
+            API_VERSIONS: self._versions,
+        }
+        self._coordinated: dict[int, Callable[[Any], dict[str, object]]] = {
+            INIT_PRODUCER_ID: self._init_producer_id,
+            ADD_PARTITIONS: self._add_partitions,
+            END_TXN: self._end_txn,
+        }
+
+    def move_leader(self) -> None:
+        log = self.logs[self.rng.choice(sorted(self.logs))]
+        log.leader = self.rng.choice([*(each for each in BROKERS if each != log.leader), -1])
+        log.leader_epoch += 1
+
+    def elect_all(self) -> None:
+        """There are no partitions without a leader any more."""
+        for log in self.logs.values():
+            if log.leader < 0:
+                log.leader, log.leader_epoch = 1, log.leader_epoch + 1
+
+    def serve(self, connection: Connection, frame: bytes, answer: Callable[[bytes], None]) -> None:
+        """One request to the broker that listens at the connection's port."""
+        header = decode_request_header(memoryview(frame), FLEXIBLE_FROM)
+        key, version = header.api_key, header.api_version
+        view = memoryview(frame)
+        if key == PRODUCE:
+            request = decode_produce_request(view, version, header.body_position)
+            topics = [
+                ProduceTopicResponse(
+                    topic.name,
+                    topic.topic_id,
+                    [
+                        self._append(connection.port, topic.name or "", each)
+                        for each in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+            response = ProduceResponse(topics, self.throttle_time_ms)
+            answer(encode_produce_response(response, version, header.correlation_id))
+            return
+        body = messages.decode_request(key, version, view, header.body_position)
+        if key in self._asked:
+            values = self._asked[key](body, connection.host)
+        elif not connection.is_open:
+            # Its sender has given it up, asked again, and may have gone on to its next transaction:
+            # nothing in these versions of the protocol tells the two (KIP-890).
+            return
+        else:
+            values = self._ask_coordinator(key, body, connection.port)
+        header_version = response_header_version(key, version, FLEXIBLE_FROM[key])
+        head = encode_response_header(header.correlation_id, header_version)
+        answer(head + messages.encode_response(key, version, values))
+
+    # --- records ----------------------------------------------------------------------------
+
+    def _append(self, port: int, topic: str, sent: ProducePartition) -> ProducePartitionResponse:
+        log = self.logs[topic, sent.index]
+        if log.leader != port:
+            return ProducePartitionResponse(sent.index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        data = bytes(sent.records or b"")
+        header = parse_header(data)
+        values = [bytes(record.value or b"") for record in iter_records(data, check_crc=True)]
+        chance = self.rng.random()
+        if chance < self.refusals:
+            return ProducePartitionResponse(sent.index, self.rng.choice(BEFORE_APPEND))
+        if (len(values) > 1 and len(data) > 300) or TOO_LARGE in values[0]:
+            return ProducePartitionResponse(sent.index, ErrorCode.MESSAGE_TOO_LARGE)
+        transaction = None
+        if header.is_transactional:
+            transaction = self._verified(header, (topic, sent.index))
+            if transaction is None:
+                return ProducePartitionResponse(sent.index, ErrorCode.INVALID_TXN_STATE)
+        code, offset = log.append(header, values, transaction)
+        if code == ErrorCode.NONE and chance < 2 * self.refusals:
+            return ProducePartitionResponse(sent.index, self.rng.choice(AFTER_APPEND))
+        return ProducePartitionResponse(sent.index, code, offset)
+
+    def _verified(self, header: BatchHeader, where: Where) -> tuple[str, int] | None:
+        """The transaction of a batch, as leaders ask the coordinator since Kafka 3.6."""
+        for name, known in self.transactions.items():
+            if known.producer_id == header.producer_id:
+                is_current = known.is_open and header.producer_epoch == known.epoch
+                return (name, known.number) if is_current and where in known.partitions else None
+        return None
+
+    # --- the coordinator --------------------------------------------------------------------
+
+    def _ask_coordinator(self, key: int, body: Any, port: int) -> dict[str, object]:
+        name = getattr(body, "transactional_id", None) or getattr(
+            body, "v3_and_below_transactional_id", None
+        )
+        if name is not None and port != self.coordinator:
+            return _refusal(key, body, ErrorCode.NOT_COORDINATOR)
+        if self.rng.random() < self.refusals:
+            code = self.rng.choice(
+                (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            )
+            return _refusal(key, body, code)
+        return self._coordinated[key](body)
+
+    def _init_producer_id(self, body: Any) -> dict[str, object]:
+        name = body.transactional_id
+        if name is None or name not in self.transactions:
+            self._producer_ids += 1
+        if name is None:
+            return {"producer_id": self._producer_ids, "producer_epoch": 0}
+        known = self.transactions.setdefault(name, Transactions(self._producer_ids))
+        if body.producer_id >= 0:
+            if body.producer_epoch == known.last_epoch:  # asked again
+                return {"producer_id": known.producer_id, "producer_epoch": known.epoch}
+            if body.producer_epoch != known.epoch:
+                return {"error_code": ErrorCode.PRODUCER_FENCED}
+        if known.is_open:
+            self._fence(known)
+        known.last_epoch = known.epoch if body.producer_id >= 0 else -1
+        known.epoch += 1
+        return {"producer_id": known.producer_id, "producer_epoch": known.epoch}
+
+    def _fence(self, known: Transactions) -> None:
+        known.epoch += 1
+        for where in known.partitions:
+            state = self.logs[where].producers.get(known.producer_id)
+            if state is not None:
+                state.epoch, state.next_sequence = known.epoch, 0
+                state.recent.clear()
+        known.end(False)
+
+    def _known(self, name: str, producer_id: int, epoch: int) -> Transactions | ErrorCode:
+        known = self.transactions.get(name)
+        if known is None or known.producer_id != producer_id:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        return known if known.epoch == epoch else ErrorCode.PRODUCER_FENCED
+
+    def _add_partitions(self, body: Any) -> dict[str, object]:
+        known = self._known(
+            body.v3_and_below_transactional_id,
+            body.v3_and_below_producer_id,
+            body.v3_and_below_producer_epoch,
+        )
+        if isinstance(known, ErrorCode):
+            return _refusal(ADD_PARTITIONS, body, known)
+        if not known.is_open:
+            known.number += 1
+            known.is_open = True
+        for topic in body.v3_and_below_topics:
+            known.partitions |= {(topic.name, index) for index in topic.partitions}
+        return _refusal(ADD_PARTITIONS, body, ErrorCode.NONE)
+
+    def _end_txn(self, body: Any) -> dict[str, object]:
+        known = self._known(body.transactional_id, body.producer_id, body.producer_epoch)
+        if isinstance(known, ErrorCode):
+            return {"error_code": known}
+        if known.is_open:
+            known.end(body.committed)
+        elif known.outcomes.get(known.number) is not body.committed:
+            return {"error_code": ErrorCode.INVALID_TXN_STATE}
+        return {}
+
+    # --- what any broker knows --------------------------------------------------------------
+
+    def _metadata(self, _body: Any, host: str) -> dict[str, object]:
+        topics = [
+            {
+                "name": topic,
+                "partitions": [
+                    {
+                        "partition_index": index,
+                        "leader_id": log.leader,
+                        "leader_epoch": log.leader_epoch,
+                        "replica_nodes": list(BROKERS),
+                        "isr_nodes": list(BROKERS),
+                        "error_code": ErrorCode.LEADER_NOT_AVAILABLE if log.leader < 0 else 0,
+                    }
+                    for (name, index), log in self.logs.items()
+                    if name == topic
+                ],
+            }
+            for topic in TOPICS
+        ]
+        brokers = [{"node_id": each, "host": host, "port": each} for each in BROKERS]
+        return {"brokers": brokers, "controller_id": 1, "topics": topics}
+
+    def _find(self, body: Any, host: str) -> dict[str, object]:
+        [name] = body.coordinator_keys
+        found = {"key": name, "node_id": self.coordinator, "host": host, "port": self.coordinator}
+        return {"coordinators": [found]}
+
+    def _versions(self, _body: Any, _host: str) -> dict[str, object]:
+        ranges = [
+            {
+                "api_key": api.key,
+                "min_version": api.min_version,
+                "max_version": self.newest.get(api.key, api.max_version),
+            }
+            for api in API_TABLE.values()
+            if api.key in self.served
+        ]
+        return {"api_keys": ranges}
+
+
+def _refusal(key: int, body: Any, code: ErrorCode) -> dict[str, object]:
+    if key != ADD_PARTITIONS:
+        return {"error_code": code}
+    topics = [
+        {
+            "name": topic.name,
+            "results_by_partition": [
+                {"partition_index": index, "partition_error_code": code}
+                for index in topic.partitions
+            ],
+        }
+        for topic in body.v3_and_below_topics
+    ]
+    return {"results_by_topic_v3_and_below": topics}
+
+
+class Sent(NamedTuple):
+    """A record that was taken: in which transaction, and what is told of it."""
+
+    value: bytes
+    transaction: int
+    delivery: "asyncio.Future[Any]"
+    index: int | None = None
+
+    def place(self) -> RecordMetadata | None:
+        """Where it is, if that is known and well."""
+        if self.delivery.cancelled() or self.delivery.exception() is not None:
+            return None
+        result = self.delivery.result()
+        return result if self.index is None else result[self.index]
+
+
+class Life:
+    """A producer and the tasks that use it."""
+
+    def __init__(self, story: "Story", name: str, transactional_id: str | None) -> None:
+        self.story = story
+        self.name = name
+        self.rng = random.Random(story.rng.random())
+        settings = {
+            **SETTINGS,
+            "linger.ms": self.rng.choice((0, 5, 50)),
+            "batch.size": self.rng.choice((1, 150, 1_000)),
+            "buffer.memory": self.rng.choice((400, 2_000, 100_000)),
+            "max.in.flight.requests.per.connection": self.rng.choice((1, 2, 5)),
+        }
+        if transactional_id is not None:
+            settings["transactional.id"] = transactional_id
+        self.transactional_id = transactional_id
+        self.producer = Producer(
+            ",".join(f"{name}:{each}" for each in BROKERS),
+            settings,
+            clock=LoopClock(asyncio.get_running_loop()),
+            rng=random.Random(self.rng.random()),
+        )
+        self.sent: list[Sent] = []
+        self.refused: set[bytes] = set()
+        self.incomplete: set[int] = set()  # transactions of which a record was refused
+        self.outcomes: dict[int, str] = {}
+        self.numbers = 0
+        self.is_ending = False
+        work = [self._send_on] if transactional_id is None else [self._transact]
+        self.tasks = [asyncio.create_task(each("main")) for each in work]
+        self.tasks += [asyncio.create_task(self._send_on(f"side{n}")) for n in range(2)]
+
+    @property
+    def life(self) -> Any:
+        return self.producer._transactions.life
+
+    # --- what its tasks do ------------------------------------------------------------------
+
+    async def _send_on(self, task: str) -> None:
+        while not self.is_ending:
+            with suppress(KafkaError):
+                await self._perhaps_cancelled(self._send_some(task))
+            await asyncio.sleep(self.rng.random() * 0.3)
+
+    async def _send_some(self, task: str) -> None:
+        chance = self.rng.random()
+        if chance < 0.1:
+            await self.producer.flush()
+        elif chance < 0.3:
+            await self._send_many(task)
+        else:
+            await self._send(task)
+
+    def _value(self, task: str) -> bytes:
+        self.numbers += 1
+        mark = TOO_LARGE if self.rng.random() < 0.02 and task != "last" else b""
+        return b"%s/%s/%06d" % (self.name.encode(), task.encode(), self.numbers) + mark
+
+    async def _send(self, task: str) -> None:
+        value, number = self._value(task), self.life.number
+        topic, partition = self.rng.choice(TOPICS), self.rng.choice((None, 0, 1))
+        self.refused.add(value)
+        try:
+            delivery = await self.producer.send(topic, value, partition=partition)
+        except asyncio.CancelledError:
+            self.refused.discard(value)
+            raise
+        except KafkaError as error:
+            # Who is fenced may have had that transaction committed before.
+            if not isinstance(error, UsageError | TransactionAborted | FencedError):
+                self.incomplete.add(number)
+            raise
+        self.refused.discard(value)
+        self._took(Sent(value, number, delivery))
+
+    async def _send_many(self, task: str) -> None:
+        values = [self._value(task) for _ in range(self.rng.randint(1, 6))]
+        number = self.life.number
+        delivery = await self.producer.send_many(self.rng.choice(TOPICS), values)
+        for index, value in enumerate(values):
+            self._took(Sent(value, number, delivery, index), is_first=index == 0)
+
+    def _took(self, sent: Sent, *, is_first: bool = True) -> None:
+        self.sent.append(sent)
+        if is_first:
+            loop = asyncio.get_running_loop()
+            late_s = loop.time() + (DELIVERY_TIMEOUT_MS + SLACK_MS) / 1000
+            sent.delivery.add_done_callback(
+                lambda _: self.story.check(loop.time() <= late_s, f"{sent.value!r} ended late")
+            )
+
+    async def _perhaps_cancelled(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        if self.story.network.trouble and self.rng.random() < 0.1:
+            await asyncio.wait([task], timeout=self.rng.random())
+            task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    async def _transact(self, task: str) -> None:
+        while not self.is_ending:
+            await asyncio.sleep(self.rng.random() * 0.2)
+            if self.life.state is TransactionState.FATAL:
+                return
+            with suppress(KafkaError):
+                if self.life.state in (
+                    TransactionState.UNINITIALIZED,
+                    TransactionState.INITIALIZING,
+                ):
+                    await self._perhaps_cancelled(self.producer.init_transactions())
+                else:
+                    await self._perhaps_cancelled(self._one_transaction(task))
+
+    async def _one_transaction(self, task: str) -> None:
+        number = -1
+        try:
+            async with self.producer.transaction():
+                number = self.life.number
+                for _ in range(self.rng.randrange(5)):
+                    await self._send_some(task)
+                    await asyncio.sleep(self.rng.random() * 0.2)
+                if self.rng.random() < 0.2:
+                    raise ZeroDivisionError
+            self.outcomes[number] = "committed"
+        except ZeroDivisionError:
+            self._ended_badly(number)
+        except (KafkaError, asyncio.CancelledError):
+            self._ended_badly(number)
+            raise
+
+    def _ended_badly(self, number: int) -> None:
+        # Whoever is fenced may have committed before that.
+        unknown = (TransactionState.COMMITTING, TransactionState.FATAL)
+        if number >= 0 and self.life.state not in unknown:
+            self.outcomes[number] = "aborted"
+
+    async def end(self) -> None:
+        """Its tasks come to their end, and all that was taken is decided."""
+        self.is_ending = True
+        await asyncio.gather(*self.tasks)
+        await self.producer.flush()
+        if self.transactional_id and self.life.state is not TransactionState.FATAL:
+            with suppress(FencedError):
+                async with self.producer.transaction():
+                    number = self.life.number
+                    await self._send("last")
+                self.outcomes[number] = "committed"
+        await self.producer.close()
+
+    # --- what must hold ---------------------------------------------------------------------
+
+    def check(self) -> None:
+        logs, check = self.story.brokers.logs, self.story.check
+        values = [entry.value for log in logs.values() for entry in log.entries]
+        found = set(values)
+        doubled = sorted({value for value in values if values.count(value) > 1})
+        check(not doubled, f"there twice: {doubled}")
+        for sent in self.sent:
+            check(sent.delivery.done(), f"{sent.value!r} has no end")
+            place = sent.place()
+            if place is None:
+                continue
+            entries = logs[place.topic, place.partition].entries
+            is_there = place.offset < 0 or entries[place.offset].value == sent.value
+            check(is_there and sent.value in found, f"{sent.value!r} is not at {place}")
+        for where, log in logs.items():
+            for task in ("main", "side0", "side1"):
+                mine = f"{self.name}/{task}/".encode()
+                order = [e.value for e in log.entries if e.value.startswith(mine)]
+                check(order == sorted(order), f"the order of {where}: {order}")
+        if self.transactional_id is not None:
+            self._check_transactions()
+
+    def _check_transactions(self) -> None:
+        brokers, check = self.story.brokers, self.story.check
+        committed = set()
+        for log in brokers.logs.values():
+            for entry in log.entries:
+                assert entry.transaction is not None or not entry.value.startswith(b"x"), entry
+                if entry.transaction is not None:
+                    name, number = entry.transaction
+                    if brokers.transactions[name].outcomes.get(number):
+                        committed.add(entry.value)
+        check(not committed & self.refused, f"{committed & self.refused} were refused")
+        for number in {sent.transaction for sent in self.sent}:
+            taken = {sent.value for sent in self.sent if sent.transaction == number}
+            seen = taken & committed
+            outcome = self.outcomes.get(number, "unknown")
+            text = f"{self.name}: of transaction {number}, {outcome}, {sorted(taken - seen)} are "
+            text += f"missing, {sorted(seen)} are there"
+            check(seen in (taken, set()), text)
+            check(outcome != "committed" or seen == taken, text)
+            check(outcome != "aborted" or not seen, text)
+            check(number not in self.incomplete or not seen, text)
+
+
+class Story:
+    """Producers, what happens to them, and the checker."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.brokers = Brokers(self.rng)
+        self.network = Network(self.rng, self.brokers.serve)
+        self.faults: list[str] = []
+        self.lives: list[Life] = []
+
+    def check(self, holds: bool, text: str) -> None:
+        if not holds:
+            self.faults.append(text)
+
+    async def run(self, troubled_s: float) -> None:
+        """Trouble, then peace in which everything comes to its end."""
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        loop.network = self.network
+        loop.set_exception_handler(lambda _, context: self.faults.append(str(context)))
+        self.begin(None)
+        self.begin(None)
+        self.begin("x")
+        self.network.trouble = self.brokers.refusals = self.rng.choice((0.01, 0.05))
+        end_s = loop.time() + troubled_s
+        while loop.time() < end_s and not self.faults:
+            await asyncio.sleep(self.rng.random())
+            self._misfortune()
+            self._succeed()
+        self.network.trouble = self.brokers.refusals = 0.0
+        self.network.dead_brokers.clear()
+        self.brokers.elect_all()
+        async with asyncio.timeout(PEACE_S):
+            await asyncio.gather(*(life.end() for life in self.lives))
+        for life in self.lives:
+            life.check()
+        assert not self.faults, "\n".join(self.faults)
+        assert asyncio.all_tasks() == {asyncio.current_task()}, "no task is left"
+        assert not self.network.connections, "no connection is left"
+
+    def begin(self, transactional_id: str | None) -> None:
+        name = f"{transactional_id or 'p'}{len(self.lives)}"
+        self.lives.append(Life(self, name, transactional_id))
+
+    def _succeed(self) -> None:
+        """Whoever was fenced, or seldom at any time, is followed by another."""
+        last = [life for life in self.lives if life.transactional_id][-1]
+        if last.life.state is TransactionState.FATAL or self.rng.random() < 0.02:
+            self.begin("x")
+
+    def _misfortune(self) -> None:
+        chance = self.rng.random()
+        if chance < 0.3:
+            self.brokers.move_leader()
+        elif chance < 0.4:
+            self.brokers.coordinator = self.rng.choice(BROKERS)
+        elif chance < 0.45:
+            self.network.kill_broker(self.rng.choice(BROKERS))
+            asyncio.get_running_loop().call_later(
+                self.rng.random() * 3, self.network.dead_brokers.clear
+            )
+        elif chance < 0.6:
+            self.brokers.elect_all()
+
+
+def play(seed: int, troubled_s: float = 15) -> Story:
+    """A whole story; the same for the same seed."""
+
+    async def scenario() -> Story:
+        story = Story(seed)
+        await story.run(troubled_s)
+        return story
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(scenario())

@@ -1,0 +1,222 @@
+"""Members of a group that lose partitions while something else goes on.
+
+If these fail, a record is given out of a partition that is another's already, or a member takes
+one that it was never to have.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from tests.simulation.client_groups import OFFSET_COMMIT, TOPIC
+from tests.simulation.test_client_cluster import (
+    ALL,
+    CONSUMER_HEARTBEAT,
+    FLEXIBLE_FROM,
+    HEARTBEAT,
+    PROTOCOLS,
+    SYNC_GROUP,
+    Answer,
+    Stage,
+    Told,
+    answering,
+    play,
+    read,
+    silence,
+)
+from tests.simulation.virtual import Connection
+
+from odradek.client.errors import CommitFailed, KafkaError
+from odradek.errors import ErrorCode
+from odradek.model import TopicPartition
+from odradek.protocol import messages
+from odradek.protocol.consumer_protocol import Assignment, encode_assignment
+from odradek.protocol.header import RequestHeader, decode_request_header
+
+JOIN_GROUP, LEAVE_GROUP = 11, 13
+
+
+def leaving(_: Connection, header: RequestHeader, frame: bytes, __: Answer) -> bool:
+    """A broker that does not answer who leaves a group."""
+    if header.api_key != CONSUMER_HEARTBEAT:
+        return header.api_key == LEAVE_GROUP
+    position = decode_request_header(memoryview(frame), FLEXIBLE_FROM).body_position
+    request = messages.decode_request(
+        CONSUMER_HEARTBEAT, header.api_version, memoryview(frame), position
+    )
+    return int(request.member_epoch) < 0
+
+
+class Slow(Told):
+    """A listener that takes its time to give partitions up."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._seconds = seconds
+
+    async def on_partitions_revoked(  # type: ignore[override]
+        self, partitions: list[TopicPartition]
+    ) -> None:
+        super().on_partitions_revoked(partitions)
+        await asyncio.sleep(self._seconds)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_late_reader_has_lost_its_partitions_before_its_leaving_is_answered(
+    protocol: str,
+) -> None:
+    async def scenario(stage: Stage) -> None:
+        told = Told()
+        async with stage.member(protocol, enable_auto_commit=False) as consumer:
+            consumer.subscribe([TOPIC], listener=told)
+            assert await consumer.getmany(timeout_ms=10_000, max_records=1)
+            with stage.bent(leaving):
+                await asyncio.sleep(12)  # longer than max.poll.interval.ms
+                assert await consumer.getmany(timeout_ms=100, max_records=1) == {}
+                assert [name for name, _ in told.gone] == ["lost"]
+                assert not consumer.assignment()
+                await asyncio.sleep(2)
+            found = await read(consumer, 80)
+            assert found == {each: list(range(20)) for each in ALL}
+            # And goes on being heard.
+            for _ in range(20):
+                await consumer.getmany(timeout_ms=1_000)
+            assert len(told.gone) == 1
+
+    play(scenario)
+
+
+def assigned(*indexes: int, topic_id: object) -> dict[str, object]:
+    """An answer to a heartbeat: these are to be had."""
+    topics = [{"topic_id": topic_id, "partitions": list(indexes)}]
+    return {
+        "member_id": "m",
+        "member_epoch": 1,
+        "heartbeat_interval_ms": 500,
+        "assignment": {"topic_partitions": topics},
+    }
+
+
+def test_what_is_to_come_is_looked_at_after_a_revocation() -> None:
+    """KIP-848: the partition that was to come has gone to another while these were given up."""
+
+    async def scenario(stage: Stage) -> None:
+        told = Slow(3)
+        async with stage.member("consumer", enable_auto_commit=False) as consumer:
+            topic_id = stage.brokers.topic_id
+            consumer.subscribe([TOPIC], listener=told)
+
+            def bent(*indexes: int) -> Callable[..., bool]:
+                return answering(CONSUMER_HEARTBEAT, assigned(*indexes, topic_id=topic_id))
+
+            with stage.bent(bent(0, 1)):
+                await consumer.getmany(timeout_ms=2_000)
+            with stage.bent(bent(2)):
+                await asyncio.sleep(1)
+                reading = asyncio.create_task(consumer.getmany(timeout_ms=6_000))
+                await asyncio.sleep(1)
+            with stage.bent(bent(3)):
+                await reading
+                await consumer.getmany(timeout_ms=2_000)
+                assert consumer.assignment() == {ALL[3]}
+            assert told.told == [
+                ("assigned", ALL[:2]),
+                ("revoked", ALL[:2]),
+                ("assigned", ALL[3:]),
+            ]
+
+    play(scenario)
+
+
+def test_who_is_thrown_out_while_it_gives_up_takes_nothing() -> None:
+    """The classic protocol: what SyncGroup gave is another's by then."""
+
+    def shared_out(*partitions: TopicPartition) -> dict[str, object]:
+        return {"error_code": 0, "assignment": encode_assignment(Assignment(partitions))}
+
+    async def scenario(stage: Stage) -> None:
+        told = Slow(5)
+        async with stage.member("cooperative-sticky", enable_auto_commit=False) as consumer:
+            consumer.subscribe([TOPIC], listener=told)
+            with stage.bent(answering(SYNC_GROUP, shared_out(*ALL[:2]))):
+                await consumer.getmany(timeout_ms=2_000)
+            again = {"error_code": ErrorCode.REBALANCE_IN_PROGRESS}
+            thrown_out = {"error_code": ErrorCode.UNKNOWN_MEMBER_ID}
+            with (
+                stage.bent(answering(SYNC_GROUP, shared_out(*ALL[2:]), times=1)),
+                stage.bent(answering(HEARTBEAT, again, times=1)),
+            ):
+                while not told.gone:
+                    await consumer.getmany(timeout_ms=100)
+            with stage.bent(answering(HEARTBEAT, thrown_out, times=1)):
+                for _ in range(30):
+                    await consumer.getmany(timeout_ms=500)
+            assert told.told[:2] == [("assigned", ALL[:2]), ("revoked", ALL[:2])]
+            assert told.told[2] == ("assigned", ALL), told.told
+
+    play(scenario)
+
+
+class Failing(Told):
+    """A listener that fails each time."""
+
+    def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
+        super().on_partitions_assigned(partitions)
+        raise ValueError("assigned")
+
+    def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
+        super().on_partitions_revoked(partitions)
+        raise ValueError("revoked")
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_what_a_listener_raises_is_told_once_each(protocol: str) -> None:
+    """By the read, and by `unsubscribe`; the assignment is what it would be all the same."""
+
+    async def scenario(stage: Stage) -> None:
+        told = Failing()
+        async with stage.member(protocol) as consumer:
+            consumer.subscribe([TOPIC], listener=told)
+            with pytest.raises(KafkaError, match="on_partitions_assigned of the listener failed"):
+                await read(consumer, 1)
+            assert consumer.assignment() == set(ALL)
+            assert len(await read(consumer, 80)) == 4
+            with pytest.raises(KafkaError, match="on_partitions_revoked of the listener failed"):
+                await consumer.unsubscribe()
+            assert not consumer.assignment()
+            assert told.told == [("assigned", ALL), ("revoked", ALL)]
+            await consumer.unsubscribe()
+
+    play(scenario)
+
+
+def test_what_is_lost_while_a_member_joins_is_not_given_out() -> None:
+    """A cooperative member reads on while it joins; its commit is told that it has been removed."""
+
+    async def scenario(stage: Stage) -> None:
+        told = Told()
+        async with stage.member("cooperative-sticky", enable_auto_commit=False) as consumer:
+            consumer.subscribe([TOPIC], listener=told)
+            assert await consumer.getmany(timeout_ms=10_000, max_records=1)
+            again = {"error_code": ErrorCode.REBALANCE_IN_PROGRESS}
+            refused = [
+                {"partition_index": each, "error_code": ErrorCode.UNKNOWN_MEMBER_ID}
+                for each in range(4)
+            ]
+            topics = [{"topic_id": stage.brokers.topic_id, "partitions": refused}]
+            with stage.bent(silence(JOIN_GROUP)):
+                with stage.bent(answering(HEARTBEAT, again, times=1)):
+                    await asyncio.sleep(2)
+                assert await consumer.getmany(timeout_ms=100, max_records=1)
+                assert stage.count(JOIN_GROUP) > 1, "it joins again"
+                with (
+                    stage.bent(answering(OFFSET_COMMIT, {"topics": topics})),
+                    pytest.raises(CommitFailed),
+                ):
+                    await consumer.commit()
+                assert await consumer.getmany(timeout_ms=100, max_records=1) == {}
+                assert told.gone == [("lost", ALL)]
+            assert await read(consumer, 80) == {each: list(range(20)) for each in ALL}
+            assert len(told.gone) == 1
+
+    play(scenario)

@@ -1,0 +1,56 @@
+"""Producers of ours through everything that networks, brokers and their own users do.
+
+See `client_producers` for the trouble and for what must always hold. `ODRADEK_PRODUCER_SEEDS` runs
+another number of seeds, and none of them is slow then. Some mutants show what they notice.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.mutants import Mutation, assert_noticed, copy_sources
+from tests.simulation.client_producers import play
+
+QUICK_SEEDS = 8
+ASKED = os.environ.get("ODRADEK_PRODUCER_SEEDS")
+SEEDS = [
+    pytest.param(seed, marks=() if ASKED or seed < QUICK_SEEDS else pytest.mark.slow)
+    for seed in range(int(ASKED or "40"))
+]
+
+MUTATIONS = {
+    "a record that expires before it leaves is none of its transaction": Mutation(
+        "client/aio/sender.py",
+        "        self._transactions.lost_batch(error, was_sent=bool(batch.attempts))\n",
+        "        if batch.attempts:\n"
+        "            self._transactions.lost_batch(error, was_sent=True)\n",
+    ),
+    "what failed is numbered anew with what is given up": Mutation(
+        "client/core/producing/accumulator.py",
+        "        if batch.is_numbered and not queue.has_numbered:\n"
+        "            self._mark_gap(queue)\n",
+        "        if batch.is_numbered:\n"
+        "            self._mark_gap(queue)\n"
+        "            for each in queue.failed:\n"
+        "                each.base_sequence = NO_SEQUENCE\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_producers_keep_their_word(seed: int) -> None:
+    """Fails when a record is in the log twice, in another order, or not where it was said to be;
+    when a transaction is committed in part, or against its word; when anything has no end, or ends
+    later than `delivery.timeout.ms`, or a task or a connection is left."""
+    story = play(seed)
+    assert all(log.entries for log in story.brokers.logs.values()), "something was written"
+    outcomes = [each.outcomes for each in story.brokers.transactions.values()]
+    assert any(any(each.values()) for each in outcomes), "something was committed"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_mutant_is_found(tmp_path: Path, name: str) -> None:
+    """The simulation would let somebody break just this."""
+    tests = ["tests/simulation/test_client_producers.py"]
+    assert_noticed(copy_sources(tmp_path), MUTATIONS[name], tests, ODRADEK_PRODUCER_SEEDS="60")

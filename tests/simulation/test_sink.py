@@ -1,0 +1,54 @@
+"""Spark's sink, exactly once, through kills, repeated tasks, two runs at once and other cuts.
+
+See `sink` for what happens and for what must always hold. `ODRADEK_SINK_SEEDS` runs another number
+of seeds, and none of them is slow then. Some mutants show what they notice.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.mutants import Mutation, assert_noticed, copy_sources
+from tests.simulation.sink import play
+
+QUICK_SEEDS = 6
+ASKED = os.environ.get("ODRADEK_SINK_SEEDS")
+SEEDS = [
+    pytest.param(seed, marks=() if ASKED or seed < QUICK_SEEDS else pytest.mark.slow)
+    for seed in range(int(ASKED or "30"))
+]
+
+BATCH_COMMIT, TRANSACTION = "tables/write/batch_commit.py", "tables/write/transaction.py"
+MUTATIONS = {
+    "a batch may be cut otherwise": Mutation(
+        BATCH_COMMIT,
+        "        elif not last.holds(cut, may_lack_records=self._may_lack_records):\n",
+        "        elif last.tasks < 0:\n",
+    ),
+    "tasks that the new run has not are left alone": Mutation(
+        BATCH_COMMIT,
+        "(cluster, before | await self._left_open(admin), shares)\n",
+        "(cluster, (), shares)\n",
+    ),
+    "a marker is not looked at": Mutation(
+        TRANSACTION,
+        "or await self._is_written(admin, batch_id):\n",
+        "or await self._is_written(admin, batch_id + 1):\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_row_is_written_once(seed: int) -> None:
+    """Fails when a row is there twice or not at all, a query cannot go on though its batch is cut
+    as before, or a transaction is left open for readers to wait for."""
+    story = play(seed)
+    assert len(story.runs) > 1, "it was started more than once"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_mutant_is_found(tmp_path: Path, name: str) -> None:
+    """The simulation would let somebody break just this."""
+    tests = ["tests/simulation/test_sink.py"]
+    assert_noticed(copy_sources(tmp_path), MUTATIONS[name], tests, ODRADEK_SINK_SEEDS="60")

@@ -1,0 +1,178 @@
+"""Chains of transactions on three processes: with nothing wrong, and under kills, pauses and slow
+replicas.
+
+Every input is in the output once, and nobody is told what a client cannot go on after where
+nothing is wrong.
+"""
+
+import contextlib
+import itertools
+import shutil
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("kazoo")
+
+from confluent_kafka import Producer
+from tests.system.cluster.chains import (
+    CLIENTS,
+    PARTITIONS,
+    Carried,
+    Chain,
+    ProgramChain,
+    java_command,
+    running,
+)
+from tests.system.cluster.polling import until
+from tests.system.cluster.proxies import broker
+from tests.system.cluster.running_cluster import BROKERS, RunningCluster
+from tools import peers
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cluster faults")]
+
+INPUTS = 45
+BALANCERS = ("range", "sticky", "cooperative-sticky")
+
+
+class Feed:
+    """Numbers that are written to a topic, and the chains that carry them."""
+
+    def __init__(self, cluster: RunningCluster, source: str, targets: list[str]) -> None:
+        servers = cluster.bootstrap_servers
+        self._source = source
+        self._producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True})
+        self._numbers = itertools.count()
+        self.written = 0
+        self.outputs = {each: Carried(servers, each) for each in targets}
+
+    def write(self, count: int) -> None:
+        for number in itertools.islice(self._numbers, count):
+            value, partition = str(number).encode(), number % PARTITIONS
+            self._producer.produce(self._source, value, partition=partition)
+            self.written += 1
+        assert self._producer.flush(60) == 0
+
+    def await_carried(self) -> None:
+        """Returns when every chain has carried everything."""
+        for target, output in self.outputs.items():
+            until(
+                lambda: output.look() >= self.written,  # noqa: B023
+                f"{target} has {self.written} records",
+                lambda: sorted(set(range(self.written)) - set(output.values)),  # noqa: B023
+            )
+
+    def check(self) -> None:
+        """Everything once."""
+        for target, output in self.outputs.items():
+            output.look()
+            output.close()
+            assert sorted(output.values) == list(range(self.written)), target
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_franz_go_carries_each_record_once(
+    cluster: RunningCluster, tmp_path: Path, version: str
+) -> None:
+    """Fails when a producer is told INVALID_TXN_STATE, or anything else that ends it, though no
+    broker has failed: several members begin and end transactions while their group balances."""
+    program = franz_go()
+    source, servers = f"go-source-{version}", cluster.bootstrap_servers
+    targets = [f"go-{each}-{version}" for each in BALANCERS]
+    for topic in (source, *targets):
+        cluster.create(topic)
+    feed = Feed(cluster, source, targets)
+    feed.write(INPUTS)
+    commands = {
+        each: [program, servers, source, each, each, name, version, "once"]
+        for each, name in zip(targets, BALANCERS, strict=True)
+    }
+    chains = [ProgramChain(*each, tmp_path) for each in commands.items()]
+    with running(*chains):
+        feed.await_carried()
+        feed.write(INPUTS)
+        feed.await_carried()
+    feed.check()
+    for each in chains:
+        assert each.met[-1].startswith("ended "), each.met
+
+
+def test_chains_go_on_under_kills_pauses_and_slow_replicas(
+    cluster: RunningCluster, tmp_path: Path
+) -> None:
+    """Fails when a chain of any client loses a record, has one twice, or stands still."""
+    source, servers = "chained", cluster.bootstrap_servers
+    cluster.create(source)
+    targets = {name: f"chain-{name}" for name in (*CLIENTS, *programs())}
+    for target in targets.values():
+        cluster.create(target)
+    commands = {
+        targets[name]: program_command(name, servers, source, targets[name], tmp_path)
+        for name in programs()
+    }
+    feed = Feed(cluster, source, list(targets.values()))
+    chains = [Chain(name, servers, source, targets[name]) for name in CLIENTS]
+    others = [ProgramChain(*each, tmp_path) for each in commands.items()]
+    with running(*chains, *others):
+        feed.write(INPUTS)
+        feed.await_carried()
+        for fault in (killed, slowed, paused):
+            with fault(cluster, source):
+                feed.write(INPUTS)
+                feed.await_carried()
+            cluster.restore()
+            cluster.await_in_sync(source)
+        feed.write(INPUTS)
+        feed.await_carried()
+    feed.check()
+
+
+@contextlib.contextmanager
+def killed(cluster: RunningCluster, topic: str):
+    """A broker that leads and coordinates is gone."""
+    victim = cluster.another_leader()
+    cluster.brokers[victim].kill()
+    cluster.await_others_lead(victim, topic)
+    yield
+
+
+@contextlib.contextmanager
+def paused(cluster: RunningCluster, topic: str):
+    """A broker stands still until others lead, and wakes in the middle of what they do."""
+    sleeper = cluster.another_leader()
+    cluster.brokers[sleeper].pause()
+    cluster.await_others_lead(sleeper, topic)
+    cluster.brokers[sleeper].resume()
+    yield
+
+
+@contextlib.contextmanager
+def slowed(cluster: RunningCluster, topic: str):
+    """Two brokers do not reach each other: their replicas are slow, until they are out of sync."""
+    one, other = sorted(set(BROKERS) - {cluster.controller()})
+    with cluster.board.cut(broker(one), broker(other)):
+        yield
+
+
+def franz_go() -> str:
+    try:
+        return peers.franz_go()
+    except peers.PeerUnavailable as reason:
+        pytest.skip(f"PEER MISSING, NOT TESTED: {reason}")
+
+
+def programs() -> list[str]:
+    """Those that are here."""
+    found = ["java"] if shutil.which("javac") else []
+    with contextlib.suppress(peers.PeerUnavailable):
+        peers.franz_go()
+        found.append("franz-go")
+    return found
+
+
+def program_command(name: str, servers: str, source: str, target: str, home: Path) -> list[str]:
+    if name == "java":
+        tools = (peers.kafka_jars(), peers.java(), str(shutil.which("javac")))
+        return java_command(*tools, home, servers, source, target, "endless")
+    balancer = "cooperative-sticky"
+    return [peers.franz_go(), servers, source, target, target, balancer, "2", "restart"]

@@ -1,0 +1,53 @@
+"""Regular expressions that clients choose: what is taken, and what is said of the rest."""
+
+import pytest
+
+from odradek import expressions
+from odradek._lazy import LazyModule
+from odradek.config.client_metrics import check_client_metrics
+from odradek.config.definition import ConfigError
+from odradek.coordinator.regular_expressions import matching_names
+from odradek.errors import BrokerError, ErrorCode
+from odradek.expressions import ExpressionError, compiled
+
+
+def test_the_whole_text_matches():
+    """A subscription for `test` would hold for `contest`."""
+    match = compiled("te.t|best")
+    assert match("test") is not None
+    assert match("contest") is None
+    assert match("tests") is None
+    assert compiled(r"a\{99999999999}")("a{99999999999}") is not None
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        *("(", "a**", r"(a)\1", "(?=a)", "((a{100}){100}){100}"),
+    ],
+)
+def test_what_cannot_be_matched_in_linear_time_is_refused(expression):
+    """One expression could hold up the broker, or take its memory."""
+    with pytest.raises(ExpressionError, match=r"\w"):
+        compiled(expression)
+    with pytest.raises(ConfigError) as of_clients:
+        check_client_metrics({"match": f"client_id={expression}"})
+    text = f"Illegal client matching pattern: client_id={expression}"
+    assert of_clients.value.reason == text
+
+
+@pytest.mark.parametrize("expression", ["a{99999999999}", r"a\\{99999999999,}", "a{1,99999999999}"])
+def test_a_repetition_by_a_huge_number_is_refused(expression):
+    """RE2 takes it for letters: a group would read nothing, and nobody is told why."""
+    with pytest.raises(ExpressionError, match="invalid repetition size"):
+        compiled(expression)
+
+
+def test_without_re2_everybody_is_told(monkeypatch):
+    """Whoever subscribes is answered with an unknown server error, and the log has a traceback."""
+    monkeypatch.setattr(expressions, "re2", LazyModule("no_such_re2"))
+    with pytest.raises(ConfigError, match="google-re2 cannot be imported"):
+        check_client_metrics({"match": "client_id=not-asked-for-before"})
+    with pytest.raises(BrokerError, match="cannot be matched: google-re2") as of_group:
+        matching_names("not-asked-for-before", ["a"])
+    assert of_group.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION

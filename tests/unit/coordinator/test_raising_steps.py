@@ -1,0 +1,194 @@
+"""A step of long work that raises: it ends itself, is heard of, and keeps no other waiting."""
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+from tests.unit.coordinator.fakes import World
+from tests.unit.coordinator.test_upkeep import RETENTION_MS
+from tests.unit.coordinator.transactional.transactions import TransactionWorld
+
+from odradek.background import do_each
+from odradek.coordinator.group_shard import GroupShard
+from odradek.coordinator.offsets.requests import (
+    CommittedPartition,
+    CommittedTopic,
+    OffsetCommitRequest,
+    TopicErrors,
+)
+from odradek.coordinator.records.record import CoordinatorRecord
+from odradek.coordinator.runtime.partitioning import partition_for
+from odradek.coordinator.runtime.shard import Uncommitted
+from odradek.errors import BrokerError, ErrorCode
+
+PARTITIONS = 4
+FIRST = 0
+"""The partition of which something raises: others come after it."""
+GROUPS = {partition_for(name, PARTITIONS): name for name in "abcdefghijklmnop"}
+
+
+@pytest.fixture
+def world() -> World:
+    world = World(PARTITIONS, offsets_retention_minutes=7)
+    for name in GROUPS.values():
+        for number in range(30):
+            world.commit(name, {("t", number): number})
+    return world
+
+
+def turns(world: World) -> list[Exception]:
+    """Takes every turn of the loop, as a timer does; what was raised in them."""
+    raised: list[Exception] = []
+    while world.deferred:
+        try:
+            world.deferred.pop(0)()
+        except Exception as error:  # noqa: BLE001 - the test's own
+            raised.append(error)
+    return raised
+
+
+@pytest.mark.parametrize("error", [AssertionError("broken"), KeyError("ours")])
+def test_a_load_that_raises_keeps_no_other_from_being_loaded(
+    world: World, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Fails when the groups of all other partitions are told for ever to wait for a load."""
+    world.load_slice_bytes = 200
+    world._build()
+    world.log.raises[FIRST] = error
+    assert turns(world) == [error]
+    assert f"partition {FIRST} cannot be loaded: {error!r}" in caplog.text
+    for partition, name in GROUPS.items():
+        if partition == FIRST:
+            with pytest.raises(BrokerError) as refusal:
+                world.committed(name)
+            assert refusal.value.code is ErrorCode.NOT_COORDINATOR
+        else:
+            assert len(world.committed(name)) == 30
+    assert not world.runtime.is_loading
+    world.log.raises.clear()
+    world.elect(epoch=1)
+    assert turns(world) == []
+    assert len(world.committed(GROUPS[FIRST])) == 30
+
+
+def test_a_sweep_that_raises_goes_on_with_the_other_shards(world: World) -> None:
+    """Fails when what one shard holds against a cleanup keeps all others from it."""
+    seen: list[int] = []
+
+    def work(shard: GroupShard, _: Uncommitted) -> Iterator[Sequence[CoordinatorRecord]]:
+        yield ()
+        if shard.partition == FIRST:
+            raise ZeroDivisionError
+        seen.append(shard.partition)
+        yield ()
+
+    world.runtime.sweep(work, lambda _: None)
+    assert [type(each) for each in turns(world)] == [ZeroDivisionError]
+    assert seen == [1, 2, 3]
+
+
+def test_an_expiry_that_raises_goes_on_with_the_other_partitions(world: World) -> None:
+    """Fails when offsets of all groups are kept for ever because those of one cannot go."""
+    world.advance(RETENTION_MS)
+    world.log.raises[FIRST] = AssertionError("broken")
+    with pytest.raises(AssertionError, match="broken"):
+        world.groups.expire_offsets()
+    turns(world)
+    left = {partition: len(world.committed(name)) for partition, name in GROUPS.items()}
+    assert left == {FIRST: 30, 1: 0, 2: 0, 3: 0}
+
+
+def test_what_was_to_be_forgotten_is_forgotten_beside_an_expiry_that_raises(world: World) -> None:
+    """Fails when offsets of a deleted topic, whose removal was refused once, stay for ever."""
+    world.advance(RETENTION_MS - 60_000)
+    name = GROUPS[1]
+    world.commit(name, {("gone", 0): 1, ("there", 0): 1})
+    world.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
+    world.groups.on_topics_deleted(frozenset({"gone"}))
+    turns(world)
+    world.log.refusal = None
+    world.advance(60_000)
+    world.log.raises[FIRST] = AssertionError("broken")
+    with pytest.raises(AssertionError, match="broken"):
+        world.groups.expire_offsets()
+    turns(world)
+    assert world.committed(name) == {("there", 0): 1}
+
+
+def test_each_has_its_turn_and_a_broken_invariant_is_raised_before_all_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Fails when what ends the broker is hidden by what only ends a step."""
+    errors: dict[int, Exception] = {2: KeyError(2), 3: AssertionError("three"), 4: OSError("disk")}
+    seen: list[int] = []
+
+    def work(number: int) -> None:
+        seen.append(number)
+        if number in errors:
+            raise errors[number]
+
+    with pytest.raises(AssertionError, match="three"):
+        do_each(range(1, 6), work)
+    assert seen == [1, 2, 3, 4, 5]
+    assert "background work failed unexpectedly" in caplog.text
+    do_each([1, 5], work)
+
+
+@pytest.mark.parametrize("is_expiry", [False, True])
+def test_upkeep_of_transactional_ids_that_raises_goes_on_with_the_others(is_expiry: bool) -> None:
+    """Fails when one id's log keeps all later transactions of dead producers open, or their ids."""
+    world = TransactionWorld(PARTITIONS, transactional_id_expiration_ms=1_000)
+    for name in GROUPS.values():
+        producer = world.producer(name=name, timeout_ms=5_000)
+        if not is_expiry:
+            world.add(producer, name=name)
+    world.advance(5_001)
+    world.log.raises[FIRST] = AssertionError("broken")
+    upkeep = world.coordinator.expire_ids if is_expiry else world.coordinator.abort_timed_out
+    with pytest.raises(AssertionError, match="broken"):
+        upkeep()
+    world.advance(0)
+    world.log.raises.clear()
+    for partition, name in GROUPS.items():
+        if is_expiry:
+            known = any(name in shard.transactions for shard in world.coordinator.shards())
+            assert known == (partition == FIRST)
+        else:
+            assert world.state(name) == ("ONGOING" if partition == FIRST else "COMPLETE_ABORT")
+
+
+def test_a_log_that_raises_leaves_no_commit_unanswered(world: World) -> None:
+    """Fails when clients wait for a batch that nobody has, and that nobody will tell them of."""
+    answers: list[TopicErrors | BrokerError] = []
+    for offset in (7, 8):
+        world.groups.commit_offsets(commit_of(offset), answers.append, linger=True)
+    world.log.raises[FIRST] = ZeroDivisionError()
+    with pytest.raises(ZeroDivisionError):
+        world.groups.flush()
+    codes = [each.code for each in answers if isinstance(each, BrokerError)]
+    assert codes == [ErrorCode.UNKNOWN_SERVER_ERROR] * 2
+    world.log.raises.clear()
+    assert world.committed(GROUPS[FIRST])["t", 0] == 0
+    world.commit(GROUPS[FIRST], {("t", 0): 5})
+    assert world.committed(GROUPS[FIRST])["t", 0] == 5
+
+
+def test_an_answer_that_raises_keeps_no_other_of_its_batch(world: World) -> None:
+    """Fails when one connection that is broken takes the commits of all others with it."""
+
+    def fail(_: object) -> None:
+        raise ZeroDivisionError
+
+    answers: list[TopicErrors | BrokerError] = []
+    for on_done in (fail, answers.append):
+        world.groups.commit_offsets(commit_of(7), on_done, linger=True)
+    with pytest.raises(ZeroDivisionError):
+        world.groups.flush()
+    (answer,) = answers
+    assert not isinstance(answer, BrokerError)
+
+
+def commit_of(offset: int) -> OffsetCommitRequest:
+    partitions = [CommittedPartition(0, offset, -1, "")]
+    return OffsetCommitRequest(
+        GROUPS[FIRST], "", None, -1, -1, [CommittedTopic("t", None, partitions)], 9
+    )

@@ -1,0 +1,164 @@
+"""The one queue in which metadata changes, whichever store keeps it."""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from odradek.errors import BrokerError, ErrorCode
+from odradek.metadata import ListenerStage, MetadataCache, MetadataDelta, MetadataImage
+from odradek.metadata.changes import Change
+from odradek.metadata.engine import BrokerView, MetadataEngine, OnCommitted
+from odradek.metadata.image import PartitionImage, TopicImage
+from odradek.metadata.serial_queue import Release, SerialQueue
+
+OVER = BrokerError(ErrorCode.NOT_CONTROLLER)
+
+
+class Disk:
+    """A commit whose end the test decides."""
+
+    def __init__(self, said: list[Any]) -> None:
+        self.said = said
+        self.waiting: list[tuple[Change[Any], OnCommitted]] = []
+
+    def commit(self, change: Change[Any], on_committed: OnCommitted) -> None:
+        self.said.append("commit")
+        self.waiting.append((change, on_committed))
+
+    def finish(self, outcome: BrokerError | None = None) -> None:
+        change, on_committed = self.waiting.pop(0)
+        on_committed(outcome or change)
+
+
+class Kit:
+    """An engine with one view, and what happens at it in order."""
+
+    def __init__(self, *, in_slices: bool = False) -> None:
+        self.said: list[Any] = []
+        self.later: list[Any] = []
+        self.disk = Disk(self.said)
+        self.engine = MetadataEngine(self.later.append if in_slices else None)
+        self.view = BrokerView(self.engine, MetadataCache(), 1)
+        self.engine.views.append(self.view)
+        self.view.subscribe(ListenerStage.REPLICAS, lambda _: self.say("act"))
+        self.view.subscribe(ListenerStage.CONTROLLER, lambda _: self.say("decide"))
+        self.view.cache.on_published(lambda _: self.say("publish"))
+
+    def say(self, what: str) -> tuple[()]:
+        self.said.append(what)
+        return ()
+
+    def submit(self, name: str, *, commits: bool, partitions: int = 1) -> None:
+        def plan(image: MetadataImage) -> Change[str]:
+            self.say("plan")
+            return Change(name, with_topic(image, name, partitions))
+
+        self.view.submit(plan, self.said.append, self.disk.commit if commits else None)
+
+
+def with_topic(image: MetadataImage, name: str, count: int) -> MetadataDelta:
+    partitions = tuple(PartitionImage(index, 1, 0, 0, (1,), (1,)) for index in range(count))
+    number = len(image.topics) + 1
+    topic = TopicImage(name, UUID(int=number), partitions)
+    return MetadataDelta(image, image.with_topics([topic]), added=[topic])
+
+
+def test_a_change_takes_effect_in_five_steps_and_the_next_one_waits() -> None:
+    """A client would see a topic that is not durable, or whose logs are not open."""
+    kit = Kit()
+    kit.submit("a", commits=True)
+    kit.submit("b", commits=False)
+    assert kit.said == ["plan", "commit"]
+    assert not kit.view.cache.image.topics
+    kit.disk.finish()
+    steps = ["act", "decide", "publish"]
+    assert kit.said == ["plan", "commit", *steps, "a", "plan", *steps, "b"]
+    assert sorted(kit.view.cache.image.topics) == ["a", "b"]
+
+
+def test_what_was_not_written_changes_nothing() -> None:
+    """A refused write would be shown to clients."""
+    kit = Kit()
+    kit.submit("a", commits=True)
+    kit.disk.finish(OVER)
+    assert kit.said == ["plan", "commit", OVER]
+    assert not kit.engine.image.topics
+
+
+def test_a_commit_that_was_refused_meanwhile_has_no_effect_when_it_ends() -> None:
+    """A controller that was deposed would overwrite what its successor says."""
+    kit = Kit()
+    kit.submit("a", commits=True)
+    kit.submit("b", commits=True)
+    kit.submit("c", commits=False)
+    kit.engine.refuse_commits(OVER)
+    assert kit.said[:4] == ["plan", "commit", OVER, OVER]
+    assert list(kit.view.cache.image.topics) == ["c"]
+    kit.disk.finish()
+    assert list(kit.view.cache.image.topics) == ["c"]
+    assert kit.said[-1] == "c"
+
+
+def test_a_change_that_is_cut_short_ends_with_what_was_acted_on() -> None:
+    """Partitions would be listed of which nobody has opened the log."""
+    kit = Kit(in_slices=True)
+    kit.submit("a", commits=False, partitions=45)
+    kit.submit("b", commits=True)
+    kit.later.pop(0)()
+    assert kit.said == ["plan", "act", "act"]
+    kit.engine.cut_short(OVER)
+    assert len(kit.view.cache.image.topics["a"].partitions) == 40
+    assert kit.said == ["plan", "act", "act", OVER, "decide", "publish", "a"]
+    kit.later.pop(0)()
+    assert "b" not in kit.view.cache.image.topics
+
+
+@pytest.mark.parametrize("in_commit", [False, True])
+@pytest.mark.parametrize("raised", [BrokerError(ErrorCode.UNKNOWN_TOPIC_ID), KeyError("a")])
+def test_a_step_that_raises_is_answered_and_the_next_one_begins(
+    raised: Exception, in_commit: bool
+) -> None:
+    """The queue would wait for ever."""
+    broken: list[Exception] = []
+    kit = Kit()
+    kit.view.on_broken = broken.append  # type: ignore[misc]
+
+    def fail(*_: object) -> Change[None]:
+        raise raised
+
+    if in_commit:
+        kit.view.submit(lambda _: Change(None), kit.said.append, fail)
+    else:
+        kit.view.submit(fail, kit.said.append)
+    kit.submit("b", commits=False)
+    assert isinstance(kit.said[0], BrokerError)
+    assert kit.said[-1] == "b"
+    assert broken == ([] if isinstance(raised, BrokerError) else [raised])
+
+
+def test_tasks_wait_for_each_other_until_they_may_begin() -> None:
+    """A request would be carried out before the one that came first."""
+    may_begin = False
+    queue = SerialQueue(lambda: may_begin)
+    said: list[str] = []
+    releases: list[Release] = []
+
+    def task(name: str) -> None:
+        def begin(release: Release) -> None:
+            said.append(name)
+            releases.append(release)
+
+        queue.submit(begin, lambda: said.append(f"not {name}"))
+
+    for name in "abc":
+        task(name)
+    assert said == []
+    may_begin = True
+    queue.go_on()
+    assert said == ["a"]
+    releases.pop()()
+    assert said == ["a", "b"]
+    queue.refuse_all()
+    releases.pop()()
+    assert said == ["a", "b", "not c"]

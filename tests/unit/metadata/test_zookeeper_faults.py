@@ -1,0 +1,361 @@
+"""Two failures at once around a controller: what it may say, and what a broker makes of it."""
+
+from collections.abc import Callable
+
+import pytest
+from tests.unit.metadata.zookeeper_cluster import Broker, Cluster
+
+from odradek.clock import ManualClock
+from odradek.errors import ErrorCode
+from odradek.metadata import NewPartitions, NewTopic, PartitionChange, changes
+from odradek.metadata.control import AlterPartition, LeaderAndIsr, UpdateMetadata
+from odradek.metadata.engine import SLICE_PARTITIONS
+from odradek.metadata.image import TopicImage
+from odradek.metadata.zookeeper import metadata_updates as updates
+from odradek.metadata.zookeeper.client import Delete, ZooKeeperSettings
+from odradek.model import TopicPartition
+from odradek.timer import SystemTimer
+
+TP = TopicPartition("a", 0)
+STATE = "/brokers/topics/a/partitions/0/state"
+ISR_CHANGE = '{"version":1,"partitions":[{"topic":"a","partition":0}]}'
+
+
+def create(cluster: Cluster, *assignment: tuple[int, ...], name: str = "a") -> None:
+    (topic,) = cluster.controller.ask("create_topics", [NewTopic(name, assignment, {})])
+    assert isinstance(topic, TopicImage), topic
+
+
+def deaf_heirs() -> tuple[Broker, Broker]:
+    """A controller that was just elected and has read nothing, and the other broker: both have
+    never been told of a topic, whose controller is gone."""
+    cluster = Cluster(3)
+    cluster.brokers[2].is_deaf = cluster.brokers[3].is_deaf = True
+    cluster.brokers[1].begin("create_topics", [NewTopic("a", ((1, 2, 3),), {})])
+    cluster.settle()
+    cluster.brokers.pop(1).store.close()
+    heirs = list(cluster.brokers.values())
+    while not (elected := [each for each in heirs if each.elected is not None]):
+        assert cluster.tree.step(), "nobody is elected"
+    heirs.remove(elected[0])
+    assert not elected[0].image.topics
+    heirs[0].is_deaf = False
+    return elected[0], heirs[0]
+
+
+def test_a_controller_commands_nobody_before_it_has_read() -> None:
+    """What another controller told it long ago would be the law: brokers would give up topics that
+    were made since, and groups lose their offsets."""
+    controller, other = deaf_heirs()
+    while controller.elected is not None and not controller.elected.has_read:
+        # A setting that somebody has changed, say.
+        controller.store._view.publish(lambda image: changes.difference(image, image))
+        assert controller.plane.sent == []
+        assert controller.cluster.tree.step()
+    controller.is_deaf = False
+    controller.cluster.settle()
+    assert sorted(controller.image.topics) == sorted(other.image.topics) == ["a"]
+    first = next(each for _, each in controller.plane.sent if isinstance(each, LeaderAndIsr))
+    assert [state.topic for state in first.partitions] == ["a"]
+
+
+@pytest.mark.parametrize("end", [Broker.expire, Broker.close])
+def test_a_controller_that_ends_while_it_reads(end: Callable[[Broker], None]) -> None:
+    """Nobody would take over what it had begun, or what it had half read be told."""
+    controller, other = deaf_heirs()
+    cluster = controller.cluster
+    for _ in range(8):
+        cluster.tree.step()
+    assert controller.elected is not None
+    assert not controller.elected.has_read
+    end(controller)
+    cluster.settle()
+    assert cluster.controller is other
+    assert other.state().leader == other.id
+    assert controller.plane.sent == []
+
+
+def test_what_nobody_speaks_of_is_not_taken_for_deleted() -> None:
+    """Groups would lose the offsets of topics that are there, but were not named."""
+    cluster = Cluster(2)
+    create(cluster, (1,))
+    two = cluster.brokers[2]
+    whole = [each for _, each in cluster.brokers[1].plane.sent if isinstance(each, LeaderAndIsr)]
+    header = whole[0].header._replace(controller_epoch=9)
+    brokers = tuple(two.image.brokers.values())
+    assert two.ask("on_leader_and_isr", LeaderAndIsr(header, True, (), ())) == {}
+    assert two.ask("on_update_metadata", UpdateMetadata(header, (), brokers)) is None
+    assert two.removed == ["a"]  # and `Broker` checks what is said to be deleted
+    assert dict(two.image.topics) == {}
+
+
+def test_a_topic_that_may_not_be_read_is_not_gone() -> None:
+    """A controller without the permission would have everybody give it up."""
+    cluster = Cluster(2)
+    create(cluster, (2, 1))
+    cluster.tree.unreadable.add("/brokers/topics/a")
+    cluster.stop(1)
+    assert cluster.brokers[2].state().leader == 2
+    assert cluster.brokers[2].removed == []
+
+
+# Failed directories
+
+
+def test_a_broker_says_itself_what_it_cannot_serve() -> None:
+    """The controller was elected after the directory had failed; nobody else knows."""
+    cluster = Cluster(3)
+    create(cluster, (2, 3, 1))
+    two = cluster.brokers[2]
+    two.unserved.add(TP)
+    two.store.report_offline([TP], 2)
+    cluster.stop(1)
+    assert sorted(cluster.controller.state().offline) == [1, 2]
+    assert cluster.brokers[3].state().leader == 3
+
+
+def test_a_replica_that_is_offline_does_not_join_the_isr() -> None:
+    """It would be elected, and have nothing of what was acknowledged since."""
+    cluster = Cluster(3)
+    create(cluster, (1, 2, 3))
+    two = cluster.brokers[2]
+    two.unserved.add(TP)
+    two.store.report_offline([TP], 2)
+    cluster.settle()
+    state = cluster.brokers[1].state()
+    assert (state.isr, state.offline) == ((1, 3), (2,))
+    change = PartitionChange(TP, state.partition_epoch, 1, (1, 2, 3))
+    request = AlterPartition(1, cluster.brokers[1].image.brokers[1].epoch, [change], [0])
+    (refused,) = cluster.brokers[1].ask(
+        "on_alter_partition", request._replace(leader_epochs=[state.leader_epoch])
+    )
+    assert refused.code is ErrorCode.INELIGIBLE_REPLICA
+
+
+def test_a_replica_is_told_whether_it_is_new() -> None:
+    """On a broker that has lost a disk the log of a new replica is made on another; that of one
+    that was there may be on the lost one."""
+    cluster = Cluster(3)
+    create(cluster, (1, 2))
+    requested = '{"version":1,"partitions":[{"topic":"a","partition":0,"replicas":[1,2,3]}]}'
+    cluster.tree.put("/admin/reassign_partitions", requested)
+    cluster.settle()
+    cluster.brokers[1].ask("create_partitions", [NewPartitions("a", 1, ((1, 3),))])
+    told = [
+        (state.partition.partition, state.is_new)
+        for broker_id, each in cluster.brokers[1].plane.sent
+        if broker_id == 3 and isinstance(each, LeaderAndIsr)
+        for state in each.partitions
+    ]
+    assert (0, True) in told
+    assert (1, True) in told
+    cluster.brokers[1].plane.sent.clear()
+    cluster.brokers[3].expire()
+    cluster.brokers[3].register()
+    again = [
+        state.is_new
+        for broker_id, each in cluster.brokers[1].plane.sent
+        if broker_id == 3 and isinstance(each, LeaderAndIsr)
+        for state in each.partitions
+    ]
+    assert again == [False, False]
+
+
+# Many partitions
+
+
+def test_many_roles_are_taken_a_few_at_a_time() -> None:
+    """A broker that opens ten thousand logs stands still longer than its session lives, is taken
+    for dead, comes back, and is told the same again."""
+    cluster = Cluster(2)
+    create(cluster, *((2, 1),) * 90)
+    for broker in cluster.brokers.values():
+        assert broker.largest_step == SLICE_PARTITIONS
+        assert len(broker.image.topics["a"].partitions) == 90
+    assert len(cluster.brokers[2].leads) == 90
+    cluster.stop(1)
+    assert cluster.brokers[2].largest_step == SLICE_PARTITIONS
+    assert cluster.brokers[2].state("a", 89).isr == (2,)
+
+
+def test_a_session_that_ends_among_many_roles() -> None:
+    """What is left of a command would have the broker lead, whom others take for dead."""
+    cluster = Cluster(2)
+    two = cluster.brokers[2]
+    cluster.brokers[1].begin("create_topics", [NewTopic("a", ((2, 1),) * 90, {})])
+    while not two.leads:
+        if not cluster.tree.step():
+            cluster.timer.advance_clock(0)
+    assert len(two.leads) == SLICE_PARTITIONS
+    assert "a" not in two.image.topics, "clients would ask for what is not there yet"
+    two.expire()
+    for _ in range(500):
+        assert two.leads == set()
+        cluster.tree.step()
+        cluster.timer.advance_clock(0)
+    assert len(two.hosts) == SLICE_PARTITIONS
+    two.register()
+    assert len(two.hosts) == 90
+    assert cluster.brokers[1].state("a", 89).leader == 1
+
+
+def test_a_session_that_ends_before_the_roles() -> None:
+    """A broker that has just come notes first what it has had, and that alone takes a while."""
+    cluster = Cluster(2)
+    create(cluster, *((2, 1),) * 90)
+    cluster.stop(2)
+    two = cluster.add(2)
+    two.begin("register_broker", 2, (), None)
+    while not two.largest_step:
+        if not cluster.tree.step():
+            cluster.clock.advance(10)
+            cluster.timer.advance_clock(0)
+    two.expire()
+    for _ in range(500):
+        assert two.leads == two.hosts == set()
+        cluster.tree.step()
+        cluster.timer.advance_clock(0)
+    two.register()
+    assert len(two.hosts) == 90
+
+
+def test_a_broker_that_stops_among_many_roles() -> None:
+    """Its logs are closed by then: to open some more would end it in disorder."""
+    cluster = Cluster(2)
+    two = cluster.brokers[2]
+    cluster.brokers[1].begin("create_topics", [NewTopic("a", ((2, 1),) * 90, {})])
+    while not two.leads:
+        if not cluster.tree.step():
+            cluster.timer.advance_clock(0)
+    two.close()
+    cluster.settle()
+    assert len(two.leads) == SLICE_PARTITIONS
+
+
+# Questions and watches
+
+
+def test_a_question_that_a_stale_controller_refuses_is_asked_again() -> None:
+    """The in-sync replicas of the partition would stay as they are for ever: the leader waits for
+    a state that nobody will write."""
+    cluster = Cluster(2)
+    create(cluster, (2, 1))
+    controller, leader = cluster.brokers[1], cluster.brokers[2]
+    newer = leader.state()._replace(partition_epoch=7)
+    leader.store._view.publish(
+        lambda image: changes.difference(image, updates.with_outcome(image, TP, newer))
+    )
+    answers = leader.begin("change_partitions", [PartitionChange(TP, 7, 2, (2,))])
+    cluster.settle(2)
+    assert answers == []
+    for _ in range(7):
+        cluster.tree.put(STATE, cluster.tree.text(STATE))
+    cluster.tree.put("/isr_change_notification/isr_change_1", ISR_CHANGE)
+    cluster.settle()
+    ((changed,),) = answers
+    assert changed.isr == controller.state().isr == (2,)
+
+
+def test_nothing_is_watched_of_what_is_deleted() -> None:
+    """Where topics come and go a controller would fill its memory, and ZooKeeper's."""
+    cluster = Cluster(2)
+    create(cluster, (2, 1))
+    before = cluster.tree.watched()
+    for name in ("b", "c", "d"):
+        create(cluster, (2, 1), name=name)
+        cluster.brokers[2].ask("delete_topics", [cluster.brokers[2].image.topics[name].topic_id])
+    assert not {path for path in cluster.tree.watched() if path not in cluster.tree.entries} - {
+        *before
+    }
+
+
+def test_a_topic_that_cannot_be_removed_is_tried_again_now_and_then(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """ZooKeeper would be asked the same as fast as it can answer, for as long as it refuses."""
+    cluster = Cluster(2)
+    create(cluster, (2, 1))
+    for path in ("/brokers/topics/a/partitions/7", "/brokers/topics/a/stranger"):
+        cluster.tree.put(path)
+    cluster.brokers[1].ask("delete_topics", [cluster.brokers[1].image.topics["a"].topic_id])
+    assert 1 <= caplog.text.count("topic a could not be removed at once") <= 6
+    assert "/brokers/topics/a" in cluster.tree.entries
+    cluster.tree.commit([Delete("/brokers/topics/a/stranger")], 0)
+    cluster.settle()
+    assert "/brokers/topics/a" not in cluster.tree.entries
+
+
+# What raises
+
+
+def test_who_raises_ends_his_broker_and_no_queue_waits_for_it() -> None:
+    """The broker would live on for the others, and hear nothing any more."""
+    cluster = Cluster(3)
+    three = cluster.brokers[3]
+    three.raises = KeyError("a listener's")
+    create(cluster, (3, 2), (2, 1))
+    assert {repr(each) for each in three.broken} == {repr(three.raises)}
+    assert cluster.brokers[2].state("a", 1).leader == 2
+    three.raises = None
+    three.broken.clear()
+    create(cluster, (1, 2), name="b")
+    assert three.image.topics["b"].partitions[0].leader == 1
+
+
+def test_a_controller_that_raises_ends_its_broker() -> None:
+    """Its event queue would be busy for ever: no leader is elected any more."""
+    cluster = Cluster(3)
+    one = cluster.brokers[1]
+    elected = one.elected
+    assert elected is not None
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    answers = one.begin("sync")
+    elected._events.submit(fail)  # type: ignore[arg-type]
+    assert [type(each) for each in one.broken] == [ZeroDivisionError]
+    one.broken.clear()
+    cluster.settle()
+    assert answers == [None]
+
+
+def test_what_zookeeper_has_said_is_heard_behind_a_raise() -> None:
+    """The loop is woken for the first of many only: the rest would never be heard."""
+    session_module = pytest.importorskip("odradek.metadata.zookeeper.session")
+    clock = ManualClock()
+    turns: list[Callable[[], None]] = []
+    broken: list[Exception] = []
+    settings = ZooKeeperSettings("127.0.0.1:1", 1000, 1000)
+    session = session_module.KazooSession(
+        settings, SystemTimer(clock), clock, turns.append, broken.append
+    )
+    heard: list[str] = []
+
+    def fail() -> None:
+        raise LookupError
+
+    for action in (fail, lambda: heard.append("the second")):
+        session._hand_over(action)
+    (turn,) = turns
+    turn()
+    assert heard == ["the second"]
+    assert [type(each) for each in broken] == [LookupError]
+
+
+@pytest.mark.parametrize("paused", [1, 2])
+def test_who_stands_still_is_replaced_as_soon_as_its_session_is_over(paused: int) -> None:
+    """Producers would be silent for longer than the session, when the controller has to be elected
+    anew as well: nothing that the others do then waits for a clock."""
+    cluster = Cluster(3)
+    create(cluster, (paused, 3))
+    cluster.settle()
+    broker = cluster.brokers[paused]
+    broker.is_deaf = True
+    broker.zookeeper.is_connected = False
+    cluster.turns_of(paused).clear()
+    cluster.tree.end(broker.zookeeper.session_id)
+    cluster.tree.run()
+    others = [each for each in cluster.brokers.values() if each is not broker]
+    assert {each.state().leader for each in others} == {3}
+    assert TP in cluster.brokers[3].leads

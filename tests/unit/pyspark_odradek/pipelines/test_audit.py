@@ -1,0 +1,48 @@
+"""If this fails, an audit beside an archive that goes on finds fault with a sound one."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyspark_odradek.pipelines import PipelineSettings, audit
+from pyspark_odradek.pipelines.bookkeeping.manifest import Archived
+from pyspark_odradek.pipelines.ends.checkpoints import Checkpoint
+from pyspark_odradek.pipelines.ends.sealed import seal
+from pyspark_odradek.pipelines.running.jobs import Outcome
+
+
+def test_a_batch_that_comes_while_an_audit_begins_is_no_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark knew of a batch that was not in the manifest when that was read, a moment before."""
+    (tmp_path / "_manifest").mkdir()
+    (tmp_path / "_checkpoint/commits").mkdir(parents=True)
+    ends = [json.dumps({"t": {"0": 1}})]
+
+    def add_batch() -> None:
+        number = len(list((tmp_path / "_manifest").iterdir()))
+        document = seal({"batch": number, "files": [], "offsets": ends})
+        (tmp_path / f"_manifest/batch-{number}.json").write_text(document)
+        (tmp_path / f"_checkpoint/commits/{number}").touch()
+
+    def reading_while_one_comes(checkpoint: Checkpoint) -> int:
+        add_batch()
+        found = last_commit(checkpoint)
+        add_batch()
+        return found
+
+    def missing(*given: Any) -> Outcome:
+        done, _, archived = given[2:]
+        assert isinstance(archived, Archived)
+        return Outcome(list(audit.missing_batches(archived.snapshot.last_batch, done)))
+
+    last_commit = Checkpoint.last_commit
+    add_batch()
+    monkeypatch.setattr(Checkpoint, "last_commit", reading_while_one_comes)
+    monkeypatch.setattr(audit, "audit", missing)
+    settings = PipelineSettings("", "t", source=str(tmp_path))
+    job = audit.build(None, settings)  # type: ignore[arg-type]
+    assert job.run().findings == []
+    assert len(list((tmp_path / "_manifest").iterdir())) == 3

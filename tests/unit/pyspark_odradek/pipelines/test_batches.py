@@ -1,0 +1,188 @@
+"""A stream's table and its checkpoint, without Spark: if these fail, a batch that comes again is
+there twice, or is passed over though it has other records.
+"""
+
+import json
+import os
+import pickle
+from pathlib import Path
+from typing import cast
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from pyspark_odradek.pipelines.ends.batches import Output
+from pyspark_odradek.pipelines.ends.checkpoints import Checkpoint
+from pyspark_odradek.pipelines.ends.files import LocalFiles
+from pyspark_odradek.pipelines.ends.owners import Lock
+from pyspark_odradek.pipelines.ends.tables import Number
+from pyspark_odradek.pipelines.running.settings import PipelineError
+
+NO_SPARK = cast(SparkSession, None)
+
+
+class Query:
+    """What Spark keeps of a query; each batch goes one offset on."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.checkpoint = directory / "_checkpoint"
+
+    def output(self) -> Output:
+        return Output(NO_SPARK, str(self.directory), str(self.checkpoint))
+
+    def plan(self, batch: int, end: int | None = None) -> None:
+        offsets = self.checkpoint / "offsets"
+        offsets.mkdir(parents=True, exist_ok=True)
+        line = f'{{"t": {{"0": {batch if end is None else end}}}}}'
+        (offsets / str(batch)).write_text(f"v1\n{{}}\n{line}\n")
+
+    def done(self, batch: int) -> None:
+        commits = self.checkpoint / "commits"
+        commits.mkdir(parents=True, exist_ok=True)
+        (commits / str(batch)).write_text("v1\n{}")
+
+    def run(self, *batches: int) -> Output:
+        output = self.output()
+        for batch in batches:
+            self.plan(batch)
+            if not output.has(batch):
+                output.commit(batch, [])
+            self.done(batch)
+        return output
+
+
+def compact(output: Output) -> None:
+    snapshot = output.table.snapshot()
+    offsets = snapshot.documents[-1]["offsets"]
+    output.table.commit(snapshot.next_compaction(), {"files": [], "offsets": offsets})
+    output.table.sweep()
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_the_last_batch_may_come_again(tmp_path: Path, is_compacted: bool) -> None:
+    query = Query(tmp_path)
+    output = query.run(0, 1)
+    if is_compacted:
+        compact(output)
+    assert output.has(1)
+    assert query.run(1, 2).table.last_batch() == 2
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_a_checkpoint_from_a_backup_is_refused(tmp_path: Path, is_compacted: bool) -> None:
+    """It plans a batch anew, with more records: they would be passed over as done."""
+    query = Query(tmp_path)
+    output = query.run(0, 1, 2)
+    if is_compacted:
+        compact(output)
+    (tmp_path / "_checkpoint/commits/2").unlink()
+    (tmp_path / "_checkpoint/commits/1").unlink()
+    query.plan(1, end=50)
+    with pytest.raises(PipelineError, match="has batch 1 with other offsets"):
+        query.output().has(1)
+
+
+def test_a_table_and_a_checkpoint_belong_together(tmp_path: Path) -> None:
+    query = Query(tmp_path)
+    query.run(0, 1)
+    (tmp_path / "_manifest/batch-1.json").unlink()
+    with pytest.raises(PipelineError, match="with batch 1 and a manifest up to 0: part"):
+        query.output()
+    query.checkpoint.rename(tmp_path / "elsewhere")
+    with pytest.raises(PipelineError, match="whose checkpoint is gone"):
+        query.output()
+
+
+def test_only_what_was_never_committed_is_taken_back(tmp_path: Path) -> None:
+    query = Query(tmp_path)
+    output = query.output()
+    query.plan(0)
+    place = Path(output.table.place_of(Number(0), output.run))
+    place.mkdir()
+    output.take_back()
+    assert not place.exists()
+    assert not query.checkpoint.exists()
+    output = query.output()
+    query.plan(0)
+    output.commit(0, [])
+    # Spark does not know yet that it is done.
+    output.take_back()
+    assert query.checkpoint.exists()
+    assert query.output().has(0)
+
+
+def test_a_checkpoint_that_is_taken_back_keeps_the_lock_in_it(tmp_path: Path) -> None:
+    """`dedup --to-topic` has no other directory: two of its runs wrote at once."""
+    files, path = LocalFiles(), str(tmp_path / "kept")
+    with Lock(files, path):
+        checkpoint = Checkpoint(files, path)
+        assert not checkpoint.was_there
+        files.replace(f"{path}/metadata", "{}")
+        checkpoint.take_back_unless_planned()
+        assert os.listdir(path) == ["_lock"]
+        with pytest.raises(PipelineError, match="is being written to"):
+            Lock(files, path).take()
+        files.replace(f"{path}/offsets/0", "")
+        checkpoint.take_back_unless_planned()
+        assert Checkpoint(files, path).was_there
+
+
+def test_a_run_that_was_taken_for_dead_takes_nothing_back(tmp_path: Path) -> None:
+    """It removed the checkpoint of the run that had come in its place."""
+    query = Query(tmp_path)
+    dead, living = query.output(), query.output()
+    job = dead.job(FailingWriter(query, living))  # type: ignore[arg-type]
+    with pytest.raises(PySparkException):
+        job.run()
+    assert query.checkpoint.exists()
+
+
+class FailingWriter:
+    """A stream that fails when another run has taken the lock, and has planned a batch."""
+
+    def __init__(self, query: Query, other: Output) -> None:
+        self._query, self._other = query, other
+
+    def foreachBatch(self, _: object) -> "FailingWriter":  # noqa: N802
+        return self
+
+    def option(self, *_: object) -> "FailingWriter":
+        return self
+
+    def start(self) -> None:
+        mark = self._query.directory / "_lock/write-0.json"
+        mark.write_text(json.dumps({**json.loads(mark.read_text()), "started": "0"}))
+        # As of a process that is there no more.
+        with self._other.alone():
+            self._query.plan(0)
+        raise PySparkException("it failed")
+
+
+def test_an_output_can_be_sent_to_where_batches_are_written(tmp_path: Path) -> None:
+    """Over Spark Connect that is the server, which gets it with the function for a batch."""
+    query = Query(tmp_path)
+    output = query.run(0)
+    with output.alone():
+        pass
+    assert pickle.loads(pickle.dumps(output)).has(0)
+
+
+def test_another_run_that_was_quicker_is_found_out(tmp_path: Path) -> None:
+    query = Query(tmp_path)
+    query.plan(0)
+    slow = query.output()
+    query.checkpoint.mkdir(exist_ok=True)
+    query.output().commit(0, [])
+    with pytest.raises(PipelineError, match="has another batch-0 already: two runs write to it"):
+        slow.commit(0, [])
+
+
+def test_what_a_batch_goes_on_from_has_to_be_there(tmp_path: Path) -> None:
+    query = Query(tmp_path)
+    output = query.run(0)
+    assert output.left_by_the_one_before(0) is None
+    assert output.left_by_the_one_before(1) is not None
+    with pytest.raises(PipelineError, match="has no batch 1"):
+        output.left_by_the_one_before(2)

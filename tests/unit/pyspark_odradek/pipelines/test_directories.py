@@ -1,0 +1,138 @@
+"""Whose a directory is, without Spark: if these fail, two pipelines write to one directory, and
+each takes the other's files for its own.
+"""
+
+import json
+from pathlib import Path
+from typing import cast
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.interleaving import every_interleaving
+
+from pyspark_odradek.pipelines.bookkeeping.lake import table
+from pyspark_odradek.pipelines.bookkeeping.lake.table import open_table
+from pyspark_odradek.pipelines.ends import directories
+from pyspark_odradek.pipelines.ends.batches import Output
+from pyspark_odradek.pipelines.ends.directories import ClaimedLock
+from pyspark_odradek.pipelines.ends.files import LocalFiles
+from pyspark_odradek.pipelines.ends.owners import Lock
+from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
+
+NO_SPARK = cast(SparkSession, None)
+WATCHED = (str(Path(directories.__file__)),)
+
+
+def lock(directory: Path, pipeline: str, part: str = "") -> ClaimedLock:
+    return ClaimedLock(NO_SPARK, str(directory), pipeline, "orders", part)
+
+
+def owner_of(directory: Path) -> str:
+    return str(json.loads((directory / "_odradek.json").read_text())["pipeline"])
+
+
+def test_the_mark_of_one_who_writes_is_left_alone(tmp_path: Path) -> None:
+    """There is nothing yet but his mark and his lock, as of one whose start has failed."""
+    with lock(tmp_path, "archive"):
+        for attempt in (lock(tmp_path, "volume").claim, lock(tmp_path, "volume").__enter__):
+            with pytest.raises(PipelineError, match="is being written to by process"):
+                attempt()
+        assert owner_of(tmp_path) == "archive"
+
+
+def test_what_a_failed_start_has_left_is_taken_over(tmp_path: Path) -> None:
+    lock(tmp_path, "archive").claim()
+    lock(tmp_path, "volume").claim()
+    assert owner_of(tmp_path) == "volume"
+    with lock(tmp_path, "archive"):
+        assert owner_of(tmp_path) == "archive"
+        (tmp_path / "batch=0-a").mkdir()
+    with pytest.raises(PipelineError, match="is of archive of the topic orders; choose another"):
+        lock(tmp_path, "volume").claim()
+
+
+def test_one_who_is_refused_does_not_keep_the_lock(tmp_path: Path) -> None:
+    (tmp_path / "photographs").mkdir()
+    with pytest.raises(PipelineError, match="holds photographs, which is not of archive"):
+        lock(tmp_path, "archive").__enter__()
+    assert [path.name for path in tmp_path.iterdir()] == ["photographs"]
+    with Lock(LocalFiles(), str(tmp_path)):
+        pass
+
+
+def test_parts_of_a_directory_are_written_at_once(tmp_path: Path) -> None:
+    """`decode` and `redrive` of one table; nobody else takes the directory meanwhile."""
+    with lock(tmp_path, "decode", "source=topic"):
+        with lock(tmp_path, "decode", "source=redriven"):
+            pass
+        with pytest.raises(PipelineError, match="source=topic is being written to"):
+            lock(tmp_path, "decode", "source=topic").__enter__()
+        with pytest.raises(PipelineError, match="is of decode of the topic orders"):
+            lock(tmp_path, "archive").claim()
+
+
+@pytest.mark.parametrize("part", ["", "source=topic"])
+def test_of_two_pipelines_one_gets_a_directory(tmp_path: Path, part: str) -> None:
+    """Each wrote down that it is its own, and both went on."""
+    rounds = iter(range(1_000_000))
+
+    def prepare() -> tuple[object, object, object]:
+        directory = tmp_path / str(next(rounds))
+        written: list[str] = []
+
+        def work(pipeline: str, part: str) -> None:
+            try:
+                with lock(directory, pipeline, part):
+                    (directory / part / f"batch=0-{pipeline}").mkdir()
+                    written.append(pipeline)
+            except PipelineError:
+                pass
+
+        def look() -> None:
+            assert written == [owner_of(directory)]
+
+        return lambda: work("decode", part), lambda: work("archive", ""), look
+
+    every_interleaving(prepare, WATCHED)  # type: ignore[arg-type]
+
+
+def test_the_table_of_an_archive_is_made_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two that made it at once had an id each: what one had added the other would add again."""
+    settings = PipelineSettings("h:1", "orders", to=str(tmp_path), format="delta")
+    ids: list[str] = []
+
+    def opened(_: object, __: str, archive_id: str, *___: object) -> None:
+        if not ids:
+            ids.append(archive_id)
+            with pytest.raises(PipelineError, match="is being written to"):
+                open_table(NO_SPARK, settings, output())
+        else:
+            ids.append(archive_id)
+
+    def output() -> Output:
+        return Output(NO_SPARK, str(tmp_path), str(tmp_path / "_checkpoint"))
+
+    monkeypatch.setattr(table, "_open", opened)
+    for _ in range(2):
+        open_table(NO_SPARK, settings, output())
+    assert len(ids) == 2
+    assert len(set(ids)) == 1
+
+
+def test_a_run_goes_on_from_what_is_there_when_it_has_the_lock(tmp_path: Path) -> None:
+    """Another run that had come and gone since this one was made was not seen."""
+    checkpoint = tmp_path / "_checkpoint"
+
+    def output() -> Output:
+        return Output(NO_SPARK, str(tmp_path), str(checkpoint))
+
+    late, early = output(), output()
+    (checkpoint / "offsets").mkdir(parents=True)
+    (checkpoint / "offsets/0").write_text("v1\n{}\n{}\n")
+    with early.alone():
+        early.commit(0, [])
+    with late.alone():
+        assert late.checkpoint.was_there
+        assert late.has(0)

@@ -1,0 +1,185 @@
+"""Files without a JVM: if these fail, a pipeline loses its place, or two take the same one."""
+
+import os
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from odradek.clock import ManualClock
+from odradek.system_calls import sync_path
+from pyspark_odradek.pipelines.ends.files import (
+    ArrowFiles,
+    Files,
+    FileSystem,
+    HadoopFiles,
+    LocalFiles,
+    local_path,
+)
+from pyspark_odradek.pipelines.ends.owners import Reader
+
+A_CLIENTS = cast(SparkSession, None)
+
+
+@pytest.mark.parametrize(
+    ("files", "scheme"),
+    [(LocalFiles(), ""), (ArrowFiles(), "file://"), (FileSystem(A_CLIENTS), "file://")],
+)
+def test_a_file_is_created_replaced_listed_read_and_removed(
+    tmp_path: Path, files: Files, scheme: str
+) -> None:
+    root = f"{scheme}{tmp_path}/new"
+    assert not files.exists(root)
+    assert files.names(root) == []
+    assert files.below(root) == []
+    with pytest.raises(FileNotFoundError):
+        files.read(f"{root}/a.json")
+    assert files.create(f"{root}/a.json", "zeroth")
+    assert not files.create(f"{root}/a.json", "again")
+    assert files.read(f"{root}/a.json") == "zeroth"
+    for text in ("first", "the second is longer"):
+        files.replace(f"{root}/a.json", text)
+        assert files.read(f"{root}/a.json") == text
+    files.replace(f"{root}/deep/er/b", "12")
+    assert sorted(files.names(root)) == ["a.json", "deep"]
+    assert files.below(root) == [("a.json", 20), ("deep/er/b", 2)]
+    assert files.below(f"{root}/deep") == [("er/b", 2)]
+    files.remove(f"{root}/deep")
+    files.remove(f"{root}/a.json")
+    files.remove(f"{root}/never")
+    assert files.exists(root)
+    assert files.names(root) == []
+
+
+def test_of_many_who_create_a_file_one_does(tmp_path: Path) -> None:
+    """And its text is whole: a manifest is taken for true as soon as it is there."""
+    files, path = LocalFiles(), str(tmp_path / "manifest/batch-0.json")
+    with ThreadPoolExecutor(8) as pool:
+        for attempt in range(20):
+            texts = [f"{attempt} {number}" * 500 for number in range(8)]
+            created = list(pool.map(lambda text: files.create(path, text), texts))
+            assert created.count(True) == 1
+            assert files.read(path) == texts[created.index(True)]
+            files.remove(path)
+    assert os.listdir(tmp_path / "manifest") == []
+
+
+def test_what_is_removed_while_it_is_listed_is_not_there(tmp_path: Path) -> None:
+    """An audit failed when the archive that it looked at renamed a file of a batch under way."""
+    (tmp_path / "a").write_text("12")
+    (tmp_path / "b").symlink_to(tmp_path / "gone")
+    files = LocalFiles()
+    assert files.below(str(tmp_path)) == [("a", 2)]
+    assert files.names(str(tmp_path / "a")) == []
+    assert files.names(str(tmp_path / "never")) == []
+
+
+def test_what_is_created_outlives_a_crash_of_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The document of a batch was on the disk, and its name was not: Spark knew the batch to be
+    done, and the manifest did not have it."""
+    try:
+        os.close(os.open(tmp_path, os.O_RDONLY))
+    except PermissionError:
+        pytest.skip("no directory can be synced here")
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.fstat(fd).st_ino))
+    path = tmp_path / "orders/_manifest/batch-0.json"
+
+    def nodes(*paths: Path) -> list[int]:
+        return [each.stat().st_ino for each in paths]
+
+    assert LocalFiles().create(str(path), "text")
+    expected = nodes(tmp_path, path.parent.parent, path, path.parent)
+    assert synced == expected
+    synced.clear()
+    place = tmp_path / "orders/batch=0-a"
+    part = place / "date=2026-11-26/part-0.parquet"
+    part.parent.mkdir(parents=True)
+    part.write_text("rows")
+    LocalFiles().sync(str(place))
+    assert set(synced) == set(nodes(part, part.parent, place, place.parent))
+    synced.clear()
+    assert not LocalFiles().create(str(path), "text")
+    LocalFiles().replace(str(path), "other")
+    assert synced[1:] == nodes(path, path.parent)
+
+
+def test_what_is_removed_while_it_is_synced_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that Spark had started twice cleared up behind itself, and the batch failed."""
+    attempt = tmp_path / "batch=0-a/_temporary/attempt"
+    attempt.mkdir(parents=True)
+    (attempt / "part-0.parquet").write_text("rows")
+
+    def synced(path: str) -> None:
+        shutil.rmtree(attempt, ignore_errors=True)
+        sync_path(path)
+
+    monkeypatch.setattr(f"{LocalFiles.__module__}.sync_path", synced)
+    LocalFiles().sync(str(attempt))
+    assert attempt.parent.exists()
+
+
+class OfJava(HadoopFiles):
+    """Files in an object store that refuses what is written, with an exception of Java's."""
+
+    def __init__(self, says: str) -> None:
+        java = SimpleNamespace(_target_id="o1", toString=lambda: says)
+        self._refusal = Py4JJavaError("An error occurred while calling o1.close.", java)
+
+    def _path(self, path: str) -> Any:
+        return path
+
+    def _of(self, path: Any) -> Any:
+        return SimpleNamespace(getScheme=lambda: "s3a")
+
+    def _write(self, target: Any, text: str) -> None:
+        raise self._refusal
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        "java.nio.file.AccessDeniedException: s3a://b/orders/_readers/1.json: Forbidden",
+        "org.apache.hadoop.security.AccessControlException: Permission denied: user=you",
+    ],
+)
+def test_who_may_only_read_does_not_fail_at_saying_so(says: str) -> None:
+    """`read_table` of what is not on a disk worked for those alone who may write there."""
+    Reader(OfJava(says), "s3a://b/orders", ManualClock()).begin()
+
+
+def test_another_failure_of_java_is_told() -> None:
+    with pytest.raises(Py4JJavaError):
+        OfJava("java.net.UnknownHostException: b").replace("s3a://b/x", "text")
+
+
+def test_a_relative_path_is_of_this_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    FileSystem(A_CLIENTS).replace("archive/x", "text")
+    assert (tmp_path / "archive/x").read_text() == "text"
+
+
+@pytest.mark.parametrize(
+    ("uri", "path"),
+    [
+        ("/a b/c%20d#e?f", "/a b/c%20d#e?f"),
+        ("file:/a b/c%20d#e?f", "/a b/c%20d#e?f"),
+        ("file:///a", "/a"),
+        ("file://localhost/a", "/a"),
+        ("s3a://bucket/a", None),
+        ("hdfs://host:1/a", None),
+    ],
+)
+def test_a_path_is_what_hadoop_takes_it_for(uri: str, path: str | None) -> None:
+    assert local_path(uri) == path

@@ -1,0 +1,62 @@
+"""Arguments that a call does not take, and kinds that there are not, are answered in a sentence.
+
+If these fail, whoever mistypes one reads of an `__init__` or of `configure_async`, or waits for a
+deadline that never comes.
+"""
+
+import asyncio
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import odradek
+
+
+@pytest.mark.parametrize(
+    ("call", "answer"),
+    [
+        (odradek.Broker, "Broker has no argument 'conf' (did you mean config?)"),
+        (odradek.Cluster, "Cluster has no argument 'conf' (did you mean config?)"),
+    ],
+)
+def test_a_broker_with_an_argument_of_another_name(
+    call: Callable[..., object], answer: str
+) -> None:
+    with pytest.raises(TypeError, match=f"^{re.escape(answer)}$"):
+        call(conf={})
+    with pytest.raises(TypeError, match=re.escape("config={'num.partitions': 3}")):
+        call(num_partitions=3)
+    with pytest.raises(TypeError, match=r"has no argument 'xyz'$"):
+        call(xyz=3)
+
+
+def test_settings_in_the_place_of_the_data_directory() -> None:
+    with pytest.raises(TypeError, match=r"^data_dir is a path; settings go into config=\{\.\.\.\}"):
+        odradek.Broker({"num.partitions": 3})  # type: ignore[arg-type]
+
+
+def test_a_topics_settings_as_arguments() -> None:
+    async def main() -> None:
+        async with odradek.Broker() as broker:
+            await broker.create_topic_async("orders")
+            any_broker: Any = broker
+            for call in (any_broker.configure_async, any_broker.create_topic_async):
+                with pytest.raises(TypeError, match=re.escape("config={'retention.ms': 1}")):
+                    await call("orders", retention_ms=1)
+                with pytest.raises(TypeError, match=r"'confg' \(did you mean config\?\)"):
+                    await call("orders", confg={})
+
+    asyncio.run(main())
+
+
+def test_a_kind_of_deadline_that_is_mistyped() -> None:
+    with odradek.Broker(clock=odradek.ManualClock()) as broker:
+        assert broker.next_deadline("DelayedFetch") is None
+        assert broker.next_deadline("PeriodicTask") is not None
+        for call in (broker.next_deadline, broker.advance_to_next_deadline):
+            with pytest.raises(ValueError, match=r"'DelayedFetsh' \(did you mean DelayedFetch\?\)"):
+                call("DelayedFetsh")
+            with pytest.raises(ValueError, match="no kind of deadline called 'Typo'"):
+                call("Typo")

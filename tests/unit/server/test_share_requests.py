@@ -1,0 +1,108 @@
+"""Share requests by more than one connection, on real sockets: what a client's model with a single
+connection does not see. If these fail, a consumer is never answered."""
+
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+import odradek
+from odradek.client.sync import Admin
+from odradek.model import TopicPartition
+from odradek.protocol import messages
+from odradek.protocol.header import (
+    decode_response_header,
+    encode_request_header,
+    request_header_version,
+    response_header_version,
+)
+
+SHARE_FETCH, SHARE_ACKNOWLEDGE = 78, 79
+VERSION = 2
+FLEXIBLE_FROM = 0
+FAILED_AFTER_S = 30
+LONG_MS = 600_000
+
+
+class Connection:
+    """One connection of a share consumer, by which requests and answers go separately."""
+
+    def __init__(self, broker: odradek.Broker) -> None:
+        host, port = broker.bootstrap_servers.rsplit(":", 1)
+        self._socket = socket.create_connection((host, int(port)), FAILED_AFTER_S)
+        self._reader = self._socket.makefile("rb")
+
+    def send(self, api: int, **values: object) -> None:
+        header_version = request_header_version(api, VERSION, FLEXIBLE_FROM)
+        header = encode_request_header(api, VERSION, 7, "test", header_version)
+        fields = {"group_id": "g", "member_id": "a", **values}
+        frame = header + messages.encode_request(api, VERSION, fields)
+        self._socket.sendall(len(frame).to_bytes(4, "big") + frame)
+
+    def answer(self, api: int) -> Any:
+        size = int.from_bytes(self._reader.read(4), "big")
+        frame = memoryview(self._reader.read(size))
+        header_version = response_header_version(api, VERSION, FLEXIBLE_FROM)
+        _, position = decode_response_header(frame, header_version)
+        return messages.decode_response(api, VERSION, frame, position)
+
+    def fetch(self, epoch: int, topic_id: UUID) -> None:
+        partitions = [{"partition_index": 0, "acknowledgement_batches": []}]
+        self.send(
+            SHARE_FETCH,
+            share_session_epoch=epoch,
+            max_wait_ms=LONG_MS,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            max_records=500,
+            batch_size=500,
+            topics=[{"topic_id": topic_id, "partitions": partitions}],
+            forgotten_topics_data=[],
+        )
+
+    def close(self) -> None:
+        self._reader.close()
+        self._socket.close()
+
+
+@pytest.fixture
+def broker() -> Iterator[odradek.Broker]:
+    with odradek.Broker() as broker:
+        broker.create_topic("jobs", partitions=1)
+        with Admin(broker.bootstrap_servers) as admin:
+            admin.alter_share_group_offsets("g", {TopicPartition("jobs", 0): 0})
+        yield broker
+
+
+@pytest.fixture
+def connections(broker: odradek.Broker) -> Iterator[list[Connection]]:
+    made = [Connection(broker) for _ in range(3)]
+    yield made
+    for each in made:
+        each.close()
+
+
+def await_fetches(broker: odradek.Broker, count: int) -> None:
+    """Asks the broker until so many fetches wait."""
+    deadline = time.monotonic() + FAILED_AFTER_S
+    while sum("share group g" in each.missing for each in broker.waiting()) < count:
+        assert time.monotonic() < deadline, broker.waiting()
+
+
+def test_a_session_that_ends_by_another_connection_has_its_fetches_answered(
+    broker: odradek.Broker, connections: list[Connection]
+) -> None:
+    topic_id = broker._running().metadata.image.topics["jobs"].topic_id
+    first, second, third = connections
+    first.fetch(0, topic_id)
+    await_fetches(broker, 1)
+    second.fetch(1, topic_id)
+    await_fetches(broker, 2)
+    third.send(SHARE_ACKNOWLEDGE, share_session_epoch=-1, topics=[])
+    assert third.answer(SHARE_ACKNOWLEDGE).error_code == 0
+    for each in (first, second):
+        answer = each.answer(SHARE_FETCH)
+        assert (answer.error_code, answer.responses) == (0, ())

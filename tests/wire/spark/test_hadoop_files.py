@@ -1,0 +1,49 @@
+"""Small files by way of Hadoop, which stands for every kind of store that Spark can write to.
+
+If these fail, a pipeline whose home is no disk loses its place, or two of them take the same one.
+"""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from pyspark_odradek.pipelines.bookkeeping import checksums
+from pyspark_odradek.pipelines.ends.files import HadoopFiles
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
+
+
+def test_a_file_is_created_replaced_listed_read_and_removed(spark, tmp_path: Path) -> None:
+    files, root = HadoopFiles(spark), f"file://{tmp_path}/new"
+    assert not files.exists(root)
+    assert files.names(root) == []
+    assert files.below(root) == []
+    with pytest.raises(FileNotFoundError):
+        files.read(f"{root}/a.json")
+    assert files.create(f"{root}/a.json", "first")
+    assert not files.create(f"{root}/a.json", "again")
+    assert files.read(f"{root}/a.json") == "first"
+    files.replace(f"{root}/a.json", "second")
+    assert files.read(f"{root}/a.json") == "second"
+    files.replace(f"{root}/deep/er/b", "12")
+    assert sorted(files.names(root)) == ["a.json", "deep"]
+    assert files.below(root) == [("a.json", 6), ("deep/er/b", 2)]
+    files.remove(f"{root}/deep")
+    files.remove(f"{root}/never")
+    assert files.names(root) == ["a.json"]
+
+
+def test_a_checksum_is_the_same_by_workers_and_by_the_driver(
+    spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole files went through the heap: a large one ended the archive at each start."""
+    content = b"0123456789" * 300_000
+    path = tmp_path / "a b%20c.parquet"
+    path.write_bytes(content)
+    expected = (len(content), hashlib.sha256(content).hexdigest())
+    for small_bytes in (len(content), len(content) - 1):
+        monkeypatch.setattr(checksums, "_SMALL_BYTES", small_bytes)
+        found = checksums.checksums_of(spark, [str(path), f"{path}.gone"])
+        assert found == {str(path): expected}
+    assert checksums._in_jvm(spark, HadoopFiles(spark), str(path)) == expected

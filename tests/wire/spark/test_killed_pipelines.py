@@ -1,0 +1,184 @@
+"""Each pipeline that goes along a topic, killed at every step of a batch, and run again.
+
+The topic has records of transactions that were taken back between those that count, and Hadoop
+writes no `_SUCCESS`. If these fail, a record is in an output twice or not at all after a crash, or
+one is there that never happened.
+
+In CI each pipeline dies at one step; with `ODRADEK_PIPELINE_ROUNDS` at each, in the first batch and
+in a later one.
+"""
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.errors import PySparkException
+
+import odradek
+from pyspark_odradek.pipelines import (
+    PipelineError,
+    PipelineSettings,
+    archive,
+    decode,
+    dedup,
+    join,
+    read_table,
+    volume,
+    window,
+)
+from pyspark_odradek.pipelines.ends.batches import Output
+from pyspark_odradek.pipelines.ends.files import FileSystem
+from pyspark_odradek.pipelines.ends.owners import Lock
+from pyspark_odradek.pipelines.ends.tables import Table
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
+
+RECORDS, BATCHES = 30, 3
+PIPELINES = (archive, decode, dedup, join, volume, window)
+# Before the call, or after it.
+STEPS: tuple[tuple[type, str, bool], ...] = (
+    (Output, "stage", False),
+    (Output, "stage", True),
+    (Table, "commit", True),
+    (Table, "clear", True),
+)
+# Only the first batch of a run looks whether there was another attempt.
+EVERYWHERE = [
+    (pipeline, step, batch)
+    for pipeline, step, batch in itertools.product(PIPELINES, STEPS, (0, 1))
+    if batch == 0 or step[1] != "clear"
+]
+# What keeps a state dies when its batch is committed and Spark does not know.
+HERE = [
+    (pipeline, STEPS[step], batch)
+    for pipeline, step, batch in zip(PIPELINES, (0, 1, 2, 3, 2, 1), (0, 1, 0, 0, 1, 1), strict=True)
+]
+ROUNDS = EVERYWHERE if "ODRADEK_PIPELINE_ROUNDS" in os.environ else HERE
+
+
+class Killed(Exception):
+    """The process ended here."""
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[odradek.Broker]:
+    with odradek.Broker() as broker:
+        broker.create_topic("orders", partitions=2, config={"retention.ms": "-1"})
+        producer = Producer(
+            {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "orders"}
+        )
+        producer.init_transactions(30)
+        for number in range(0, RECORDS, 3):
+            for is_kept in (True, False):
+                producer.begin_transaction()
+                for each in range(number, number + 3):
+                    value = b'{"n": %d}' if each % 5 else b"none %d"
+                    producer.produce("orders", value % each, b"%d" % each, partition=each % 2)
+                producer.flush(30)
+                if is_kept:
+                    producer.commit_transaction(30)
+                else:
+                    producer.abort_transaction(30)
+        yield broker
+
+
+@pytest.fixture
+def dies(spark, monkeypatch) -> Iterator[Callable[..., None]]:
+    """Has the process end at a step of a batch: from then on it changes no file."""
+    plan: list[object] = []
+    dead: list[bool] = []
+
+    def plan_death(step: tuple[type, str, bool] | None, batch: int = 0) -> None:
+        dead.clear()
+        plan[:] = [] if step is None else [(step, batch)]
+
+    def mortal(owner: type, name: str) -> None:
+        act = getattr(owner, name)
+
+        def acting(self: Any, *arguments: Any, **named: Any) -> Any:
+            [batch] = [
+                each if isinstance(each, int) else each.batch
+                for each in arguments
+                if isinstance(each, int) or hasattr(each, "batch")
+            ][:1]
+            die(((owner, name, False), batch))
+            outcome = act(self, *arguments, **named)
+            die(((owner, name, True), batch))
+            return outcome
+
+        monkeypatch.setattr(owner, name, acting)
+
+    def die(moment: object) -> None:
+        if moment in plan:
+            plan.clear()
+            dead.append(True)
+            raise Killed
+
+    def living(change: Callable[..., Any]) -> Callable[..., Any]:
+        def changing(*arguments: Any) -> Any:
+            if dead:
+                raise Killed
+            return change(*arguments)
+
+        return changing
+
+    for owner, name in {(owner, name) for owner, name, _ in STEPS}:
+        mortal(owner, name)
+    for name in ("create", "replace", "remove"):
+        monkeypatch.setattr(FileSystem, name, living(getattr(FileSystem, name)))
+    hadoop = spark._jsc.hadoopConfiguration()
+    setting = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
+    hadoop.set(setting, "false")
+    yield plan_death
+    hadoop.unset(setting)
+
+
+@pytest.mark.parametrize(("pipeline", "step", "batch"), ROUNDS)
+def test_every_record_counts_once(
+    spark, broker, tmp_path: Path, dies, pipeline: Any, step: tuple[type, str, bool], batch: int
+) -> None:
+    settings = PipelineSettings(
+        broker.bootstrap_servers, "orders", to=str(tmp_path / "out"), other="orders",
+        by="CAST(key AS STRING)", schema="n INT", dead_letters=f"dead-{tmp_path.name[-40:]}",
+        # As the connector does, it counts the offsets of what was taken back.
+        max_offsets_per_trigger=RECORDS,
+    )  # fmt: skip
+    dies(step, batch)
+    with suppress(Killed), pytest.raises((PySparkException, Killed)):
+        pipeline.build(spark, settings).run()
+    dies(None)
+    files = FileSystem(spark)
+    part = "/source=topic" if pipeline is decode else ""
+    with Lock(files, f"{settings.to}{part}"), pytest.raises(PipelineError, match="written to by"):
+        pipeline.build(spark, settings).run()
+    pipeline.build(spark, settings).run()
+    assert counted(spark, broker, pipeline, settings) == list(range(RECORDS))
+    # And there is nothing more to do.
+    pipeline.build(spark, settings).run()
+    assert counted(spark, broker, pipeline, settings) == list(range(RECORDS))
+    table = Table(files, f"{settings.to}{part}", ("", "windows", "late", "_open"))
+    assert table.unnamed(table.snapshot()) == []
+
+
+def counted(spark, broker: odradek.Broker, pipeline: Any, settings: PipelineSettings) -> list[int]:
+    """The numbers of the records in the output; where it only counts them, as many."""
+    part = "/source=topic" if pipeline is decode else ""
+    table = read_table(spark, f"{settings.to}{part}")
+    assert table is not None
+    if pipeline is volume:
+        return list(range(table.groupBy().sum("records").first()[0]))
+    if pipeline is window:
+        # Nothing is late, nor complete.
+        opened = spark.read.parquet(f"{settings.to}/_open")
+        assert table.count() == 0
+        assert opened.where("records > 1").count() == 0
+        return sorted(int(row.by) for row in opened.collect())
+    found = [int(row.key) for row in table.collect()]
+    if pipeline is decode:
+        found += [int(letter.key) for letter in broker.records(str(settings.dead_letters))]
+    return sorted(found)

