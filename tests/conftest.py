@@ -1,8 +1,11 @@
-"""What every test shares: one Hypothesis profile, deterministic and without deadlines."""
+"""What every test shares: the rules of `tools.suite.plugin`, and one Hypothesis profile,
+deterministic and without deadlines."""
 
 import os
 
 from hypothesis import HealthCheck, settings
+
+pytest_plugins = ["tools.suite.plugin"]
 
 settings.register_profile(
     "odradek",

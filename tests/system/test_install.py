@@ -141,6 +141,22 @@ def compiled_modules(python: str) -> list[Path]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)  # pip fetches the dependencies
+def test_the_wheel_is_installed_where_nothing_is(tmp_path: Path) -> None:
+    """The wheel for machines without compiled modules lacks a file or a dependency."""
+    sources = plain_copy(tmp_path)
+    build = (sys.executable, "-m", "build", "--wheel", "--outdir", str(tmp_path))
+    run(*build, cwd=sources, ODRADEK_PURE="1")
+    [wheel] = tmp_path.glob("*.whl")
+    python = fresh_environment(tmp_path)
+    pip_install(python, str(wheel), cwd=tmp_path)
+    assert "odradek 0." in run(str(Path(python).parent / "odradek"), "--version", cwd=tmp_path)
+    check_missing_extra(python, tmp_path)
+    live_the_first_minute(python, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # pip fetches Spark as well
 def test_pip_install_without_a_compiler(tmp_path: Path) -> None:
     """A user's first command fails without a compiler, or leaves its traces in the sources."""
     sources = plain_copy(tmp_path)
@@ -156,6 +172,7 @@ def test_pip_install_without_a_compiler(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1400)  # the package is compiled twice
 @pytest.mark.skipif(not (shutil.which("cc") or shutil.which("gcc")), reason="no C compiler here")
 def test_built_and_installed_with_a_compiler(tmp_path: Path) -> None:
     """What is uploaded is incomplete, or runs uncompiled; the build says nothing for minutes."""

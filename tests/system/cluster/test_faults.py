@@ -15,6 +15,7 @@ import pytest
 
 pytest.importorskip("kazoo")
 
+from tests.rounds import rounds
 from tests.system.cluster.faulty_machine import DISK_FAILS, DISK_HAS_ROOM, DISK_IS_FULL
 from tests.system.cluster.polling import until
 from tests.system.cluster.proxies import ZOOKEEPER, broker
@@ -28,7 +29,7 @@ from tests.system.cluster.running_cluster import (
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cluster faults")]
 
-ROUNDS = int(os.environ.get("ODRADEK_ROUNDS", "1"))
+ROUNDS = rounds(1)
 # What of `tests/wire` is quick and asks any broker: libraries, groups, our own client.
 QUICK_SUITES = [
     *(

@@ -4,10 +4,9 @@ Two members of a group read and commit, synchronously and one record at a time, 
 is killed and started again on the same port and directory. After every start the committed
 offsets are compared with what was acknowledged before. Every other round lasts until something
 was committed in it; in the others one member takes the place of another, and the end may come in
-the middle of that rebalance. The rounds are 25; `ODRADEK_KILL_ROUNDS` changes that.
+the middle of that rebalance. The rounds are 8; `./test --rounds` changes that.
 """
 
-import os
 import random
 import threading
 import time
@@ -16,10 +15,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.rounds import rounds
 from tests.system.processes import CheckedBroker
 from tools.free_port import free_port
 
-ROUNDS = int(os.environ.get("ODRADEK_KILL_ROUNDS", "25"))
+ROUNDS = rounds(8)
 PARTITIONS = 4
 RECORDS_A_ROUND = 20_000
 TOPIC = "orders"

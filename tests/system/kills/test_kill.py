@@ -4,10 +4,9 @@ An idempotent producer of librdkafka sends numbered records with acks=all to thr
 kept whole, one compacted, one that retention cuts) while the broker is killed and started again
 on the same port and directory, round after round. After every start all of it is read: nothing
 acknowledged is missing, no offset has two contents, nothing is there twice. At the end `fsck`
-has nothing to say. The rounds are 60; `ODRADEK_KILL_ROUNDS` changes that.
+has nothing to say. The rounds are 15; `./test --rounds` changes that.
 """
 
-import os
 import random
 import time
 from collections import Counter
@@ -17,10 +16,11 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.rounds import rounds
 from tests.system.processes import CheckedBroker
 from tools.free_port import free_port
 
-ROUNDS = int(os.environ.get("ODRADEK_KILL_ROUNDS", "60"))
+ROUNDS = rounds(15)
 FLUSH_S = 120
 READ_S = 60
 KEYS = 40

@@ -2,12 +2,11 @@
 
 A process carries records from one topic to another by transactions that also move its group's
 offsets. At random moments the broker, that process, or both are killed and started again. In the
-end every input is in the output once. The rounds are 6; `ODRADEK_TRANSACTION_KILL_ROUNDS` changes
+end every input is in the output once. The rounds are 6; `./test --rounds` changes
 that.
 """
 
 import contextlib
-import os
 import random
 import subprocess
 import sys
@@ -18,10 +17,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.rounds import rounds
 from tests.system.processes import CheckedBroker
 from tools.free_port import free_port
 
-ROUNDS = int(os.environ.get("ODRADEK_TRANSACTION_KILL_ROUNDS", "6"))
+ROUNDS = rounds(6)
 RECORDS_A_ROUND = 100
 PARTITIONS = 2
 SOURCE, TARGET = "orders", "bills"

@@ -4,7 +4,7 @@ If this fails, a record is lost or there twice after a crash of Spark. A query c
 another while its workers, or Spark itself, or Spark but not the worker that was writing, are
 killed before a write, in it, after it, in the commit of the sink and after it, and before Spark's
 own. A worker that is left goes on at once, or when a new Spark has done its batch: then it has to
-be refused. The rounds are one for every step; with `ODRADEK_SPARK_KILL_ROUNDS` all manners to die
+be refused. The rounds are one for every step; with `./test --rounds N` all manners to die
 follow at every step, in turn, and `ODRADEK_SPARK_KILL_KAFKA=1` has it done with an Apache Kafka.
 """
 
@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.rounds import rounds
 from tests.system.spark.kills import pyspark_killed as kills
 from tools import peers
 from tools.kafka_node import kafka_node
@@ -47,7 +48,7 @@ DRIVERS = [
     *itertools.product([*_IN_TASK, kills.IN_COMMIT], [kills.DRIVER_LATE]),
     (kills.BEFORE_CHECKPOINT, kills.DRIVER),
 ]
-ROUNDS = int(os.environ.get("ODRADEK_SPARK_KILL_ROUNDS", str(len(FIRST))))
+ROUNDS = rounds(len(FIRST))
 RECORDS_A_ROUND = 120
 FOLDER = Path(__file__).parent / "kills"
 

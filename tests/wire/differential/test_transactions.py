@@ -362,6 +362,10 @@ def test_markers_of_nobody(same_answers: Check) -> None:
                     "topics": [{"name": "nobodys", "partition_indexes": [0]}],
                 }
                 peer.ask("write_txn_markers", version, markers=[marker])
+                elsewhere = {**marker, "topics": [{"name": "nowhere", "partition_indexes": [0]}]}
+                peer.ask("write_txn_markers", version, markers=[elsewhere])
+                beside = {**elsewhere, "topics": [*marker["topics"], *elsewhere["topics"]]}
+                peer.ask("write_txn_markers", version, markers=[beside])
         peer.ask(
             "list_offsets",
             7,

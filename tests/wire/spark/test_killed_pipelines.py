@@ -4,12 +4,11 @@ The topic has records of transactions that were taken back between those that co
 writes no `_SUCCESS`. If these fail, a record is in an output twice or not at all after a crash, or
 one is there that never happened.
 
-In CI each pipeline dies at one step; with `ODRADEK_PIPELINE_ROUNDS` at each, in the first batch and
+In CI each pipeline dies at one step; with `./test --rounds 2` at each, in the first batch and
 in a later one.
 """
 
 import itertools
-import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from pyspark.errors import PySparkException
+from tests.rounds import rounds
 
 import odradek
 from pyspark_odradek.pipelines import (
@@ -58,7 +58,7 @@ HERE = [
     (pipeline, STEPS[step], batch)
     for pipeline, step, batch in zip(PIPELINES, (0, 1, 2, 3, 2, 1), (0, 1, 0, 0, 1, 1), strict=True)
 ]
-ROUNDS = EVERYWHERE if "ODRADEK_PIPELINE_ROUNDS" in os.environ else HERE
+ROUNDS = EVERYWHERE if rounds(1) > 1 else HERE
 
 
 class Killed(Exception):

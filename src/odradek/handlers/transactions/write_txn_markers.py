@@ -22,8 +22,9 @@ from odradek.model import (
 def handle(context: HandlerContext, request: Request) -> None:
     """Answers when every marker is committed or refused."""
     markers = list(request.body().markers)
-    if any(_is_of_nobody(each) for each in markers):
-        fail(request, ErrorCode.UNKNOWN_SERVER_ERROR)  # as Kafka's broker says
+    if any(_is_of_nobody(each) and _is_here(context, each) for each in markers):
+        # As Kafka's broker says: it fails when it makes the marker, for partitions that it has.
+        fail(request, ErrorCode.UNKNOWN_SERVER_ERROR)
         return
     answer = _Answer(request, markers)
     for index, each in enumerate(markers):
@@ -40,6 +41,10 @@ def fail(request: Request, code: ErrorCode) -> None:
 
 def _is_of_nobody(data: Any) -> bool:
     return bool(data.producer_id == NO_PRODUCER_ID or data.producer_epoch == NO_PRODUCER_EPOCH)
+
+
+def _is_here(context: HandlerContext, data: Any) -> bool:
+    return any(context.replicas.partitions.find(each) for each in _partitions(data))
 
 
 def _marker(data: Any) -> EndMarker:

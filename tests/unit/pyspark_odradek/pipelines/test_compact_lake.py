@@ -6,7 +6,6 @@ not at all, or a file gone.
 """
 
 import json
-import os
 import random
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.rounds import rounds
 
 from pyspark_odradek.pipelines import compact
 from pyspark_odradek.pipelines.bookkeeping import manifest as manifests
@@ -22,7 +22,7 @@ from pyspark_odradek.pipelines.ends.files import LocalFiles
 from pyspark_odradek.pipelines.ends.tables import Number
 from pyspark_odradek.pipelines.running.settings import PipelineError
 
-ROUNDS = int(os.environ.get("ODRADEK_PIPELINE_ROUNDS", "12"))
+ROUNDS = rounds(12)
 STEPS, ROWS, FILE_BYTES = 24, 4, 60
 
 

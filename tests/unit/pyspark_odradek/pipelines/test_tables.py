@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from tests.interleaving import take_turns
+from tests.rounds import rounds
 
 from odradek.clock import ManualClock
 from pyspark_odradek.pipelines.ends import owners, tables
@@ -25,7 +26,7 @@ from pyspark_odradek.pipelines.ends.owners import Lock, Owner, Reader, has_reade
 from pyspark_odradek.pipelines.ends.tables import Number, Snapshot, Table
 from pyspark_odradek.pipelines.running.settings import PipelineError
 
-ROUNDS = int(os.environ.get("ODRADEK_PIPELINE_ROUNDS", "8"))
+ROUNDS = rounds(8)
 BATCHES, ROWS = 6, 3
 WATCHED = (str(Path(tables.__file__).parent),)
 

@@ -1,0 +1,142 @@
+"""The steps of `./test`: what decides, what gets a second try, and what the closing lines say."""
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from tools.requirements import requirements
+from tools.suite.parts import CORE, PARTS, core_tests, part_of
+from tools.suite.steps import Commands, PytestRun, Result, closing_lines, run_all
+
+ROOT = Path(__file__).resolve().parents[3]
+
+ONCE = """
+from pathlib import Path
+
+def test_that_fails_once():
+    first = Path(__file__).with_name("first")
+    is_first = not first.exists()
+    first.touch()
+    assert not is_first
+
+def test_that_passes():
+    pass
+"""
+
+
+@pytest.fixture(autouse=True)
+def _apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("tools.suite.steps.TIMES", tmp_path / "times")
+    monkeypatch.setattr("tools.suite.steps.ROOT", tmp_path)
+    for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_TESTRUNUID"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["tools.suite.plugin"]\n')
+
+
+def suite_of(tmp_path: Path, text: str) -> PytestRun:
+    path = tmp_path / "test_it.py"
+    path.write_text(text)
+    return PytestRun("it", [str(path)], {"PYTHONPATH": str(ROOT)}, processes=1)
+
+
+def test_what_fails_once_is_tried_again_and_named(tmp_path: Path) -> None:
+    """A test that is late beside others fails a right change, or nobody hears of it."""
+    result = suite_of(tmp_path, ONCE).run()
+    assert (result.is_passed, result.passed, result.failed) == (True, 2, [])
+    assert ["test_that_fails_once" in each for each in result.second_try] == [True]
+    assert "passed on the second try: " in closing_lines([result])
+
+
+def test_what_fails_twice_fails_the_run(tmp_path: Path) -> None:
+    """A fault lands."""
+    result = suite_of(tmp_path, "def test_that_fails():\n    assert False\n").run()
+    assert not result.is_passed
+    assert closing_lines([result]).splitlines()[-1] == "0 passed, 1 failed, 0 skipped"
+
+
+def test_a_broken_fixture_gets_no_second_try(tmp_path: Path) -> None:
+    """A fixture that found a traceback in a broker's log passes when nothing is asked of it."""
+    text = "import pytest\n@pytest.fixture\ndef broken():\n    assert 0\ndef test_it(broken): ...\n"
+    result = suite_of(tmp_path, text).run()
+    assert not result.is_passed
+    assert result.second_try == []
+
+
+def test_a_run_without_a_summary_has_failed(tmp_path: Path) -> None:
+    """A pytest that died before its first test is taken for one whose tests all passed."""
+    result = suite_of(tmp_path, "import os\nos._exit(0)\n").run()
+    assert not result.is_passed
+    assert closing_lines([result]).splitlines()[-1] == "0 passed, 1 failed, 0 skipped"
+
+
+def test_a_core_that_was_left_out_fails(tmp_path: Path) -> None:
+    """A slow machine lands what nobody tried."""
+    step = suite_of(
+        tmp_path, "import pytest\n@pytest.mark.slow\ndef test_it(): ...\ndef test_other(): ...\n"
+    )
+    environment = step.environment | {"ODRADEK_SLOW_UNTIL": "1"}
+    core = PytestRun(step.name, step.selects, environment, processes=1, is_complete=True)
+    result = core.run()
+    assert not result.is_passed
+    assert "left out for time: 1, run ./test --part" in closing_lines([result])
+
+
+def test_a_step_that_fails_keeps_no_other_from_running(capfd: pytest.CaptureFixture[str]) -> None:
+    """The first fault hides all others until the next run."""
+    false, true = [sys.executable, "-c", "exit(1)"], [sys.executable, "-c", "print('ran')"]
+    assert not run_all([Commands("bad", [false]), Commands("good", [true])], [])
+    shown = capfd.readouterr().out
+    assert "ran" in shown
+    assert shown.splitlines()[-1] == "0 passed, 1 failed, 0 skipped"
+    assert run_all([Commands("peers", [false], decides=False)], [Result("setup", 1.0, True)])
+
+
+def test_every_test_of_the_core_is_there() -> None:
+    """The core names a test that was renamed, and tries less than it says."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "slow", *core_tests()],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert sorted(line for line in done.stdout.splitlines() if "::" in line) == sorted(core_tests())
+    assert all(CORE.values())
+
+
+def test_every_test_file_has_one_part_and_every_path_of_a_part_is_there() -> None:
+    """A slow test is in no part of --all."""
+    assert all((ROOT / path).exists() for paths in PARTS.values() for path in paths)
+    files = [str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")]
+    assert {part_of(path) for path in files} == set(PARTS)
+    assert part_of("tests/system/spark/test_lake.py") == "lake"
+    assert part_of("tests/system/spark/test_cut.py") == "pipelines"
+
+
+def test_the_lock_is_within_the_ranges_of_the_project() -> None:
+    """What setup installs is not what pyproject.toml promises to work with: run tools/lock."""
+    lines = (ROOT / "tools" / "requirements.lock").read_text().splitlines()
+    locked: dict[str, list[Requirement]] = {}
+    for line in lines:
+        each = Requirement(line)
+        if each.marker is None or each.marker.evaluate():
+            locked.setdefault(each.name.lower(), []).append(each)
+    for text in requirements(ROOT / "pyproject.toml"):
+        wanted = Requirement(text)
+        if wanted.marker is not None and not wanted.marker.evaluate():
+            continue
+        [found] = locked[wanted.name.lower().replace("_", "-")]
+        [exact] = found.specifier
+        assert exact.operator == "=="
+        assert wanted.specifier.contains(exact.version), f"{wanted} is locked at {exact.version}"
+
+
+def test_python_of_the_project_is_what_the_lock_was_made_for() -> None:
+    """The lock holds what the oldest Python cannot install."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    oldest = project["requires-python"].removeprefix(">=")
+    assert f"--python-version {oldest} " in (ROOT / "tools" / "lock").read_text()

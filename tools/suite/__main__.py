@@ -1,0 +1,159 @@
+"""The command line of `./test`."""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from tools.suite import leftovers
+from tools.suite.parts import CORE, PARTS, core_tests, files_of
+from tools.suite.steps import ROOT, TIMES, Commands, PytestRun, Result, Step, run_all, say
+
+# Behind so many minutes no slow test starts.
+SLOW_FOR_MINUTES: Final = 40
+# The peers that the core and the quick tests need.
+CORE_PEERS: Final = ("kafka", "zookeeper", "spark-connector", "kafkajs", "kcat", "zsh")
+# Floors all of whose modules are compiled, or nearly.
+COMPILED_FLOORS: Final = tuple(
+    f"tests/unit/{floor}"
+    for floor in (
+        *("timer", "purgatory", "records", "protocol", "storage", "replication"),
+        *("coordinator", "handlers", "network", "metrics", "client"),
+    )
+)
+UNCOMPILED: Final = {"ODRADEK_PURE": "1"}
+BIN: Final = ROOT / ".venv" / "bin"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs what the arguments ask for; the exit status."""
+    options, for_pytest = _parser().parse_known_args(arguments)
+    if options.list:
+        print(_listing())
+        return 0
+    if options.rounds:
+        os.environ["ODRADEK_ROUNDS"] = str(options.rounds)
+    if for_pytest:
+        return _only_pytest(for_pytest, is_quick=options.quick)
+    return _run(options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="./test", allow_abbrev=False)
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--quick", action="store_true", help="without the slow tests")
+    what.add_argument("--all", action="store_true", help="everything, part by part")
+    what.add_argument("--part", choices=[*PARTS, *_others()], help="one part of --all")
+    what.add_argument("--list", action="store_true", help="the parts, and their last times")
+    parser.add_argument("--rounds", type=int, metavar="N", help="N times as many kills and seeds")
+    return parser
+
+
+def is_ci() -> bool:
+    """Whether every peer has to be there."""
+    return "CI" in os.environ
+
+
+def _only_pytest(arguments: Sequence[str], *, is_quick: bool) -> int:
+    selects = ["-m", "not slow"] if is_quick else []
+    return subprocess.call([sys.executable, "-m", "pytest", *arguments, *selects], cwd=ROOT)
+
+
+def _run(options: argparse.Namespace) -> int:
+    if is_ci():
+        os.environ.setdefault("ODRADEK_PEERS", "required")
+    # Both are told by ./test, which has set up the environment before.
+    started = float(os.environ.get("ODRADEK_STARTED", time.time()))  # noqa: TID251
+    setup = Result("setup", time.time() - started, is_passed=True)  # noqa: TID251
+    _end_leftovers()
+    try:
+        is_passed = run_all(_steps(options, started), [setup])
+    finally:
+        _end_leftovers()
+    return int(not is_passed)
+
+
+def _end_leftovers() -> None:
+    for command in leftovers.end_leftovers():
+        say(f"ended what an earlier test run left: {command}")
+
+
+def _steps(options: argparse.Namespace, started: float) -> list[Step]:
+    if options.part:
+        return _part(options.part)
+    quick = [*_checks(), *_quick_tests()]
+    if options.quick:
+        return quick
+    if options.all:
+        return quick + [step for part in [*_others(), *PARTS] for step in _part(part)]
+    return [*quick, _core(started + 60 * SLOW_FOR_MINUTES)]
+
+
+def _checks() -> list[Step]:
+    return [
+        Commands("style", [[f"{BIN}/ruff", "check", "."], [f"{BIN}/ruff", "format", "--check"]]),
+        Commands("types", [[f"{BIN}/mypy"]]),
+        Commands("floors", [[f"{BIN}/lint-imports"]]),
+        Commands("peers", [[sys.executable, "tools/peers.py", *CORE_PEERS]], decides=is_ci()),
+    ]
+
+
+def _quick_tests() -> list[Step]:
+    quick = ["-m", "not slow"]
+    return [
+        PytestRun("quick tests, compiled", quick),
+        PytestRun(
+            "quick tests of compiled floors, uncompiled", [*quick, *COMPILED_FLOORS], UNCOMPILED
+        ),
+    ]
+
+
+def _core(slow_until: float) -> Step:
+    environment = {"ODRADEK_SLOW_UNTIL": str(slow_until)}
+    return PytestRun("core", core_tests(), environment, is_complete=True)
+
+
+def _part(name: str) -> list[Step]:
+    if name in _others():
+        return [_others()[name]]
+    paths = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py"))
+    return [PytestRun(name, ["-m", "slow", *files_of(name, paths)])]
+
+
+def _others() -> dict[str, Step]:
+    """The parts that are not slow tests."""
+    quick = ["-m", "not slow"]
+    laptop = ["-p", "tests.laptops", *quick, "tests/unit"]
+    return {
+        "uncompiled": PytestRun("uncompiled", quick, UNCOMPILED),
+        "laptops": PytestRun("laptops", laptop, UNCOMPILED | {"ODRADEK_WITHOUT": "all"}),
+        "pythons": Commands("pythons", [[sys.executable, "-m", "tools.interpreters", "try"]]),
+        "newest": Commands("newest", [["tools/newest"]]),
+    }
+
+
+def _listing() -> str:
+    """Each part with what it holds, its tests and its seconds when it ran last."""
+    lines = ["./test runs the quick tests and the core:"]
+    lines += [f"  {thing}: {', '.join(tests)}" for thing, tests in CORE.items()]
+    lines += ["", f"{'part':<14}{'tests':>7}{'seconds':>9}  holds"]
+    for part in [*_others(), *PARTS]:
+        tests, seconds = _last(part)
+        lines.append(f"{part:<14}{tests:>7}{seconds:>9}  {' '.join(PARTS.get(part, ()))}")
+    return "\n".join(lines)
+
+
+def _last(part: str) -> tuple[str, str]:
+    path = TIMES / f"{part}.json"
+    if not path.exists():
+        return "", ""
+    last = json.loads(path.read_text())
+    return str(last["passed"] + len(last["failed"])), f"{last['seconds']:.0f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

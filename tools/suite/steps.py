@@ -1,0 +1,169 @@
+"""The steps of a run: each a command, what came of it, and the table at the end."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+TIMES: Final = ROOT / ".cache" / "suite"
+# Tests of real processes share two cores with every other test: so many get a second try, alone.
+MOST_SECOND_TRIES: Final = 3
+_SOME_TESTS_FAILED: Final = 1
+
+
+@dataclass
+class Result:
+    """What came of a step; only one that runs tests has counts and names of tests."""
+
+    name: str
+    seconds: float
+    is_passed: bool
+    passed: int = 0
+    failed: list[str] = field(default_factory=list)
+    skipped: int = 0
+    left_out: list[str] = field(default_factory=list)
+    second_try: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Commands:
+    """A step of commands that run no tests, such as the linter.
+
+    Where one does not `decide`, its failure is shown and passes.
+    """
+
+    name: str
+    commands: Sequence[Sequence[str]]
+    decides: bool = True
+
+    def run(self) -> Result:
+        """Runs all of them, also behind one that failed."""
+        began = time.monotonic()
+        statuses = [subprocess.call(command, cwd=ROOT) for command in self.commands]
+        is_passed = not (self.decides and any(statuses))
+        return Result(self.name, time.monotonic() - began, is_passed)
+
+
+@dataclass(frozen=True)
+class PytestRun:
+    """A step of pytest, on `processes` processes. `selects` are arguments that choose tests.
+
+    With `is_complete` no test may be left out for time.
+    """
+
+    name: str
+    selects: Sequence[str]
+    environment: dict[str, str] = field(default_factory=dict)
+    processes: int = 2
+    is_complete: bool = False
+
+    def run(self) -> Result:
+        """Runs the tests; up to three that failed run once more, alone."""
+        began = time.monotonic()
+        status, summary = self._pytest([*self.selects, *self._side_by_side()])
+        result = _result(self.name, summary)
+        result.is_passed = status == 0 and bool(summary)
+        errors = summary.get("errors", [])
+        if status == _SOME_TESTS_FAILED and not errors and self._may_try_again(result):
+            self._try_again(result)
+        if self.is_complete and result.left_out:
+            result.is_passed = False
+        result.seconds = time.monotonic() - began
+        TIMES.mkdir(parents=True, exist_ok=True)
+        (TIMES / f"{self.name}.json").write_text(json.dumps(result.__dict__), encoding="utf-8")
+        return result
+
+    def _side_by_side(self) -> list[str]:
+        return ["-n", str(self.processes), "--dist", "loadgroup"] if self.processes > 1 else []
+
+    def _may_try_again(self, result: Result) -> bool:
+        return 0 < len(result.failed) <= MOST_SECOND_TRIES
+
+    def _try_again(self, result: Result) -> None:
+        say("failed beside other tests, once more and alone: " + ", ".join(result.failed))
+        status, summary = self._pytest(result.failed)
+        if status == 0 and summary["passed"] == len(result.failed):
+            result.second_try, result.failed, result.is_passed = result.failed, [], True
+            result.passed += len(result.second_try)
+
+    def _pytest(self, arguments: Sequence[str]) -> tuple[int, dict]:
+        """The exit status, and the summary that the plugin wrote; empty where it wrote none."""
+        with tempfile.TemporaryDirectory(prefix="odradek-suite-") as home:
+            summary = Path(home) / "summary.json"
+            status = subprocess.call(
+                [sys.executable, "-m", "pytest", "-q", "--durations=15", *arguments],
+                cwd=ROOT,
+                env=os.environ | self.environment | {"ODRADEK_SUMMARY": str(summary)},
+            )
+            return status, json.loads(summary.read_text()) if summary.exists() else {}
+
+
+Step = Commands | PytestRun
+
+
+def say(text: str) -> None:
+    """Tells who watches how far it is."""
+    print(f"\033[1m==>\033[0m {text}", file=sys.stderr, flush=True)
+
+
+def run_all(steps: Sequence[Step], done: Sequence[Result]) -> bool:
+    """Runs the steps one after another and prints the table; whether all of them passed.
+
+    A step that failed does not keep the others from running. `done` are rows of the table for
+    what has been done before.
+    """
+    results = list(done)
+    for number, step in enumerate(steps, 1):
+        say(f"{number}/{len(steps)} {step.name}")
+        results.append(step.run())
+        if not results[-1].is_passed:
+            say(f"FAILED: {step.name}")
+    print(closing_lines(results), flush=True)
+    return all(result.is_passed for result in results)
+
+
+def closing_lines(results: Sequence[Result]) -> str:
+    """The table, what is worth a name, and the counts of tests in the last line."""
+    lines = ["", f"{'step':<44}{'tests':>7}{'seconds':>9}"]
+    lines += [_row(result) for result in results]
+    for result in results:
+        lines += [f"FAILED {test}" for test in result.failed]
+        lines += [f"passed on the second try: {test}" for test in result.second_try]
+        lines += [f"left out for time: {test}" for test in result.left_out]
+    left_out = sum(len(result.left_out) for result in results)
+    if left_out:
+        lines.append(f"left out for time: {left_out}, run ./test --part NAME (./test --list)")
+    return "\n".join([*lines, _counts(results)])
+
+
+def _counts(results: Sequence[Result]) -> str:
+    passed = sum(result.passed for result in results)
+    # A step without tests, and one whose process died, fail as one.
+    failed = sum(len(each.failed) or int(not each.is_passed) for each in results)
+    skipped = sum(result.skipped + len(result.left_out) for result in results)
+    return f"{passed} passed, {failed} failed, {skipped} skipped"
+
+
+def _row(result: Result) -> str:
+    tests = str(result.passed + len(result.failed)) if result.passed or result.failed else ""
+    verdict = "" if result.is_passed else "  FAILED"
+    return f"{result.name:<44}{tests:>7}{result.seconds:>9.0f}{verdict}"
+
+
+def _result(name: str, summary: dict) -> Result:
+    return Result(
+        name,
+        0.0,
+        is_passed=False,
+        passed=summary.get("passed", 0),
+        failed=summary.get("failed", []) + summary.get("errors", []),
+        skipped=summary.get("skipped", 0),
+        left_out=summary.get("left_out", []),
+    )
