@@ -42,6 +42,7 @@ TESTING: Final = (
     "hypothesis>=6.100",
     "pyarrow>=15",
     "pytest>=9.0",
+    "pytest-timeout>=2.4",
     "xxhash>=3.4",
 )
 # A broker with its files, timers, clients and fixtures.

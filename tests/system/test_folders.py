@@ -57,7 +57,7 @@ def clone(target: Path) -> None:
         check=True,
     ).stdout.split()
     for stamp, names in (
-        (".odradek-dependencies", ["pyproject.toml"]),
+        (".odradek-dependencies", ["tools/requirements.lock"]),
         (".odradek-native", ["setup.py", "pyproject.toml", *native]),
     ):
         content = b"".join((target / name).read_bytes() for name in names)

@@ -141,7 +141,6 @@ def compiled_modules(python: str) -> list[Path]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)  # pip fetches the dependencies
 def test_the_wheel_is_installed_where_nothing_is(tmp_path: Path) -> None:
     """The wheel for machines without compiled modules lacks a file or a dependency."""
     sources = plain_copy(tmp_path)
@@ -156,7 +155,6 @@ def test_the_wheel_is_installed_where_nothing_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)  # pip fetches Spark as well
 def test_pip_install_without_a_compiler(tmp_path: Path) -> None:
     """A user's first command fails without a compiler, or leaves its traces in the sources."""
     sources = plain_copy(tmp_path)
@@ -172,7 +170,6 @@ def test_pip_install_without_a_compiler(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1400)  # the package is compiled twice
 @pytest.mark.skipif(not (shutil.which("cc") or shutil.which("gcc")), reason="no C compiler here")
 def test_built_and_installed_with_a_compiler(tmp_path: Path) -> None:
     """What is uploaded is incomplete, or runs uncompiled; the build says nothing for minutes."""

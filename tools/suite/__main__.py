@@ -47,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--quick", action="store_true", help="without the slow tests")
     what.add_argument("--all", action="store_true", help="everything, part by part")
-    what.add_argument("--part", choices=[*PARTS, *_others()], help="one part of --all")
+    what.add_argument("--part", choices=parts(), help="one part of --all")
     what.add_argument("--list", action="store_true", help="the parts, and their last times")
     parser.add_argument("--rounds", type=int, metavar="N", help="N times as many kills and seeds")
     return parser
@@ -89,16 +89,25 @@ def _steps(options: argparse.Namespace, started: float) -> list[Step]:
     if options.quick:
         return quick
     if options.all:
-        return quick + [step for part in [*_others(), *PARTS] for step in _part(part)]
+        return quick + [step for part in parts() for step in _part(part)]
     return [*quick, _core(started + 60 * SLOW_FOR_MINUTES)]
 
 
 def _checks() -> list[Step]:
     return [
-        Commands("style", [[f"{BIN}/ruff", "check", "."], [f"{BIN}/ruff", "format", "--check"]]),
+        Commands("style", [*_linters(), [f"{BIN}/ruff", "format", "--check"]]),
         Commands("types", [[f"{BIN}/mypy"]]),
         Commands("floors", [[f"{BIN}/lint-imports"]]),
         Commands("peers", [[sys.executable, "tools/peers.py", *CORE_PEERS]], decides=is_ci()),
+    ]
+
+
+def _linters() -> list[list[str]]:
+    workflows = sorted(str(path) for path in (ROOT / ".github" / "workflows").glob("*.yml"))
+    schema = "vendor.github-workflows"
+    return [
+        [f"{BIN}/ruff", "check", "."],
+        [f"{BIN}/check-jsonschema", "--builtin-schema", schema, *workflows],
     ]
 
 
@@ -124,6 +133,11 @@ def _part(name: str) -> list[Step]:
     return [PytestRun(name, ["-m", "slow", *files_of(name, paths)])]
 
 
+def parts() -> list[str]:
+    """The names of all parts, in the order of `--all`."""
+    return [*_others(), *PARTS]
+
+
 def _others() -> dict[str, Step]:
     """The parts that are not slow tests."""
     quick = ["-m", "not slow"]
@@ -141,7 +155,7 @@ def _listing() -> str:
     lines = ["./test runs the quick tests and the core:"]
     lines += [f"  {thing}: {', '.join(tests)}" for thing, tests in CORE.items()]
     lines += ["", f"{'part':<14}{'tests':>7}{'seconds':>9}  holds"]
-    for part in [*_others(), *PARTS]:
+    for part in parts():
         tests, seconds = _last(part)
         lines.append(f"{part:<14}{tests:>7}{seconds:>9}  {' '.join(PARTS.get(part, ()))}")
     return "\n".join(lines)

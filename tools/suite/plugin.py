@@ -1,6 +1,7 @@
 """Rules for every test of the project, as a pytest plugin that `tests/conftest.py` loads.
 
-- A test that hangs fails by itself (`timeout` in pyproject.toml) and shows what its processes said.
+- A test that hangs fails by itself (`timeout` in pyproject.toml, and `limits`), and shows what its
+  processes said.
 - A worker that died takes one test with it: the next worker reports that test as failed.
 - What a test leaves to the garbage collector is collected before the next test starts, so that a
   warning about an open socket is held against the test that opened it.
@@ -26,6 +27,7 @@ import pytest
 from _pytest.unraisableexception import collect_unraisable
 
 from tools.suite import leftovers
+from tools.suite.limits import limit_s
 
 LEFT_OUT: Final = "left out for time"
 PEER_MISSING: Final = "PEER MISSING"
@@ -76,6 +78,15 @@ def pytest_configure() -> None:
     leftovers.end_leftovers()
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Gives slow tests the time of their folder, unless they have a mark of their own."""
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            limit = limit_s(item.path.relative_to(config.rootpath).as_posix())
+            if limit is not None:
+                item.add_marker(pytest.mark.timeout(limit))
+
+
 def pytest_collection_finish() -> None:
     """All that is imported by now stays: later collections need not look at it."""
     gc.collect()
@@ -111,7 +122,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
 def pytest_timeout_set_timer(item: pytest.Item) -> Generator[None, object, object]:
     """Keeps the last words of the test's processes when its time is up: its end ends them."""
     result = yield
-    fail = signal.getsignal(signal.SIGALRM)
+    fail = signal.getsignal(signal.SIGALRM) if hasattr(signal, "SIGALRM") else None
     if callable(fail):
 
         def hear_then_fail(number: int, frame: FrameType | None) -> None:

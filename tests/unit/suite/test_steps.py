@@ -1,5 +1,6 @@
 """The steps of `./test`: what decides, what gets a second try, and what the closing lines say."""
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -8,6 +9,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from tools.requirements import requirements
+from tools.suite.__main__ import parts
+from tools.suite.limits import LIMITS_S, limit_s
 from tools.suite.parts import CORE, PARTS, core_tests, part_of
 from tools.suite.steps import Commands, PytestRun, Result, closing_lines, run_all
 
@@ -140,3 +143,17 @@ def test_python_of_the_project_is_what_the_lock_was_made_for() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     oldest = project["requires-python"].removeprefix(">=")
     assert f"--python-version {oldest} " in (ROOT / "tools" / "lock").read_text()
+
+
+def test_every_limit_is_of_a_path_that_is_there() -> None:
+    """A folder that moved has two minutes again, and its tests fail on a busy machine."""
+    assert all((ROOT / path).exists() for path in LIMITS_S)
+    assert limit_s("tests/wire/spark/test_source.py") == LIMITS_S["tests/wire/spark"][0]
+    assert limit_s("tests/property/test_frames.py") is None
+
+
+def test_the_weekly_workflow_runs_every_part() -> None:
+    """A part is added, and nobody ever runs it."""
+    text = (ROOT / ".github" / "workflows" / "everything.yml").read_text()
+    listed = re.findall(r"^          - ([a-z]+)$", text, re.MULTILINE)
+    assert listed == list(parts())

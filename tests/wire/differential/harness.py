@@ -69,6 +69,7 @@ _IDENTITIES: Final = (
     ("topic_name", "partition_index"),
     ("topic_name",),
     ("group_id",),
+    ("transactional_id",),
     ("member_id",),
     ("api_key",),
     ("resource_type", "resource_name"),

@@ -1,0 +1,38 @@
+"""How long a slow test may take, its fixtures included, where two minutes are too few.
+
+A test under several of the paths has the limit of the longest one. A single test that needs more
+than its neighbours has a `timeout` mark, and a comment that says why.
+"""
+
+from typing import Final
+
+_SPARK: Final = "Spark starts, and a query of it; a Python worker may be late beside other tests"
+_JVMS: Final = "JVMs start: Apache Kafka, or three, or a tool for every line"
+_MUTANTS: Final = "runs a suite again for every mutation"
+
+# Seconds, and the reason.
+LIMITS_S: Final = {
+    "tests/architecture/test_documents.py": (300, "README's pages start brokers and Spark"),
+    "tests/simulation": (600, _MUTANTS),
+    "tests/system/cluster": (600, "three brokers and a ZooKeeper are killed, paused and cut off"),
+    "tests/system/kills": (600, "rounds of kills; each start recovers what the last one left"),
+    "tests/system/spark": (900, _SPARK),
+    "tests/system/test_deployment.py": (600, "installs the package"),
+    "tests/system/test_example_suites.py": (600, "runs suites of others, each with its own start"),
+    "tests/system/test_folders.py": (1200, "sets a clone up, and compiles it"),
+    "tests/system/test_install.py": (1200, "compiles the package and fetches its dependencies"),
+    "tests/system/test_laptops.py": (600, "runs suites again with a part of Linux taken away"),
+    "tests/system/test_local_cluster.py": (600, _JVMS),
+    "tests/unit": (600, _MUTANTS),
+    "tests/wire": (300, _JVMS),
+    "tests/wire/differential": (600, _JVMS),
+    "tests/wire/interchange": (600, _JVMS),
+    "tests/wire/libraries/test_old_clients.py": (600, _JVMS),
+    "tests/wire/spark": (600, _SPARK),
+}
+
+
+def limit_s(path: str) -> int | None:
+    """The limit of the slow tests of a file, relative to the root; None for the usual one."""
+    under = [each for each in LIMITS_S if path == each or path.startswith(f"{each}/")]
+    return LIMITS_S[max(under, key=len)][0] if under else None
