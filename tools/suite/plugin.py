@@ -87,12 +87,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.timeout(limit))
 
 
-def pytest_collection_finish() -> None:
-    """All that is imported by now stays: later collections need not look at it."""
-    gc.collect()
-    gc.freeze()
-
-
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Starts no slow test when the time is up, and none that killed a worker."""
     until = float(os.environ.get("ODRADEK_SLOW_UNTIL", "inf"))
@@ -167,15 +161,22 @@ _outcomes = Outcomes()
 
 def _collect(item: pytest.Item) -> None:
     """Fails a test for what it left open, unless it failed before: then it got to no end."""
+    if isinstance(item, pytest.Function):
+        item.funcargs.clear()  # its fixtures are torn down
     if not item.stash.get(HAS_FAILED, False):
-        gc.collect()
-        collect_unraisable(item.config)
+        _collect_new(item)
         return
     for name in ("last_exc", "last_value", "last_traceback"):
         vars(sys).pop(name, None)  # they hold the test's variables
     with contextlib.suppress(Warning):
-        gc.collect()
-        collect_unraisable(item.config)
+        _collect_new(item)
+
+
+def _collect_new(item: pytest.Item) -> None:
+    """Collects; what is left stays, so that the next collection need not look at it again."""
+    gc.collect()
+    gc.freeze()
+    collect_unraisable(item.config)
 
 
 def _started(item: pytest.Item) -> Path | None:
