@@ -31,7 +31,7 @@ BIN: Final = ROOT / ".venv" / "bin"
 
 def main(arguments: Sequence[str]) -> int:
     """Runs what the arguments ask for; the exit status."""
-    options, for_pytest = _parser().parse_known_args(arguments)
+    options, for_pytest = command_line().parse_known_args(arguments)
     if options.list:
         print(_listing())
         return 0
@@ -42,7 +42,8 @@ def main(arguments: Sequence[str]) -> int:
     return _run(options)
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_line() -> argparse.ArgumentParser:
+    """The flags of `./test`; what else is given goes to pytest."""
     parser = argparse.ArgumentParser(prog="./test", allow_abbrev=False)
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--quick", action="store_true", help="without the slow tests")
