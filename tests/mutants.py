@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.deadlines import deadline_s
+
 ROOT = Path(__file__).parents[1]
-TIMEOUT_S = 600
+TIMEOUT_S = deadline_s(600)
 PACKAGES = ("odradek", "pyspark_odradek")
 
 

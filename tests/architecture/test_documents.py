@@ -15,13 +15,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from tests.deadlines import deadline_s
 from tools import peers
 from tools.free_port import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# (\w+\.py)\n")
-TIMEOUT_S = 240
+TIMEOUT_S = deadline_s(240)
 # What a block says when it needs more than this package and the clients that its tests know.
 NEEDED = {"fastapi": "fastapi", "pytest.mark.asyncio": "pytest_asyncio"}
 PORT = "9092"

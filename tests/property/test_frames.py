@@ -16,13 +16,14 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.deadlines import deadline_s
 
 import odradek
 from odradek.handlers.table import API_TABLE
 from odradek.protocol import messages
 from odradek.records.builder import RecordBatchBuilder
 
-TIMEOUT_S = 60
+TIMEOUT_S = deadline_s(60)
 ANSWER_MAX_BYTES = 4_000_000
 GROWTH_MAX_BYTES = 128 * 1024 * 1024
 TOPIC = "frames"

@@ -4,9 +4,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.deadlines import deadline_s
+
 from odradek.testing.processes import BrokerProcess
 
-STOP_TIMEOUT_S = 60
+STOP_TIMEOUT_S = deadline_s(60)
 
 
 def fsck(data_dir: Path) -> str:

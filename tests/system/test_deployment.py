@@ -9,10 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.deadlines import deadline_s
 from tools.free_port import free_port
 
 ROOT = Path(__file__).parents[2]
-TIMEOUT_S = 600
+TIMEOUT_S = deadline_s(600)
 # Of the image: where it keeps what, instead of in this machine's own folders.
 PLACES = ("/source", "/opt/odradek", "/var/lib/odradek")
 

@@ -7,10 +7,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from tests.deadlines import deadline_s
 
 SUITES = Path(__file__).resolve().parents[2] / "examples" / "suites"
 NEEDS = {"fastapi_orders": "fastapi", "stock_worker": "confluent_kafka", "faust_counts": "faust"}
-TIMEOUT_S = 300
+TIMEOUT_S = deadline_s(300)
 
 
 @pytest.mark.slow

@@ -14,12 +14,13 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+from tests.deadlines import deadline_s
 from tools import peers
 
 from odradek.cli.local_cluster import zookeeper
 
 ROOT = Path(__file__).parents[2]
-TIMEOUT_S = 900
+TIMEOUT_S = deadline_s(900)
 # Tests that look at paths of the checkout.
 SENSITIVE = (
     *(f"tests/architecture/test_{name}.py" for name in ("straight_line", "what_users_read")),

@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.deadlines import deadline_s
 
 from odradek.testing.processes import BrokerProcess
 
 DISK_BYTES = 48 * 1024 * 1024
 RECORD_BYTES = 50_000
-TIMEOUT_S = 120
+TIMEOUT_S = deadline_s(120)
 QUICK_CLEANING = [
     *("--set", "log.retention.check.interval.ms=100"),
     *("--set", "log.segment.delete.delay.ms=0"),

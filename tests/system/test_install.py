@@ -21,11 +21,12 @@ from tests.architecture.test_documents import (
     pages_with_tests,
     quick_blocks,
 )
+from tests.deadlines import deadline_s
 from tools import peers
 from tools.free_port import free_port
 
 ROOT = Path(__file__).parents[2]
-TIMEOUT_S = 1800
+TIMEOUT_S = deadline_s(1800)
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PORT = "9092"
 # What the pages use beside the package.

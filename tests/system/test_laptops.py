@@ -12,10 +12,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.deadlines import deadline_s
 from tests.laptops import EVERYTHING
 
 ROOT = Path(__file__).resolve().parents[2]
-TIMEOUT_S = 600
+TIMEOUT_S = deadline_s(600)
 # A broker with its files, locks and loop, and what a command needs of a terminal.
 SUITE = (
     "tests/unit/storage/test_log_manager.py",

@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.deadlines import deadline_s
 
-TIMEOUT_S = 120
+TIMEOUT_S = deadline_s(120)
 # Codecs, regular expressions and kio wait for the first who needs them; the rest is for tools,
 # clusters and tables.
 UNWANTED = {

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
+from tests.deadlines import deadline_s
 from tests.wire.differential.harness import Peer, Scenario, Target, differences, lead_coordinators
 from tools import peers
 from tools.kafka_node import kafka_cluster, kafka_node, zookeeper_kafka_node
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
     from pyspark_odradek.testing import SparkAndBroker
 
 T = TypeVar("T")
-JAVA_TIMEOUT_S = 240
-KAFKAJS_TIMEOUT_S = 120
+JAVA_TIMEOUT_S = deadline_s(240)
+KAFKAJS_TIMEOUT_S = deadline_s(120)
 # What only costs time where every member comes at once.
 NO_INITIAL_DELAY = "group.initial.rebalance.delay.ms=0"
 # Some records are of 1970: who looks for old ones every five minutes may not delete them in a test.

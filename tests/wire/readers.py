@@ -15,11 +15,12 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from kafka import KafkaConsumer
+from tests.deadlines import deadline_s
 from tools import peers
 
 from odradek.client import Consumer as OurConsumer
 
-DEADLINE_S = 180
+DEADLINE_S = deadline_s(180)
 # Longer than a busy machine keeps a client from its processor; nothing here is about silence.
 SESSION_TIMEOUT_MS = 60_000
 HEARTBEAT_INTERVAL_MS = 300

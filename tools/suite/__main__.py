@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from tools.suite import leftovers
+from tools.suite import leftovers, slowness
 from tools.suite.parts import CORE, PARTS, core_tests, files_of
 from tools.suite.steps import ROOT, TIMES, Commands, PytestRun, Result, Step, run_all, say
 
@@ -71,6 +71,7 @@ def _run(options: argparse.Namespace) -> int:
     started = float(os.environ.get("ODRADEK_STARTED", time.time()))  # noqa: TID251
     setup = Result("setup", time.time() - started, is_passed=True)  # noqa: TID251
     _end_leftovers()
+    os.environ.setdefault(slowness.VARIABLE, f"{slowness.measure():.2f}")
     try:
         is_passed = run_all(_steps(options, started), [setup])
     finally:

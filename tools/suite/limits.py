@@ -1,7 +1,7 @@
 """How long a slow test may take, its fixtures included, where two minutes are too few.
 
-A test under several of the paths has the limit of the longest one. A single test that needs more
-than its neighbours has a `timeout` mark, and a comment that says why.
+A test under several of the paths has the limit of the longest one. On a slow machine all limits
+grow, as the deadlines in tests do (`slowness`).
 """
 
 from typing import Final

@@ -26,7 +26,7 @@ from typing import Final
 import pytest
 from _pytest.unraisableexception import collect_unraisable
 
-from tools.suite import leftovers
+from tools.suite import leftovers, slowness
 from tools.suite.limits import limit_s
 
 LEFT_OUT: Final = "left out for time"
@@ -79,12 +79,13 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Gives slow tests the time of their folder, unless they have a mark of their own."""
-    for item in items:
-        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+    """Gives slow tests the time of their folder, and all of them more on a slow machine."""
+    usual = float(config.getini("timeout") or 0)
+    for item in items if usual else ():
+        limit = None
+        if item.get_closest_marker("slow"):
             limit = limit_s(item.path.relative_to(config.rootpath).as_posix())
-            if limit is not None:
-                item.add_marker(pytest.mark.timeout(limit))
+        item.add_marker(pytest.mark.timeout((limit or usual) * slowness.of_this_run()))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -4,11 +4,13 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tests.deadlines import deadline_s
+
 import odradek
 from odradek.protocol import messages
 from odradek.protocol.header import encode_request_header, request_header_version
 
-TIMEOUT_S = 20
+TIMEOUT_S = deadline_s(20)
 FLEXIBLE_FROM = {3: 9, 17: 99, 18: 3, 36: 2}
 
 

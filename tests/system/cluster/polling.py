@@ -4,7 +4,9 @@ import threading
 import time
 from collections.abc import Callable
 
-PATIENCE_S = 60
+from tests.deadlines import deadline_s
+
+PATIENCE_S = deadline_s(60)
 _LOOK_S = 0.05
 
 

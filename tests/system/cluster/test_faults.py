@@ -15,6 +15,7 @@ import pytest
 
 pytest.importorskip("kazoo")
 
+from tests.deadlines import deadline_s
 from tests.rounds import rounds
 from tests.system.cluster.faulty_machine import DISK_FAILS, DISK_HAS_ROOM, DISK_IS_FULL
 from tests.system.cluster.polling import until
@@ -49,7 +50,7 @@ JAVA_TESTS = [
     "tests/wire/libraries/test_java_tools.py::test_configs_and_deleted_records",
     "tests/wire/libraries/test_java_tools.py::test_reassignments_that_are_none",
 ]
-SUITE_TIMEOUT_S = 600
+SUITE_TIMEOUT_S = deadline_s(600)
 # Of a topic, or of all brokers where there is none.
 CHANGES = [
     ("settings", "segment.bytes", "16384"),

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.deadlines import deadline_s
 from tests.rounds import rounds
 from tests.system.processes import CheckedBroker
 from tools.free_port import free_port
@@ -25,7 +26,7 @@ RECORDS_A_ROUND = 20_000
 TOPIC = "orders"
 GROUP = "billing"
 NO_DELAY = ("--set", "group.initial.rebalance.delay.ms=0")
-DEADLINE_S = 180
+DEADLINE_S = deadline_s(180)
 SHOWN_LOG_LINES = 100
 
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.deadlines import deadline_s
 from tests.rounds import rounds
 from tests.system.processes import CheckedBroker
 from tools.free_port import free_port
@@ -27,7 +28,7 @@ KEYS = 40
 # Enough for a segment or two of each topic.
 ROUND_RECORDS = 600
 ROUND_S = 0.4
-PATIENCE_S = 120
+PATIENCE_S = deadline_s(120)
 WHOLE, TABLE, TAIL = "whole", "table", "tail"
 PARTITIONS = [(WHOLE, 0), (WHOLE, 1), (TABLE, 0), (TAIL, 0)]
 CONFIGS = {

@@ -17,13 +17,14 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from tests.deadlines import deadline_s
 from tests.system.processes import CheckedBroker
 from tools.free_port import free_port
 
 from odradek.client import Admin
 from odradek.client.core.admin_types import GroupDescription, NewTopic
 
-DEADLINE_S = 180
+DEADLINE_S = deadline_s(180)
 PARTITIONS = 6
 KILLS = 3
 TOPIC, GROUP = "orders", "shop"

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.deadlines import deadline_s
 from tests.rounds import rounds
 from tests.system.processes import CheckedBroker
 from tools.free_port import free_port
@@ -29,7 +30,7 @@ SETTINGS = (
     *("--set", "transaction.state.log.num.partitions=4"),
     *("--set", "offsets.topic.num.partitions=4"),
 )
-DEADLINE_S = 180
+DEADLINE_S = deadline_s(180)
 
 
 class Carrier:

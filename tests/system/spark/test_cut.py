@@ -13,12 +13,13 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from tests.deadlines import deadline_s
 
 from odradek import Broker
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jvm")]
 
-TIMEOUT_S = 400
+TIMEOUT_S = deadline_s(400)
 FOLDER = Path(__file__).parent / "kills"
 # By the cores of each session.
 SESSIONS = {

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 from confluent_kafka import Producer
+from tests.deadlines import deadline_s
 from tools import peers
 
 from odradek import Broker
@@ -22,7 +23,7 @@ from odradek.tables.topic import Topic
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jvm")]
 
-TIMEOUT_S = 400
+TIMEOUT_S = deadline_s(400)
 RECORDS, BATCHES = 900, 3
 HOUR_MS = 3_600_000
 FIRST_TIME_MS = 1_700_000_000_000

@@ -6,11 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.deadlines import deadline_s
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
 NOTEBOOKS = sorted((Path(__file__).parents[3] / "examples" / "notebooks").glob("*.ipynb"))
-PATIENCE_S = 400
+PATIENCE_S = deadline_s(400)
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)

@@ -12,13 +12,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.deadlines import deadline_s
 from tools import peers
 
 from odradek import Broker
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jvm")]
 
-TIMEOUT_S = 600
+TIMEOUT_S = deadline_s(600)
 RECORDS = 100
 SERVER = """
 import sys, time

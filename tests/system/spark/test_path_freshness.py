@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from tests.deadlines import deadline_s
 from tests.system.processes import BrokerProcess
 
 from odradek import Broker, ManualClock
@@ -19,7 +20,7 @@ from odradek.tables.scan.directory import DataDirectory
 
 PARTITION = TopicPartition("t", 0)
 INTERVAL_MS = 5_000
-PATIENCE_S = 120
+PATIENCE_S = deadline_s(120)
 
 
 def until(holds: Callable[[], bool]) -> None:

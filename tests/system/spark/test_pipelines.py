@@ -16,12 +16,13 @@ from pathlib import Path
 import pyarrow.dataset as parquet
 import pytest
 from confluent_kafka import Producer
+from tests.deadlines import deadline_s
 
 import odradek
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
-PATIENCE_S = 180
+PATIENCE_S = deadline_s(180)
 POLL_S = 0.05
 
 

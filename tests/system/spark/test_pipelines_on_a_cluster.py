@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from tests.deadlines import deadline_s
 from tests.system.spark.standalone import bare_environment, need_a_whole_java, standalone_cluster
 
 from odradek import Broker
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jvm")]
 
-TIMEOUT_S = 1200
+TIMEOUT_S = deadline_s(1200)
 RECORDS = 60
 PROGRAM = """
 import os, signal, sys, threading

@@ -22,6 +22,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.deadlines import deadline_s
 
 from odradek.testing.processes import BrokerProcess
 
@@ -33,7 +34,7 @@ pytestmark = [
 ]
 
 PROGRAM = Path(__file__).parent / "kills" / "schedule.py"
-LIFE_TIMEOUT_S = 900
+LIFE_TIMEOUT_S = deadline_s(900)
 # A life lasts for so many batches, and a little longer.
 MOST_BATCHES, LAST_S = 8, 3.0
 HOUR_MS = 3_600_000

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.deadlines import deadline_s
 from tests.system.spark.standalone import (
     SPARK_HOME,
     bare_environment,
@@ -22,7 +23,7 @@ from odradek import Broker
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jvm")]
 
-TIMEOUT_S = 300
+TIMEOUT_S = deadline_s(300)
 QUESTION = """
 def ask(spark):
     frame = (

@@ -10,12 +10,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from tests.deadlines import deadline_s
 
 from odradek import Broker
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jvm")]
 
-TIMEOUT_S = 600
+TIMEOUT_S = deadline_s(600)
 PROGRAM = """
 import sys
 from pyspark.sql import SparkSession

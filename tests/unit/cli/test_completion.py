@@ -6,12 +6,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.deadlines import deadline_s
 from tests.terminals import read_until
 from tools import peers
 
 from odradek.cli.main import COMMANDS, main
 
-PATIENCE_S = 60
+PATIENCE_S = deadline_s(60)
 COMPLETED = [
     ("", {command.name for command in COMMANDS} | {"--help", "--version"}),
     ("topi", {"topics"}),

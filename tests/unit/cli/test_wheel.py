@@ -13,6 +13,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from tests.deadlines import deadline_s
 from tests.terminals import read_until
 
 from odradek.cli.main import main
@@ -21,7 +22,7 @@ from odradek.cli.wheel.screen import Screen
 from odradek.cli.wheel.show import CommandError, WheelShow
 
 # For a process to start and answer on a machine that has much else to do.
-PATIENCE_S = 300
+PATIENCE_S = deadline_s(300)
 
 
 def test_the_demotions_of_the_worked_example_are_noted() -> None:

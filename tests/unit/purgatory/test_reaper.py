@@ -2,6 +2,8 @@
 
 import threading
 
+from tests.deadlines import deadline_s
+
 from odradek.clock import ManualClock, SystemClock
 from odradek.purgatory import (
     DelayedOperation,
@@ -11,7 +13,7 @@ from odradek.purgatory import (
 from odradek.timer import SystemTimer, TimerTask
 
 # For what must happen, on a machine that has much else to do.
-PATIENCE_S = 300
+PATIENCE_S = deadline_s(300)
 
 
 class Waiting(DelayedOperation):

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
+from tests.deadlines import deadline_s
 
 from odradek.clock import SystemClock
 from odradek.purgatory import DelayedOperation, DelayedOperationPurgatory
@@ -17,7 +18,7 @@ from odradek.timer import SystemTimer
 
 OPERATIONS = 300
 ROUNDS = 30
-PATIENCE_S = 300
+PATIENCE_S = deadline_s(300)
 
 
 @pytest.fixture(autouse=True)

@@ -7,12 +7,13 @@ from uuid import UUID
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
+from tests.deadlines import deadline_s
 
 import odradek
 from odradek.clock import ManualClock
 from odradek.metadata import MetadataDelta, MetadataImage
 
-TIMEOUT_S = 60
+TIMEOUT_S = deadline_s(60)
 MINUTE_MS = 60_000
 INTERNAL = "__consumer_offsets"
 

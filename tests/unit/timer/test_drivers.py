@@ -5,12 +5,13 @@ import threading
 from collections.abc import Awaitable, Callable
 
 import pytest
+from tests.deadlines import deadline_s
 
 from odradek.clock import ManualClock, SystemClock
 from odradek.timer import AsyncioDriver, SystemTimer, TimerTask
 
 # For what must happen, on a machine that has much else to do.
-PATIENCE_S = 300
+PATIENCE_S = deadline_s(300)
 
 
 def run_on_loop(story: Callable[[ManualClock, SystemTimer], Awaitable[None]]) -> None:

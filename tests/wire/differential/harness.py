@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from kio.schema.index import api_key_map
+from tests.deadlines import deadline_s
 
 from odradek.errors import ErrorCode
 from odradek.model import GROUP_METADATA_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
@@ -34,7 +35,7 @@ from odradek.protocol.header import (
 from odradek.protocol.message_tables import MESSAGES
 from odradek.protocol.primitives import ProtocolError
 
-TIMEOUT_S: Final = 30
+TIMEOUT_S: Final = deadline_s(30)
 SETTLING_S: Final = 20
 RETRY_S: Final = 0.05
 HEARING_S: Final = 1

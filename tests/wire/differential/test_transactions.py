@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
+from tests.deadlines import deadline_s
 from tests.wire.differential.harness import Peer, Scenario
 from tests.wire.differential.test_groups import Member
 
@@ -17,7 +18,7 @@ from odradek.records.builder import RecordBatchBuilder
 pytestmark = [pytest.mark.slow, pytest.mark.of_three_too, pytest.mark.xdist_group("jvm")]
 
 Check = Callable[[Scenario], None]
-TIMEOUT_S = 20
+TIMEOUT_S = deadline_s(20)
 
 
 class Owner(NamedTuple):

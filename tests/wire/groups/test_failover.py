@@ -15,10 +15,11 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient
+from tests.deadlines import deadline_s
 
 from odradek import Cluster
 
-TIMEOUT_S = 180
+TIMEOUT_S = deadline_s(180)
 PARTITIONS = 6
 TOPIC, GROUP, HOME = "orders", "shop", "__consumer_offsets"
 

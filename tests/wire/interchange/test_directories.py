@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.deadlines import deadline_s
 from tools import peers
 from tools.kafka_node import kafka_node
 
@@ -17,7 +18,7 @@ import odradek
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jvm")]
 
-TIMEOUT_S = 120
+TIMEOUT_S = deadline_s(120)
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 STILL_LOADING = (

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.deadlines import deadline_s
 from tests.wire.differential.harness import Peer, Target
 from tools.free_port import free_port
 from tools.kafka_node import zookeeper_kafka_node
@@ -33,7 +34,7 @@ SETTINGS = {
     "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
     "super.users": "User:ANONYMOUS",
 }
-PATIENCE_S = 20
+PATIENCE_S = deadline_s(20)
 MECHANISM, USER = "SCRAM-SHA-256", "a, b*"
 
 

@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("kazoo")
 
 from kazoo.client import KazooClient
+from tests.deadlines import deadline_s
 from tests.unit.metadata.zookeeper_cluster import Broker, Cluster
 from tools.zookeeper_node import ZooKeeperEnsemble, ZooKeeperNode, zookeeper_ensemble
 
@@ -30,7 +31,7 @@ from odradek.timer import SystemTimer
 
 pytestmark = pytest.mark.slow
 
-DEADLINE_S = 120
+DEADLINE_S = deadline_s(120)
 SESSION_MS = 4_000
 TP = TopicPartition("a", 0)
 

@@ -23,6 +23,7 @@ from confluent_kafka.admin import (
 )
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
+from tests.deadlines import deadline_s
 from tools.kafka_node import zookeeper_kafka_node
 from tools.peers import PeerUnavailable
 from tools.zookeeper_node import zookeeper_ensemble
@@ -31,7 +32,7 @@ from odradek.testing.processes import BrokerProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jvm")]
 
-TIMEOUT_S = 60
+TIMEOUT_S = deadline_s(60)
 SESSION = "zookeeper.session.timeout.ms=6000"
 Tree = dict[str, Any]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.deadlines import deadline_s
 from tests.wire.differential.harness import Peer, Target
 from tests.wire.interchange.test_directories import (
     kafkas_dump,
@@ -21,7 +22,7 @@ import odradek
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jvm")]
 
-TIMEOUT_S = 120
+TIMEOUT_S = deadline_s(120)
 TOPIC, GROUP = "orders", "billing"
 SETTINGS = {
     "transaction.state.log.num.partitions": "2",

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+from tests.deadlines import deadline_s
 from tools import peers
 from tools.kafka_node import zookeeper_kafka_node
 
@@ -21,7 +22,7 @@ from odradek.metadata import image as metadata
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jvm")]
 
-TIMEOUT_S = 120
+TIMEOUT_S = deadline_s(120)
 Headers = list[tuple[str, bytes | None]]
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PARTITIONS = {"kept": 1, "spread": 3}

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from tests.deadlines import deadline_s
 from tests.wire.replicas import REPLICAS
 
 import odradek.client
 
 ROOT = Path(__file__).resolve().parents[3]
-TIMEOUT_S = 60
+TIMEOUT_S = deadline_s(60)
 
 
 def run(story: Callable[[], Coroutine[None, None, None]]) -> None:

@@ -14,10 +14,11 @@ from confluent_kafka.admin import (
     OffsetSpec,
     ResourceType,
 )
+from tests.deadlines import deadline_s
 from tests.system.cluster.polling import until
 from tests.wire.replicas import REPLICAS
 
-TIMEOUT_S = 60
+TIMEOUT_S = deadline_s(60)
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
 

@@ -15,10 +15,11 @@ from confluent_kafka.admin import (
     ConfigResource,
     ResourceType,
 )
+from tests.deadlines import deadline_s
 
 import odradek
 
-PATIENCE_S = 60
+PATIENCE_S = deadline_s(60)
 
 
 @pytest.fixture

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
+from tests.deadlines import deadline_s
 from tests.wire.replicas import REPLICAS
 
-TIMEOUT_S = 60
+TIMEOUT_S = deadline_s(60)
 
 
 @pytest.fixture(autouse=True)

@@ -7,8 +7,9 @@ from functools import partial
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from tests.deadlines import deadline_s
 
-TIMEOUT_S = 60
+TIMEOUT_S = deadline_s(60)
 
 SCRIPT = """
 const { Kafka, CompressionTypes, logLevel } = require('kafkajs');

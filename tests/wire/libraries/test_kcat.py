@@ -4,9 +4,10 @@ import json
 import subprocess
 
 import pytest
+from tests.deadlines import deadline_s
 from tests.wire.replicas import only_of_one
 
-TIMEOUT_S = 120
+TIMEOUT_S = deadline_s(120)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from uuid import UUID, uuid4
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.deadlines import deadline_s
 from tests.wire.libraries.record_lines import Pairs, decode, encode
 from tests.wire.replicas import REPLICAS
 
@@ -31,7 +32,7 @@ from odradek.timer import MockTimer
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jvm")]
 
 HERE = Path(__file__).parent
-TIMEOUT_S = 240
+TIMEOUT_S = deadline_s(240)
 CODECS = ["none", "gzip", "snappy", "lz4"]
 # What topics ask for, by the magic that it means.
 FORMATS = ["0.9.0", "0.10.2", "3.0"]

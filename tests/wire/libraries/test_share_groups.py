@@ -15,6 +15,7 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourceType,
 )
+from tests.deadlines import deadline_s
 from tests.wire.replicas import REPLICAS
 
 from odradek import Broker, Cluster
@@ -23,7 +24,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jvm")]
 
 CONSOLE = "org.apache.kafka.tools.consumer.ConsoleShareConsumer"
 GROUPS = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
-TIMEOUT_S = 30
+TIMEOUT_S = deadline_s(30)
 
 Tool = Callable[..., str]
 

@@ -11,6 +11,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import Consumer, Producer
 from kafka import KafkaProducer
+from tests.deadlines import deadline_s
 from tests.wire.readers import AiokafkaReader, ConfluentReader, KafkaPythonReader, Reader
 
 import odradek
@@ -20,7 +21,7 @@ from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.server.in_process.calls.group_helpers import GroupState
 
-PATIENCE_S = 120
+PATIENCE_S = deadline_s(120)
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 READERS = [

@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaTopicPartition
 from kafka.structs import OffsetAndMetadata
+from tests.deadlines import deadline_s
 from tests.wire.differential.harness import Peer, Target
 from tests.wire.replicas import REPLICAS, await_known
 from tools import peers
@@ -28,8 +29,8 @@ from odradek.client import Producer as OurProducer
 from odradek.client.core.admin_types import TransactionDescription
 from odradek.client.errors import KafkaError
 
-TIMEOUT_S = 60
-JAVA_TIMEOUT_S = 240
+TIMEOUT_S = deadline_s(60)
+JAVA_TIMEOUT_S = deadline_s(240)
 INPUTS = 40
 ROUNDS = 6
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from tests.deadlines import deadline_s
 from tests.wire.java_tools import JavaTools
 
 import odradek
@@ -27,7 +28,7 @@ WORDS: Final = ("tls", "mtls", "plain", "scram", "oauth", "plain+tls", "scram+tl
 WITH_PASSWORD: Final = ("plain", "scram", "scram+tls")
 USERS: Final = {"alice": "secret", "Ālice": "ß", 'Ālice,=" ': 'p;"=\\ß'}
 WRONG: Final = "no-password"
-TIMEOUT_S: Final = 60
+TIMEOUT_S: Final = deadline_s(60)
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from itertools import zip_longest
 from typing import Any, Final, NamedTuple
 
 import pytest
+from tests.deadlines import deadline_s
 from tests.system.cluster.polling import until
 from tools import peers
 from tools.free_port import free_port
@@ -32,7 +33,7 @@ from odradek.security.sasl.scram_client import ScramClient
 
 pytestmark = pytest.mark.slow
 
-TIMEOUT_S: Final = 30
+TIMEOUT_S: Final = deadline_s(30)
 CLOSED: Final = "closed"
 FLEXIBLE_FROM: Final = {3: 9, 17: 99, 18: 3, 36: 2, 50: 0, 51: 0, 38: 2, 39: 2, 40: 2, 41: 2}
 _LINES: Final = {

@@ -19,6 +19,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.listener import SourceProgress
+from tests.deadlines import deadline_s
 from tests.wire.spark.topics import (
     CASES,
     FIRST_TIME_MS,
@@ -37,7 +38,7 @@ BROKER, BOTH, PATH = "broker", "segments and broker", "segments"
 ROUTES = (BROKER, BOTH, PATH)
 SMALL = "small"
 CUT = "cut"
-PATIENCE_S = 120
+PATIENCE_S = deadline_s(120)
 CHECKPOINT, STARTS = "replication-offset-checkpoint", "log-start-offset-checkpoint"
 MIDDLE_MS = FIRST_TIME_MS + 30_000
 

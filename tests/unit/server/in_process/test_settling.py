@@ -6,6 +6,7 @@ import struct
 import threading
 
 import pytest
+from tests.deadlines import deadline_s
 
 import odradek
 from odradek.clock import ManualClock
@@ -13,7 +14,7 @@ from odradek.model import TopicPartition
 from odradek.server.broker import BrokerServer
 from odradek.timer import TimerTask
 
-PATIENCE_S = 300
+PATIENCE_S = deadline_s(300)
 
 
 def api_versions() -> bytes:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from tests.deadlines import deadline_s
 
 import odradek
 from odradek.client import Consumer, Producer
@@ -24,7 +25,7 @@ CONFIG = {
     "replica.fetch.wait.max.ms": 100,
     "replica.fetch.backoff.ms": 50,
 }
-PATIENCE_S = 30
+PATIENCE_S = deadline_s(30)
 
 
 async def write(servers: str, *values: str) -> list[int]:

@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.deadlines import deadline_s
 from tests.terminals import read_until
 
 from odradek import Broker
 from odradek.cli.everyday.flags import tell_if_nobody_listens
 from odradek.cli.main import main
 
-PATIENCE_S = 120
+PATIENCE_S = deadline_s(120)
 FOR_PEOPLE = {"consume", "groups", "produce", "top", "topics"}
 Command = Callable[..., tuple[int, str, str]]
 

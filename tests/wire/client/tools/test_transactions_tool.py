@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import Producer as TransactionalProducer
 from confluent_kafka import TopicPartition as Place
+from tests.deadlines import deadline_s
 from tests.wire.differential.harness import Peer, Target
 from tests.wire.replicas import REPLICAS, await_known
 
@@ -31,7 +32,7 @@ from odradek.client.errors import KafkaError
 from odradek.model import TopicPartition
 from odradek.records.builder import RecordBatchBuilder
 
-TIMEOUT_S = 60
+TIMEOUT_S = deadline_s(60)
 KAFKAS_TOOL = "org.apache.kafka.tools.TransactionsCommand"
 
 
