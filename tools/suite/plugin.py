@@ -17,6 +17,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Generator
 from pathlib import Path
@@ -151,7 +152,11 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Writes the summary, unless this is a worker."""
+    """Writes the summary; a worker takes away its folder, the last one to the end."""
+    home = _running_tests()
+    if home is not None:
+        with contextlib.suppress(OSError):
+            home.rmdir()
     path = os.environ.get("ODRADEK_SUMMARY")
     if path and not hasattr(session.config, "workerinput"):
         Path(path).write_text(_outcomes.as_json(), encoding="utf-8")
@@ -182,9 +187,14 @@ def _collect_new(item: pytest.Item) -> None:
 
 def _started(item: pytest.Item) -> Path | None:
     """A file that is there while the test runs in a worker of xdist."""
-    folder = os.environ.get("PYTEST_XDIST_TESTRUNUID")
-    if folder is None:
+    home = _running_tests()
+    if home is None:
         return None
-    home = Path(os.environ.get("TMPDIR", "/tmp")) / f"odradek-tests-{folder}"
     home.mkdir(exist_ok=True)
     return home / hashlib.sha256(item.nodeid.encode()).hexdigest()
+
+
+def _running_tests() -> Path | None:
+    """The folder that the workers of a run share; none where there are no workers."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+    return None if run is None else Path(tempfile.gettempdir()) / f"odradek-tests-{run}"
