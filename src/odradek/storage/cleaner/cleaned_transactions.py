@@ -4,6 +4,10 @@ The cleaner walks the log in order and tells of every transactional batch and ev
 batch of an aborted transaction goes at once. A marker may go only when no batch of its
 transaction was met any more: as long as one is there, readers need the marker (and, of an
 aborted one, the entry of the transaction index) to know what it is worth.
+
+A round ends below the first transaction that is not decided, so whatever begins within the round
+is decided for good, even if its marker lies behind the round's end. Behind that end all batches
+stay, and so do the entries of the markers there.
 """
 
 from collections import deque
@@ -23,6 +27,7 @@ class CleanedTransactions:
 
     def __init__(self, aborted: Sequence[AbortedEntry]) -> None:
         self._coming = deque(sorted(aborted, key=lambda entry: entry.first_offset))
+        self._by_marker = {entry.last_offset: entry for entry in aborted}
         # Producers whose current transaction will be aborted, and whether a batch of it was met.
         self._aborted: dict[int, AbortedEntry] = {}
         self._has_batches: set[int] = set()
@@ -59,6 +64,12 @@ class CleanedTransactions:
         self._has_batches.discard(header.producer_id)
         self.retained.append(entry)
         return False
+
+    def pass_over(self, header: BatchHeader) -> None:
+        """Takes in a batch behind the round's end."""
+        entry = self._by_marker.get(header.base_offset) if header.is_control else None
+        if entry is not None:
+            self.retained.append(entry)
 
     def take_retained(self) -> list[AbortedEntry]:
         """The entries retained since the last call."""

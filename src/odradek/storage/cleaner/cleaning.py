@@ -211,13 +211,9 @@ class Cleaning:
         return all(self.log.segments.holds(segment) for segment in group)
 
     def _aborted_entries(self) -> list[AbortedEntry]:
-        """The aborted transactions that are decided for good."""
-        end = self._cleanable.first_uncleanable_offset
+        """All of the log: a transaction of this round may end behind it."""
         return [
-            entry
-            for segment in self.log.segments.all()
-            for entry in segment.transactions.entries()
-            if entry.last_offset < end
+            entry for segment in self.log.segments.all() for entry in segment.transactions.entries()
         ]
 
     def _last_records(self) -> dict[int, LastRecord]:
