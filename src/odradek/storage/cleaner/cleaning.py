@@ -7,13 +7,15 @@ cleaned one. What lies above the map's last offset is left as it is.
 
 The steps are handed out one by one (`steps`), and what is between them runs on the event loop:
 there the segments are opened for reading, and there a group is replaced, if the log still
-holds all of it and no reader has a lease on it. If not (retention, a truncation, a query was
-quicker), the round ends.
+holds all of it and no reader has a lease on it. If not (retention or a query was quicker), the
+round ends. So it does between any two steps once what it has read is not in the log any more, or
+what it goes by is not what the topic's settings say.
 """
 
 from collections.abc import Callable, Generator
 from functools import partial
 
+from odradek.config.topic import LogConfig
 from odradek.model import UNKNOWN_OFFSET
 from odradek.storage.cleaner.batch_cleaner import BatchCleaner, LastRecord, Retention
 from odradek.storage.cleaner.cleanable import Cleanable
@@ -49,8 +51,9 @@ class CleanerLimits:
 class Cleaning:
     """One round.
 
-    `end_offset` is where the next round has to go on; `is_over` ends this one early. While
-    `is_committing`, a disk that refuses anything leaves files of which nothing is known.
+    `end_offset` is where the next round has to go on; `is_over` ends this one early, and what
+    it has found in the records then means nothing. While `is_committing`, a disk that refuses
+    anything leaves files of which nothing is known.
     """
 
     def __init__(self, cleanable: Cleanable, now_ms: int, limits: CleanerLimits) -> None:
@@ -58,6 +61,8 @@ class Cleaning:
         self.end_offset = cleanable.first_dirty_offset
         self.is_committing = False
         self._cleanable = cleanable
+        self._cuts = self.log.local.cuts
+        self._policy = _policy(self.log.config)
         self._now_ms = now_ms
         self._limits = limits
         # There are no more keys than offsets.
@@ -75,7 +80,13 @@ class Cleaning:
     @property
     def is_over(self) -> bool:
         """Whether the log is not to be cleaned any further."""
-        return self.log.local.is_closed or self.log.log_directory.failure is not None
+        local = self.log.local
+        return (
+            local.is_closed
+            or local.cuts != self._cuts
+            or self.log.log_directory.failure is not None
+            or _policy(self.log.config) != self._policy
+        )
 
     def steps(self) -> Generator[Step, None, None]:
         """The work, step by step; a step has to be done before the next one is asked for."""
@@ -262,6 +273,11 @@ def group_segments(
         offset_index_bytes = segment.offset_index.used_bytes
         time_index_bytes = segment.time_index.used_bytes
     return groups
+
+
+def _policy(config: LogConfig) -> tuple[bool, int, int]:
+    """What a topic's settings say of what may go."""
+    return config.compact, config.min_compaction_lag_ms, config.delete_retention_ms
 
 
 def _sync_directory(file_system: FileSystem, path: str) -> int:

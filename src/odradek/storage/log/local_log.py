@@ -87,6 +87,8 @@ class LocalLog:
         self.lowest_end_offset = log_end_offset
         # Up to where what a flush under way syncs is still what the log holds.
         self._flushing_to = 0
+        # How often records were cut off: who is reading them for the log has to begin anew.
+        self.cuts = 0
         self.update_config(config)
 
     def update_config(self, config: LogConfig) -> None:
@@ -268,6 +270,9 @@ class LocalLog:
         Raises:
             OSError: the disk refused; what is in which file is not known any more.
         """
+        assert self.segments.active not in old, (
+            f"{self.path}: segment {old[-1].base_offset} is being appended to"
+        )
         new = LogSegment(
             self.log_directory.file_system,
             self.path,
@@ -304,6 +309,7 @@ class LocalLog:
         """
         active = self.segments.floor(offset)
         assert active is not None, f"{self.path} begins behind {offset}"
+        self.cuts += 1
         # Before anything goes: a full disk may refuse to show where that is.
         place = active.locate(offset)
         self.remove_segments([s for s in self.segments.all() if s.base_offset > active.base_offset])
@@ -325,6 +331,7 @@ class LocalLog:
         Raises:
             OSError: the disk refused.
         """
+        self.cuts += 1
         self.remove_segments(self.segments.all())
         try:
             self.segments.add(self._new_segment(offset))
