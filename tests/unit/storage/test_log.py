@@ -209,6 +209,19 @@ def test_first_sequence_of_a_virgin_log(world, batches):
     assert codes(log.appender.append_as_leader([other], 0)) == [ErrorCode.NONE]
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_first_sequence_of_a_replica_that_started_over(world, batches, is_restarted):
+    """A healthy producer would get a fatal answer from a leader whose log was emptied elsewhere."""
+    manager = world.start()
+    log = world.log(manager)
+    log.truncate_fully_and_start_at(7)
+    if is_restarted:
+        manager.shutdown()
+        log = world.log()
+    going_on = batches(b"x", producer_id=9, base_sequence=7)
+    assert codes(log.appender.append_as_leader([going_on], 0)) == [ErrorCode.NONE]
+
+
 def test_transactions_and_the_last_stable_offset(world, batches):
     """Readers of committed data would see aborted records, or miss decided ones."""
     log = world.log()
