@@ -5,6 +5,7 @@ from tests.unit.storage.compacted import (
     BACKOFF_MS,
     COMPACT,
     append,
+    batches_of,
     clean,
     committed,
     marker,
@@ -146,3 +147,31 @@ def test_an_aborted_transaction_is_forgotten_once_nothing_of_it_is_left(world, l
         append(world, log, (b"z", b"%d" % n))
         clean(world, log)
     assert log.reader.aborted_transactions(0, log.log_end_offset) == []
+
+
+def test_fsck_knows_what_compaction_may_have_taken(world):
+    """A sound log would be said to be damaged: nothing is left of a transaction that was open when
+    another one was aborted."""
+    log = world.log(**COMPACT)
+    in_transaction(world, log, 2, (b"A", b"1"))
+    in_transaction(world, log, 1, (b"B", b"1"))
+    marker(world, log, 1, commit=False)
+    marker(world, log, 2, commit=True)
+    in_transaction(world, log, 2, (b"A", b"2"), sequence=1)
+    marker(world, log, 2, commit=True)
+    clean(world, log)
+    assert [header.base_offset for header in batches_of(log)] == [1, 2, 3, 4, 5]
+    assert world.findings() == []
+
+
+def test_fsck_knows_what_retention_may_have_taken(world):
+    """As with compaction."""
+    log = world.log(segment_bytes="200")
+    in_transaction(world, log, 2, (b"A", b"1"))
+    log.appender.roll()
+    in_transaction(world, log, 1, (b"B", b"1"))
+    marker(world, log, 1, commit=False)
+    marker(world, log, 2, commit=True)
+    log.maybe_increment_log_start_offset(1)
+    assert log.delete_old_segments(world.clock.wall_ms()) == 1
+    assert world.findings() == []
