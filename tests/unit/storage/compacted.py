@@ -1,5 +1,8 @@
 """A compacted log of a test: what is written to it, the cleaner's turn, and what is left."""
 
+from collections import deque
+
+from odradek.background import InlineBackground
 from odradek.errors import BrokerError
 from odradek.model import AppendOrigin
 from odradek.records.batch import split_batches
@@ -14,6 +17,39 @@ COMPACT = {
     "file_delete_delay_ms": "10",
 }
 BACKOFF_MS = 15_000
+
+
+class SteppingBackground(InlineBackground):
+    """Does one piece of work after the other when it is asked to."""
+
+    def __init__(self) -> None:
+        self._waiting: deque = deque()
+        self.is_stepping = False
+
+    def submit(self, work, on_done, on_error) -> None:
+        if self.is_stepping:
+            self._waiting.append(lambda: InlineBackground.submit(self, work, on_done, on_error))
+        else:
+            super().submit(work, on_done, on_error)
+
+    def defer(self, action) -> None:
+        if self.is_stepping:
+            self._waiting.append(action)
+        else:
+            super().defer(action)
+
+    def step(self) -> bool:
+        """Does the next piece; False when there is none."""
+        if not self._waiting:
+            return False
+        self._waiting.popleft()()
+        return True
+
+    def finish(self) -> None:
+        """Does all that is left, and from now on everything at once."""
+        while self.step():
+            pass
+        self.is_stepping = False
 
 
 def batch(world, *pairs, codec=0, headers=(), timestamp_ms=None, **producer):
@@ -34,6 +70,12 @@ def append(world, log, *pairs, **options):
 
 
 def marker(world, log, producer_id, *, commit):
+    """The end marker of a producer's transaction, replicated."""
+    write_marker(world, log, producer_id, commit=commit)
+    log.update_high_watermark(log.log_end_offset)
+
+
+def write_marker(world, log, producer_id, *, commit):
     data = build_end_marker(
         commit=commit,
         base_offset=0,
@@ -43,7 +85,6 @@ def marker(world, log, producer_id, *, commit):
         coordinator_epoch=1,
     )
     log.appender.append_as_leader([memoryview(bytearray(data))], 0, AppendOrigin.COORDINATOR)
-    log.update_high_watermark(log.log_end_offset)
 
 
 def batches_of(log):
@@ -85,8 +126,8 @@ def committed(log):
         if header.is_control:
             aborted.discard(header.producer_id)
         elif not (header.is_transactional and header.producer_id in aborted):
-            shown += [(record.key, record.value) for record in read_batch(buffer, header)]
-    return shown
+            shown += read_batch(buffer, header)
+    return [(r.key, r.value) for r in shown if r.offset >= log.log_start_offset]
 
 
 def _batches_below(log, end):

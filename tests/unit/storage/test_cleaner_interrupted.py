@@ -1,49 +1,14 @@
 """A round of compaction in which the log becomes another one: cut, emptied, set otherwise."""
 
 import itertools
-from collections import deque
 from uuid import UUID
 
 import pytest
-from tests.unit.storage.compacted import COMPACT, append, clean, contents
+from tests.unit.storage.compacted import COMPACT, SteppingBackground, append, clean, contents
 from tests.unit.storage.conftest import ORDERS
-
-from odradek.background import InlineBackground
 
 SETTINGS = {**COMPACT, "segment_bytes": "300", "delete_retention_ms": "1000"}
 LAG_MS = 3_600_000
-
-
-class SteppingBackground(InlineBackground):
-    """Does one piece of work after the other when it is asked to."""
-
-    def __init__(self) -> None:
-        self._waiting: deque = deque()
-        self.is_stepping = False
-
-    def submit(self, work, on_done, on_error) -> None:
-        if self.is_stepping:
-            self._waiting.append(lambda: InlineBackground.submit(self, work, on_done, on_error))
-        else:
-            super().submit(work, on_done, on_error)
-
-    def defer(self, action) -> None:
-        if self.is_stepping:
-            self._waiting.append(action)
-        else:
-            super().defer(action)
-
-    def step(self) -> bool:
-        """Does the next piece; False when there is none."""
-        if self._waiting:
-            self._waiting.popleft()()
-        return bool(self._waiting)
-
-    def finish(self) -> None:
-        """Does all that is left, and from now on everything at once."""
-        while self.step():
-            pass
-        self.is_stepping = False
 
 
 def cut(world, manager, log):
@@ -63,6 +28,12 @@ def start_over(world, manager, log):
     log.truncate_fully_and_start_at(5)
     for n in range(5, 16):
         append(world, log, (b"k%d" % (n % 3), b"new %d" % n))
+
+
+def lose_its_beginning(world, manager, log):
+    """Somebody deletes all records that there are."""
+    log.maybe_increment_log_start_offset(log.high_watermark)
+    log.delete_old_segments(world.clock.wall_ms())
 
 
 def no_longer_compact(world, manager, log):
@@ -105,7 +76,14 @@ def interrupted(world, number, change):
 
 
 @pytest.mark.parametrize(
-    ("change", "start"), [(cut, 9), (cut_all_of_a_segment, 9), (start_over, 5), (made_anew, 0)]
+    ("change", "start"),
+    [
+        (cut, 9),
+        (cut_all_of_a_segment, 9),
+        (start_over, 5),
+        (made_anew, 0),
+        (lose_its_beginning, 24),
+    ],
 )
 def test_a_log_that_becomes_another_one_keeps_nothing_of_the_earlier(world, change, start):
     """Records that were cut would come back, and acknowledged ones vanish; or the log would pass

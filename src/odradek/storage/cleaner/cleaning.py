@@ -142,6 +142,9 @@ class Cleaning:
         transactions = CleanedTransactions(self._aborted)
         cleaner = BatchCleaner(self._offsets, transactions, self._retention)
         doomed = [s for s in self.log.segments.all() if s.base_offset < end_offset]
+        if not doomed:
+            # Retention was quicker.
+            return
         behind = self.log.segments.following(doomed[-1])
         config = self.log.config
         groups = group_segments(
