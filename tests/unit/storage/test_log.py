@@ -346,6 +346,25 @@ def test_what_retention_takes_away_is_not_written_twice(world, batches):
     assert result.duplicate
 
 
+def test_what_retention_takes_away_after_a_recovery_is_not_written_twice(world, batches):
+    """The snapshots of before the crash are not believed, and the records behind them may go."""
+    manager = world.start()
+    log = world.log(manager)
+    send = lambda: batches(b"a", producer_id=9, base_sequence=0)  # noqa: E731
+    log.appender.append_as_leader([send()], 0)
+    log.appender.roll()
+    log.appender.append_as_leader([batches(b"b")], 0)
+    world.crash(manager)
+    manager = world.start()
+    recovered = world.log(manager)
+    recovered.update_high_watermark(2)
+    recovered.maybe_increment_log_start_offset(1)
+    assert recovered.delete_old_segments(world.clock.wall_ms()) == 1
+    world.crash(manager)
+    (result,) = world.log(world.start()).appender.append_as_leader([send()], 0)
+    assert result.duplicate
+
+
 def test_followers_keep_offsets_and_epochs(world, batches, values):
     """Replicas would differ."""
     manager = world.start()

@@ -36,7 +36,8 @@ def replay_producers(
 
     Starts from the newest snapshot that is not beyond the log end and can be read; snapshots
     that are beyond it or cannot be read are removed. After a recovery the segments from
-    `recovered_from` on get their transaction indexes anew, and snapshots beyond are not believed.
+    `recovered_from` on get their transaction indexes anew, and snapshots beyond are not believed
+    but made anew as well: retention may take the records away that say the same.
 
     Raises:
         OSError: the disk failed.
@@ -51,6 +52,9 @@ def replay_producers(
     start_offset = producers.map_end_offset
     if start_offset < log_end_offset:
         for segment in segments.between(start_offset, log_end_offset):
+            if recovered_from >= 0 and segment.base_offset > start_offset:
+                producers.map_end_offset = segment.base_offset
+                take_snapshot(file_system, directory, producers)
             place = segment.locate(max(start_offset, segment.base_offset))
             if place is not None:
                 indexed = None
