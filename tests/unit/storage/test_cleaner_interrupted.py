@@ -4,7 +4,15 @@ import itertools
 from uuid import UUID
 
 import pytest
-from tests.unit.storage.compacted import COMPACT, SteppingBackground, append, clean, contents
+from tests.unit.storage.compacted import (
+    COMPACT,
+    SteppingBackground,
+    append,
+    clean,
+    committed,
+    contents,
+    marker,
+)
 from tests.unit.storage.conftest import ORDERS
 
 SETTINGS = {**COMPACT, "segment_bytes": "300", "delete_retention_ms": "1000"}
@@ -108,6 +116,33 @@ def test_a_round_ends_when_the_settings_forbid_it(world, change):
         if not is_under_way:
             break
     assert number > 10
+
+
+def test_what_a_producer_commits_outlives_what_it_aborted(world):
+    """A committed record would go with the aborted ones before it, when retention takes the segment
+    in which these end while a round is under way."""
+    for number in itertools.count():
+        world.directories = [f"{world.directories[0].split('@')[0]}@{number}"]
+        background = SteppingBackground()
+        manager = world.start(background=background)
+        log = world.log(manager, **{**SETTINGS, "segment_bytes": "1000"})
+        producer = {"producer_id": 1, "producer_epoch": 0, "is_transactional": True}
+        append(world, log, (b"a", b"aborted"), base_sequence=0, **producer)
+        marker(world, log, 1, commit=False)
+        log.appender.roll()
+        append(world, log, (b"b", b"committed"), base_sequence=1, **producer)
+        marker(world, log, 1, commit=True)
+        log.appender.roll()
+        background.is_stepping = True
+        manager.cleaner.look()
+        is_under_way = all(background.step() for _ in range(number))
+        log.maybe_increment_log_start_offset(2)
+        log.delete_old_segments(world.clock.wall_ms())
+        background.finish()
+        assert committed(log) == [(b"b", b"committed")], f"after {number} steps"
+        if not is_under_way:
+            break
+    assert number > 5
 
 
 def test_a_topic_that_is_made_anew_does_not_inherit_damage(world):

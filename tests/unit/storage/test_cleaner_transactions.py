@@ -149,6 +149,27 @@ def test_an_aborted_transaction_is_forgotten_once_nothing_of_it_is_left(world, l
     assert log.reader.aborted_transactions(0, log.log_end_offset) == []
 
 
+def test_a_marker_stays_where_a_snapshot_says_that_its_transaction_is_open(world):
+    """A replay from that snapshot would take the transaction for open for ever: readers would wait,
+    and nothing be compacted any more."""
+    log = world.log(**COMPACT, delete_retention_ms="0")
+    in_transaction(world, log, 1, (b"A", b"1"))
+    append(world, log, (b"B", b"1" * 200))
+    log.appender.roll()
+    marker(world, log, 1, commit=True)
+    append(world, log, (b"A", b"2" * 200))
+    append(world, log, (b"C", b"3"))
+    clean(world, log)
+    log.producers.remove_expired(world.clock.wall_ms() + LAG_MS, 1)
+    for n in range(3):
+        append(world, log, (b"z", b"%d" % n))
+        clean(world, log)
+    assert [header.base_offset for header in batches_of(log)][:2] == [1, 2]
+    log.truncate_to(4)
+    log.update_high_watermark(4)
+    assert log.last_stable_offset == 4
+
+
 def test_fsck_knows_what_compaction_may_have_taken(world):
     """A sound log would be said to be damaged: nothing is left of a transaction that was open when
     another one was aborted."""

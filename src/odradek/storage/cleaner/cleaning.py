@@ -25,6 +25,7 @@ from odradek.storage.cleaner.segment_cleaner import KeyCollector, SegmentCleaner
 from odradek.storage.files import FileSystem
 from odradek.storage.index.transaction_index import AbortedEntry
 from odradek.storage.log.segment import MAX_RELATIVE_OFFSET, LogSegment
+from odradek.storage.producers.replay import open_in_snapshot
 
 
 class Step:
@@ -181,9 +182,11 @@ class Cleaning:
         self, group: list[LogSegment], cleaner: BatchCleaner, transactions: CleanedTransactions
     ) -> SegmentCleaner:
         config = self.log.config
+        file_system, path = self.log.log_directory.file_system, self.log.local.path
+        transactions.begin_segment(open_in_snapshot(file_system, path, group[0].base_offset))
         self._unfinished = SegmentCleaner(
-            self.log.log_directory.file_system.for_thread(),
-            self.log.local.path,
+            file_system.for_thread(),
+            path,
             group[0].base_offset,
             config.index_interval_bytes,
             config.segment_index_bytes,

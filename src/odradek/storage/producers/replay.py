@@ -86,6 +86,23 @@ def take_snapshot(file_system: FileSystem, directory: str, producers: ProducerSt
     producers.snapshot_offset = offset
 
 
+def open_in_snapshot(file_system: FileSystem, directory: str, offset: int) -> list[int]:
+    """The producers whose transactions the snapshot at `offset` has open, if there is one.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    path = names.segment_file(directory, offset, names.SNAPSHOT_SUFFIX)
+    if file_system.size(path) < 0:
+        return []
+    try:
+        states = decode_snapshot(file_system.read_bytes(path))
+    except CorruptSnapshot:
+        # No replay begins there.
+        return []
+    return [state.producer_id for state in states if state.txn_first_offset >= 0]
+
+
 def load_snapshot(
     file_system: FileSystem,
     directory: str,
