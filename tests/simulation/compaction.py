@@ -173,10 +173,11 @@ class Simulation:
 
     def cut(self):
         """Another replica leads, which has less; what it decided about transactions it has."""
-        self.log.truncate_to(
-            self.random.randint(self.log.log_start_offset, self.log.log_end_offset)
-        )
-        self._forget_from(self.log.log_end_offset)
+        log = self.log
+        offset = self.random.randint(log.log_start_offset, log.log_end_offset)
+        self.is_thin = self.is_thin or offset < self.touched_offset
+        log.truncate_to(offset)
+        self._forget_from(log.log_end_offset)
 
     def start_over(self):
         """Another replica leads, and all of this one is too old."""
