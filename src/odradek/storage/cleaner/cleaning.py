@@ -282,7 +282,7 @@ def group_segments(
 
 
 def _policy(config: LogConfig) -> tuple[bool, int, int]:
-    """What a topic's settings say of what may go."""
+    """The settings of a topic by which records may go."""
     return config.compact, config.min_compaction_lag_ms, config.delete_retention_ms
 
 
