@@ -522,3 +522,20 @@ def test_groups_stay_within_what_an_index_can_say(world):
     assert len(group_segments(segments, first + 2**31, 10_000, 10_000)) == 1
     assert len(group_segments(segments, first + 2**31 + 1, 10_000, 10_000)) == 2
     assert len(group_segments(segments, 12, 500, 10_000)) == 2
+
+
+def test_epochs_that_compaction_has_thinned_out_are_not_rebuilt(world, caplog):
+    """Each start would tell of damage, and read all of the log, where there is none."""
+    manager = world.start()
+    log = world.log(manager, **COMPACT)
+    for epoch in range(3):
+        data = batch(world, (b"k", b"%d" % epoch), (b"k%d" % epoch, b"v"))
+        log.appender.append_as_leader([data], epoch)
+        data = batch(world, (b"k", b"%d" % epoch))
+        log.appender.append_as_leader([data], epoch)
+    log.update_high_watermark(log.log_end_offset)
+    clean(world, log)
+    epochs = log.leader_epochs.entries
+    manager.shutdown()
+    assert world.log(**COMPACT).leader_epochs.entries == epochs
+    assert "rebuilding" not in caplog.text
