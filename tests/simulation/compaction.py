@@ -83,6 +83,7 @@ class Simulation:
             # A map of seven keys: a round ends before what may be cleaned does.
             self.properties["log.cleaner.dedupe.buffer.size"] = "128"
         self.keys = [b"k%d" % n for n in range(self.random.choice([3, 12]))]
+        self.epoch = 0
         self.records = {}
         self.transactions = []
         self.values = count()
@@ -177,11 +178,13 @@ class Simulation:
         offset = self.random.randint(log.log_start_offset, log.log_end_offset)
         self.is_thin = self.is_thin or offset < self.touched_offset
         log.truncate_to(offset)
+        self.epoch += 1
         self._forget_from(log.log_end_offset)
 
     def start_over(self):
         """Another replica leads, and all of this one is too old."""
         self.log.truncate_fully_and_start_at(self.log.log_end_offset + self.random.randint(0, 5))
+        self.epoch += 1
         self.records.clear()
         self.transactions.clear()
 
@@ -197,13 +200,15 @@ class Simulation:
     def restart(self):
         """The broker ends, in order or not, with a round of compaction under way or not."""
         self._replicate()
-        known = self._known()
-        if self.random.random() < 0.5:
+        known, epochs = self._known(), self.log.leader_epochs.entries
+        is_orderly = self.random.random() < 0.5
+        if is_orderly:
             self.manager.shutdown()
         self.world.crash(self.manager)
         self.world.timer = MockTimer()
         self._open()
         assert self._known() == known, "a producer is another one after a restart"
+        assert not is_orderly or self.log.leader_epochs.entries == epochs
         self.check()
 
     def settle(self):
@@ -323,7 +328,7 @@ class Simulation:
         producer = {} if transaction is None else self._numbered(transaction.producer_id)
         offset = self.log.log_end_offset
         data = batch(self.world, *pairs, codec=self.random.choice([0, 0, 0, 3]), **producer)
-        (info,) = self.log.appender.append_as_leader([data], 0)
+        (info,) = self.log.appender.append_as_leader([data], self.epoch)
         assert not isinstance(info, BrokerError), info
         now_ms = self.world.clock.wall_ms()
         for index, (key, value) in enumerate(pairs):
@@ -354,7 +359,7 @@ class Simulation:
     def _mark(self, transaction):
         transaction.marker_offset = self.log.log_end_offset
         producer_id, is_commit = transaction.producer_id, transaction.is_commit
-        write_marker(self.world, self.log, producer_id, commit=is_commit)
+        write_marker(self.world, self.log, producer_id, commit=is_commit, leader_epoch=self.epoch)
         self._maybe_replicate()
 
     def _forget_from(self, end):

@@ -50,6 +50,11 @@ MUTATIONS = {
         "            if entry.last_offset >= offset:\n",
         "            if entry.last_offset >= 0:\n",
     ),
+    "the end of an epoch that is gone is damage": Mutation(
+        "storage/manager/epoch_check.py",
+        "        if before is None or before.base_offset >= start_offset:\n",
+        "        if before is None:\n",
+    ),
     "a recovery takes no snapshots": Mutation(
         "storage/producers/replay.py",
         "                take_snapshot(file_system, directory, producers)\n",

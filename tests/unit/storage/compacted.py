@@ -75,7 +75,7 @@ def marker(world, log, producer_id, *, commit):
     log.update_high_watermark(log.log_end_offset)
 
 
-def write_marker(world, log, producer_id, *, commit):
+def write_marker(world, log, producer_id, *, commit, leader_epoch=0):
     data = build_end_marker(
         commit=commit,
         base_offset=0,
@@ -84,7 +84,8 @@ def write_marker(world, log, producer_id, *, commit):
         producer_epoch=0,
         coordinator_epoch=1,
     )
-    log.appender.append_as_leader([memoryview(bytearray(data))], 0, AppendOrigin.COORDINATOR)
+    batches = [memoryview(bytearray(data))]
+    log.appender.append_as_leader(batches, leader_epoch, AppendOrigin.COORDINATOR)
 
 
 def batches_of(log):
