@@ -170,6 +170,28 @@ def test_a_marker_stays_where_a_snapshot_says_that_its_transaction_is_open(world
     assert log.last_stable_offset == 4
 
 
+def test_no_snapshot_stays_within_what_was_compacted(world):
+    """One of an orderly end in the middle of a segment: as above, but its marker may have gone."""
+    settings = {**COMPACT, "delete_retention_ms": "0"}
+    manager = world.start()
+    log = world.log(manager, **settings)
+    in_transaction(world, log, 1, (b"A", b"1"))
+    manager.shutdown()
+    log = world.log(world.start(), **settings)
+    marker(world, log, 1, commit=True)
+    append(world, log, (b"A", b"2"))
+    append(world, log, (b"C", b"3"))
+    append(world, log, (b"D", b"4"))
+    clean(world, log)
+    log.producers.remove_expired(world.clock.wall_ms() + LAG_MS, 1)
+    for n in range(3):
+        append(world, log, (b"z", b"%d" % n))
+        clean(world, log)
+    log.truncate_to(4)
+    log.update_high_watermark(4)
+    assert log.last_stable_offset == 4
+
+
 def test_fsck_knows_what_compaction_may_have_taken(world):
     """A sound log would be said to be damaged: nothing is left of a transaction that was open when
     another one was aborted."""

@@ -24,6 +24,7 @@ from odradek.storage.log.segments import LogSegments
 from odradek.storage.log.staging import Staged
 from odradek.storage.log.swap import end_replacement, put_in_place
 from odradek.storage.log_directory import LogDirectory
+from odradek.storage.producers.replay import remove_snapshots
 
 # Durations and counts are this large when they are not meant.
 NEVER_MS: Final = 2**63 - 1
@@ -270,7 +271,8 @@ class LocalLog:
         Raises:
             OSError: the disk refused; what is in which file is not known any more.
         """
-        assert self.segments.active not in old, (
+        following = self.segments.following(old[-1])
+        assert following is not None, (
             f"{self.path}: segment {old[-1].base_offset} is being appended to"
         )
         new = LogSegment(
@@ -294,8 +296,8 @@ class LocalLog:
             segment.release()
             segment.rename_files(names.DELETED_SUFFIX)
             paths.extend(segment.paths())
-            snapshot = names.segment_file(self.path, segment.base_offset, names.SNAPSHOT_SUFFIX)
-            file_system.remove(snapshot)
+        # A replay begins at the beginning of a cleaned segment, or behind it: nowhere within.
+        remove_snapshots(file_system, self.path, new.base_offset, following.base_offset)
         end_replacement(file_system, self.path, new.base_offset)
         self.log_directory.delete_later(paths, self.config.file_delete_delay_ms)
 

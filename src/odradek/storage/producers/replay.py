@@ -162,14 +162,17 @@ def snapshot_offsets(file_system: FileSystem, directory: str) -> list[int]:
     return offsets
 
 
-def remove_snapshots(file_system: FileSystem, directory: str) -> None:
-    """Removes all snapshots of a log.
+def remove_snapshots(
+    file_system: FileSystem, directory: str, above: int = UNKNOWN_OFFSET, below: int = 1 << 63
+) -> None:
+    """Removes the snapshots of a log between two offsets, all of them if none is given.
 
     Raises:
         OSError: some are still there.
     """
     for offset in snapshot_offsets(file_system, directory):
-        file_system.remove(names.segment_file(directory, offset, names.SNAPSHOT_SUFFIX))
+        if above < offset < below:
+            file_system.remove(names.segment_file(directory, offset, names.SNAPSHOT_SUFFIX))
 
 
 def replay_into(
