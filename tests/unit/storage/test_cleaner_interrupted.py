@@ -118,6 +118,33 @@ def test_a_round_ends_when_the_settings_forbid_it(world, change):
     assert number > 10
 
 
+@pytest.mark.parametrize("start", [12, 24])
+def test_segments_that_are_gone_are_no_failure_of_the_disk(world, start):
+    """The whole log directory would go offline: retention takes segments of the group that is being
+    cleaned, and their files are removed before the round has opened them."""
+    for number in itertools.count():
+        world.directories = [f"{world.directories[0].split('@')[0]}@{number}"]
+        background = SteppingBackground()
+        manager = world.start(background=background)
+        log = world.log(manager, **SETTINGS)
+        for n in range(24):
+            append(world, log, (b"k%d" % (n % 3), b"%d" % n))
+        log.appender.roll()
+        log.update_config(world.config(**{**SETTINGS, "segment_bytes": "100000"}))
+        background.is_stepping = True
+        manager.cleaner.look()
+        is_under_way = all(background.step() for _ in range(number))
+        log.maybe_increment_log_start_offset(start)
+        log.delete_old_segments(world.clock.wall_ms())
+        world.timer.advance_clock(log.config.file_delete_delay_ms)
+        background.finish()
+        assert world.failed == [], f"after {number} steps"
+        assert manager.cleaner.uncleanable == frozenset()
+        if not is_under_way:
+            break
+    assert number > 10
+
+
 def test_what_a_producer_commits_outlives_what_it_aborted(world):
     """A committed record would go with the aborted ones before it, when retention takes the segment
     in which these end while a round is under way."""

@@ -159,6 +159,8 @@ class Cleaning:
                 return
             target = self._begin(group, cleaner, transactions)
             for segment in group:
+                if not self.log.segments.holds(segment):
+                    return
                 source = Source(
                     segment.file.duplicate(),
                     segment.base_offset,
@@ -203,6 +205,8 @@ class Cleaning:
             yield Step(target.discard)
         else:
             yield Step(target.seal)
+            if not self._holds(group):
+                return
             self.is_committing = True
             yield Step(partial(target.finish, group[-1].modified_ms))
             if self.is_over or self._is_leased() or not self._holds(group):
