@@ -63,8 +63,7 @@ MUTATIONS = {
     ),
     "an end marker does not take a verification away": Mutation(
         "storage/producers/producer_state.py",
-        "        producer_id = header.producer_id\n"
-        "        self._verifications.pop(producer_id, None)\n",
+        "        producer_id = header.producer_id\n        self._end_verification(producer_id)\n",
         "        producer_id = header.producer_id\n",
     ),
     "a write gets in before one that was not verified": Mutation(

@@ -92,15 +92,19 @@ class ProducerCheck:
 
     def _agrees(self, entry: AbortedEntry, expected: AbortedEntry) -> bool:
         # Kafka counts transactions as open that began behind the marker in the same write.
-        if entry.last_stable_offset < expected.last_stable_offset:
+        least = expected.last_stable_offset
+        if entry.last_stable_offset < least and not self._may_be_gone(entry.last_stable_offset):
             return False
         if entry.producer_id != expected.producer_id:
             return False
         if entry.first_offset == expected.first_offset:
             return True
-        # Its first batches may be gone from the log.
-        is_cut = not self._is_complete or entry.first_offset < self._start_offset
-        return is_cut and 0 <= entry.first_offset < expected.first_offset
+        is_earlier = 0 <= entry.first_offset < expected.first_offset
+        return is_earlier and self._may_be_gone(entry.first_offset)
+
+    def _may_be_gone(self, first_offset: int) -> bool:
+        """Whether the log may lack the batches with which a transaction began there."""
+        return not self._is_complete or first_offset < self._start_offset
 
     def _contradict(self, seen: ProducerState, state: ProducerState) -> bool:
         if seen.last_offset != state.last_offset:

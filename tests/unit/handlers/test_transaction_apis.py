@@ -233,6 +233,12 @@ def test_tools_see_where_ids_stand(broker, version):
     assert unknown.error_code == E.TRANSACTIONAL_ID_NOT_FOUND
 
 
+def plain_records():
+    builder = RecordBatchBuilder()
+    builder.append(1000, None, b"v")
+    return bytearray(builder.build())
+
+
 def records(producer, sequence=0, value=b"v", codec=Compression.NONE):
     builder = RecordBatchBuilder(
         codec,
@@ -284,6 +290,32 @@ def test_writes_after_the_first_are_not_verified_again(broker):
     assert broker.produce(records(producer, 1), txn="t").error_code == E.NONE
     refused = broker.produce(records(producer, 0), txn="t", partition=1)
     assert refused.error_code == E.NOT_ENOUGH_REPLICAS
+
+
+def produce_codes(broker, producer, version, sequences):
+    return [
+        broker.produce(records(producer, each), version=version, txn="t").error_code
+        for each in sequences
+    ]
+
+
+def test_a_producer_that_adds_by_writing_begins_at_0(broker):
+    """Fails when the second of two writes gets in before the first, which is out of order then: a
+    client would be told that records are delivered that are not there."""
+    broker.produce(plain_records(), version=12)
+    producer = init(broker)
+    codes = produce_codes(broker, producer, 12, [1, 0, 1])
+    assert codes == [E.OUT_OF_ORDER_SEQUENCE_NUMBER, E.NONE, E.NONE]
+
+
+def test_a_write_whose_verification_failed_comes_before_those_behind_it(broker):
+    """Fails when the write that was refused cannot get in any more once it may."""
+    broker.produce(plain_records(), version=12)
+    producer = init(broker)
+    codes = produce_codes(broker, producer, 9, [0])
+    add(broker, 3, producer, 0)
+    codes += produce_codes(broker, producer, 9, [1, 0, 1])
+    assert codes == [E.INVALID_TXN_STATE, E.OUT_OF_ORDER_SEQUENCE_NUMBER, E.NONE, E.NONE]
 
 
 def abort_marker(producer, by=0):

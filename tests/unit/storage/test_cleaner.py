@@ -6,12 +6,23 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from tests.unit.storage.compacted import (
+    BACKOFF_MS,
+    COMPACT,
+    all_records,
+    append,
+    batch,
+    batches_of,
+    clean,
+    contents,
+    marker,
+)
 from tests.unit.storage.conftest import ORDERS, read_records
 
 from odradek.errors import BrokerError
-from odradek.model import AppendOrigin, TopicPartition
+from odradek.model import TopicPartition
 from odradek.records.batch import split_batches
-from odradek.records.builder import RecordBatchBuilder, build_end_marker
+from odradek.records.builder import RecordBatchBuilder
 from odradek.records.legacy import build_message_set
 from odradek.records.reader import iter_records
 from odradek.storage import OsFileSystem
@@ -23,70 +34,7 @@ from odradek.storage.cleaner.offset_map import OffsetMap
 from odradek.testing.faulty_files import Crashed, FaultyFileSystem
 from odradek.timer import MockTimer
 
-COMPACT = {
-    "cleanup_policy": "compact",
-    "segment_bytes": "400",
-    "index_interval_bytes": "100",
-    "min_cleanable_dirty_ratio": "0.01",
-    "file_delete_delay_ms": "10",
-}
-BACKOFF_MS = 15_000
 DAY_MS = 86_400_000
-
-
-def batch(world, *pairs, codec=0, headers=(), timestamp_ms=None, **producer):
-    """Pairs of key and value as one batch."""
-    builder = RecordBatchBuilder(codec, **producer)
-    now_ms = world.clock.wall_ms() if timestamp_ms is None else timestamp_ms
-    for key, value in pairs:
-        builder.append(now_ms, key, value, headers)
-    return memoryview(bytearray(builder.build()))
-
-
-def append(world, log, *pairs, **options):
-    """One batch of these pairs, replicated."""
-    (info,) = log.appender.append_as_leader([batch(world, *pairs, **options)], 0)
-    assert not isinstance(info, BrokerError), info
-    log.update_high_watermark(log.log_end_offset)
-    return info
-
-
-def marker(world, log, producer_id, *, commit):
-    data = build_end_marker(
-        commit=commit,
-        base_offset=0,
-        timestamp_ms=world.clock.wall_ms(),
-        producer_id=producer_id,
-        producer_epoch=0,
-        coordinator_epoch=1,
-    )
-    log.appender.append_as_leader([memoryview(bytearray(data))], 0, AppendOrigin.COORDINATOR)
-    log.update_high_watermark(log.log_end_offset)
-
-
-def batches_of(log):
-    """All batch headers of the log, empty batches included."""
-    headers = []
-    for segment in log.segments.all():
-        headers += split_batches(segment.read(0, segment.size_bytes))
-    return headers
-
-
-def contents(log):
-    return [(r.offset, r.key, r.value) for r in all_records(log)]
-
-
-def all_records(log):
-    records = []
-    for segment in log.segments.all():
-        records += iter_records(segment.read(0, segment.size_bytes), check_crc=True)
-    return records
-
-
-def clean(world, log):
-    """Rolls, and lets the cleaner have its turn."""
-    log.appender.roll()
-    world.advance(BACKOFF_MS)
 
 
 def test_the_newest_record_of_each_key_stays(world):
@@ -574,3 +522,20 @@ def test_groups_stay_within_what_an_index_can_say(world):
     assert len(group_segments(segments, first + 2**31, 10_000, 10_000)) == 1
     assert len(group_segments(segments, first + 2**31 + 1, 10_000, 10_000)) == 2
     assert len(group_segments(segments, 12, 500, 10_000)) == 2
+
+
+def test_epochs_that_compaction_has_thinned_out_are_not_rebuilt(world, caplog):
+    """Each start would tell of damage, and read all of the log, where there is none."""
+    manager = world.start()
+    log = world.log(manager, **COMPACT)
+    for epoch in range(3):
+        data = batch(world, (b"k", b"%d" % epoch), (b"k%d" % epoch, b"v"))
+        log.appender.append_as_leader([data], epoch)
+        data = batch(world, (b"k", b"%d" % epoch))
+        log.appender.append_as_leader([data], epoch)
+    log.update_high_watermark(log.log_end_offset)
+    clean(world, log)
+    epochs = log.leader_epochs.entries
+    manager.shutdown()
+    assert world.log(**COMPACT).leader_epochs.entries == epochs
+    assert "rebuilding" not in caplog.text

@@ -209,6 +209,19 @@ def test_first_sequence_of_a_virgin_log(world, batches):
     assert codes(log.appender.append_as_leader([other], 0)) == [ErrorCode.NONE]
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_first_sequence_of_a_replica_that_started_over(world, batches, is_restarted):
+    """A healthy producer would get a fatal answer from a leader whose log was emptied elsewhere."""
+    manager = world.start()
+    log = world.log(manager)
+    log.truncate_fully_and_start_at(7)
+    if is_restarted:
+        manager.shutdown()
+        log = world.log()
+    going_on = batches(b"x", producer_id=9, base_sequence=7)
+    assert codes(log.appender.append_as_leader([going_on], 0)) == [ErrorCode.NONE]
+
+
 def test_transactions_and_the_last_stable_offset(world, batches):
     """Readers of committed data would see aborted records, or miss decided ones."""
     log = world.log()
@@ -330,6 +343,25 @@ def test_what_retention_takes_away_is_not_written_twice(world, batches):
     again = world.log(world.start())
     assert again.log_start_offset == 1
     (result,) = again.appender.append_as_leader([batches(b"a", producer_id=9, base_sequence=0)], 0)
+    assert result.duplicate
+
+
+def test_what_retention_takes_away_after_a_recovery_is_not_written_twice(world, batches):
+    """The snapshots of before the crash are not believed, and the records behind them may go."""
+    manager = world.start()
+    log = world.log(manager)
+    send = lambda: batches(b"a", producer_id=9, base_sequence=0)  # noqa: E731
+    log.appender.append_as_leader([send()], 0)
+    log.appender.roll()
+    log.appender.append_as_leader([batches(b"b")], 0)
+    world.crash(manager)
+    manager = world.start()
+    recovered = world.log(manager)
+    recovered.update_high_watermark(2)
+    recovered.maybe_increment_log_start_offset(1)
+    assert recovered.delete_old_segments(world.clock.wall_ms()) == 1
+    world.crash(manager)
+    (result,) = world.log(world.start()).appender.append_as_leader([send()], 0)
     assert result.duplicate
 
 

@@ -248,12 +248,15 @@ def test_the_epoch_of_an_end_marker_by_the_version_of_transactions(
     assert caught.value.code == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def end(producers, epoch, version=2):
-    """Writes the end marker of the producer's transaction."""
+def end(producers, epoch, version=2, *, is_written=True):
+    """Writes the end marker of the producer's transaction, unless the disk refuses it."""
     marker = header(-1, epoch=epoch, attributes=TRANSACTIONAL | CONTROL)
     producers.check_marker(marker, 0, COORDINATOR, version)
     producers.complete(marker, True, 0)
-    producers.commit()
+    if is_written:
+        producers.commit()
+    else:
+        producers.rollback()
 
 
 def test_a_marker_whose_answer_was_lost_may_be_written_again(producers):
@@ -302,6 +305,25 @@ def test_a_write_that_was_not_verified_comes_before_those_behind_it(producers):
         late = header(sequence, attributes=TRANSACTIONAL)
         assert refused(producers, late) is E.OUT_OF_ORDER_SEQUENCE_NUMBER
     take(producers, *(header(each, attributes=TRANSACTIONAL) for each in (3, 4, 5)))
+
+
+@pytest.mark.parametrize("bumps_epochs", [False, True])
+def test_a_write_that_the_disk_refused_comes_before_those_behind_it(producers, bumps_epochs):
+    """A gap, as after a verification that failed; and an answer still under way would not count."""
+    number = begin(producers, 3, bumps_epochs=bumps_epochs)
+    producers.update(header(3, attributes=TRANSACTIONAL))
+    producers.rollback()
+    assert producers.is_verification_valid(9, 0, number)
+    begin(producers, 4, bumps_epochs=bumps_epochs)
+    late = header(4, attributes=TRANSACTIONAL)
+    assert refused(producers, late) is E.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_an_end_marker_that_the_disk_refused_leaves_the_verification(producers):
+    """A first write would be told that its transaction has ended, which it has not."""
+    number = begin(producers, 0)
+    end(producers, 0, is_written=False)
+    assert producers.is_verification_valid(9, 0, number)
 
 
 def test_sequences_of_an_epoch_before_do_not_count(producers):

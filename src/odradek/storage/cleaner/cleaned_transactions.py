@@ -3,11 +3,17 @@
 The cleaner walks the log in order and tells of every transactional batch and every marker. A
 batch of an aborted transaction goes at once. A marker may go only when no batch of its
 transaction was met any more: as long as one is there, readers need the marker (and, of an
-aborted one, the entry of the transaction index) to know what it is worth.
+aborted one, the entry of the transaction index) to know what it is worth. Nor may it go from a
+segment at whose beginning its transaction was open: a replay of the log may begin there, from the
+snapshot of that moment, and has to learn of the end.
+
+A round ends below the first transaction that is not decided, so whatever begins within the round
+is decided for good, even if its marker lies behind the round's end. Behind that end all batches
+stay, and so do the entries of the markers there.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from odradek.records.batch import BatchHeader, Buffer
 from odradek.storage.index.transaction_index import AbortedEntry
@@ -23,12 +29,19 @@ class CleanedTransactions:
 
     def __init__(self, aborted: Sequence[AbortedEntry]) -> None:
         self._coming = deque(sorted(aborted, key=lambda entry: entry.first_offset))
+        self._by_marker = {entry.last_offset: entry for entry in aborted}
         # Producers whose current transaction will be aborted, and whether a batch of it was met.
         self._aborted: dict[int, AbortedEntry] = {}
         self._has_batches: set[int] = set()
         # Producers with a batch of a transaction that will be committed.
         self._committed: set[int] = set()
+        # Producers whose first marker in the segment ends a transaction of before it.
+        self._open_before: set[int] = set()
         self.retained: list[AbortedEntry] = []
+
+    def begin_segment(self, open_before: Collection[int]) -> None:
+        """Another segment comes, at whose beginning these producers are in a transaction."""
+        self._open_before = set(open_before)
 
     def is_aborted(self, header: BatchHeader) -> bool:
         """Takes in a data batch; returns whether its transaction is aborted."""
@@ -42,7 +55,12 @@ class CleanedTransactions:
         return False
 
     def may_drop_marker(self, buffer: Buffer, header: BatchHeader) -> bool:
-        """Takes in a control batch; returns whether nothing of its transaction is left."""
+        """Takes in a control batch; returns whether nobody needs it for its transaction."""
+        ends_earlier_one = header.producer_id in self._open_before
+        self._open_before.discard(header.producer_id)
+        return self._has_nothing_left(buffer, header) and not ends_earlier_one
+
+    def _has_nothing_left(self, buffer: Buffer, header: BatchHeader) -> bool:
         self._begin_up_to(header.last_offset)
         if header.record_count == 0:
             return True
@@ -60,6 +78,12 @@ class CleanedTransactions:
         self.retained.append(entry)
         return False
 
+    def pass_over(self, header: BatchHeader) -> None:
+        """Takes in a batch behind the round's end."""
+        entry = self._by_marker.get(header.base_offset) if header.is_control else None
+        if entry is not None:
+            self.retained.append(entry)
+
     def take_retained(self) -> list[AbortedEntry]:
         """The entries retained since the last call."""
         retained, self.retained = self.retained, []
@@ -68,4 +92,6 @@ class CleanedTransactions:
     def _begin_up_to(self, offset: int) -> None:
         while self._coming and self._coming[0].first_offset <= offset:
             entry = self._coming.popleft()
-            self._aborted.setdefault(entry.producer_id, entry)
+            # Retention may have taken the marker away before it was met.
+            if entry.last_offset >= offset:
+                self._aborted[entry.producer_id] = entry

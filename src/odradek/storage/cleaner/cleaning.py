@@ -7,13 +7,15 @@ cleaned one. What lies above the map's last offset is left as it is.
 
 The steps are handed out one by one (`steps`), and what is between them runs on the event loop:
 there the segments are opened for reading, and there a group is replaced, if the log still
-holds all of it and no reader has a lease on it. If not (retention, a truncation, a query was
-quicker), the round ends.
+holds all of it and no reader has a lease on it. If not (retention or a query was quicker), the
+round ends. So it does between any two steps once what it has read is not in the log any more, or
+what it goes by is not what the topic's settings say.
 """
 
 from collections.abc import Callable, Generator
 from functools import partial
 
+from odradek.config.topic import LogConfig
 from odradek.model import UNKNOWN_OFFSET
 from odradek.storage.cleaner.batch_cleaner import BatchCleaner, LastRecord, Retention
 from odradek.storage.cleaner.cleanable import Cleanable
@@ -23,6 +25,7 @@ from odradek.storage.cleaner.segment_cleaner import KeyCollector, SegmentCleaner
 from odradek.storage.files import FileSystem
 from odradek.storage.index.transaction_index import AbortedEntry
 from odradek.storage.log.segment import MAX_RELATIVE_OFFSET, LogSegment
+from odradek.storage.producers.replay import open_in_snapshot
 
 
 class Step:
@@ -49,8 +52,9 @@ class CleanerLimits:
 class Cleaning:
     """One round.
 
-    `end_offset` is where the next round has to go on; `is_over` ends this one early. While
-    `is_committing`, a disk that refuses anything leaves files of which nothing is known.
+    `end_offset` is where the next round has to go on; `is_over` ends this one early, and what
+    it has found in the records then means nothing. While `is_committing`, a disk that refuses
+    anything leaves files of which nothing is known.
     """
 
     def __init__(self, cleanable: Cleanable, now_ms: int, limits: CleanerLimits) -> None:
@@ -58,6 +62,8 @@ class Cleaning:
         self.end_offset = cleanable.first_dirty_offset
         self.is_committing = False
         self._cleanable = cleanable
+        self._cuts = self.log.local.cuts
+        self._policy = _policy(self.log.config)
         self._now_ms = now_ms
         self._limits = limits
         # There are no more keys than offsets.
@@ -75,7 +81,13 @@ class Cleaning:
     @property
     def is_over(self) -> bool:
         """Whether the log is not to be cleaned any further."""
-        return self.log.local.is_closed or self.log.log_directory.failure is not None
+        local = self.log.local
+        return (
+            local.is_closed
+            or local.cuts != self._cuts
+            or self.log.log_directory.failure is not None
+            or _policy(self.log.config) != self._policy
+        )
 
     def steps(self) -> Generator[Step, None, None]:
         """The work, step by step; a step has to be done before the next one is asked for."""
@@ -131,6 +143,9 @@ class Cleaning:
         transactions = CleanedTransactions(self._aborted)
         cleaner = BatchCleaner(self._offsets, transactions, self._retention)
         doomed = [s for s in self.log.segments.all() if s.base_offset < end_offset]
+        if not doomed:
+            # Retention was quicker.
+            return
         behind = self.log.segments.following(doomed[-1])
         config = self.log.config
         groups = group_segments(
@@ -144,6 +159,8 @@ class Cleaning:
                 return
             target = self._begin(group, cleaner, transactions)
             for segment in group:
+                if not self.log.segments.holds(segment):
+                    return
                 source = Source(
                     segment.file.duplicate(),
                     segment.base_offset,
@@ -167,9 +184,11 @@ class Cleaning:
         self, group: list[LogSegment], cleaner: BatchCleaner, transactions: CleanedTransactions
     ) -> SegmentCleaner:
         config = self.log.config
+        file_system, path = self.log.log_directory.file_system, self.log.local.path
+        transactions.begin_segment(open_in_snapshot(file_system, path, group[0].base_offset))
         self._unfinished = SegmentCleaner(
-            self.log.log_directory.file_system.for_thread(),
-            self.log.local.path,
+            file_system.for_thread(),
+            path,
             group[0].base_offset,
             config.index_interval_bytes,
             config.segment_index_bytes,
@@ -186,6 +205,8 @@ class Cleaning:
             yield Step(target.discard)
         else:
             yield Step(target.seal)
+            if not self._holds(group):
+                return
             self.is_committing = True
             yield Step(partial(target.finish, group[-1].modified_ms))
             if self.is_over or self._is_leased() or not self._holds(group):
@@ -211,13 +232,9 @@ class Cleaning:
         return all(self.log.segments.holds(segment) for segment in group)
 
     def _aborted_entries(self) -> list[AbortedEntry]:
-        """The aborted transactions that are decided for good."""
-        end = self._cleanable.first_uncleanable_offset
+        """All of the log: a transaction of this round may end behind it."""
         return [
-            entry
-            for segment in self.log.segments.all()
-            for entry in segment.transactions.entries()
-            if entry.last_offset < end
+            entry for segment in self.log.segments.all() for entry in segment.transactions.entries()
         ]
 
     def _last_records(self) -> dict[int, LastRecord]:
@@ -266,6 +283,11 @@ def group_segments(
         offset_index_bytes = segment.offset_index.used_bytes
         time_index_bytes = segment.time_index.used_bytes
     return groups
+
+
+def _policy(config: LogConfig) -> tuple[bool, int, int]:
+    """The settings of a topic by which records may go."""
+    return config.compact, config.min_compaction_lag_ms, config.delete_retention_ms
 
 
 def _sync_directory(file_system: FileSystem, path: str) -> int:

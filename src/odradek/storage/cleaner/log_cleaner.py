@@ -55,7 +55,7 @@ class LogCleaner:
         self._background = background
         self._on_cleaned = on_cleaned
         self._rounds: dict[TopicPartition, _Round] = {}
-        self._uncleanable: set[TopicPartition] = set()
+        self._uncleanable: dict[TopicPartition, Log] = {}
         # Where the last round got nowhere; they wait for the next look.
         self._fruitless: set[TopicPartition] = set()
         self._paused: set[TopicPartition] = set()
@@ -75,7 +75,14 @@ class LogCleaner:
     def look(self) -> None:
         """Begins as many rounds as there are threads for."""
         self._fruitless.clear()
+        self._forget_closed()
         self._start_rounds()
+
+    def _forget_closed(self) -> None:
+        """Another log of the same name is none of those that are damaged."""
+        for topic_partition, log in list(self._uncleanable.items()):
+            if log.local.is_closed:
+                del self._uncleanable[topic_partition]
 
     def _start_rounds(self) -> None:
         threads = self._config["log.cleaner.threads"]
@@ -117,7 +124,7 @@ class LogCleaner:
 
     def _leave_alone(self, log: Log, error: BaseException) -> None:
         logger.warning("%s is not compacted any more: %s", log.topic_partition, error)
-        self._uncleanable.add(log.topic_partition)
+        self._uncleanable[log.topic_partition] = log
 
     def _start_round(self, cleanable: Cleanable, threads: int) -> None:
         limits = CleanerLimits(
@@ -186,6 +193,8 @@ class LogCleaner:
             self._fruitless.add(log.topic_partition)
         if isinstance(error, OSError):
             self._on_disk_error(cleaning, error)
+        elif isinstance(error, BrokerError) and cleaning.is_over:
+            logger.info("a round of compaction of %s is over: %s", log.topic_partition, error)
         elif error is not None:
             self._leave_alone(log, error)
         self._start_rounds()

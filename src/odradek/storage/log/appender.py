@@ -53,8 +53,6 @@ class LogAppender:
         self._directory: Final = local.log_directory
         self._producers: Final = producers
         self._leader_epochs: Final = leader_epochs
-        # Nothing was ever written here.
-        self._is_new = local.log_end_offset == 0
         self.update_config(local.config)
 
     def update_config(self, config: LogConfig) -> None:
@@ -161,7 +159,7 @@ class LogAppender:
         if header.producer_id < 0:
             return None
         if not header.is_control:
-            return self._producers.check(header, origin, self._is_new)
+            return self._producers.check(header, origin, self._local.log_end_offset == 0)
         marker = parse_end_marker(valid.data)
         if marker is not None:
             self._producers.check_marker(
@@ -304,7 +302,6 @@ class LogAppender:
             raise self._directory.storage_error(error, doing) from error
         self._producers.commit()
         self._producers.map_end_offset = staged.end_offset
-        self._is_new = False
         for header in staged.headers:
             if header.partition_leader_epoch > self._leader_epochs.latest_epoch:
                 self.assign_epoch(header.partition_leader_epoch, header.base_offset)

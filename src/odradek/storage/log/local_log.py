@@ -24,6 +24,7 @@ from odradek.storage.log.segments import LogSegments
 from odradek.storage.log.staging import Staged
 from odradek.storage.log.swap import end_replacement, put_in_place
 from odradek.storage.log_directory import LogDirectory
+from odradek.storage.producers.replay import remove_snapshots
 
 # Durations and counts are this large when they are not meant.
 NEVER_MS: Final = 2**63 - 1
@@ -87,6 +88,8 @@ class LocalLog:
         self.lowest_end_offset = log_end_offset
         # Up to where what a flush under way syncs is still what the log holds.
         self._flushing_to = 0
+        # How often records were cut off: who is reading them for the log has to begin anew.
+        self.cuts = 0
         self.update_config(config)
 
     def update_config(self, config: LogConfig) -> None:
@@ -268,6 +271,10 @@ class LocalLog:
         Raises:
             OSError: the disk refused; what is in which file is not known any more.
         """
+        following = self.segments.following(old[-1])
+        assert following is not None, (
+            f"{self.path}: segment {old[-1].base_offset} is being appended to"
+        )
         new = LogSegment(
             self.log_directory.file_system,
             self.path,
@@ -289,8 +296,8 @@ class LocalLog:
             segment.release()
             segment.rename_files(names.DELETED_SUFFIX)
             paths.extend(segment.paths())
-            snapshot = names.segment_file(self.path, segment.base_offset, names.SNAPSHOT_SUFFIX)
-            file_system.remove(snapshot)
+        # A replay begins at the beginning of a cleaned segment, or behind it: nowhere within.
+        remove_snapshots(file_system, self.path, new.base_offset, following.base_offset)
         end_replacement(file_system, self.path, new.base_offset)
         self.log_directory.delete_later(paths, self.config.file_delete_delay_ms)
 
@@ -304,6 +311,7 @@ class LocalLog:
         """
         active = self.segments.floor(offset)
         assert active is not None, f"{self.path} begins behind {offset}"
+        self.cuts += 1
         # Before anything goes: a full disk may refuse to show where that is.
         place = active.locate(offset)
         self.remove_segments([s for s in self.segments.all() if s.base_offset > active.base_offset])
@@ -325,6 +333,7 @@ class LocalLog:
         Raises:
             OSError: the disk refused.
         """
+        self.cuts += 1
         self.remove_segments(self.segments.all())
         try:
             self.segments.add(self._new_segment(offset))

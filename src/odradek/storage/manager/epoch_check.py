@@ -41,7 +41,10 @@ def contradiction(
         if index == 0 and start_offset <= log_start_offset:
             continue
         before = _batch_at(segments, start_offset - 1, log_end_offset)
-        if before is not None and (index == 0 or before.partition_leader_epoch >= epoch):
+        if before is None or before.base_offset >= start_offset:
+            # Compaction has taken it.
+            continue
+        if index == 0 or before.partition_leader_epoch >= epoch:
             return f"epoch {before.partition_leader_epoch} has offset {before.base_offset}"
     return None
 

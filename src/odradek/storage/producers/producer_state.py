@@ -170,6 +170,7 @@ class ProducerStateManager:
         self._verification_count = 0
         # What the batches since the last `commit` replaced.
         self._replaced: dict[int, ProducerState | None] = {}
+        self._verifications_ended: dict[int, Verification] = {}
         self.map_end_offset = 0
         self.snapshot_offset = 0
 
@@ -311,7 +312,7 @@ class ProducerStateManager:
         if header.is_transactional and txn_first_offset < 0:
             txn_first_offset = header.base_offset
             self._open[header.producer_id] = txn_first_offset
-            self._verifications.pop(header.producer_id, None)
+            self._end_verification(header.producer_id)
             if self.first_unstable_offset < 0:
                 self.first_unstable_offset = txn_first_offset
         self._put(
@@ -330,7 +331,7 @@ class ProducerStateManager:
     ) -> CompletedTransaction | None:
         """Takes in a transaction's end marker; None when the producer had none open."""
         producer_id = header.producer_id
-        self._verifications.pop(producer_id, None)
+        self._end_verification(producer_id)
         state = self._states.get(producer_id)
         completed = None
         if state is not None and state.txn_first_offset >= 0:
@@ -368,9 +369,12 @@ class ProducerStateManager:
         """Commits the prepared state: its batches are in the log."""
         if self._replaced:
             self._replaced = {}
+            self._verifications_ended = {}
 
     def rollback(self) -> None:
         """The append failed: everything is as it was at the last `commit`."""
+        self._verifications.update(self._verifications_ended)
+        self._verifications_ended = {}
         replaced = self._replaced
         self._replaced = {}
         for producer_id, state in replaced.items():
@@ -416,6 +420,7 @@ class ProducerStateManager:
         )
         self._unreplicated = []
         self._replaced = {}
+        self._verifications_ended = {}
         self.map_end_offset = map_end_offset
         self.snapshot_offset = map_end_offset
         self._find_first_unstable()
@@ -478,6 +483,11 @@ class ProducerStateManager:
             f"{self._name}: producer {header.producer_id}, epoch {header.producer_epoch}, "
             f"sequence {header.base_sequence}: {reason}",
         )
+
+    def _end_verification(self, producer_id: int) -> None:
+        verification = self._verifications.pop(producer_id, None)
+        if verification is not None:
+            self._verifications_ended[producer_id] = verification
 
     def _put(self, state: ProducerState) -> None:
         if state.producer_id not in self._replaced:

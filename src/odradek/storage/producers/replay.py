@@ -36,7 +36,8 @@ def replay_producers(
 
     Starts from the newest snapshot that is not beyond the log end and can be read; snapshots
     that are beyond it or cannot be read are removed. After a recovery the segments from
-    `recovered_from` on get their transaction indexes anew, and snapshots beyond are not believed.
+    `recovered_from` on get their transaction indexes anew, and snapshots beyond are not believed
+    but made anew as well: retention may take the records away that say the same.
 
     Raises:
         OSError: the disk failed.
@@ -51,6 +52,9 @@ def replay_producers(
     start_offset = producers.map_end_offset
     if start_offset < log_end_offset:
         for segment in segments.between(start_offset, log_end_offset):
+            if recovered_from >= 0 and segment.base_offset > start_offset:
+                producers.map_end_offset = segment.base_offset
+                take_snapshot(file_system, directory, producers)
             place = segment.locate(max(start_offset, segment.base_offset))
             if place is not None:
                 indexed = None
@@ -80,6 +84,23 @@ def take_snapshot(file_system: FileSystem, directory: str, producers: ProducerSt
     path = names.segment_file(directory, offset, names.SNAPSHOT_SUFFIX)
     file_system.replace(path, encode_snapshot(producers.active()), sync=False)
     producers.snapshot_offset = offset
+
+
+def open_in_snapshot(file_system: FileSystem, directory: str, offset: int) -> list[int]:
+    """The producers whose transactions the snapshot at `offset` has open, if there is one.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    path = names.segment_file(directory, offset, names.SNAPSHOT_SUFFIX)
+    if file_system.size(path) < 0:
+        return []
+    try:
+        states = decode_snapshot(file_system.read_bytes(path))
+    except CorruptSnapshot:
+        # No replay begins there.
+        return []
+    return [state.producer_id for state in states if state.txn_first_offset >= 0]
 
 
 def load_snapshot(
@@ -141,14 +162,17 @@ def snapshot_offsets(file_system: FileSystem, directory: str) -> list[int]:
     return offsets
 
 
-def remove_snapshots(file_system: FileSystem, directory: str) -> None:
-    """Removes all snapshots of a log.
+def remove_snapshots(
+    file_system: FileSystem, directory: str, above: int = UNKNOWN_OFFSET, below: int = 1 << 63
+) -> None:
+    """Removes the snapshots of a log between two offsets, all of them if none is given.
 
     Raises:
         OSError: some are still there.
     """
     for offset in snapshot_offsets(file_system, directory):
-        file_system.remove(names.segment_file(directory, offset, names.SNAPSHOT_SUFFIX))
+        if above < offset < below:
+            file_system.remove(names.segment_file(directory, offset, names.SNAPSHOT_SUFFIX))
 
 
 def replay_into(

@@ -1,0 +1,382 @@
+"""One compacted log and its cleaner, whatever comes between the cleaner's steps; and a naive model.
+
+Producers write with and without transactions, these are committed and aborted, segments roll, time
+passes, replication lags, the cleaner does a few steps; and in the middle of a round the settings
+change, the log is cut or emptied (and the same offsets are written anew), its start moves, the
+broker ends or is killed and comes back.
+
+The model is a table of what was written, by offset. What compaction takes is not foretold but
+judged, each time the cleaner may have done something (`check`): a record goes only where the
+settings allow it, and only if it is aborted, has no key, is followed by a committed one of its key,
+or is a tombstone of enough age. Nothing else goes, nothing comes back, nothing changes, and readers
+of committed data are shown exactly the committed part of what is there. In the end each key has one
+record. What a log knows of its producers outlives every restart.
+"""
+
+import random
+from itertools import count
+
+from tests.unit.storage.compacted import (
+    BACKOFF_MS,
+    SteppingBackground,
+    all_records,
+    batch,
+    batches_of,
+    committed,
+    write_marker,
+)
+from tests.unit.storage.conftest import World
+
+from odradek.errors import BrokerError
+from odradek.timer import MockTimer
+
+SETTINGS = {
+    "cleanup_policy": "compact",
+    "segment_bytes": "400",
+    "index_interval_bytes": "100",
+    "min_cleanable_dirty_ratio": "0.01",
+    "file_delete_delay_ms": "10",
+    "retention_ms": "-1",
+}
+POLICIES = ["compact", "compact", "compact", "compact,delete", "delete"]
+LAGS_MS = [0, 0, 60_000]
+HORIZONS_MS = [0, 30_000, 600_000]
+SEGMENT_BYTES = [200, 400, 900]
+PRODUCERS = [1, 2, 3]
+LONG_MS = 3_600_000
+
+
+class Written:
+    """A record as it was written; `transaction` is None for one that counts at once."""
+
+    def __init__(self, key, value, timestamp_ms, transaction):
+        self.key = key
+        self.value = value
+        self.timestamp_ms = timestamp_ms
+        self.transaction = transaction
+
+    def is_committed(self, end):
+        """Whether it is, for a log of which others have what lies below `end`."""
+        each = self.transaction
+        return each is None or (each.is_commit is True and each.marker_offset < end)
+
+
+class Transaction:
+    """A transaction; `is_commit` is None as long as nobody has decided."""
+
+    def __init__(self, producer_id, first_offset):
+        self.producer_id = producer_id
+        self.first_offset = first_offset
+        self.marker_offset = None
+        self.is_commit = None
+
+
+class Simulation:
+    """The log, the model, and chance."""
+
+    def __init__(self, seed, directory):
+        self.random = random.Random(seed)
+        self.world = World([directory])
+        self.settings = dict(SETTINGS)
+        self.properties = {}
+        if self.random.random() < 0.5:
+            # A map of seven keys: a round ends before what may be cleaned does.
+            self.properties["log.cleaner.dedupe.buffer.size"] = "128"
+        self.keys = [b"k%d" % n for n in range(self.random.choice([3, 12]))]
+        self.epoch = 0
+        self.records = {}
+        self.transactions = []
+        self.values = count()
+        self.history = []
+        self.least_horizon_ms = 86_400_000
+        # Up to where compaction may have come, and whether the log was cut below that: then what it
+        # has taken for the sake of later batches may be the last of a producer.
+        self.touched_offset = 0
+        self.is_thin = False
+        self._open()
+
+    def run(self, steps):
+        """Does that many random things, then what makes the log as compact as it can be."""
+        actions = {
+            self.append: 12,
+            self.append_in_transaction: 12,
+            self.end_transaction: 8,
+            self.roll: 3,
+            self.work: 14,
+            self.pass_time: 6,
+            self.lag: 2,
+            self.change_settings: 3,
+            self.cut: 2,
+            self.start_over: 0.3,
+            self.move_start: 1,
+            self.restart: 2,
+        }
+        for _ in range(steps):
+            (action,) = self.random.choices(list(actions), list(actions.values()))
+            self.history.append(action.__name__)
+            action()
+        self.settle()
+
+    # What happens.
+
+    def append(self):
+        """A batch that counts at once."""
+        self._append(None)
+
+    def append_in_transaction(self):
+        """A batch of a transaction, the first one maybe."""
+        producer_id = self.random.choice(PRODUCERS)
+        transaction = self._undecided(producer_id)
+        if transaction is None:
+            transaction = Transaction(producer_id, self.log.log_end_offset)
+            self.transactions.append(transaction)
+        self._append(transaction)
+
+    def end_transaction(self):
+        """A coordinator has decided, and writes its marker."""
+        undecided = [each for each in self.transactions if each.is_commit is None]
+        if undecided:
+            chosen = self.random.choice(undecided)
+            chosen.is_commit = self.random.random() < 0.5
+            self._mark(chosen)
+
+    def roll(self):
+        """The active segment is closed."""
+        self.log.appender.roll()
+
+    def work(self):
+        """The cleaner looks, if it does not work already, and does a few steps."""
+        if self.random.random() < 0.6:
+            self.manager.cleaner.look()
+        for _ in range(self.random.choice([1, 3, 10, 40])):
+            self.background.step()
+        self.check()
+
+    def pass_time(self):
+        """Seconds, or enough for whatever waits."""
+        self._advance(self.random.choice([1_000, 20_000, 700_000]))
+        self.check()
+
+    def lag(self):
+        """Followers have fetched some of the log's end."""
+        offsets = [each.next_offset for each in batches_of(self.log)]
+        fetched = [each for each in offsets if each >= self.log.high_watermark]
+        if fetched:
+            self.log.update_high_watermark(self.random.choice(fetched))
+
+    def change_settings(self):
+        """Somebody alters the topic's settings."""
+        self.settings["cleanup_policy"] = self.random.choice(POLICIES)
+        self.settings["min_compaction_lag_ms"] = str(self.random.choice(LAGS_MS))
+        self.settings["delete_retention_ms"] = str(self.random.choice(HORIZONS_MS))
+        self.settings["segment_bytes"] = str(self.random.choice(SEGMENT_BYTES))
+        self._configure()
+
+    def cut(self):
+        """Another replica leads, which has less; what it decided about transactions it has."""
+        log = self.log
+        offset = self.random.randint(log.log_start_offset, log.log_end_offset)
+        self.is_thin = self.is_thin or offset < self.touched_offset
+        log.truncate_to(offset)
+        self.epoch += 1
+        self._forget_from(log.log_end_offset)
+
+    def start_over(self):
+        """Another replica leads, and all of this one is too old."""
+        self.log.truncate_fully_and_start_at(self.log.log_end_offset + self.random.randint(0, 5))
+        self.epoch += 1
+        self.records.clear()
+        self.transactions.clear()
+
+    def move_start(self):
+        """Somebody deletes records."""
+        self._replicate()
+        start = self.log.log_start_offset
+        offset = self.random.randint(start, min(start + 10, self.log.high_watermark))
+        self.log.maybe_increment_log_start_offset(offset)
+        self.log.delete_old_segments(self.world.clock.wall_ms())
+        self.check()
+
+    def restart(self):
+        """The broker ends, in order or not, with a round of compaction under way or not."""
+        self._replicate()
+        known, epochs = self._known(), self.log.leader_epochs.entries
+        is_orderly = self.random.random() < 0.5
+        if is_orderly:
+            self.manager.shutdown()
+        self.world.crash(self.manager)
+        self.world.timer = MockTimer()
+        self._open()
+        assert self._known() == known, "a producer is another one after a restart"
+        assert not is_orderly or self.log.leader_epochs.entries == epochs
+        self.check()
+
+    def settle(self):
+        """All transactions are decided, and nothing holds the cleaner back any more."""
+        for each in self.transactions:
+            if each.is_commit is None:
+                each.is_commit = True
+                self._mark(each)
+        self.settings = {**SETTINGS, "delete_retention_ms": "0"}
+        self._configure()
+        self._replicate()
+        self.background.finish()
+        for number in range(4):
+            # Something new makes the cleaner look at what is old.
+            self._write(None, [(key, b"new %d" % number) for key in self.keys])
+            self._replicate()
+            self.log.appender.roll()
+            self._advance(LONG_MS)
+            self.check()
+        assert self.manager.cleaner.uncleanable == frozenset()
+        keys = [each.key for each in self.records.values()]
+        assert len(keys) == len(set(keys)), f"keys are there more than once: {keys}"
+        assert None not in [each.value for each in self.records.values()], "a tombstone stays"
+
+    # What must hold.
+
+    def check(self):
+        """Judges what has gone since the last time, and what is shown of what is there."""
+        log = self.log
+        self.touched_offset = max(self.touched_offset, log.segments.active.base_offset)
+        found = {
+            each.offset: (each.key, each.value) for each in all_records(log) if not each.is_control
+        }
+        written = {offset: (each.key, each.value) for offset, each in self.records.items()}
+        for offset, each in found.items():
+            assert written.get(offset) == each, f"{each} at {offset}, not {written.get(offset)}"
+        for offset in written.keys() - found.keys():
+            self._judge(offset, found)
+        self.records = {offset: self.records[offset] for offset in found}
+        self._check_shown()
+
+    def _judge(self, offset, found):
+        each, log = self.records[offset], self.log
+        if offset < log.log_start_offset:
+            return
+        now_ms = self.world.clock.wall_ms()
+        assert log.config.compact, f"{offset} went without compaction"
+        assert offset < log.last_stable_offset, f"{offset} went undecided"
+        assert offset < log.segments.active.base_offset, f"{offset} was in the active segment"
+        lag_ms = log.config.min_compaction_lag_ms
+        assert each.timestamp_ms <= now_ms - lag_ms, f"{offset} went before the lag"
+        end = log.high_watermark
+        if each.key is None or not each.is_committed(end):
+            return
+        later = [
+            o
+            for o, other in self.records.items()
+            if o > offset and other.key == each.key and other.is_committed(end)
+        ]
+        if later:
+            return
+        assert each.value is None, f"the last record of {each.key} went, {each.value} at {offset}"
+        assert each.timestamp_ms <= now_ms - self.least_horizon_ms, f"tombstone {offset} went early"
+        earlier = [
+            o
+            for o in found
+            if o < offset and self.records[o].key == each.key and self.records[o].is_committed(end)
+        ]
+        assert not earlier, f"{earlier} stayed when the tombstone at {offset} went"
+
+    def _check_shown(self):
+        log, end = self.log, self.log.high_watermark
+        undecided = [
+            each.first_offset
+            for each in self.transactions
+            if each.is_commit is None or each.marker_offset >= end
+        ]
+        stable = max(min([end, *undecided]), log.log_start_offset)
+        assert log.last_stable_offset == stable, f"{log.last_stable_offset}, not {stable}"
+        expected = [
+            (each.key, each.value)
+            for offset, each in sorted(self.records.items())
+            if log.log_start_offset <= offset < stable and each.is_committed(end)
+        ]
+        assert committed(log) == expected
+
+    # The rest.
+
+    def _open(self):
+        self.background = SteppingBackground()
+        self.manager = self.world.start(properties=self.properties, background=self.background)
+        self.background.is_stepping = True
+        self.log = self.world.log(self.manager, **self.settings)
+        self._replicate()
+
+    def _configure(self):
+        self.log.update_config(self.world.config(**self.settings))
+        self.least_horizon_ms = min(self.least_horizon_ms, self.log.config.delete_retention_ms)
+
+    def _advance(self, duration_ms):
+        # The cleaner looks once in all of a long time.
+        self.world.clock.advance(max(duration_ms - BACKOFF_MS, 0))
+        self.world.advance(min(duration_ms, BACKOFF_MS))
+
+    def _replicate(self):
+        self.log.update_high_watermark(self.log.log_end_offset)
+
+    def _maybe_replicate(self):
+        if self.random.random() < 0.9:
+            self._replicate()
+
+    def _append(self, transaction):
+        self._write(transaction, [self._pair() for _ in range(self.random.randint(1, 3))])
+        self._maybe_replicate()
+
+    def _write(self, transaction, pairs):
+        producer = {} if transaction is None else self._numbered(transaction.producer_id)
+        offset = self.log.log_end_offset
+        data = batch(self.world, *pairs, codec=self.random.choice([0, 0, 0, 3]), **producer)
+        (info,) = self.log.appender.append_as_leader([data], self.epoch)
+        assert not isinstance(info, BrokerError), info
+        now_ms = self.world.clock.wall_ms()
+        for index, (key, value) in enumerate(pairs):
+            self.records[offset + index] = Written(key, value, now_ms, transaction)
+
+    def _pair(self):
+        value = None if self.random.random() < 0.15 else b"%d" % next(self.values)
+        has_key = self.log.config.compact or self.random.random() < 0.9
+        key = self.random.choice(self.keys) if has_key else None
+        return key, value
+
+    def _numbered(self, producer_id):
+        state = self.log.producers.get(producer_id)
+        sequence = 0 if state is None else state.last_sequence + 1
+        return {
+            "producer_id": producer_id,
+            "producer_epoch": 0,
+            "base_sequence": sequence,
+            "is_transactional": True,
+        }
+
+    def _undecided(self, producer_id):
+        for each in self.transactions:
+            if each.producer_id == producer_id and each.is_commit is None:
+                return each
+        return None
+
+    def _mark(self, transaction):
+        transaction.marker_offset = self.log.log_end_offset
+        producer_id, is_commit = transaction.producer_id, transaction.is_commit
+        write_marker(self.world, self.log, producer_id, commit=is_commit, leader_epoch=self.epoch)
+        self._maybe_replicate()
+
+    def _forget_from(self, end):
+        """The log ends there now; decisions that went are written again."""
+        self.records = {each: self.records[each] for each in self.records if each < end}
+        self.transactions = [each for each in self.transactions if each.first_offset < end]
+        for each in self.transactions:
+            if each.marker_offset is not None and each.marker_offset >= end:
+                self._mark(each)
+        self._replicate()
+
+    def _known(self):
+        states = self.log.producers.active()
+        if self.is_thin:
+            states = [each for each in states if each.txn_first_offset >= 0]
+            return {each.producer_id: each.txn_first_offset for each in states}
+        return {
+            each.producer_id: (each.epoch, each.last_sequence, each.txn_first_offset)
+            for each in states
+        }
