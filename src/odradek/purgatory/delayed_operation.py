@@ -24,6 +24,7 @@ from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
+from odradek.timer.system_timer import is_interrupt
 from odradek.timer.timer_task import MAX_DELAY_MS, TimerTask, clamp
 
 NOBODY: Final = 0
@@ -107,6 +108,7 @@ class DelayedOperation(TimerTask):
         self.bucket = None
         self.expiration_ms = -1
         self.cancelled = False
+        self.hand_overs = 0
         self.delay_ms = delay_ms if -1 <= delay_ms <= MAX_DELAY_MS else clamp(delay_ms)
         self.callback = None
         self._completed: bool = False
@@ -255,6 +257,6 @@ def graver(before: BaseException, error: BaseException) -> BaseException:
 
 
 def _gravity(error: BaseException) -> int:
-    if isinstance(error, (KeyboardInterrupt, SystemExit)):
+    if is_interrupt(error):
         return 2
     return 1 if isinstance(error, AssertionError) else 0

@@ -24,10 +24,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i32, i64, mypyc_attr
 
 MAX_DELAY_MS: Final = 2**53
-"""Longer delays are cut to this, some 285 000 years, so that deadlines fit a 64-bit integer."""
+"""Longer delays are cut to this, some 285 000 years, so that deadlines fit a 64-bit integer. It is
+`clock.FARTHEST_MS`, written out: only a number that stands here is compiled into the code."""
 
 
 @mypyc_attr(acyclic=True)
@@ -79,10 +80,13 @@ class TimerTask(TimerTaskEntry):
 
     Give it a callback, or derive from it and override `run`. It may be added again, from
     `run` or later, with the same or (after setting `delay_ms`) another delay. A negative
-    delay is due at once; one beyond `MAX_DELAY_MS` is cut to it.
+    delay is due at once; one beyond `MAX_DELAY_MS` is cut to it, now or when it is added.
+
+    `hand_overs` is the number of the last hand-over by another thread, raised once more by
+    whatever its owner says after that: an older one that waits to be taken is void.
     """
 
-    __slots__ = ("callback", "delay_ms")
+    __slots__ = ("callback", "delay_ms", "hand_overs")
 
     def __init__(self, delay_ms: int, callback: Callable[[], object] | None = None) -> None:
         # The cell's fields, set here: tasks are made by the million.
@@ -91,6 +95,7 @@ class TimerTask(TimerTaskEntry):
         self.bucket = None
         self.expiration_ms = -1
         self.cancelled = False
+        self.hand_overs: i32 = 0
         self.delay_ms: i64 = delay_ms if -1 <= delay_ms <= MAX_DELAY_MS else clamp(delay_ms)
         self.callback = callback
 
@@ -133,14 +138,16 @@ class TimerTaskList(TimerTaskEntry):
     """A bucket: a ring of cells, itself the sentinel, and the moment when it is due.
 
     As a cell it is in no bucket; its neighbours are the last and the first task, or itself
-    when it is empty. `expiration_ms` is -1 while it is not in the queue of buckets. A bucket
-    comes round again with every turn of its wheel, and always with a later expiration.
+    when it is empty. `expiration_ms` is -1 while it is not in the queue of buckets; so it may be
+    while it is (`queued`), on a clock that begins below zero. A bucket comes round again with
+    every turn of its wheel, and always with a later expiration.
     """
 
-    __slots__ = ("counter",)
+    __slots__ = ("counter", "queued")
 
     def __init__(self, counter: TaskCounter) -> None:
         super().__init__()
+        self.queued: bool = False
         self.counter = counter
         self.next = self
         self.prev = self
@@ -152,8 +159,9 @@ class TimerTaskList(TimerTaskEntry):
 
     def set_expiration(self, expiration_ms: i64) -> bool:
         """Sets the moment when the bucket is due; True when that changed it."""
-        if self.expiration_ms == expiration_ms:
+        if self.queued and self.expiration_ms == expiration_ms:
             return False
+        self.queued = True
         self.expiration_ms = expiration_ms
         return True
 
@@ -190,6 +198,11 @@ class TimerTaskList(TimerTaskEntry):
         """Empties the ring and hands every cell to `visit`, in the order of adding."""
         while (entry := self.poll()) is not None:
             visit(entry)
+        self.unqueue()
+
+    def unqueue(self) -> None:
+        """It was taken out of the queue of buckets, and may be filled for its next turn."""
+        self.queued = False
         self.expiration_ms = -1
 
     def tasks(self) -> list[TimerTaskEntry]:
