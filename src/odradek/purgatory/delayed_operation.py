@@ -91,7 +91,7 @@ class OperationCounts:
         """Called on the owner after each time-out: the purgatory may want to purge."""
 
 
-@mypyc_attr(allow_interpreted_subclasses=True, acyclic=True)
+@mypyc_attr(allow_interpreted_subclasses=True)
 class DelayedOperation(TimerTask):
     """Derive from it, override `try_complete`, `on_complete` and `on_expiration`.
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from mypy_extensions import mypyc_attr
-
 from odradek.purgatory.delayed_operation import DelayedOperation
 
 
-@mypyc_attr(acyclic=True)
 class Watchers:
     """The list of one key. Completed operations stay in it until a check or a purge.
 

@@ -6,7 +6,7 @@ task and nothing else, so cancelling is O(1) and leaves nothing behind.
 
 Kafka gives a task a second object, its cell, because threads that hold a read lock race to
 replace it. Here one owner adds and advances, so a task *is* its cell: `TimerTask` derives
-from `TimerTaskEntry`, and a pending timer costs one allocation of 80 bytes when compiled.
+from `TimerTaskEntry`, and a pending timer costs one allocation of 96 bytes when compiled.
 Binding a task again takes it out of its old bucket first, whichever that was.
 
 `TimerTaskEntry.remove`, `TimerTaskList.add` and `TimerTask.cancel` are runs of plain loads
@@ -14,9 +14,10 @@ and stores: no call and no loop stands between the first and the last, and CPyth
 lock on only at those. That is why a foreign thread may cancel (it needs an interpreter with
 a global lock); everything else belongs to the owner (see `timing_wheel`).
 
-When a task leaves its ring its links are cut, so rings never become cyclic garbage, and the
-classes are kept out of the cyclic collector; a ring that is dropped while full would leak,
-which is what `TimerTaskList.clear` and `Timer.close` are for.
+When a task leaves its ring its links are cut, so a task that was cancelled or has run is freed
+at once. The cyclic collector sees all of them nevertheless: a task calls a method of an object
+that holds the task, and a ring that is dropped while full holds itself. Only what has neither a
+callback nor an owner may be kept from it (`acyclic`), as the counter is.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class TaskCounter:
         self.pending: i64 = 0
 
 
-@mypyc_attr(allow_interpreted_subclasses=True, acyclic=True)
+@mypyc_attr(allow_interpreted_subclasses=True)
 class TimerTaskEntry:
     """A cell of a ring: its neighbours, the bucket that it is in, and when it is due.
 
@@ -74,7 +75,7 @@ class TimerTaskEntry:
         bucket.counter.pending -= 1
 
 
-@mypyc_attr(allow_interpreted_subclasses=True, acyclic=True)
+@mypyc_attr(allow_interpreted_subclasses=True)
 class TimerTask(TimerTaskEntry):
     """Something to do `delay_ms` after it is added to a timer.
 
@@ -133,7 +134,6 @@ def clamp(delay_ms: int) -> int:
     return max(-1, min(delay_ms, MAX_DELAY_MS))
 
 
-@mypyc_attr(acyclic=True)
 class TimerTaskList(TimerTaskEntry):
     """A bucket: a ring of cells, itself the sentinel, and the moment when it is due.
 
