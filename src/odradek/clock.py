@@ -6,15 +6,36 @@ are monotonic, record timestamps and retention are wall time.
 
 Who sleeps until a moment asks the clock how long that takes (`wait_s`), and hears of it when
 somebody moves the clock meanwhile (`subscribe`). Nobody has to know which clock it is.
+
+Libraries that freeze time in tests put functions of their own in place of those of the module
+`time`, here as well, and those find out by the calls on the stack who asks: compiled code, which is
+not there, and the sources would be told different times. So the functions come from a copy of the
+module that nobody else has. What changes the machine's functions themselves changes these too.
 """
 
 from collections.abc import Callable
-from time import monotonic_ns, time_ns
+from importlib.machinery import BuiltinImporter
+from importlib.util import module_from_spec
+from types import ModuleType
 from typing import Final, Protocol
 
 FARTHEST_MS: Final = 2**53
 """How far from zero the readings of a clock lie at most, some 285 000 years: sums of them fit 64
 bits. Delays are no longer, and no clock goes more than so many times as fast as the machine's."""
+
+
+def _copy_of_time() -> ModuleType:
+    spec = BuiltinImporter.find_spec("time")
+    assert spec is not None
+    assert spec.loader is not None
+    copy = module_from_spec(spec)
+    spec.loader.exec_module(copy)
+    return copy
+
+
+_TIME: Final = _copy_of_time()
+_monotonic_ns: Final[Callable[[], int]] = _TIME.monotonic_ns
+_time_ns: Final[Callable[[], int]] = _TIME.time_ns
 
 
 class Clock(Protocol):
@@ -52,11 +73,11 @@ class SystemClock:
 
     def monotonic_ms(self) -> int:
         """The machine's monotonic clock."""
-        return monotonic_ns() // 1_000_000
+        return _monotonic_ns() // 1_000_000
 
     def wall_ms(self) -> int:
         """The machine's date and time."""
-        return time_ns() // 1_000_000
+        return _time_ns() // 1_000_000
 
     @property
     def keeps_pace(self) -> bool:
@@ -104,7 +125,7 @@ class ManualClock:
         self._wall_ms = SystemClock().wall_ms() if wall_ms is None else wall_ms
         self._monotonic_ms = monotonic_ms
         self._speed = speed
-        self._started_ns = monotonic_ns() if speed > 0 else 0
+        self._started_ns = _monotonic_ns() if speed > 0 else 0
         self._subscribers: list[tuple[Callable[[], None], Callable[[], None]]] = []
 
     def monotonic_ms(self) -> int:
@@ -174,7 +195,7 @@ class ManualClock:
 
     def _run_ms(self) -> int:
         """How far it has run by itself."""
-        return int((monotonic_ns() - self._started_ns) * self._speed) // 1_000_000
+        return int((_monotonic_ns() - self._started_ns) * self._speed) // 1_000_000
 
 
 def within_bounds(reading_ms: int) -> int:

@@ -198,7 +198,7 @@ _ALONE: Final = Completing()
 
 
 def _complete(operation: DelayedOperation, expired: bool) -> None:
-    """What the winner does, once."""
+    """Takes the operation out of the timer and the counts, and tells it: the winner does, once."""
     counts = operation._counts
     if counts is not None and operation._watches > 0:
         counts.completed += 1
