@@ -212,7 +212,10 @@ def _complete(operation: DelayedOperation, expired: bool) -> None:
         return
     completing.depth += 1
     try:
-        _tell(operation, expired)
+        if expired:
+            _tell_of_expiration(operation)
+        else:
+            operation.on_complete()
     finally:
         completing.depth -= 1
 
@@ -222,28 +225,25 @@ def _run_all(line: deque[tuple[DelayedOperation, bool]]) -> None:
     while line:
         operation, expired = line.popleft()
         try:
-            _tell(operation, expired)
+            if expired:
+                _tell_of_expiration(operation)
+            else:
+                operation.on_complete()
         except BaseException as error:  # noqa: BLE001 - the others were completed, and have to run
             failure = error if failure is None else graver(failure, error)
     if failure is not None:
         raise failure
 
 
-def _tell(operation: DelayedOperation, expired: bool) -> None:
-    if not expired:
-        operation.on_complete()
-        return
-    try:
-        operation.on_complete()
-    finally:
-        _tell_of_expiration(operation)
-
-
 def _tell_of_expiration(operation: DelayedOperation) -> None:
+    """Whatever one of the three raises, the others are not left out."""
+    counts = operation._counts
     try:
-        operation.on_expiration()
+        try:
+            operation.on_complete()
+        finally:
+            operation.on_expiration()
     finally:
-        counts = operation._counts
         if counts is not None and counts.on_expired is not None:
             counts.on_expired()
 

@@ -22,18 +22,19 @@ One owner, the timer's, calls everything here. Other threads hand over with
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
-from functools import reduce
+from functools import partial, reduce
 from typing import Final, NamedTuple
 
 from mypy_extensions import i64, mypyc_attr
 
 from odradek.purgatory.delayed_operation import DelayedOperation, OperationCounts, graver
-from odradek.purgatory.watchers import Watchers, try_each
+from odradek.purgatory.watchers import Watchers
 from odradek.timer.timer import Timer
 
 NOT_LOOKING: Final = -1
+BETWEEN_LOOKS: Final = -2
 
 
 class WaitingOperation(NamedTuple):
@@ -134,17 +135,21 @@ class DelayedOperationPurgatory:
         """
         if not keys:
             raise ValueError("an operation must be watched under at least one key")
-        outer = self._looking_at
-        if outer == self._completing.depth:
+        outer, depth = self._looking_at, self._completing.depth
+        if outer == depth:
             hash(tuple(keys))  # now: who hands it in should hear of a key that cannot be one
             self._asked_watches.append((operation, keys))
             self._has_asked = True
             return False
-        self._looking_at = self._completing.depth
+        self._looking_at = depth
         try:
             completed = self._try_else_watch(operation, keys)
-        finally:
+        except BaseException as error:
             self._looking_at = outer
+            self._failures.append(error)
+            self._after_look(keys, len(self._failures) - 1)
+            raise
+        self._looking_at = outer
         if self._has_asked:
             self._after_look(keys, len(self._failures))
         return completed
@@ -215,23 +220,25 @@ class DelayedOperationPurgatory:
             self._ask((key,), reason)
             return 0
         failed = len(self._failures)
-        completed = self._check(key, watchers, reason)
+        completed = self._look(watchers)
+        self._drop_completed(key, watchers)
         if completed:
-            self._after_completions()
-        self._after_look((key,), failed)
+            self._count(completed, reason)
+        if self._has_asked or len(self._failures) > failed:
+            self._after_look((key,), failed)
         return completed
 
-    def _check(self, key: Hashable, watchers: Watchers, reason: str) -> int:
+    def _look(self, watchers: Watchers) -> int:
         outer = self._looking_at
         self._looking_at = self._completing.depth
         try:
-            completed = watchers.try_complete_watched(self._failures)
+            return watchers.try_complete_watched(self._failures)
         finally:
             self._looking_at = outer
-        self._drop_completed(key, watchers)
-        if completed:
-            self._completed_by_check[reason] = self._completed_by_check.get(reason, 0) + completed
-        return completed
+
+    def _count(self, completed: int, reason: str) -> None:
+        self._completed_by_check[reason] = self._completed_by_check.get(reason, 0) + completed
+        self._after_completions()
 
     def check_all_and_complete(self, keys: Sequence[Hashable], reason: str = "check") -> int:
         """As `check_and_complete` for each key, but what waits under several is tried once.
@@ -245,13 +252,6 @@ class DelayedOperationPurgatory:
             self._ask(keys, reason)
             return 0
         failed = len(self._failures)
-        completed = self._check_all(keys, reason)
-        if completed:
-            self._after_completions()
-        self._after_look(keys, failed)
-        return completed
-
-    def _check_all(self, keys: Sequence[Hashable], reason: str) -> int:
         found: list[tuple[Hashable, Watchers]] = []
         waiting: dict[DelayedOperation, None] = {}
         for key in keys:
@@ -259,16 +259,15 @@ class DelayedOperationPurgatory:
             if watchers is not None:
                 found.append((key, watchers))
                 waiting.update(dict.fromkeys(watchers.operations))
-        outer = self._looking_at
-        self._looking_at = self._completing.depth
-        try:
-            completed = try_each(list(waiting), self._failures)
-        finally:
-            self._looking_at = outer
+        every = Watchers()
+        every.operations = list(waiting)
+        completed = self._look(every)
         for key, watchers in found:
             self._drop_completed(key, watchers)
         if completed:
-            self._completed_by_check[reason] = self._completed_by_check.get(reason, 0) + completed
+            self._count(completed, reason)
+        if self._has_asked or len(self._failures) > failed:
+            self._after_look(keys, failed)
         return completed
 
     def _ask(self, keys: Sequence[Hashable], reason: str) -> None:
@@ -281,7 +280,7 @@ class DelayedOperationPurgatory:
         """Does what conditions have asked for, when none of them is being looked at any more, and
         raises what callbacks have raised beyond the first `failed`, which are another call's."""
         if self._has_asked and self._looking_at == NOT_LOOKING:
-            self._looking_at = self._completing.depth
+            self._looking_at = BETWEEN_LOOKS
             try:
                 self._do_asked(set(keys))
             finally:
@@ -297,24 +296,23 @@ class DelayedOperationPurgatory:
         It ends with a generation in which nothing new happened: nothing completed, nothing was
         handed in, no key was looked at for the first time. Its conditions would ask for ever.
         """
+        counts = self._counts
         is_new = True
         while is_new and self._has_asked:
             checks, watches = self._asked_checks, self._asked_watches
             self._forget_asked()
-            is_new = bool(watches) or not seen.issuperset(checks)
-            seen.update(checks)
+            before = counts.completed
             for operation, keys in watches:
-                self._do_watch(operation, keys)
+                self._attempt(partial(self.try_complete_else_watch, operation, keys))
             for key, reason in checks.items():
-                watchers = self._watchers.get(key)
-                if watchers is not None and self._check(key, watchers, reason):
-                    is_new = True
+                self._attempt(partial(self.check_and_complete, key, reason))
+            is_new = bool(watches) or not seen.issuperset(checks) or counts.completed > before
+            seen.update(checks)
         self._forget_asked()
-        self._after_completions()
 
-    def _do_watch(self, operation: DelayedOperation, keys: Sequence[Hashable]) -> None:
+    def _attempt(self, action: Callable[[], object]) -> None:
         try:
-            self._try_else_watch(operation, keys)
+            action()
         except BaseException as error:  # noqa: BLE001 - raised when all have had their turn
             self._failures.append(error)
 
@@ -349,10 +347,7 @@ class DelayedOperationPurgatory:
             if one._completed or one._watches == 0:
                 continue
             expired += 1
-            try:
-                one.run()
-            except BaseException as error:  # noqa: BLE001 - raised when all have had their turn
-                self._failures.append(error)
+            self._attempt(one.run)
         self._drop_completed(key, watchers)
         self._after_look((), failed)
         return expired

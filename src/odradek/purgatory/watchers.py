@@ -19,8 +19,24 @@ class Watchers:
         self.operations: list[DelayedOperation] = []
 
     def try_complete_watched(self, failures: list[BaseException]) -> int:
-        """Checks every operation that is there now; how many this call completed."""
-        return try_each(self.operations, failures)
+        """Checks every operation that is there now; how many this call completed.
+
+        What conditions and completions watch meanwhile was tried when it was watched; to try
+        it here as well would never end if each completion watches another operation. What is
+        forgotten meanwhile is passed over. One that raises keeps none of the others from its turn.
+        """
+        operations = self.operations
+        completed = 0
+        for position in range(len(operations)):
+            operation = operations[position]
+            if operation._watches == 0:
+                continue
+            try:
+                if operation.safe_try_complete():
+                    completed += 1
+            except BaseException as error:  # noqa: BLE001 - raised when all have had their turn
+                failures.append(error)
+        return completed
 
     def purge(self) -> int:
         """Drops the completed operations; how many those were."""
@@ -33,23 +49,3 @@ class Watchers:
         before = len(self.operations)
         self.operations = [one for one in self.operations if one is not operation]
         return before - len(self.operations)
-
-
-def try_each(operations: list[DelayedOperation], failures: list[BaseException]) -> int:
-    """Checks every operation that is there now; how many this call completed.
-
-    What conditions and completions watch meanwhile was tried when it was watched; to try
-    it here as well would never end if each completion watches another operation. What is
-    forgotten meanwhile is passed over. One that raises keeps none of the others from its turn.
-    """
-    completed = 0
-    for position in range(len(operations)):
-        operation = operations[position]
-        if operation._watches == 0:
-            continue
-        try:
-            if operation.safe_try_complete():
-                completed += 1
-        except BaseException as error:  # noqa: BLE001 - raised when all have had their turn
-            failures.append(error)
-    return completed

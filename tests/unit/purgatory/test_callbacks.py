@@ -473,6 +473,22 @@ def test_a_condition_that_raises_at_its_second_look_leaves_nothing_watched(hall:
     assert not neighbour.is_completed
 
 
+def test_what_a_condition_asks_for_before_it_raises_is_done(hall: Hall) -> None:
+    """It concerns others, who know nothing of the failure."""
+    other, operation = hall.watch("other"), Acting()
+
+    def ask_and_fail() -> None:
+        other.ready = True
+        hall.purgatory.check_and_complete("other")
+        raise LookupError("no such log")
+
+    operation.when_tried = ask_and_fail
+    with pytest.raises(LookupError):
+        hall.purgatory.try_complete_else_watch(operation, ["a"])
+    assert other.completions == 1
+    assert hall.is_empty()
+
+
 def test_what_a_task_of_the_timer_completes_may_go_on_for_ever_so_long(hall: Hall) -> None:
     """Most chains begin with a time-out."""
     chain = chained(hall, CHAINS["check"](hall))
