@@ -4,6 +4,7 @@ What a completion or a condition asks of the purgatory is done in its turn, neve
 grows with the number of operations; and whatever one raises, the others have their turn.
 """
 
+import threading
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
@@ -295,6 +296,39 @@ def test_a_condition_that_tries_itself_is_looked_at_once_more(hall: Hall) -> Non
     operation.when_tried = operation.safe_try_complete
     assert not operation.safe_try_complete()
     assert operation.looks == 2
+
+
+def test_word_of_another_thread_counts_at_every_look() -> None:
+    """Its completion would be lost, for the condition has left word itself before."""
+
+    class Late(DelayedOperation):
+        """Looks at what it waits for before others make that true."""
+
+        looks = 0
+        is_ready = False
+        completions = 0
+
+        def try_complete(self) -> bool:
+            seen = self.is_ready
+            self.looks += 1
+            leave_word()
+            return seen and self.force_complete()
+
+        def on_complete(self) -> None:
+            self.completions += 1
+
+    operation = Late(1000)
+
+    def leave_word() -> None:
+        operation.safe_try_complete()
+        if operation.looks == 2:
+            operation.is_ready = True
+            other = threading.Thread(target=operation.safe_try_complete)
+            other.start()
+            other.join()
+
+    assert operation.safe_try_complete()
+    assert (operation.looks, operation.completions) == (3, 1)
 
 
 def test_a_condition_that_checks_its_own_key_may_be_handed_in(hall: Hall) -> None:
