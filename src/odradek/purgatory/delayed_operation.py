@@ -164,14 +164,14 @@ class DelayedOperation(TimerTask):
         whoever runs it then checks once more: the completion is not lost. Word that the
         condition leaves itself counts once, or a check would never end.
         """
-        if self._completed:
-            return False
         if self._checking:
             asking = get_ident()
             if self._checking:  # still; no call from here to the word that is left
                 unasked = self._asked_by == NOBODY
                 self._asked_by = asking if unasked or self._asked_by == asking else SEVERAL
                 return False
+        if self._completed:
+            return False
         self._checking = True
         looked_again = False
         try:
@@ -213,7 +213,7 @@ def _complete(operation: DelayedOperation, expired: bool) -> None:
     completing.depth += 1
     try:
         if expired:
-            _tell_of_expiration(operation)
+            _expire(operation)
         else:
             operation.on_complete()
     finally:
@@ -226,7 +226,7 @@ def _run_all(line: deque[tuple[DelayedOperation, bool]]) -> None:
         operation, expired = line.popleft()
         try:
             if expired:
-                _tell_of_expiration(operation)
+                _expire(operation)
             else:
                 operation.on_complete()
         except BaseException as error:  # noqa: BLE001 - the others were completed, and have to run
@@ -235,8 +235,8 @@ def _run_all(line: deque[tuple[DelayedOperation, bool]]) -> None:
         raise failure
 
 
-def _tell_of_expiration(operation: DelayedOperation) -> None:
-    """Whatever one of the three raises, the others are not left out."""
+def _expire(operation: DelayedOperation) -> None:
+    """Completes it and tells it why. Whatever one of the three raises, no other is left out."""
     counts = operation._counts
     try:
         try:
