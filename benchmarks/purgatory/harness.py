@@ -66,7 +66,6 @@ class Tally:
         self.expired += 1
 
 
-@mypyc_attr(acyclic=True)
 class FakeOperation(DelayedOperation):
     """A request of the wheel's design: the condition holds from `completes_at_ms` on."""
 
@@ -133,7 +132,6 @@ class Completions:
         """Ends, when everything has completed."""
 
 
-@mypyc_attr(acyclic=True)
 class Completion(TimerTask):
     """The moment at which a request completes, on the second wheel."""
 

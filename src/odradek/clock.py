@@ -6,11 +6,36 @@ are monotonic, record timestamps and retention are wall time.
 
 Who sleeps until a moment asks the clock how long that takes (`wait_s`), and hears of it when
 somebody moves the clock meanwhile (`subscribe`). Nobody has to know which clock it is.
+
+Libraries that freeze time in tests put functions of their own in place of those of the module
+`time`, here as well, and those find out by the calls on the stack who asks: compiled code, which is
+not there, and the sources would be told different times. So the functions come from a copy of the
+module that nobody else has. What changes the machine's functions themselves changes these too.
 """
 
 from collections.abc import Callable
-from time import monotonic_ns, time_ns
-from typing import Protocol
+from importlib.machinery import BuiltinImporter
+from importlib.util import module_from_spec
+from types import ModuleType
+from typing import Final, Protocol
+
+FARTHEST_MS: Final = 2**53
+"""How far from zero the readings of a clock lie at most, some 285 000 years: sums of them fit 64
+bits. Delays are no longer, and no clock goes more than so many times as fast as the machine's."""
+
+
+def _copy_of_time() -> ModuleType:
+    spec = BuiltinImporter.find_spec("time")
+    assert spec is not None
+    assert spec.loader is not None
+    copy = module_from_spec(spec)
+    spec.loader.exec_module(copy)
+    return copy
+
+
+_TIME: Final = _copy_of_time()
+_monotonic_ns: Final[Callable[[], int]] = _TIME.monotonic_ns
+_time_ns: Final[Callable[[], int]] = _TIME.time_ns
 
 
 class Clock(Protocol):
@@ -48,11 +73,11 @@ class SystemClock:
 
     def monotonic_ms(self) -> int:
         """The machine's monotonic clock."""
-        return monotonic_ns() // 1_000_000
+        return _monotonic_ns() // 1_000_000
 
     def wall_ms(self) -> int:
         """The machine's date and time."""
-        return time_ns() // 1_000_000
+        return _time_ns() // 1_000_000
 
     @property
     def keeps_pace(self) -> bool:
@@ -85,28 +110,34 @@ class ManualClock:
     stamp their records by that, and a broker refuses records from its future.
 
     Raises:
-        ValueError: the speed is negative; time does not go back.
+        ValueError: the speed is negative, since time does not go back; or a number is none, or
+            more than a clock can count (`FARTHEST_MS`).
     """
 
     def __init__(self, wall_ms: int | None = None, monotonic_ms: int = 0, speed: float = 0) -> None:
         if speed < 0:
             raise ValueError(f"a clock cannot go back, as at a speed of {speed:g}")
+        if not speed <= FARTHEST_MS:
+            raise ValueError(f"a clock cannot run at a speed of {speed:g}")
+        for reading in (wall_ms or 0, monotonic_ms):
+            if reading != within_bounds(reading):
+                raise ValueError(f"a clock cannot read {reading} ms")
         self._wall_ms = SystemClock().wall_ms() if wall_ms is None else wall_ms
         self._monotonic_ms = monotonic_ms
         self._speed = speed
-        self._started_ns = monotonic_ns() if speed > 0 else 0
+        self._started_ns = _monotonic_ns() if speed > 0 else 0
         self._subscribers: list[tuple[Callable[[], None], Callable[[], None]]] = []
 
     def monotonic_ms(self) -> int:
         """How far the clock has gone, from where it began."""
         if self._speed > 0:
-            return self._monotonic_ms + self._run_ms()
+            return within_bounds(self._monotonic_ms + self._run_ms())
         return self._monotonic_ms
 
     def wall_ms(self) -> int:
         """The date and time that the clock pretends it is."""
         if self._speed > 0:
-            return self._wall_ms + self._run_ms()
+            return within_bounds(self._wall_ms + self._run_ms())
         return self._wall_ms
 
     @property
@@ -125,10 +156,9 @@ class ManualClock:
         had sent before, and everything that the move made due, when this returns.
 
         Raises:
-            ValueError: the duration is negative; time does not go back.
+            ValueError: see `check_move`.
         """
-        if duration_ms < 0:
-            raise ValueError(f"a clock cannot go back by {-duration_ms} ms")
+        self.check_move(duration_ms)
         subscribers = tuple(self._subscribers)
         for _, on_moving in subscribers:
             on_moving()
@@ -136,6 +166,18 @@ class ManualClock:
         self._wall_ms += duration_ms
         for on_moved, _ in subscribers:
             on_moved()
+
+    def check_move(self, duration_ms: int) -> None:
+        """Tells of a move that cannot be made, before anything has been done for it.
+
+        Raises:
+            ValueError: the duration is negative, since time does not go back; or it ends beyond
+                what a clock can count.
+        """
+        if duration_ms < 0:
+            raise ValueError(f"a clock cannot go back by {-duration_ms} ms")
+        if not max(self.monotonic_ms(), self.wall_ms()) + duration_ms <= FARTHEST_MS:
+            raise ValueError(f"a clock cannot go on by {duration_ms} ms, beyond {FARTHEST_MS}")
 
     def subscribe(
         self, on_moved: Callable[[], None], on_moving: Callable[[], None] | None = None
@@ -153,7 +195,12 @@ class ManualClock:
 
     def _run_ms(self) -> int:
         """How far it has run by itself."""
-        return int((monotonic_ns() - self._started_ns) * self._speed) // 1_000_000
+        return int((_monotonic_ns() - self._started_ns) * self._speed) // 1_000_000
+
+
+def within_bounds(reading_ms: int) -> int:
+    """The nearest reading that a clock may have."""
+    return max(-FARTHEST_MS, min(reading_ms, FARTHEST_MS))
 
 
 def _nothing() -> None:

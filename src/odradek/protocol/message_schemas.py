@@ -5,14 +5,20 @@ kio registers its types with hypothesis wherever that is installed, and that lea
 `.hypothesis` where a command was called. It is installed where brokers and tools are started
 again and again: in test environments. kio looks for it in one module; that one is imported here
 first, with hypothesis out of sight unless it is loaded anyway.
+
+One class of kio's derives from `datetime`, which libraries that freeze time in tests replace by a
+class with a metaclass of its own; from that kio's cannot derive. Its module is imported over the
+true one: whoever freezes time may well be the first to use a broker.
 """
 
+import datetime
 import sys
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 HYPOTHESIS: Final = "hypothesis"
 LOOKS_FOR_IT: Final = "kio.static._phantom"
+DERIVES_FROM_DATETIME: Final = "kio.static.primitive"
 
 
 def _import_without_hypothesis() -> None:
@@ -28,7 +34,21 @@ def _import_without_hypothesis() -> None:
         del sys.modules[HYPOTHESIS]
 
 
+def _import_over_the_true_datetime() -> None:
+    """Imports the part of kio that derives from `datetime`, whoever has replaced that."""
+    replaced = datetime.datetime
+    true: Any = next(one for one in replaced.__mro__ if type(one) is type)
+    datetime.datetime = true  # type: ignore[misc]
+    try:
+        import_module(DERIVES_FROM_DATETIME)
+    except ModuleNotFoundError:
+        return  # another version of kio derives elsewhere
+    finally:
+        datetime.datetime = replaced  # type: ignore[misc]
+
+
 _import_without_hypothesis()
+_import_over_the_true_datetime()
 
 from kio.index import load_request_schema, load_response_schema  # noqa: E402
 from kio.schema.errors import ErrorCode as KioErrorCode  # noqa: E402

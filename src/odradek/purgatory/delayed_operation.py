@@ -4,6 +4,10 @@ An operation is a timer task. Exactly one caller completes it, whoever comes fir
 who found the condition true, or the timer. The winner takes it out of the timer and runs
 `on_complete`; nobody else does. When the timer wins, `on_expiration` runs after it.
 
+`on_complete` may complete other operations, and those others again: what completes deeper than
+one inside another is put in line and runs when the inner one has returned, so the stack does not
+grow with the chain. Whatever one of them raises, the rest of the line runs.
+
 `force_complete` and `safe_try_complete` may be called by any thread, the rest belongs to the
 owner of the timer. Neither takes a lock. The winner is decided by a test and an assignment
 with no call and no jump back between them, and CPython hands its interpreter lock on only
@@ -12,17 +16,66 @@ at those, so no other thread can step between (see `odradek.timer.timer_task`).
 
 from __future__ import annotations
 
+import logging
+from collections import deque
 from collections.abc import Callable
+from threading import get_ident
+from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
+from odradek.timer.system_timer import is_interrupt
 from odradek.timer.timer_task import MAX_DELAY_MS, TimerTask, clamp
+
+NOBODY: Final = 0
+SEVERAL: Final = -1
+"""In place of the number of the thread that left word: two of them did."""
+
+_log = logging.getLogger(__name__)
+
+
+class Completing:
+    """The completions of one purgatory that run, and those that wait in line behind them.
+
+    A completion inside another runs at once, like any call. It begins the line of its thread: what
+    completes inside of it is put there, and runs when it has returned.
+    """
+
+    __slots__ = ("_lines", "depth")
+
+    def __init__(self) -> None:
+        self.depth: i64 = 0
+        """How many run one inside another. One that another thread runs meanwhile counts as well,
+        which begins a line where none was needed."""
+        self._lines: dict[int, deque[tuple[DelayedOperation, bool]]] = {}
+
+    def run_or_queue(self, operation: DelayedOperation, expired: bool) -> None:
+        """Runs a completion and all that it puts in line, or puts it in line itself."""
+        thread = get_ident()
+        line = self._lines.get(thread)
+        if line is not None:
+            line.append((operation, expired))
+            return
+        line = self._lines[thread] = deque([(operation, expired)])
+        self.depth += 1
+        try:
+            _run_all(line)
+        finally:
+            self.depth -= 1
+            del self._lines[thread]
 
 
 class OperationCounts:
     """The counters of one purgatory, kept by its operations."""
 
-    __slots__ = ("completed", "expired", "on_expired", "pending_watches", "watched")
+    __slots__ = (
+        "completed",
+        "completing",
+        "expired",
+        "on_expired",
+        "pending_watches",
+        "watched",
+    )
 
     def __init__(self) -> None:
         self.watched: i64 = 0
@@ -33,11 +86,12 @@ class OperationCounts:
         """How many of those by their time-out."""
         self.pending_watches: i64 = 0
         """Under how many keys those that still wait are watched, together."""
+        self.completing = Completing()
         self.on_expired: Callable[[], object] | None = None
         """Called on the owner after each time-out: the purgatory may want to purge."""
 
 
-@mypyc_attr(allow_interpreted_subclasses=True, acyclic=True)
+@mypyc_attr(allow_interpreted_subclasses=True)
 class DelayedOperation(TimerTask):
     """Derive from it, override `try_complete`, `on_complete` and `on_expiration`.
 
@@ -45,7 +99,7 @@ class DelayedOperation(TimerTask):
     people what the operation still waits for, and whether that is worth a word.
     """
 
-    __slots__ = ("_check_again", "_checking", "_completed", "_counts", "_watches")
+    __slots__ = ("_asked_by", "_checking", "_completed", "_counts", "_watches")
 
     def __init__(self, delay_ms: int) -> None:
         # The fields of the cell and the task, set here: operations are made by the million too.
@@ -54,13 +108,14 @@ class DelayedOperation(TimerTask):
         self.bucket = None
         self.expiration_ms = -1
         self.cancelled = False
+        self.hand_overs = 0
         self.delay_ms = delay_ms if -1 <= delay_ms <= MAX_DELAY_MS else clamp(delay_ms)
         self.callback = None
         self._completed: bool = False
         self._checking: bool = False
-        self._check_again: bool = False
         self._counts: OperationCounts | None = None
-        self._watches: i64 = 0
+        self._watches: i64 = 0  # under how many keys; none any more when the purgatory forgot it
+        self._asked_by: i64 = NOBODY
 
     def try_complete(self) -> bool:
         """Checks the condition: `return self.force_complete()` when it holds, else False."""
@@ -92,45 +147,116 @@ class DelayedOperation(TimerTask):
         return self._completed
 
     def force_complete(self) -> bool:
-        """Completes the operation; True to the one caller that does, on any thread."""
+        """Completes the operation; True to the one caller that does, on any thread.
+
+        Inside of the completion of another one's completion, `on_complete` runs a little later.
+        """
         if self._completed:
             return False
         self._completed = True
-        counts = self._counts
-        if counts is not None:
-            counts.completed += 1
-            counts.pending_watches -= self._watches
-        self.cancel()
-        self.on_complete()
+        _complete(self, expired=False)
         return True
 
     def safe_try_complete(self) -> bool:
         """`try_complete`, on any thread; True when this call completed the operation.
 
         `try_complete` never runs twice at a time. Who comes while it runs leaves word, and
-        whoever runs it then checks once more: the completion is not lost.
+        whoever runs it then checks once more: the completion is not lost. Word that the
+        condition leaves itself counts once, or a check would never end.
         """
+        if self._checking:
+            asking = get_ident()
+            if self._checking:  # still; no call from here to the word that is left
+                unasked = self._asked_by == NOBODY
+                self._asked_by = asking if unasked or self._asked_by == asking else SEVERAL
+                return False
         if self._completed:
             return False
-        if self._checking:
-            self._check_again = True
-            return False
         self._checking = True
+        looked_again = False
         try:
             completed = self.try_complete()
-            while self._check_again and not self._completed:
-                self._check_again = False
-                completed = self.try_complete()
+            while self._asked_by != NOBODY and not self._completed:
+                asked_by = self._asked_by
+                self._asked_by = NOBODY
+                if not looked_again or asked_by != get_ident():
+                    looked_again = True
+                    completed = self.try_complete()
         finally:
             self._checking = False
         return completed
 
     def run(self) -> None:
         """The time is over: completes the operation, unless somebody was earlier."""
-        if self.force_complete():
-            counts = self._counts
-            if counts is not None:
-                counts.expired += 1
-            self.on_expiration()
-            if counts is not None and counts.on_expired is not None:
-                counts.on_expired()
+        if not self._completed:
+            self._completed = True
+            _complete(self, expired=True)
+
+
+_ALONE: Final = Completing()
+"""Of operations that no purgatory was given."""
+
+
+def _complete(operation: DelayedOperation, expired: bool) -> None:
+    """Takes the operation out of the timer and the counts, and tells it: the winner does, once."""
+    counts = operation._counts
+    if counts is not None and operation._watches > 0:
+        counts.completed += 1
+        counts.pending_watches -= operation._watches
+        if expired:
+            counts.expired += 1
+    operation.cancel()
+    completing = _ALONE if counts is None else counts.completing
+    if completing.depth > 0:
+        completing.run_or_queue(operation, expired)
+        return
+    completing.depth += 1
+    try:
+        if expired:
+            _expire(operation)
+        else:
+            operation.on_complete()
+    finally:
+        completing.depth -= 1
+
+
+def _run_all(line: deque[tuple[DelayedOperation, bool]]) -> None:
+    failure: BaseException | None = None
+    while line:
+        operation, expired = line.popleft()
+        try:
+            if expired:
+                _expire(operation)
+            else:
+                operation.on_complete()
+        except BaseException as error:  # noqa: BLE001 - the others were completed, and have to run
+            failure = error if failure is None else graver(failure, error)
+    if failure is not None:
+        raise failure
+
+
+def _expire(operation: DelayedOperation) -> None:
+    """Completes it and tells it why. Whatever one of the three raises, no other is left out."""
+    counts = operation._counts
+    try:
+        try:
+            operation.on_complete()
+        finally:
+            operation.on_expiration()
+    finally:
+        if counts is not None and counts.on_expired is not None:
+            counts.on_expired()
+
+
+def graver(before: BaseException, error: BaseException) -> BaseException:
+    """Which of two failures to raise when all have had their turn: an interrupt, then a broken
+    invariant, then whichever was first. The other is logged."""
+    first, second = (error, before) if _gravity(error) > _gravity(before) else (before, error)
+    _log.error("another operation failed as well", exc_info=second)
+    return first
+
+
+def _gravity(error: BaseException) -> int:
+    if is_interrupt(error):
+        return 2
+    return 1 if isinstance(error, AssertionError) else 0

@@ -12,20 +12,29 @@ the purge has to walk over; with a hundred thousand waiting it walks over a hund
 for each that it drops. The amortised rule, our default, waits until the completed ones
 outnumber the others as well: then a purge costs each watched entry a constant.
 
+Completions may check, watch and shut down, and are answered at once. What a *condition* asks for
+waits until the conditions that are being looked at have returned, since one that checks its own
+key, or another that checks it back, would else never come to an end (`_do_asked`).
+
 One owner, the timer's, calls everything here. Other threads hand over with
 `check_and_complete_threadsafe`, or complete an operation directly (`delayed_operation`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial, reduce
+from typing import Final, NamedTuple
 
 from mypy_extensions import i64, mypyc_attr
 
-from odradek.purgatory.delayed_operation import DelayedOperation, OperationCounts
+from odradek.purgatory.delayed_operation import DelayedOperation, OperationCounts, graver
 from odradek.purgatory.watchers import Watchers
 from odradek.timer.timer import Timer
+
+NOT_LOOKING: Final = -1
+BETWEEN_LOOKS: Final = -2
 
 
 class WaitingOperation(NamedTuple):
@@ -87,11 +96,19 @@ class DelayedOperationPurgatory:
         self._watchers: dict[Hashable, Watchers] = {}
         self._counts = OperationCounts()
         self._counts.on_expired = self._after_completions
+        self._completing = self._counts.completing
         self._watched: i64 = 0
         self._completed_at_once: i64 = 0
         self._completed_at_purge: i64 = 0
         self._completed_by_check: dict[str, int] = {}
         self._asked: set[tuple[Hashable, str]] = set()
+        # How many completions run one inside another where conditions are being looked at: who
+        # calls while it is just as many is a condition. It belongs to the innermost look.
+        self._looking_at: i64 = NOT_LOOKING
+        self._asked_checks: dict[Hashable, str] = {}
+        self._asked_watches: list[tuple[DelayedOperation, Sequence[Hashable]]] = []
+        self._has_asked = False
+        self._failures: list[BaseException] = []
 
     @property
     def watched(self) -> int:
@@ -109,20 +126,46 @@ class DelayedOperationPurgatory:
         """Completes the operation if its condition holds, else lets it wait under `keys`.
 
         True only when this call completed it. The condition is tried again after watching:
-        what changed before the operation could be seen would else never wake it.
+        what changed before the operation could be seen would else never wake it. An operation
+        that a condition hands in is looked at when the condition has returned.
 
         Raises:
             ValueError: there is no key; nothing could ever wake the operation.
+            Exception: whatever a condition or a key raises; then the operation does not wait.
         """
         if not keys:
             raise ValueError("an operation must be watched under at least one key")
+        outer, depth = self._looking_at, self._completing.depth
+        if outer == depth:
+            hash(tuple(keys))  # now: who hands it in should hear of a key that cannot be one
+            self._asked_watches.append((operation, keys))
+            self._has_asked = True
+            return False
+        self._looking_at = depth
+        try:
+            completed = self._try_else_watch(operation, keys)
+        except BaseException as error:
+            self._looking_at = outer
+            self._failures.append(error)
+            self._after_look(keys, len(self._failures) - 1)
+            raise
+        self._looking_at = outer
+        if self._has_asked:
+            self._after_look(keys, len(self._failures))
+        return completed
+
+    def _try_else_watch(self, operation: DelayedOperation, keys: Sequence[Hashable]) -> bool:
+        operation._counts = self._counts
         if operation.safe_try_complete():
             self._completed_at_once += 1
             return True
-        if self._watch(operation, keys) and operation.safe_try_complete():
-            return True
-        waits = not operation._completed
-        if waits:
+        try:
+            if self._watch(operation, keys) and operation.safe_try_complete():
+                return True
+        except BaseException:
+            self._take_back(operation, keys)
+            raise
+        if operation._watches > 0 and not operation._completed:
             self.timer.add(operation)
         if operation._completed:  # perhaps meanwhile, so what completed it came before the timer
             operation.cancel()
@@ -137,7 +180,6 @@ class DelayedOperationPurgatory:
             return False
         # No call up to the last sum: whoever completes it takes all of this back, or nothing.
         counts = self._counts
-        operation._counts = counts
         operation._watches = watches
         counts.watched += 1
         counts.pending_watches += watches
@@ -152,20 +194,51 @@ class DelayedOperationPurgatory:
             self._watched += 1
         return True
 
+    def _take_back(self, operation: DelayedOperation, keys: Sequence[Hashable]) -> None:
+        """Watches the operation no more, under those of its keys that it got to."""
+        if operation._watches > 0 and not operation._completed:
+            self._counts.watched -= 1
+            self._counts.pending_watches -= operation._watches
+            operation._watches = 0
+        with suppress(Exception):  # the key that raised before does so again, and is the last
+            for key in keys:
+                watchers = self._watchers.get(key)
+                if watchers is not None:
+                    self._watched -= watchers.discard(operation)
+                    self._drop_completed(key, watchers)
+
     def check_and_complete(self, key: Hashable, reason: str = "check") -> int:
         """Tries what waits under `key`, in the order of watching; how many this call completed.
 
-        `reason` names the event for the statistics: "append", "fetch", "join".
+        `reason` names the event for the statistics: "append", "fetch", "join". One that raises
+        keeps none of the others from its turn; what it raises is raised in the end.
         """
         watchers = self._watchers.get(key)
         if watchers is None:
             return 0
-        completed = watchers.try_complete_watched()
+        if self._looking_at == self._completing.depth:
+            self._ask((key,), reason)
+            return 0
+        failed = len(self._failures)
+        completed = self._look(watchers)
         self._drop_completed(key, watchers)
         if completed:
-            self._completed_by_check[reason] = self._completed_by_check.get(reason, 0) + completed
-            self._after_completions()
+            self._count(completed, reason)
+        if self._has_asked or len(self._failures) > failed:
+            self._after_look((key,), failed)
         return completed
+
+    def _look(self, watchers: Watchers) -> int:
+        outer = self._looking_at
+        self._looking_at = self._completing.depth
+        try:
+            return watchers.try_complete_watched(self._failures)
+        finally:
+            self._looking_at = outer
+
+    def _count(self, completed: int, reason: str) -> None:
+        self._completed_by_check[reason] = self._completed_by_check.get(reason, 0) + completed
+        self._after_completions()
 
     def check_all_and_complete(self, keys: Sequence[Hashable], reason: str = "check") -> int:
         """As `check_and_complete` for each key, but what waits under several is tried once.
@@ -175,6 +248,10 @@ class DelayedOperationPurgatory:
         """
         if len(keys) == 1:
             return self.check_and_complete(keys[0], reason)
+        if self._looking_at == self._completing.depth:
+            self._ask(keys, reason)
+            return 0
+        failed = len(self._failures)
         found: list[tuple[Hashable, Watchers]] = []
         waiting: dict[DelayedOperation, None] = {}
         for key in keys:
@@ -182,16 +259,67 @@ class DelayedOperationPurgatory:
             if watchers is not None:
                 found.append((key, watchers))
                 waiting.update(dict.fromkeys(watchers.operations))
-        completed = 0
-        for operation in waiting:
-            if operation.safe_try_complete():
-                completed += 1
+        every = Watchers()
+        every.operations = list(waiting)
+        completed = self._look(every)
         for key, watchers in found:
             self._drop_completed(key, watchers)
         if completed:
-            self._completed_by_check[reason] = self._completed_by_check.get(reason, 0) + completed
-            self._after_completions()
+            self._count(completed, reason)
+        if self._has_asked or len(self._failures) > failed:
+            self._after_look(keys, failed)
         return completed
+
+    def _ask(self, keys: Sequence[Hashable], reason: str) -> None:
+        for key in keys:
+            if key in self._watchers:
+                self._asked_checks[key] = reason
+                self._has_asked = True
+
+    def _after_look(self, keys: Sequence[Hashable], failed: int) -> None:
+        """Does what conditions have asked for, when none of them is being looked at any more, and
+        raises what callbacks have raised beyond the first `failed`, which are another call's."""
+        if self._has_asked and self._looking_at == NOT_LOOKING:
+            self._looking_at = BETWEEN_LOOKS
+            try:
+                self._do_asked(set(keys))
+            finally:
+                self._looking_at = NOT_LOOKING
+        if len(self._failures) > failed:
+            failures = self._failures[failed:]
+            del self._failures[failed:]
+            raise reduce(graver, failures)
+
+    def _do_asked(self, seen: set[Hashable]) -> None:
+        """Generation by generation: what is asked for in one belongs to the next.
+
+        It ends with a generation in which nothing new happened: nothing completed, nothing was
+        handed in, no key was looked at for the first time. Its conditions would ask for ever.
+        """
+        counts = self._counts
+        is_new = True
+        while is_new and self._has_asked:
+            checks, watches = self._asked_checks, self._asked_watches
+            self._forget_asked()
+            before = counts.completed
+            for operation, keys in watches:
+                self._attempt(partial(self.try_complete_else_watch, operation, keys))
+            for key, reason in checks.items():
+                self._attempt(partial(self.check_and_complete, key, reason))
+            is_new = bool(watches) or not seen.issuperset(checks) or counts.completed > before
+            seen.update(checks)
+        self._forget_asked()
+
+    def _attempt(self, action: Callable[[], object]) -> None:
+        try:
+            action()
+        except BaseException as error:  # noqa: BLE001 - raised when all have had their turn
+            self._failures.append(error)
+
+    def _forget_asked(self) -> None:
+        self._asked_checks = {}
+        self._asked_watches = []
+        self._has_asked = False
 
     def check_and_complete_threadsafe(self, key: Hashable, reason: str = "check") -> None:
         """Makes the owner check `key` at its next turn, from any thread.
@@ -213,11 +341,16 @@ class DelayedOperationPurgatory:
         watchers = self._watchers.get(key)
         if watchers is None:
             return 0
-        waiting = [one for one in watchers.operations if not one.is_completed]
-        for one in waiting:
-            one.run()
+        expired = 0
+        failed = len(self._failures)
+        for one in list(watchers.operations):
+            if one._completed or one._watches == 0:
+                continue
+            expired += 1
+            self._attempt(one.run)
         self._drop_completed(key, watchers)
-        return len(waiting)
+        self._after_look((), failed)
+        return expired
 
     def _drop_completed(self, key: Hashable, watchers: Watchers) -> None:
         self._watched -= watchers.purge()
@@ -289,19 +422,21 @@ class DelayedOperationPurgatory:
         )
 
     def shutdown(self) -> None:
-        """Forgets all operations, uncompleted; the timer, which others may use, goes on."""
+        """Forgets all operations, uncompleted; the timer, which others may use, goes on.
+
+        A check that is under way ends there. What completes yet counts no more.
+        """
         for watchers in self._watchers.values():
             for one in watchers.operations:
                 one.cancel()
+                one._watches = 0
+            watchers.operations = []
         self._watchers.clear()
+        self._forget_asked()
+        counts = self._counts
+        counts.watched = counts.completed
+        counts.pending_watches = 0
         self._watched = 0
-        # What is forgotten counts no more, and if it completes yet, with the old counts.
-        forgotten = self._counts
-        forgotten.on_expired = None
-        self._counts = OperationCounts()
-        self._counts.on_expired = self._after_completions
-        self._counts.watched = self._counts.completed = forgotten.completed
-        self._counts.expired = forgotten.expired
 
 
 def since(waiting: WaitingOperation) -> int:

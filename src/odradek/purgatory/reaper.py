@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import Final
 
 from odradek.purgatory.purgatory import DelayedOperationPurgatory
 
 REAPER_WAIT_MS: Final = 200
+
+_log = logging.getLogger(__name__)
 
 
 class ExpiredOperationReaper:
@@ -50,7 +53,10 @@ class ExpiredOperationReaper:
 
     def _work(self) -> None:
         while not self._stopping and not self._purgatory.timer.closed:
-            self.do_work()
+            try:
+                self.do_work()
+            except Exception:  # noqa: BLE001 - of `on_error`, say; the next turn has the rest
+                _log.exception("a turn of the reaper %s failed", self._purgatory.name)
 
     def __enter__(self) -> ExpiredOperationReaper:
         self.start()

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from mypy_extensions import mypyc_attr
-
 from odradek.purgatory.delayed_operation import DelayedOperation
 
 
-@mypyc_attr(acyclic=True)
 class Watchers:
     """The list of one key. Completed operations stay in it until a check or a purge.
 
@@ -21,21 +18,34 @@ class Watchers:
     def __init__(self) -> None:
         self.operations: list[DelayedOperation] = []
 
-    def try_complete_watched(self) -> int:
+    def try_complete_watched(self, failures: list[BaseException]) -> int:
         """Checks every operation that is there now; how many this call completed.
 
         What conditions and completions watch meanwhile was tried when it was watched; to try
-        it here as well would never end if each completion watches another operation.
+        it here as well would never end if each completion watches another operation. What is
+        forgotten meanwhile is passed over. One that raises keeps none of the others from its turn.
         """
         operations = self.operations
         completed = 0
         for position in range(len(operations)):
-            if operations[position].safe_try_complete():
-                completed += 1
+            operation = operations[position]
+            if operation._watches == 0:
+                continue
+            try:
+                if operation.safe_try_complete():
+                    completed += 1
+            except BaseException as error:  # noqa: BLE001 - raised when all have had their turn
+                failures.append(error)
         return completed
 
     def purge(self) -> int:
         """Drops the completed operations; how many those were."""
         before = len(self.operations)
         self.operations = [one for one in self.operations if not one._completed]
+        return before - len(self.operations)
+
+    def discard(self, operation: DelayedOperation) -> int:
+        """Drops every entry of the operation; how many those were."""
+        before = len(self.operations)
+        self.operations = [one for one in self.operations if one is not operation]
         return before - len(self.operations)

@@ -187,7 +187,7 @@ class BrokerServer:
         self.halt(f"a broken invariant: {error!r}")
         asyncio.get_running_loop().call_soon(self.store.close)
 
-    def _on_task_failed(self, task: TimerTask, error: Exception) -> None:
+    def _on_task_failed(self, task: TimerTask, error: BaseException) -> None:
         log_error(task, error)
         if isinstance(error, AssertionError):
             self._on_broken_invariant(error)

@@ -4,6 +4,9 @@ Putting comes before looking whether the owner was told, and the owner lays the 
 it takes anything out: whatever is put in is either still met, or the owner is told once more. So
 nothing is lost, and a batch of hand-overs tells the owner once.
 
+Each hand-over of a task bears a number of its own. It is void when a later one, or the owner's own
+word about the task, has raised the task's number since.
+
 The owner takes out only what is there when it opens the inbox, and of that only so much. To take
 what comes meanwhile as well would never end while another thread puts in faster.
 """
@@ -25,7 +28,7 @@ class Inbox:
     __slots__ = ("_queue", "_told")
 
     def __init__(self) -> None:
-        self._queue: deque[tuple[TimerTask, int]] = deque()
+        self._queue: deque[tuple[TimerTask, int, int]] = deque()
         self._told = False
 
     @property
@@ -35,7 +38,8 @@ class Inbox:
 
     def put(self, task: TimerTask, expiration_ms: int) -> bool:
         """Hands a task over, from any thread; whether the owner is to be told of it."""
-        self._queue.append((task, expiration_ms))
+        task.hand_overs += 1
+        self._queue.append((task, expiration_ms, task.hand_overs))
         return self._must_tell()
 
     def open(self, max_tasks: i64) -> i64:
@@ -44,8 +48,9 @@ class Inbox:
         waiting: i64 = len(self._queue)
         return min(waiting, max_tasks)
 
-    def take(self) -> tuple[TimerTask, int]:
-        """The next task and when it is due; `open` said that there is one."""
+    def take(self) -> tuple[TimerTask, int, int]:
+        """The next task, when it is due, and the number of its hand-over; `open` said that there
+        is one."""
         return self._queue.popleft()
 
     def shut(self) -> bool:

@@ -25,21 +25,21 @@ class MockTimer(SystemTimer):
         tick_ms: int = 1,
         wheel_size: int = 20,
         clock: ManualClock | None = None,
-        on_error: Callable[[TimerTask, Exception], object] = log_error,
+        on_error: Callable[[TimerTask, BaseException], object] = log_error,
     ) -> None:
         """Makes a timer over `clock`, or over a clock of its own that starts at 0."""
         self.manual_clock = clock if clock is not None else ManualClock()
         super().__init__(self.manual_clock, tick_ms, wheel_size, on_error)
 
     def advance_clock(self, timeout_ms: int) -> bool:
-        """Moves the clock on by `timeout_ms`; all that was due by then has run on return.
+        """Moves the clock on by `timeout_ms`; all that was due by then has run on return, what
+        tasks have handed over among it.
 
         Raises:
-            ValueError: the time is negative.
+            ValueError: the time is negative, or more than a clock can count.
         """
         clock = self.manual_clock
-        if timeout_ms < 0:
-            raise ValueError(f"a clock cannot go back by {-timeout_ms} ms")
+        clock.check_move(timeout_ms)
         if self._running:
             clock.advance(timeout_ms)
             return False

@@ -13,7 +13,7 @@ from typing import Final, final
 
 from odradek.clock import Clock
 
-LONGEST_MS: Final = 86_400_000
+LONGEST_S: Final = 86_400.0
 
 
 @final
@@ -46,6 +46,5 @@ class Nap:
 
     def sleep(self, duration_ms: int) -> bool:
         """Sleeps so long at most; whether somebody woke it before."""
-        duration_ms = min(duration_ms, LONGEST_MS)
         wait_s = self._clock.wait_s(duration_ms)
-        return self._bell.wait(duration_ms / 1000 if wait_s is None else wait_s)
+        return self._bell.wait(min(duration_ms / 1000 if wait_s is None else wait_s, LONGEST_S))

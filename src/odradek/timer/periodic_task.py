@@ -37,8 +37,14 @@ class PeriodicTask(TimerTask):
             self._work()
         finally:
             if not self.cancelled:
-                self.delay_ms = _at_least_one(self._interval_ms())
-                self._timer.add(self)
+                self._come_round()
+
+    def _come_round(self) -> None:
+        """An interval that cannot be told is as long as the last one."""
+        try:
+            self.delay_ms = _at_least_one(self._interval_ms())
+        finally:
+            self._timer.add(self)
 
     def describe(self) -> str:
         """Whose round it is."""

@@ -24,16 +24,17 @@ It does not run by itself: see `AsyncioDriver`, or call `advance_clock`, which m
 from __future__ import annotations
 
 import logging
+from asyncio import CancelledError
 from collections.abc import Callable
 from typing import Final, cast
 
 from mypy_extensions import i64, mypyc_attr
 
-from odradek.clock import Clock, SystemClock
+from odradek.clock import Clock, SystemClock, within_bounds
 from odradek.timer.inbox import Inbox
 from odradek.timer.nap import Nap
 from odradek.timer.timer import Timer
-from odradek.timer.timer_task import TimerTask, TimerTaskList
+from odradek.timer.timer_task import MAX_DELAY_MS, TimerTask, TimerTaskList, clamp
 from odradek.timer.timing_wheel import BucketQueue, TimingWheel
 
 UNLIMITED: Final = 2**62
@@ -42,9 +43,15 @@ UNLIMITED: Final = 2**62
 _log = logging.getLogger(__name__)
 
 
-def log_error(task: TimerTask, error: Exception) -> None:
+def log_error(task: TimerTask, error: BaseException) -> None:
     """Logs a task's exception when there is no other handler."""
     _log.error("a timer task failed: %r", task, exc_info=error)
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether it is for the whole program, as KeyboardInterrupt is, and no failure of one task. A
+    cancelled future that a task asks for its result is its failure, as a loop sees it too."""
+    return not isinstance(error, (Exception, CancelledError))
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -62,7 +69,7 @@ class SystemTimer(Timer):
         clock: Clock | None = None,
         tick_ms: int = 1,
         wheel_size: int = 20,
-        on_error: Callable[[TimerTask, Exception], object] = log_error,
+        on_error: Callable[[TimerTask, BaseException], object] = log_error,
     ) -> None:
         """Makes a timer whose wheel starts at the clock's present moment.
 
@@ -78,7 +85,7 @@ class SystemTimer(Timer):
         self.on_ran: Callable[[int, int], object] | None = None
         # The same clock where its type is known: compiled, that is a direct call.
         self._system_clock = self.clock if type(self.clock) is SystemClock else None
-        self._now_ms: i64 = self.clock.monotonic_ms()
+        self._now_ms: i64 = within_bounds(self.clock.monotonic_ms())
         self._queue = BucketQueue()
         self.wheel = TimingWheel(tick_ms, wheel_size, self._now_ms, None, self._queue)
         self._counter = self.wheel.counter
@@ -107,6 +114,10 @@ class SystemTimer(Timer):
     def add(self, task: TimerTask) -> None:
         """Runs the task `task.delay_ms` from now; at once when that is due already."""
         task.cancelled = False
+        if task.hand_overs > 0:
+            task.hand_overs += 1  # a hand-over that waits to be taken was before this
+        if not -1 <= task.delay_ms <= MAX_DELAY_MS:
+            task.delay_ms = clamp(task.delay_ms)
         if not self._place(task, self._read_clock() + task.delay_ms) and not self._running:
             task.remove()
             self._run(task)
@@ -145,7 +156,10 @@ class SystemTimer(Timer):
             task.cancel()
             return
         task.cancelled = False
-        if self._inbox.put(task, self.clock.monotonic_ms() + task.delay_ms):
+        task.delay_ms = clamp(task.delay_ms)
+        # From the latest time seen, as the owner counts, if the clock went back.
+        now_ms = max(self._now_ms, within_bounds(self.clock.monotonic_ms()))
+        if self._inbox.put(task, now_ms + task.delay_ms):
             self._tell_handed_over()
 
     def _tell_handed_over(self) -> None:
@@ -159,8 +173,8 @@ class SystemTimer(Timer):
 
     def _empty_inbox(self, max_tasks: i64) -> None:
         for _ in range(self._inbox.open(max_tasks)):
-            task, expiration_ms = self._inbox.take()
-            if not task.cancelled:
+            task, expiration_ms, number = self._inbox.take()
+            if not task.cancelled and task.hand_overs == number:
                 self._place(task, expiration_ms)
         if self._inbox.shut():
             self._tell_handed_over()
@@ -189,7 +203,7 @@ class SystemTimer(Timer):
 
     def _wait(self, timeout_ms: int, max_tasks: i64) -> None:
         """Sleeps until something is due or the time is over; takes hand-overs meanwhile."""
-        until_ms = self._now_ms + timeout_ms
+        until_ms = self._now_ms + min(timeout_ms, MAX_DELAY_MS)
         nap = self._nap
         nap.lie_down()
         try:
@@ -241,7 +255,7 @@ class SystemTimer(Timer):
         bucket = self._queue.poll(self._now_ms)
         if bucket is not None:
             self.wheel.advance_clock(bucket.expiration_ms)
-            bucket.expiration_ms = -1
+            bucket.unqueue()
             self._in_hand = bucket
         return bucket
 
@@ -253,8 +267,10 @@ class SystemTimer(Timer):
         self._running = True
         try:
             task.run()
-        except Exception as error:  # noqa: BLE001 - a task's failure must not stop the others
-            self.on_error(task, error)
+        except BaseException as error:
+            if is_interrupt(error):
+                raise
+            self.on_error(task, error)  # a task's failure must not stop the others
         finally:
             self._running = False
 
@@ -267,10 +283,12 @@ class SystemTimer(Timer):
     def is_idle(self) -> bool:
         """Whether `advance_clock` has nothing to do now: nothing is due, nothing handed over."""
         self._read_clock()
-        return self._inbox.is_empty and not self._something_due()
+        return self._closed or (self._inbox.is_empty and not self._something_due())
 
     def next_due_ms(self) -> int | None:
         """When `advance_clock` next has something to do; None when nothing is pending."""
+        if not (self._inbox.is_empty or self._closed):
+            return self._now_ms
         if self._counter.pending == 0:
             return None
         if self._in_hand is not None or not self._ready.empty:
@@ -282,7 +300,7 @@ class SystemTimer(Timer):
         if system_clock is not None:
             now_ms: i64 = system_clock.monotonic_ms()
         else:
-            now_ms = self.clock.monotonic_ms()
+            now_ms = within_bounds(self.clock.monotonic_ms())
         if now_ms > self._now_ms:
             self._now_ms = now_ms
         return self._now_ms

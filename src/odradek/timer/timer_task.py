@@ -6,7 +6,7 @@ task and nothing else, so cancelling is O(1) and leaves nothing behind.
 
 Kafka gives a task a second object, its cell, because threads that hold a read lock race to
 replace it. Here one owner adds and advances, so a task *is* its cell: `TimerTask` derives
-from `TimerTaskEntry`, and a pending timer costs one allocation of 80 bytes when compiled.
+from `TimerTaskEntry`, and a pending timer costs one allocation of 96 bytes when compiled.
 Binding a task again takes it out of its old bucket first, whichever that was.
 
 `TimerTaskEntry.remove`, `TimerTaskList.add` and `TimerTask.cancel` are runs of plain loads
@@ -14,9 +14,10 @@ and stores: no call and no loop stands between the first and the last, and CPyth
 lock on only at those. That is why a foreign thread may cancel (it needs an interpreter with
 a global lock); everything else belongs to the owner (see `timing_wheel`).
 
-When a task leaves its ring its links are cut, so rings never become cyclic garbage, and the
-classes are kept out of the cyclic collector; a ring that is dropped while full would leak,
-which is what `TimerTaskList.clear` and `Timer.close` are for.
+When a task leaves its ring its links are cut, so a task that was cancelled or has run is freed
+at once. The cyclic collector sees all of them nevertheless: a task calls a method of an object
+that holds the task, and a ring that is dropped while full holds itself. Only what has neither a
+callback nor an owner may be kept from it (`acyclic`), as the counter is.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i32, i64, mypyc_attr
 
 MAX_DELAY_MS: Final = 2**53
-"""Longer delays are cut to this, some 285 000 years, so that deadlines fit a 64-bit integer."""
+"""Longer delays are cut to this, some 285 000 years, so that deadlines fit a 64-bit integer. It is
+`clock.FARTHEST_MS`, written out: only a number that stands here is compiled into the code."""
 
 
 @mypyc_attr(acyclic=True)
@@ -40,7 +42,7 @@ class TaskCounter:
         self.pending: i64 = 0
 
 
-@mypyc_attr(allow_interpreted_subclasses=True, acyclic=True)
+@mypyc_attr(allow_interpreted_subclasses=True)
 class TimerTaskEntry:
     """A cell of a ring: its neighbours, the bucket that it is in, and when it is due.
 
@@ -73,16 +75,19 @@ class TimerTaskEntry:
         bucket.counter.pending -= 1
 
 
-@mypyc_attr(allow_interpreted_subclasses=True, acyclic=True)
+@mypyc_attr(allow_interpreted_subclasses=True)
 class TimerTask(TimerTaskEntry):
     """Something to do `delay_ms` after it is added to a timer.
 
     Give it a callback, or derive from it and override `run`. It may be added again, from
     `run` or later, with the same or (after setting `delay_ms`) another delay. A negative
-    delay is due at once; one beyond `MAX_DELAY_MS` is cut to it.
+    delay is due at once; one beyond `MAX_DELAY_MS` is cut to it, now or when it is added.
+
+    `hand_overs` is the number of the last hand-over by another thread, raised once more by
+    whatever its owner says after that: an older one that waits to be taken is void.
     """
 
-    __slots__ = ("callback", "delay_ms")
+    __slots__ = ("callback", "delay_ms", "hand_overs")
 
     def __init__(self, delay_ms: int, callback: Callable[[], object] | None = None) -> None:
         # The cell's fields, set here: tasks are made by the million.
@@ -91,6 +96,7 @@ class TimerTask(TimerTaskEntry):
         self.bucket = None
         self.expiration_ms = -1
         self.cancelled = False
+        self.hand_overs: i32 = 0
         self.delay_ms: i64 = delay_ms if -1 <= delay_ms <= MAX_DELAY_MS else clamp(delay_ms)
         self.callback = callback
 
@@ -128,19 +134,20 @@ def clamp(delay_ms: int) -> int:
     return max(-1, min(delay_ms, MAX_DELAY_MS))
 
 
-@mypyc_attr(acyclic=True)
 class TimerTaskList(TimerTaskEntry):
     """A bucket: a ring of cells, itself the sentinel, and the moment when it is due.
 
     As a cell it is in no bucket; its neighbours are the last and the first task, or itself
-    when it is empty. `expiration_ms` is -1 while it is not in the queue of buckets. A bucket
-    comes round again with every turn of its wheel, and always with a later expiration.
+    when it is empty. `expiration_ms` is -1 while it is not in the queue of buckets; so it may be
+    while it is (`queued`), on a clock that begins below zero. A bucket comes round again with
+    every turn of its wheel, and always with a later expiration.
     """
 
-    __slots__ = ("counter",)
+    __slots__ = ("counter", "queued")
 
     def __init__(self, counter: TaskCounter) -> None:
         super().__init__()
+        self.queued: bool = False
         self.counter = counter
         self.next = self
         self.prev = self
@@ -152,8 +159,9 @@ class TimerTaskList(TimerTaskEntry):
 
     def set_expiration(self, expiration_ms: i64) -> bool:
         """Sets the moment when the bucket is due; True when that changed it."""
-        if self.expiration_ms == expiration_ms:
+        if self.queued and self.expiration_ms == expiration_ms:
             return False
+        self.queued = True
         self.expiration_ms = expiration_ms
         return True
 
@@ -190,6 +198,11 @@ class TimerTaskList(TimerTaskEntry):
         """Empties the ring and hands every cell to `visit`, in the order of adding."""
         while (entry := self.poll()) is not None:
             visit(entry)
+        self.unqueue()
+
+    def unqueue(self) -> None:
+        """It was taken out of the queue of buckets, and may be filled for its next turn."""
+        self.queued = False
         self.expiration_ms = -1
 
     def tasks(self) -> list[TimerTaskEntry]:

@@ -51,6 +51,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from odradek.clock import FARTHEST_MS
 from odradek.timer.timer_task import TaskCounter, TimerTaskEntry, TimerTaskList
 
 NEVER_MS: Final = 2**62
@@ -141,8 +142,10 @@ class TimingWheel:
 
         Raises:
             ValueError: the tick is under 1 ms, or the wheel has fewer than 2 buckets (it
-                could not tell now from later).
+                could not tell now from later); or it begins later than any clock can.
         """
+        if not -FARTHEST_MS <= start_ms <= FARTHEST_MS:
+            raise ValueError(f"no clock reads {start_ms} ms")
         if tick_ms < 1:
             raise ValueError(f"a tick lasts 1 ms at least, not {tick_ms}")
         if wheel_size < 2:
@@ -190,7 +193,13 @@ class TimingWheel:
             wheel = wheel._overflow_wheel
 
     def overflow_wheel(self) -> TimingWheel:
-        """The next level, made when first needed."""
+        """The next level, made when first needed.
+
+        Raises:
+            ValueError: this one reaches beyond every deadline that there can be.
+        """
+        if self.interval_ms == LONGEST_INTERVAL_MS:
+            raise ValueError(f"nothing is due {self.interval_ms} ms after {self.current_time_ms}")
         if self._overflow_wheel is None:
             self._overflow_wheel = TimingWheel(
                 self.interval_ms, self.wheel_size, self.current_time_ms, self.counter, self.queue

@@ -12,6 +12,7 @@ TESTS = [
     "tests/unit/timer/test_timer_task.py",
     "tests/unit/timer/test_timers.py",
     "tests/unit/purgatory/test_purgatory.py",
+    "tests/unit/purgatory/test_callbacks.py",
     "tests/property/test_timer_model.py",
     "tests/property/test_purgatory_model.py",
     "tests/unit/purgatory/test_meetings.py",
@@ -43,14 +44,27 @@ MUTATIONS = {
     ),
     "everybody who completes an operation wins": Mutation(
         "purgatory/delayed_operation.py",
-        "        self._completed = True\n",
-        "        self._completed = False\n",
+        "self._completed = True\n        _complete(self, expired=False)",
+        "self._completed = False\n        _complete(self, expired=False)",
     ),
     "a completion that comes during a check is forgotten": Mutation(
-        "purgatory/delayed_operation.py", "self._check_again = True", "self._check_again = False"
+        "purgatory/delayed_operation.py",
+        "self._asked_by = asking if unasked or self._asked_by == asking else SEVERAL",
+        "self._asked_by = NOBODY",
     ),
     "a completed operation stays in the timer": Mutation(
-        "purgatory/delayed_operation.py", "        self.cancel()\n", ""
+        "purgatory/delayed_operation.py", "    operation.cancel()\n", ""
+    ),
+    "a completion inside of a completion inside of a completion runs there": Mutation(
+        "purgatory/delayed_operation.py", "        if line is not None:\n", "        if False:\n"
+    ),
+    "word that another thread leaves counts once, as a condition's own does": Mutation(
+        "purgatory/delayed_operation.py",
+        "if not looked_again or asked_by != get_ident():",
+        "if not looked_again:",
+    ),
+    "what a condition asks for is forgotten": Mutation(
+        "purgatory/purgatory.py", "                self._has_asked = True\n", ""
     ),
     "a key outlives its operations": Mutation(
         "purgatory/purgatory.py", "            del self._watchers[key]\n", "            pass\n"

@@ -1,7 +1,9 @@
 """The reaper's thread: it owns a purgatory where no event loop does."""
 
+import asyncio
 import threading
 
+import pytest
 from tests.deadlines import deadline_s
 
 from odradek.clock import ManualClock, SystemClock
@@ -95,6 +97,29 @@ def test_the_reaper_follows_a_clock_that_a_test_moves() -> None:
         assert taken.wait(PATIENCE_S)
         clock.advance(5_000)
         assert operation.over.wait(PATIENCE_S)
+    timer.close()
+
+
+@pytest.mark.parametrize("failure", [asyncio.CancelledError, OSError])
+def test_a_failure_does_not_end_the_reaper(failure: type[BaseException]) -> None:
+    """Nothing would expire any more, and nobody would know why."""
+
+    def fail() -> None:
+        raise failure("gone")
+
+    def hook(task: TimerTask, error: BaseException) -> None:
+        told.append(error)
+        raise RuntimeError("nobody listens") from error
+
+    told: list[BaseException] = []
+    timer = SystemTimer(SystemClock(), on_error=hook)
+    operation = Waiting(5)
+    purgatory = DelayedOperationPurgatory("fetch", timer)
+    with ExpiredOperationReaper(purgatory):
+        timer.call_threadsafe(fail)
+        watch(purgatory, operation)
+        assert operation.over.wait(PATIENCE_S)
+    assert [type(error) for error in told] == [failure]
     timer.close()
 
 

@@ -3,6 +3,7 @@
 import gc
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -131,3 +132,56 @@ def test_completed_operations_are_freed_by_the_purge() -> None:
 
     assert blocks_left_by(watch_and_complete) < SLACK_BLOCKS
     assert purgatory.watched == 0
+
+
+class Owner:
+    """Something that has a timer, a task that calls it, and operations that know it."""
+
+    def __init__(self) -> None:
+        self.timer = MockTimer()
+        self.purgatory = DelayedOperationPurgatory("memory", self.timer)
+        self.task = TimerTask(5, self.work)
+
+    def work(self) -> None: ...
+
+    def add_and_forget(self) -> None:
+        self.timer.add(self.task)
+
+    def run(self) -> None:
+        self.timer.add(self.task)
+        self.timer.advance_clock(5)
+
+    def close(self) -> None:
+        self.timer.add(self.task)
+        self.timer.close()
+
+    def watch(self) -> None:
+        operation = Brief(1000)
+        operation.owner = self  # type: ignore[attr-defined]
+        self.purgatory.try_complete_else_watch(operation, ["a", self])
+
+    def complete(self) -> None:
+        self.watch()
+        self.purgatory.waiting()
+        self.timer.advance_clock(1000)
+
+    def shut_down(self) -> None:
+        self.watch()
+        self.purgatory.shutdown()
+
+
+@pytest.mark.parametrize(
+    "do",
+    [Owner.work, Owner.add_and_forget, Owner.run, Owner.close, Owner.watch, Owner.complete,
+     Owner.shut_down],
+)  # fmt: skip
+def test_an_owner_and_the_task_that_calls_it_are_freed_together(
+    do: Callable[[Owner], None],
+) -> None:
+    """Each broker that was stopped would stay, as long as the process does."""
+    owner = Owner()
+    alive = weakref.ref(owner)
+    do(owner)
+    del owner
+    gc.collect()
+    assert alive() is None

@@ -39,6 +39,23 @@ def test_the_interval_is_asked_for_each_time():
     assert rounds[-1] == 2200
 
 
+def test_an_interval_that_cannot_be_told_once_does_not_end_the_rounds() -> None:
+    """A setting that is read while it changes would end retention for good."""
+    told: list[BaseException] = []
+    timer = MockTimer(on_error=lambda task, error: told.append(error))
+    rounds: list[int] = []
+
+    def interval_ms() -> int:
+        if len(rounds) in (2, 3):
+            raise KeyError("log.retention.check.interval.ms")
+        return 100 if len(rounds) < 5 else 1000
+
+    PeriodicTask(timer, interval_ms, lambda: rounds.append(timer.now_ms))
+    timer.advance_clock(1500)
+    assert rounds == [100, 200, 300, 400, 500, 1500]
+    assert [type(error) for error in told] == [KeyError] * 2
+
+
 def test_work_may_end_its_own_rounds():
     """A broker that stops would be called after its end."""
     timer = MockTimer()
