@@ -87,8 +87,13 @@ logger = logging.getLogger(__name__)
 RETRY_MS: Final = 200
 
 
+def _no_id(_topic: str) -> None:
+    """Of a broker without logs."""
+
+
 class ZooKeeperMetadataStore(MetadataStore, ControlledBroker):
-    """The view of broker `broker_id`, published into `cache`."""
+    """The view of broker `broker_id`, published into `cache`. `find_topic_id` gives the id that the
+    logs of a topic have here."""
 
     def __init__(
         self,
@@ -101,6 +106,7 @@ class ZooKeeperMetadataStore(MetadataStore, ControlledBroker):
         random_bytes: Callable[[int], bytes],
         on_broken: OnBroken = fail,
         *,
+        find_topic_id: Callable[[str], UUID | None] = _no_id,
         keeps_acls: bool = False,
         keeps_tokens: bool = False,
     ) -> None:
@@ -109,6 +115,7 @@ class ZooKeeperMetadataStore(MetadataStore, ControlledBroker):
         self._plane: Final = plane
         self._timer: Final = timer
         self._random_bytes: Final = random_bytes
+        self._find_topic_id: Final = find_topic_id
         self._session_listeners: Final[list[Callable[[], None]]] = []
         view = BrokerView(MetadataEngine(timer.call_threadsafe), cache, broker_id, on_broken)
         view.engine.views.append(view)
@@ -322,6 +329,7 @@ class ZooKeeperMetadataStore(MetadataStore, ControlledBroker):
             self._view,
             self._configs,
             self._new_id,
+            self._find_topic_id,
             on_deposed,
         )
 

@@ -5,9 +5,10 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from tests.unit.metadata.fake_replicas import FakeReplicas
+from tests.unit.metadata.fake_replicas import FakeLog, FakeReplicas
 from tests.unit.metadata.zookeeper_tree import Tree, TreeClient
 
+from odradek.background import ignore
 from odradek.clock import ManualClock
 from odradek.config import BrokerConfig
 from odradek.controller import Controller
@@ -124,7 +125,8 @@ class Broker:
         )
         self.store.on_session_lost(self._lost)
         config = BrokerConfig({"unclean.leader.election.enable": str(unclean)})
-        self.replicas = FakeReplicas(broker_id, config)
+        logs = cluster.logs.setdefault(broker_id, {})
+        self.replicas = FakeReplicas(broker_id, config, logs, self._on_deleted)
         self.unserved = self.replicas.unserved
         self.removed = self.replicas.removed
         self.store.subscribe(ListenerStage.REPLICAS, self._apply)
@@ -199,6 +201,9 @@ class Broker:
         self.leads.update(each for each, state in states.items() if state.leader == self.id)
         return self.replicas.apply_delta(delta)
 
+    def _on_deleted(self, where: TopicPartition, log: FakeLog) -> None:
+        self.cluster.on_log_deleted(self.id, where, log)
+
     def _check_deleted(self, topic: TopicImage) -> None:
         """Whoever forgets what belongs to a topic must know that it is no more."""
         tree = self.cluster.tree
@@ -227,6 +232,8 @@ class Cluster:
         self.timer = SystemTimer(self.clock)
         self.tree = Tree(self.random)
         self.brokers: dict[int, Broker] = {}
+        self.logs: dict[int, dict[TopicPartition, FakeLog]] = {}
+        self.on_log_deleted: Callable[[int, TopicPartition, FakeLog], None] = ignore
         self._unclean = unclean
         self._turns: dict[int, deque[Callable[[], None]]] = {}
         for broker_id in range(1, count + 1):

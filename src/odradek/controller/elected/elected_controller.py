@@ -18,9 +18,9 @@ from uuid import UUID
 from odradek.controller.elected.admin_znodes import AdminZnodes
 from odradek.controller.elected.broker_channel import BrokerChannel
 from odradek.controller.elected.context import ControllerContext
-from odradek.controller.elected.event_queue import ControllerEventQueue
+from odradek.controller.elected.event_queue import ControllerEventQueue, with_refusals
 from odradek.controller.elected.image_changes import with_come, without_gone
-from odradek.controller.elected.state_writer import Refused, StateWriter
+from odradek.controller.elected.state_writer import StateWriter
 from odradek.controller.elected.topic_deletions import TopicDeletions
 from odradek.controller.elected.topic_reader import TopicReader
 from odradek.controller.replicas.elections import plan_controlled_shutdown
@@ -59,6 +59,7 @@ class ElectedController:
         view: BrokerView,
         configs: ClusterConfigs,
         new_id: Callable[[], UUID],
+        find_id: Callable[[str], UUID | None],
         on_deposed: Callable[[], None],
     ) -> None:
         self._plane: Final = plane
@@ -84,10 +85,10 @@ class ElectedController:
             on_removed=lambda: self._topics.read_all(),
         )
         self._topics: Final = TopicReader(
-            context, events, view, timer, configs, self._deletions, new_id
+            context, events, view, timer, configs, self._deletions, new_id, find_id
         )
         self._admin_znodes: Final = AdminZnodes(
-            context, events, view, self._channels, self._topics.read
+            context, events, view, timer, self._channels, self._topics.read
         )
 
     @property
@@ -166,19 +167,10 @@ class ElectedController:
         on_done: OnDone[list[PartitionImage | BrokerError]],
     ) -> None:
         """See `MetadataStore.change_partitions`; asked for by a broker."""
-
-        def settle(
-            change: Change[list[PartitionImage | BrokerError]], refused: Refused
-        ) -> list[PartitionImage | BrokerError]:
-            return [
-                BrokerError(refused[each.topic_partition])
-                if each.topic_partition in refused
-                else outcome
-                for each, outcome in zip(wanted, change.result, strict=True)
-            ]
-
         self._events.submit(
-            lambda image: changes.change_partitions(image, wanted, broker_id), on_done, settle
+            lambda image: changes.change_partitions(image, wanted, broker_id),
+            on_done,
+            with_refusals(wanted),
         )
 
     def alter_partition(
