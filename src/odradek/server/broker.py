@@ -303,6 +303,7 @@ class BrokerServer:
                 self._rng,
                 self.peers,
                 self._on_broken_metadata,
+                lambda topic: self.logs.topic_id(topic),
             )
         return embedded_metadata(
             self.config,

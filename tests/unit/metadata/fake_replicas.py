@@ -37,14 +37,16 @@ class FakeReplicas:
         self.unserved: set[TopicPartition] = set()
         self.removed: list[str] = []
         self.deleted: list[TopicPartition] = []
+        self.set_aside: list[TopicPartition] = []
         self.log_configs: dict[str, LogConfig] = {}
 
     def apply_delta(self, delta: MetadataDelta) -> list[TopicPartition]:
         """See `ReplicaManager.apply_delta`."""
         self.removed += [topic.name for topic in delta.topics_removed]
         for topic in delta.topics_removed:
+            end = self._hosted.discard if topic.name in delta.replaced else self._drop
             for partition in topic.partitions:
-                self._drop(TopicPartition(topic.name, partition.partition))
+                end(TopicPartition(topic.name, partition.partition))
         unserved = []
         for topic, partition in delta.partitions():
             where = TopicPartition(topic.name, partition.partition)
@@ -64,12 +66,19 @@ class FakeReplicas:
                 self._open(where, topic.topic_id, partition)
         return unserved
 
+    def topic_id(self, topic: str) -> UUID | None:
+        """See `LogManager.topic_id`."""
+        return next((log.topic_id for tp, log in self.logs.items() if tp.topic == topic), None)
+
     def _open(self, where: TopicPartition, topic_id: UUID, partition: PartitionImage) -> None:
         if partition.leader == self._broker_id:
             outside = set(partition.isr) - set(partition.replicas)
             assert not outside, f"ISR {partition.isr} outside of {partition.replicas}"
         log = self.logs.get(where)
-        if log is None or log.topic_id != topic_id:
+        if log is not None and log.topic_id != topic_id:
+            self.set_aside.append(where)
+            log = None
+        if log is None:
             log = self.logs[where] = FakeLog(topic_id)
         log.partition_epoch = partition.partition_epoch
 

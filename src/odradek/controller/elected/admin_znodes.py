@@ -112,7 +112,7 @@ class AdminZnodes:
         )
 
     def _begin_again(self) -> None:
-        """What could not be written is tried again, unless others have been asked for since."""
+        """Tries again what could not be written, unless other replicas were asked for since."""
         if not self._context.is_open:
             return
         image = self._view.image

@@ -140,7 +140,8 @@ class StateWriter:
         known: Sequence[PartitionImage],
         rest: list[_State],
     ) -> list[_Write]:
-        """What has to be written by itself; to `rest` comes what may be with other topics'."""
+        """Makes the writes that the topic needs for itself; what may be written together with other
+        topics' states comes to `rest`."""
         writes, others = self._node_writes(topic, changed, known)
         if changed and all(each.partition_epoch == NO_STATE for each in known):
             if not writes:
@@ -157,9 +158,9 @@ class StateWriter:
         changed: Sequence[PartitionImage],
         known: Sequence[PartitionImage],
     ) -> tuple[list[_Write], list[_State]]:
-        """Where the topic's node is not as the image has it: what writes it, together with the
-        states of the partitions whose replicas change, so that nobody ever finds the one without
-        the other. And the states of the other partitions."""
+        """Makes the writes of the topic's node, if it is not as the image has it, together with
+        the states of the partitions whose replicas change, so that nobody ever finds the one
+        without the other; answers the states of the other partitions besides."""
         before = [each.assignment for each in known]
         node = self._context.topic_nodes.get(topic.name)
         if node is None:
@@ -228,7 +229,7 @@ def _epoch_of(known: Sequence[PartitionImage], index: int) -> int:
 def _by_assignment(
     partitions: Iterable[PartitionImage], assignments: Sequence[ReplicaAssignment]
 ) -> tuple[list[PartitionImage], list[PartitionImage]]:
-    """Those that have other replicas than these, and those that have them."""
+    """Divides partitions into those that have other replicas than these, and the rest."""
     moved: list[PartitionImage] = []
     stayed: list[PartitionImage] = []
     for each in partitions:

@@ -10,6 +10,7 @@ alone: its logs answer KAFKA_STORAGE_ERROR, the others live on.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 from uuid import UUID
@@ -157,6 +158,15 @@ class LogManager:
     def logs(self) -> list[Log]:
         """All logs, those of failed directories included."""
         return self._logs.all()
+
+    def topic_id(self, topic: str) -> UUID | None:
+        """The id of a topic as most of its logs here have it; None where none has."""
+        ids = Counter(
+            log.topic_id
+            for log in self._logs.all()
+            if log.topic_partition.topic == topic and log.topic_id != NO_TOPIC_ID
+        )
+        return ids.most_common(1)[0][0] if ids else None
 
     def get_or_create(
         self,
