@@ -82,10 +82,10 @@ def zookeeper_metadata(
     rng: Random,
     peers: PeerChannels,
     on_broken: OnBroken,
-    find_topic_id: Callable[[str], UUID | None],
+    ids_in_logs: Callable[[], Mapping[str, UUID]],
 ) -> ZooKeeperMetadata:
-    """A store on the ensemble that `zookeeper.connect` names; not connected yet. `find_topic_id`
-    gives the id that the logs of a topic have here."""
+    """A store on the ensemble that `zookeeper.connect` names; not connected yet. `ids_in_logs`
+    gives the ids that topics have in the logs here."""
     # A broker that stands alone does without kazoo, and without the modules of an election.
     from odradek.controller.zookeeper_store import ZooKeeperMetadataStore
     from odradek.metadata.zookeeper import open_session
@@ -104,7 +104,7 @@ def zookeeper_metadata(
         clock,
         rng.randbytes,
         on_broken,
-        find_topic_id=find_topic_id,
+        ids_in_logs=ids_in_logs,
         keeps_acls=bool(config["authorizer.class.name"]),
         keeps_tokens=bool(config["delegation.token.secret.key"]),
     )

@@ -66,9 +66,10 @@ class FakeReplicas:
                 self._open(where, topic.topic_id, partition)
         return unserved
 
-    def topic_id(self, topic: str) -> UUID | None:
-        """See `LogManager.topic_id`."""
-        return next((log.topic_id for tp, log in self.logs.items() if tp.topic == topic), None)
+    @property
+    def topic_ids(self) -> dict[str, UUID]:
+        """See `LogManager.topic_ids`."""
+        return {topic: log.topic_id for (topic, _), log in self.logs.items()}
 
     def _open(self, where: TopicPartition, topic_id: UUID, partition: PartitionImage) -> None:
         if partition.leader == self._broker_id:

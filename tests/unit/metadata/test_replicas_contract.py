@@ -48,7 +48,7 @@ class Fake:
 
     @property
     def topic_id(self) -> UUID | None:
-        return self._replicas.topic_id("a")
+        return self._replicas.topic_ids.get("a")
 
     def close(self) -> None:
         """It holds nothing."""
@@ -85,7 +85,7 @@ class Real:
 
     @property
     def topic_id(self) -> UUID | None:
-        return self._cluster.log_manager.topic_id("a")
+        return self._cluster.log_manager.topic_ids.get("a")
 
     def close(self) -> None:
         self._cluster.close()

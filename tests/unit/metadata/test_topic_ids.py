@@ -87,6 +87,37 @@ def test_a_node_without_its_id_when_all_brokers_were_stopped() -> None:
     check(cluster, topic)
 
 
+@pytest.mark.parametrize("first", [[4], [4, 1], [3, 4]])
+def test_a_node_without_its_id_and_a_controller_without_its_logs(first: list[int]) -> None:
+    """The first broker of a cluster that starts has no replica of the topic: it would give it a new
+    id before those come who know better."""
+    cluster = Cluster(4)
+    topic = create(cluster)
+    for broker_id in (4, 3, 2, 1):
+        cluster.stop(broker_id)
+    write(cluster)
+    for broker_id in dict.fromkeys([*first, 1, 2, 3]):
+        cluster.start(broker_id)
+    assert cluster.controller.id == first[0]
+    cluster.brokers.pop(4, None)
+    check(cluster, topic)
+    assert [each.state().leader for each in cluster.brokers.values()] == [1, 1, 1]
+
+
+def test_a_topic_of_which_nobody_knows_an_id_gets_one() -> None:
+    """Logs that Kafka before 2.8 has left have none: their topic would never be led again."""
+    cluster = Cluster(3)
+    create(cluster)
+    for broker_id in (3, 2, 1):
+        cluster.stop(broker_id)
+    write(cluster)
+    cluster.logs.clear()
+    for broker_id in (1, 2, 3):
+        cluster.start(broker_id)
+    assert json.loads(cluster.tree.text(TOPIC))["topic_id"]
+    assert [each.state().leader for each in cluster.brokers.values()] == [1, 1, 1]
+
+
 def test_a_partition_that_such_a_tool_adds_is_taken() -> None:
     """Who adds a partition with a tool of old would wait for its leader for ever."""
     cluster = Cluster(3)

@@ -120,7 +120,7 @@ class Broker:
             cluster.clock,
             cluster.random.randbytes,
             self.broken.append,
-            find_topic_id=lambda topic: self.replicas.topic_id(topic),
+            ids_in_logs=lambda: self.replicas.topic_ids,
             keeps_acls=cluster.keeps_acls,
             keeps_tokens=cluster.keeps_tokens,
         )

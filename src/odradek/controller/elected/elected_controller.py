@@ -59,7 +59,7 @@ class ElectedController:
         view: BrokerView,
         configs: ClusterConfigs,
         new_id: Callable[[], UUID],
-        find_id: Callable[[str], UUID | None],
+        ids_in_logs: Callable[[], Mapping[str, UUID]],
         on_deposed: Callable[[], None],
     ) -> None:
         self._plane: Final = plane
@@ -85,7 +85,7 @@ class ElectedController:
             on_removed=lambda: self._topics.read_all(),
         )
         self._topics: Final = TopicReader(
-            context, events, view, timer, configs, self._deletions, new_id, find_id
+            context, events, view, timer, configs, self._deletions, new_id, ids_in_logs
         )
         self._admin_znodes: Final = AdminZnodes(
             context, events, view, timer, self._channels, self._topics.read
@@ -296,6 +296,7 @@ class ElectedController:
             else:
                 self._events.submit(partial(without_gone, brokers=brokers))
                 self._events.submit(partial(with_come, brokers=brokers))
+            self._topics.on_brokers()
             then()
 
         self._context.watch_children(znodes.BROKER_IDS, on_children, self._read_brokers)

@@ -54,7 +54,7 @@ RETRY_MAX_MS: Final = 3_200
 
 class TopicReader:
     """Reads for the controller of `context`; `brokers_at_start` lived when it began. `new_id` gives
-    ids for topics, `find_id` the one that this broker's logs of a topic have."""
+    ids for topics, `ids_in_logs` those that topics have in the logs of this broker."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class TopicReader:
         configs: ClusterConfigs,
         deletions: TopicDeletions,
         new_id: Callable[[], UUID],
-        find_id: Callable[[str], UUID | None],
+        ids_in_logs: Callable[[], Mapping[str, UUID]],
     ) -> None:
         self.brokers_at_start: Mapping[int, BrokerRegistration] = {}
         self.is_complete = False
@@ -77,7 +77,9 @@ class TopicReader:
         self._configs: Final = configs
         self._deletions: Final = deletions
         self._new_id: Final = new_id
-        self._find_id: Final = find_id
+        self._ids_in_logs: Final = ids_in_logs
+        # Those of which only brokers that are away may know the id.
+        self._unidentified: set[str] = set()
         self._not_understood: Final[set[str]] = set()
         # Changed before this controller had read everything: looked at once it has.
         self._changed_at_start: set[str] = set()
@@ -172,6 +174,12 @@ class TopicReader:
 
         self._events.submit(lambda image: with_nodes(image, wrong(image)))
 
+    def on_brokers(self) -> None:
+        """Other brokers live: perhaps they know the id of a topic that nobody here did."""
+        if self._unidentified:
+            self._unidentified.clear()
+            self.read_all()
+
     def on_refused(self, partitions: Collection[TopicPartition]) -> None:
         """Partitions could not be written. They are read again at once, since others have written
         meanwhile, perhaps this controller itself; then ever more seldom, as long as they are
@@ -233,10 +241,13 @@ class TopicReader:
         ) -> None:
             if not self._context.is_open:
                 return
-            found = [
-                _topic(name, self._topic_id(name, node, states), node, states)
-                for name, node in topics.items()
-            ]
+            found = []
+            for name, node in topics.items():
+                topic_id = self._topic_id(name, node, states)
+                if topic_id is None:
+                    self._pass_over(name)
+                else:
+                    found.append(_topic(name, topic_id, node, states))
             # Its settings are read with a topic: those that are known may be of one before.
             ids = {topic.name: topic.topic_id for topic in found}
             self._configs.read_topics(ids, lambda: self._take_in(found, marked, then))
@@ -254,16 +265,28 @@ class TopicReader:
 
     def _topic_id(
         self, name: str, node: TopicNode, states: Mapping[TopicPartition, PartitionImage | None]
-    ) -> UUID:
+    ) -> UUID | None:
         """The id of a topic. Kafka before 2.8 wrote none, also over one that was there: a topic
-        that was led before keeps the one that is known of it."""
+        that was led before keeps the one that is known of it. None while those who know it, if
+        anybody does, are away: brokers that come write it back."""
         if node.topic_id is not None:
             return node.topic_id
-        if not any(states.values()):
-            return self._new_id()
+        led = [each for where, each in states.items() if where.topic == name and each is not None]
         known = self._view.image.topic(name)
-        found = self._find_id(name) if known is None else known.topic_id
-        return self._new_id() if found is None else found
+        if led and known is not None:
+            return known.topic_id
+        if led and (found := self._ids_in_logs().get(name)) is not None:
+            return found
+        live = self._view.image.brokers if self.is_complete else self.brokers_at_start
+        is_anybody_here = any(replica in live for each in led for replica in each.isr)
+        return self._new_id() if is_anybody_here or not led else None
+
+    def _pass_over(self, name: str) -> None:
+        """Leaves a topic for later: it is read again with the others when brokers have come."""
+        if name not in self._unidentified:
+            logger.warning("topic %s has no id, and its in-sync replicas are away", name)
+        self._unidentified.add(name)
+        self._context.topic_nodes.pop(name, None)
 
     def _read_states(
         self,

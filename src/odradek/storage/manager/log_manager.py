@@ -159,14 +159,12 @@ class LogManager:
         """All logs, those of failed directories included."""
         return self._logs.all()
 
-    def topic_id(self, topic: str) -> UUID | None:
-        """The id of a topic as most of its logs here have it; None where none has."""
-        ids = Counter(
-            log.topic_id
-            for log in self._logs.all()
-            if log.topic_partition.topic == topic and log.topic_id != NO_TOPIC_ID
-        )
-        return ids.most_common(1)[0][0] if ids else None
+    @property
+    def topic_ids(self) -> dict[str, UUID]:
+        """The ids of topics, as most of their logs here have them."""
+        logs = [log for log in self._logs.all() if log.topic_id != NO_TOPIC_ID]
+        counts = Counter((log.topic_partition.topic, log.topic_id) for log in logs)
+        return dict(each for each, _ in reversed(counts.most_common()))
 
     def get_or_create(
         self,
