@@ -9,7 +9,7 @@ import pytest
 from tests.unit.metadata.zookeeper_cluster import Broker, Cluster
 
 from odradek.controller.replicas.reassigner import Reassignment
-from odradek.errors import BrokerError
+from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata import NewPartitions, NewTopic, PartitionChange
 from odradek.metadata.control import StopReplica
 from odradek.metadata.image import TopicImage
@@ -257,6 +257,23 @@ def test_a_replica_that_is_given_back_while_it_is_given_up() -> None:
     cluster.tree.run()
     three.is_deaf = False
     cluster.settle()
+    assert three.replicas.deleted == []
+    assert three.state().replicas == (1, 2, 3)
+
+
+def test_an_order_to_delete_that_comes_late(cluster: Cluster) -> None:
+    """A slow broker reads what a connection that is over has left after what has come by the next:
+    it would delete a replica that it was given back."""
+    create(cluster, (1, 2, 3))
+    three, sent = cluster.brokers[3], cluster.brokers[1].plane.sent
+    reassign(cluster.brokers[1], TP, (1, 2))
+    cluster.settle()
+    (late,) = [each for _, each in sent if isinstance(each, StopReplica)]
+    reassign(cluster.brokers[1], TP, (1, 2, 3))
+    cluster.settle()
+    catch_up(cluster, TP)
+    three.replicas.deleted.clear()
+    assert three.ask("on_stop_replica", late) == {TP: ErrorCode.FENCED_LEADER_EPOCH}
     assert three.replicas.deleted == []
     assert three.state().replicas == (1, 2, 3)
 

@@ -11,11 +11,11 @@ from odradek.controller.answers import one_each
 from odradek.controller.elected.broker_channel import BrokerChannel
 from odradek.controller.elected.context import ControllerContext
 from odradek.controller.elected.event_queue import ControllerEventQueue, with_refusals
+from odradek.controller.elected.image_changes import with_partitions
 from odradek.controller.replicas.elections import plan_election
 from odradek.controller.replicas.reassignments import plan_reassignment
 from odradek.controller.results import ElectionType
 from odradek.errors import BrokerError, ErrorCode
-from odradek.metadata import changes
 from odradek.metadata.changes import Change
 from odradek.metadata.engine import BrokerView
 from odradek.metadata.image import MetadataImage, PartitionImage, ReplicaAssignment
@@ -158,7 +158,7 @@ class AdminZnodes:
                     continue
                 if change is not None:
                     planned.append(change)
-            return changes.change_partitions(image, planned, self._context.broker_id)
+            return with_partitions(image, planned, self._context.broker_id)
 
         def on_done(outcome: list[PartitionImage | BrokerError] | BrokerError) -> None:
             each_outcome = zip(planned, one_each(outcome, len(planned)), strict=True)

@@ -19,13 +19,12 @@ from odradek.controller.elected.admin_znodes import AdminZnodes
 from odradek.controller.elected.broker_channel import BrokerChannel
 from odradek.controller.elected.context import ControllerContext
 from odradek.controller.elected.event_queue import ControllerEventQueue, with_refusals
-from odradek.controller.elected.image_changes import with_come, without_gone
+from odradek.controller.elected.image_changes import with_come, with_partitions, without_gone
 from odradek.controller.elected.state_writer import StateWriter
 from odradek.controller.elected.topic_deletions import TopicDeletions
 from odradek.controller.elected.topic_reader import TopicReader
 from odradek.controller.replicas.elections import plan_controlled_shutdown
 from odradek.errors import BrokerError, ErrorCode
-from odradek.metadata import changes
 from odradek.metadata.changes import Change, difference, replicas_of
 from odradek.metadata.control import AlterPartition, ControlHeader, ControlPlane
 from odradek.metadata.engine import BrokerView
@@ -168,7 +167,7 @@ class ElectedController:
     ) -> None:
         """See `MetadataStore.change_partitions`; asked for by a broker."""
         self._events.submit(
-            lambda image: changes.change_partitions(image, wanted, broker_id),
+            lambda image: with_partitions(image, wanted, broker_id),
             on_done,
             with_refusals(wanted),
         )
@@ -249,7 +248,7 @@ class ElectedController:
 
         def prepare(image: MetadataImage) -> Change[list[PartitionImage | BrokerError]]:
             plan = plan_controlled_shutdown(image, broker_id)
-            return changes.change_partitions(image, plan, self._context.broker_id)
+            return with_partitions(image, plan, self._context.broker_id)
 
         logger.info("broker %d is about to stop: others are to lead", broker_id)
         self._events.submit(prepare, on_changed)

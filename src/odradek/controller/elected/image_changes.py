@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
+from odradek.errors import BrokerError
 from odradek.metadata import changes
 from odradek.metadata.changes import Change, difference, replicas_of
 from odradek.metadata.image import (
@@ -18,6 +19,7 @@ from odradek.metadata.image import (
     with_replicas,
     without_replicas,
 )
+from odradek.metadata.store import PartitionChange
 from odradek.metadata.zookeeper import znodes
 from odradek.metadata.zookeeper.client import Node
 from odradek.metadata.zookeeper.metadata_updates import without_settings
@@ -71,6 +73,15 @@ def first_image(
     after = after.with_topics(removed=[*gone, *other]).with_topics(present)
     named = [each.name for each in after.configs if each.type is ConfigResourceType.TOPIC]
     return difference(image, without_settings(after, named))
+
+
+def with_partitions(
+    image: MetadataImage, wanted: Sequence[PartitionChange], broker_id: int
+) -> Change[list[PartitionImage | BrokerError]]:
+    """See `changes.change_partitions`. Brokers are told to give replicas up by requests, of which a
+    slow broker may read one after it was given the replica back: as with Apache Kafka's controller
+    the leader epoch tells it."""
+    return changes.change_partitions(image, wanted, broker_id, orders_may_be_late=True)
 
 
 def with_added(image: MetadataImage, topics: Iterable[TopicImage]) -> Change[None]:
