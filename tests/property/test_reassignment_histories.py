@@ -42,7 +42,7 @@ class Reassignments(History):
         tree = self.cluster.tree
         self.kinds = [
             *(self.reassign,) * 5,
-            *(self.catch_up,) * 3,
+            *(self.catch_up, self.flip, self.cluster.read_late) * 3,
             *(self.take_back, self.grow, self.stop, self.start, self.expire, self.drop),
             *(self.deafen, self.wait, self.unseat, self.depose, self.repeat_isr_change),
         ]
@@ -53,6 +53,7 @@ class Reassignments(History):
         self.cluster.settle()
         self.look(())
         tree.are_late = True
+        self.cluster.chance_of_late_requests = 0.1
         tree.on_written = self.look
         self.cluster.on_log_deleted = self.on_log_deleted
 
@@ -69,11 +70,18 @@ class Reassignments(History):
             target = tuple(self.random.sample((1, 2, 3), self.random.randrange(1, 4)))
             self.request(target)
 
+    def flip(self) -> None:
+        """Replicas are taken away, and given back at once."""
+        few = tuple(self.random.sample((1, 2, 3), 2))
+        for target in (few, (*few, 6 - sum(few))):
+            self.request(target, TopicPartition("a", 0))
+            self.wait()
+
     def take_back(self) -> None:
         self.request(None)
 
-    def request(self, target: Replicas | None) -> None:
-        free = sorted(self.written.keys() - self.open)
+    def request(self, target: Replicas | None, of: TopicPartition | None = None) -> None:
+        free = [each for each in sorted(self.written.keys() - self.open) if of in (None, each)]
         brokers = self.cluster.brokers.values()
         controllers = [each for each in brokers if each.store._election.active is not None]
         if not free or not controllers:
@@ -152,6 +160,11 @@ class Reassignments(History):
         assert any(broker_id not in each.assignment.replicas for each in since), (
             f"broker {broker_id} deletes {where}: {self.written[where]}"
         )
+
+    def finish(self) -> None:
+        self.cluster.chance_of_late_requests = 0.0
+        self.cluster.read_late()
+        super().finish()
 
     def check_all_agree(self) -> None:
         super().check_all_agree()

@@ -83,12 +83,15 @@ class Plane(ControlPlane):
             is_over = True
             turns.append(lambda: on_done(outcome))
 
-        def deliver() -> None:
+        def deliver(on_answer: Callable[[Any], None] = answer) -> None:
             target = self._cluster.brokers.get(broker.id)
             if target is None or target.is_deaf:
-                answer(BrokerError(ErrorCode.NETWORK_EXCEPTION))
+                on_answer(BrokerError(ErrorCode.NETWORK_EXCEPTION))
+            elif self._cluster.random.random() < self._cluster.chance_of_late_requests:
+                on_answer(BrokerError(ErrorCode.NETWORK_EXCEPTION))
+                self._cluster.late.append((broker.id, lambda: deliver(ignore)))
             else:
-                getattr(target.store, operation)(*arguments, answer)
+                getattr(target.store, operation)(*arguments, on_answer)
 
         turns.append(deliver)
 
@@ -235,6 +238,10 @@ class Cluster:
         self.brokers: dict[int, Broker] = {}
         self.logs: dict[int, dict[TopicPartition, FakeLog]] = {}
         self.on_log_deleted: Callable[[int, TopicPartition, FakeLog], None] = ignore
+        self.chance_of_late_requests = 0.0
+        self.late: list[tuple[int, Callable[[], None]]] = []
+        """Requests whose connections have ended before their brokers read them, which they do yet
+        (`read_late`)."""
         self._unclean = unclean
         self._turns: dict[int, deque[Callable[[], None]]] = {}
         for broker_id in range(1, count + 1):
@@ -256,6 +263,11 @@ class Cluster:
     def stop(self, broker_id: int) -> None:
         self.brokers.pop(broker_id).store.close()
         self.settle()
+
+    def read_late(self) -> None:
+        late, self.late = self.late, []
+        for broker_id, deliver in late:
+            self.turns_of(broker_id).append(deliver)
 
     def turns_of(self, broker_id: int) -> deque[Callable[[], None]]:
         if broker_id not in self._turns:
