@@ -87,7 +87,7 @@ class Plane(ControlPlane):
             target = self._cluster.brokers.get(broker.id)
             if target is None or target.is_deaf:
                 on_answer(BrokerError(ErrorCode.NETWORK_EXCEPTION))
-            elif self._cluster.random.random() < self._cluster.chance_of_late_requests:
+            elif self._cluster.is_late():
                 on_answer(BrokerError(ErrorCode.NETWORK_EXCEPTION))
                 self._cluster.late.append((broker.id, lambda: deliver(ignore)))
             else:
@@ -263,6 +263,12 @@ class Cluster:
     def stop(self, broker_id: int) -> None:
         self.brokers.pop(broker_id).store.close()
         self.settle()
+
+    def is_late(self) -> bool:
+        """Whether a request is read after its connection has ended; a history without such ones
+        is the same as ever."""
+        chance = self.chance_of_late_requests
+        return chance > 0 and self.random.random() < chance
 
     def read_late(self) -> None:
         late, self.late = self.late, []
