@@ -147,9 +147,10 @@ def test_another_id_is_put_right() -> None:
     """While a controller knows better."""
     cluster = Cluster(3)
     topic = create(cluster)
-    write(cluster, UUID(int=7))
+    write(cluster, UUID(int=7), [3, 1])
     cluster.settle()
-    check(cluster, topic)
+    check(cluster, topic, 3)
+    assert [each.state("a", 2).leader for each in cluster.brokers.values()] == [3, 3, 3]
 
 
 def test_another_id_deletes_nothing() -> None:

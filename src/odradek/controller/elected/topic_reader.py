@@ -147,7 +147,9 @@ class TopicReader:
                 return
             topic = self._understood(name, node) if is_news(node) else None
             if topic is not None:
-                topic_id = topic.topic_id or known.topic_id
+                # Of an older version it is the node of another topic, which has begun anew.
+                is_later = self._context.topic_nodes[name].version == node.version
+                topic_id = known.topic_id if is_later else topic.topic_id or known.topic_id
                 self._read_states(
                     {name: topic}, lambda states: on_states(_topic(name, topic_id, topic, states))
                 )
