@@ -5,7 +5,7 @@ again, all brokers show what ZooKeeper holds, and nobody leads what he cannot se
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any
 
@@ -97,11 +97,12 @@ class History:
                     if each.leader == broker.id and self.random.random() < 0.3:
                         count = self.random.randrange(len(each.replicas) + 1)
                         isr = {broker.id, *self.random.sample(each.replicas, count)}
-                        where = TopicPartition(topic.name, each.partition)
-                        change = PartitionChange(
-                            where, each.partition_epoch, broker.id, tuple(sorted(isr))
-                        )
-                        self.ask(broker, "change_partitions", [change])
+                        self.ask_for_isr(broker, TopicPartition(topic.name, each.partition), isr)
+
+    def ask_for_isr(self, broker: Broker, where: TopicPartition, isr: Iterable[int]) -> None:
+        epoch = broker.state(*where).partition_epoch
+        change = PartitionChange(where, epoch, broker.id, tuple(sorted(isr)))
+        self.ask(broker, "change_partitions", [change])
 
     def set(self) -> None:
         resource = ConfigResource.topic(self.random.choice(NAMES))

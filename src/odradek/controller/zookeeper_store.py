@@ -76,6 +76,7 @@ from odradek.metadata.zookeeper.isr_changes import IsrChanges
 from odradek.metadata.zookeeper.membership import UNREGISTERED, Membership
 from odradek.metadata.zookeeper.quotas import ClusterQuotas
 from odradek.metadata.zookeeper.tokens import ClusterTokens
+from odradek.metadata.zookeeper.topic_ids import write_ids_back
 from odradek.metadata.zookeeper.topic_operations import TopicOperations
 from odradek.metadata.zookeeper.znodes import ZnodeError
 from odradek.model import ConfigResourceType, EndPoint, TopicPartition
@@ -88,7 +89,8 @@ RETRY_MS: Final = 200
 
 
 class ZooKeeperMetadataStore(MetadataStore, ControlledBroker):
-    """The view of broker `broker_id`, published into `cache`."""
+    """The view of broker `broker_id`, published into `cache`. `ids_in_logs` gives the ids that
+    topics have in the logs here."""
 
     def __init__(
         self,
@@ -101,6 +103,7 @@ class ZooKeeperMetadataStore(MetadataStore, ControlledBroker):
         random_bytes: Callable[[int], bytes],
         on_broken: OnBroken = fail,
         *,
+        ids_in_logs: Callable[[], Mapping[str, UUID]] = dict,
         keeps_acls: bool = False,
         keeps_tokens: bool = False,
     ) -> None:
@@ -109,6 +112,7 @@ class ZooKeeperMetadataStore(MetadataStore, ControlledBroker):
         self._plane: Final = plane
         self._timer: Final = timer
         self._random_bytes: Final = random_bytes
+        self._ids_in_logs: Final = ids_in_logs
         self._session_listeners: Final[list[Callable[[], None]]] = []
         view = BrokerView(MetadataEngine(timer.call_threadsafe), cache, broker_id, on_broken)
         view.engine.views.append(view)
@@ -277,7 +281,12 @@ class ZooKeeperMetadataStore(MetadataStore, ControlledBroker):
             if not isinstance(outcome, BrokerError):
                 self._election.look()
 
-        self._membership.register(endpoints, rack, on_end)
+        register = partial(self._membership.register, endpoints, rack, on_end)
+        if self._view.cache.is_told:
+            register()
+        else:
+            ids = self._ids_in_logs()
+            write_ids_back(self._zookeeper, ids, register, on_lost=lambda: on_end(LOST))
 
     def sync(self, on_done: OnDone[None]) -> None:
         """Answers when it is known who is the controller; if it is this broker, when the elections
@@ -322,6 +331,7 @@ class ZooKeeperMetadataStore(MetadataStore, ControlledBroker):
             self._view,
             self._configs,
             self._new_id,
+            self._ids_in_logs,
             on_deposed,
         )
 

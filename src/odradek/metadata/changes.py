@@ -163,10 +163,15 @@ def create_partitions(
 
 
 def change_partitions(
-    image: MetadataImage, changes: Sequence[PartitionChange], broker_id: int
+    image: MetadataImage,
+    changes: Sequence[PartitionChange],
+    broker_id: int,
+    *,
+    orders_may_be_late: bool = False,
 ) -> Change[list[PartitionImage | BrokerError]]:
     """Leaders, in-sync replicas and assignments change, where the epoch is the one that was seen
-    and the broker that asks is the controller or the leader."""
+    and the broker that asks is the controller or the leader. Where `orders_may_be_late` a replica
+    that comes has a leader epoch above that under which it may have been ordered to go."""
     results: list[PartitionImage | BrokerError] = []
     # A broker that starts changes all its partitions at once: each topic is made anew only once.
     changed: dict[str, dict[int, PartitionImage]] = {}
@@ -180,7 +185,7 @@ def change_partitions(
         if broker_id not in (image.controller_id, partition.leader):
             results.append(BrokerError(ErrorCode.NOT_CONTROLLER))
             continue
-        outcome = _changed(partition, change, image.brokers.keys())
+        outcome = _changed(partition, change, image.brokers.keys(), orders_may_be_late)
         results.append(outcome)
         if isinstance(outcome, PartitionImage):
             changed.setdefault(name, {})[index] = outcome
@@ -252,7 +257,10 @@ def _of_brokers(before: MetadataImage, after: MetadataImage) -> MetadataDelta:
 
 
 def _changed(
-    partition: PartitionImage, change: PartitionChange, live: Collection[int]
+    partition: PartitionImage,
+    change: PartitionChange,
+    live: Collection[int],
+    orders_may_be_late: bool,
 ) -> PartitionImage | BrokerError:
     if change.partition_epoch != partition.partition_epoch:
         return BrokerError(
@@ -271,9 +279,9 @@ def _changed(
         # What it has fetched before it went may be lost by now.
         return BrokerError(ErrorCode.INELIGIBLE_REPLICA, f"broker {gone[0]} does not live")
     # Who is no replica any more must not be heard as one: its fetches are of another epoch.
-    is_new_epoch = change.leader != partition.leader or not (
-        set(partition.replicas) <= set(assignment.replicas)
-    )
+    before, after = set(partition.replicas), set(assignment.replicas)
+    is_new_epoch = change.leader != partition.leader or not before <= after
+    is_new_epoch |= orders_may_be_late and not after <= before
     leader_epoch = partition.leader_epoch + is_new_epoch
     partition_epoch = partition.partition_epoch + 1
     if max(leader_epoch, partition_epoch) > MAX_EPOCH:

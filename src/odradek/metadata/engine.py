@@ -181,8 +181,13 @@ class MetadataEngine:
         delta = acting.next
         assert delta is not None, "a slice is left"
         acting.acted = delta.image
-        for stage in _SLICED:
-            delta = self._act_stage(stage, delta, acting)
+        try:
+            for stage in _SLICED:
+                delta = self._act_stage(stage, delta, acting)
+        except BaseException:
+            # Nobody has ended the broker for it: whoever waits for the answer holds a queue.
+            acting.step.answer(BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))
+            raise
         acting.next = next(acting.slices, None)
         if acting.next is None or self._defer is None:
             self._publish(acting, acting.delta)
@@ -209,11 +214,13 @@ class MetadataEngine:
         """Shows what has come of a change, and answers."""
         for unserved, broker_id in acting.unserved:
             delta = delta.without_replicas(unserved, broker_id)
-        delta = self._act_stage(ListenerStage.CONTROLLER, delta, acting)
-        self.image = delta.image
-        for view in tuple(self.views):
-            view.show(delta)
-        acting.step.answer(acting.result)
+        try:
+            delta = self._act_stage(ListenerStage.CONTROLLER, delta, acting)
+            self.image = delta.image
+            for view in tuple(self.views):
+                view.show(delta)
+        finally:
+            acting.step.answer(acting.result)
 
 
 class BrokerView:

@@ -227,6 +227,8 @@ class MetadataDelta:
     """A change: the image before, the image after, and what is different. Immutable.
 
     Topics that were removed `are_deleted`, unless all that is known is that nobody speaks of them.
+    Those of the names that are `replaced` have gone since there is another of the name: nobody has
+    said that they were deleted.
     """
 
     def __init__(
@@ -242,6 +244,7 @@ class MetadataDelta:
         client_quotas: Iterable[QuotaEntity] = (),
         brokers_changed: bool = False,
         are_deleted: bool = True,
+        replaced: frozenset[str] | None = None,
     ) -> None:
         self.previous: Final = previous
         self.image: Final = image
@@ -253,6 +256,10 @@ class MetadataDelta:
         self.client_quotas_changed: Final = frozenset(client_quotas)
         self.brokers_changed: Final = brokers_changed
         self.are_deleted: Final = are_deleted
+        if replaced is None:
+            new = {topic.name for topic in self.topics_added}
+            replaced = frozenset(topic.name for topic in self.topics_removed if topic.name in new)
+        self.replaced: Final = replaced
         # Known where the change is a slice of a large one, which is not to be compared as a whole.
         self._partitions: Sequence[tuple[str, PartitionImage]] | None = None
 
@@ -297,6 +304,7 @@ class MetadataDelta:
                 client_quotas=self.client_quotas_changed if is_first else (),
                 brokers_changed=self.brokers_changed and is_first,
                 are_deleted=self.are_deleted,
+                replaced=self.replaced,
             )
             whole._partitions = step._partitions
             yield whole
@@ -345,6 +353,7 @@ class MetadataDelta:
             client_quotas=self.client_quotas_changed,
             brokers_changed=self.brokers_changed,
             are_deleted=self.are_deleted,
+            replaced=self.replaced,
         )
 
 

@@ -1,6 +1,7 @@
 """Applies a change of the metadata to the replicas of this broker.
 
-Partitions that name this broker get a log and a role; those that do so no longer lose both.
+Partitions that name this broker get a log and a role; those that do so no longer lose both. A log
+goes when its topic is deleted or its broker is no replica any more, and for no other reason.
 By the time that the new image is published for clients, everything here has happened, so a
 partition that a client is told of can be appended to. A log that does not open is reported
 back: the partition is published as offline instead, and noted, since a disk that was only full
@@ -61,8 +62,11 @@ class RoleChanges:
         unserved = []
         for topic in delta.topics_removed:
             self._told.pop(topic.name, None)
+            # That there is another topic of its name is no order to delete anything: its logs lie
+            # where they are, or are set aside.
+            end = self._let_go if topic.name in delta.replaced else self._drop
             for gone in topic.partitions:
-                self._drop(TopicPartition(topic.name, gone.partition))
+                end(TopicPartition(topic.name, gone.partition))
         # A start brings all partitions: what their topic says is asked once.
         configs: dict[str, LogConfig] = {}
         for topic, partition_image in delta.partitions():
@@ -150,17 +154,23 @@ class RoleChanges:
         return True
 
     def _drop(self, topic_partition: TopicPartition) -> None:
-        """Lets a replica go, and its log; who waits for it hears that it is gone."""
-        self._unopened.pop(topic_partition, None)
-        partition = self._partitions.remove(topic_partition)
-        if partition is None:
+        """Lets a replica go, and its log."""
+        if not self._let_go(topic_partition):
             return
-        partition.make_offline()
         try:
             self._log_manager.delete(topic_partition)
         except BrokerError as error:
             logger.error("the log of %s stays behind: %s", topic_partition, error)
+
+    def _let_go(self, topic_partition: TopicPartition) -> bool:
+        """Lets a replica go, if there is one; who waits for it hears that it is gone."""
+        self._unopened.pop(topic_partition, None)
+        partition = self._partitions.remove(topic_partition)
+        if partition is None:
+            return False
+        partition.make_offline()
         self._changed.append(partition.operation_key)
+        return True
 
     def _update_configs(self, image: MetadataImage, topic: str) -> None:
         topic_image = image.topic(topic)

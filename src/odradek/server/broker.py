@@ -296,13 +296,9 @@ class BrokerServer:
     def _open_source(self) -> EmbeddedMetadata | ZooKeeperMetadata:
         if self.config["zookeeper.connect"]:
             return zookeeper_metadata(
-                self.config,
-                self.metadata,
-                self.clock,
-                self.timer,
-                self._rng,
-                self.peers,
+                *(self.config, self.metadata, self.clock, self.timer, self._rng, self.peers),
                 self._on_broken_metadata,
+                lambda: self.logs.topic_ids,
             )
         return embedded_metadata(
             self.config,

@@ -5,9 +5,10 @@ the broker hands over before it stops.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
 
 from odradek.background import Background
 from odradek.clock import Clock
@@ -81,8 +82,10 @@ def zookeeper_metadata(
     rng: Random,
     peers: PeerChannels,
     on_broken: OnBroken,
+    ids_in_logs: Callable[[], Mapping[str, UUID]],
 ) -> ZooKeeperMetadata:
-    """A store on the ensemble that `zookeeper.connect` names; not connected yet."""
+    """A store on the ensemble that `zookeeper.connect` names; not connected yet. `ids_in_logs`
+    gives the ids that topics have in the logs here."""
     # A broker that stands alone does without kazoo, and without the modules of an election.
     from odradek.controller.zookeeper_store import ZooKeeperMetadataStore
     from odradek.metadata.zookeeper import open_session
@@ -101,6 +104,7 @@ def zookeeper_metadata(
         clock,
         rng.randbytes,
         on_broken,
+        ids_in_logs=ids_in_logs,
         keeps_acls=bool(config["authorizer.class.name"]),
         keeps_tokens=bool(config["delegation.token.secret.key"]),
     )

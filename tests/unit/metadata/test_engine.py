@@ -162,3 +162,35 @@ def test_tasks_wait_for_each_other_until_they_may_begin() -> None:
     queue.refuse_all()
     releases.pop()()
     assert said == ["a", "b", "not c"]
+
+
+@pytest.mark.parametrize("in_slices", [False, True])
+@pytest.mark.parametrize("commits", [False, True])
+@pytest.mark.parametrize("stage", ListenerStage)
+def test_a_listener_that_raises_leaves_no_asker_without_an_answer(
+    stage: ListenerStage, commits: bool, in_slices: bool
+) -> None:
+    """Where nobody ends the broker, the queues that wait for the answer would be busy for good: no
+    leader is elected, and nothing that a controller commands is done."""
+    kit = Kit(in_slices=in_slices)
+    broken = [True]
+
+    def listen(_delta: MetadataDelta) -> tuple[()]:
+        assert not broken, "ISR [1, 2, 3] outside of [1, 2]"
+        return ()
+
+    def make(name: str) -> None:
+        kit.submit(name, commits=commits, partitions=50)
+        if commits:
+            kit.disk.finish()
+        while kit.later:
+            kit.later.pop(0)()
+
+    kit.view.subscribe(stage, listen)
+    with pytest.raises(AssertionError, match="outside of"):
+        make("a")
+    (answer,) = [each for each in kit.said if each == "a" or isinstance(each, BrokerError)]
+    assert answer == "a" or answer.code is ErrorCode.UNKNOWN_SERVER_ERROR
+    broken.clear()
+    make("b")
+    assert kit.said[-2:] == ["publish", "b"]

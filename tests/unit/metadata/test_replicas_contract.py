@@ -1,5 +1,6 @@
 """The replicas that tests of stores are given answer a store as the real ones do."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID
@@ -41,6 +42,14 @@ class Fake:
     def log_config(self) -> LogConfig:
         return self._replicas.log_configs["a"]
 
+    @property
+    def fates(self) -> tuple[int, int]:
+        return len(self._replicas.deleted), len(self._replicas.set_aside)
+
+    @property
+    def topic_id(self) -> UUID | None:
+        return self._replicas.topic_ids.get("a")
+
     def close(self) -> None:
         """It holds nothing."""
 
@@ -49,6 +58,7 @@ class Real:
     """Broker 1 with logs on a disk."""
 
     def __init__(self, directory: str) -> None:
+        self._directory = directory
         self._files = FaultyFileSystem()
         self._cluster = Cluster(directory, file_system=self._files)
 
@@ -67,11 +77,22 @@ class Real:
         assert log is not None
         return log.config
 
+    @property
+    def fates(self) -> tuple[int, int]:
+        found = os.listdir(self._directory)
+        deleted = [each for each in found if each.endswith("-delete")]
+        return len(deleted), len([each for each in found if each.endswith("-stray")])
+
+    @property
+    def topic_id(self) -> UUID | None:
+        return self._cluster.log_manager.topic_ids.get("a")
+
     def close(self) -> None:
         self._cluster.close()
 
 
 World = Fake | Real
+OTHER = UUID(int=1 << 100 | (1 << 60) - 1)
 
 
 @pytest.fixture(params=[Fake, Real])
@@ -123,6 +144,32 @@ def test_replicas_of_others_are_none_of_its_business(world: World) -> None:
     """A broken disk says nothing of what lies elsewhere."""
     world.break_disk()
     assert world.apply(added(image((2, 3)))) == []
+
+
+def test_a_log_goes_with_its_topic(world: World) -> None:
+    """Disks would fill with what was deleted."""
+    new = image()
+    world.apply(added(new))
+    topic = new.topics["a"]
+    assert world.topic_id == topic.topic_id
+    world.apply(MetadataDelta(new, new.with_topics(removed=[topic]), removed=[topic]))
+    assert world.fates == (1, 0)
+    assert world.topic_id is None
+
+
+@pytest.mark.parametrize("size", [None, 1])
+def test_another_topic_of_the_name_is_no_order_to_delete(world: World, size: int | None) -> None:
+    """All records of a topic would be gone when somebody writes an id that is not its own, in
+    slices, too, where the one comes after the other has gone."""
+    before = image()
+    world.apply(added(before))
+    old, new = before.topics["a"], before.topics["a"]._replace(topic_id=OTHER)
+    after = before.with_topics(removed=[old]).with_topics([new])
+    delta = MetadataDelta(before, after, removed=[old], added=[new])
+    for each in [delta] if size is None else delta.in_slices(size):
+        world.apply(each)
+    assert world.fates == (0, 1)
+    assert world.topic_id == OTHER
 
 
 def test_stored_settings_never_raise(world: World) -> None:

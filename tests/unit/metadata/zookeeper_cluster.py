@@ -5,9 +5,10 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from tests.unit.metadata.fake_replicas import FakeReplicas
+from tests.unit.metadata.fake_replicas import FakeLog, FakeReplicas
 from tests.unit.metadata.zookeeper_tree import Tree, TreeClient
 
+from odradek.background import ignore
 from odradek.clock import ManualClock
 from odradek.config import BrokerConfig
 from odradek.controller import Controller
@@ -82,12 +83,15 @@ class Plane(ControlPlane):
             is_over = True
             turns.append(lambda: on_done(outcome))
 
-        def deliver() -> None:
+        def deliver(on_answer: Callable[[Any], None] = answer) -> None:
             target = self._cluster.brokers.get(broker.id)
             if target is None or target.is_deaf:
-                answer(BrokerError(ErrorCode.NETWORK_EXCEPTION))
+                on_answer(BrokerError(ErrorCode.NETWORK_EXCEPTION))
+            elif self._cluster.is_late():
+                on_answer(BrokerError(ErrorCode.NETWORK_EXCEPTION))
+                self._cluster.late.append((broker.id, lambda: deliver(ignore)))
             else:
-                getattr(target.store, operation)(*arguments, answer)
+                getattr(target.store, operation)(*arguments, on_answer)
 
         turns.append(deliver)
 
@@ -119,12 +123,14 @@ class Broker:
             cluster.clock,
             cluster.random.randbytes,
             self.broken.append,
+            ids_in_logs=lambda: self.replicas.topic_ids,
             keeps_acls=cluster.keeps_acls,
             keeps_tokens=cluster.keeps_tokens,
         )
         self.store.on_session_lost(self._lost)
         config = BrokerConfig({"unclean.leader.election.enable": str(unclean)})
-        self.replicas = FakeReplicas(broker_id, config)
+        logs = cluster.logs.setdefault(broker_id, {})
+        self.replicas = FakeReplicas(broker_id, config, logs, self._on_deleted)
         self.unserved = self.replicas.unserved
         self.removed = self.replicas.removed
         self.store.subscribe(ListenerStage.REPLICAS, self._apply)
@@ -199,6 +205,9 @@ class Broker:
         self.leads.update(each for each, state in states.items() if state.leader == self.id)
         return self.replicas.apply_delta(delta)
 
+    def _on_deleted(self, where: TopicPartition, log: FakeLog) -> None:
+        self.cluster.on_log_deleted(self.id, where, log)
+
     def _check_deleted(self, topic: TopicImage) -> None:
         """Whoever forgets what belongs to a topic must know that it is no more."""
         tree = self.cluster.tree
@@ -227,6 +236,12 @@ class Cluster:
         self.timer = SystemTimer(self.clock)
         self.tree = Tree(self.random)
         self.brokers: dict[int, Broker] = {}
+        self.logs: dict[int, dict[TopicPartition, FakeLog]] = {}
+        self.on_log_deleted: Callable[[int, TopicPartition, FakeLog], None] = ignore
+        self.chance_of_late_requests = 0.0
+        self.late: list[tuple[int, Callable[[], None]]] = []
+        """Requests whose connections have ended before their brokers read them, which they do yet
+        (`read_late`)."""
         self._unclean = unclean
         self._turns: dict[int, deque[Callable[[], None]]] = {}
         for broker_id in range(1, count + 1):
@@ -248,6 +263,17 @@ class Cluster:
     def stop(self, broker_id: int) -> None:
         self.brokers.pop(broker_id).store.close()
         self.settle()
+
+    def is_late(self) -> bool:
+        """Whether a request is read after its connection has ended; a history without such ones
+        is the same as ever."""
+        chance = self.chance_of_late_requests
+        return chance > 0 and self.random.random() < chance
+
+    def read_late(self) -> None:
+        late, self.late = self.late, []
+        for broker_id, deliver in late:
+            self.turns_of(broker_id).append(deliver)
 
     def turns_of(self, broker_id: int) -> deque[Callable[[], None]]:
         if broker_id not in self._turns:

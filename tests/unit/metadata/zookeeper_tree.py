@@ -2,7 +2,8 @@
 
 Every request, answer and event waits until `run` takes it; in the order of each client, between
 clients in the order that a `Random` has it. So one seed is one history, and a test can stop between
-any two steps: `drop` breaks a client's connection, `expire` ends its session.
+any two steps: `drop` breaks a client's connection, `expire` ends its session. Where watches
+`are_late` they come in an order of their own: kazoo calls them on another thread than answers.
 """
 
 from collections import deque
@@ -57,6 +58,8 @@ class Tree:
         self.asked: deque[str] = deque(maxlen=8)
         self.unreadable: set[str] = set()
         self.unwritable: set[str] = set()
+        self.are_late = False
+        self.on_written: Callable[[Sequence[Operation]], None] = lambda _operations: None
         self._watches: list[tuple[str, str, TreeClient, OnChanged]] = []
 
     def run(self, most_steps: int = MOST_STEPS) -> None:
@@ -68,13 +71,17 @@ class Tree:
 
     def unsettled(self) -> str:
         """Who has something to say or to hear, and what was asked last."""
-        clients = [f"client {at} {len(each.turns)}" for at, each in enumerate(self.clients, 1)]
+        clients = [
+            f"client {at} {len(each.turns) + len(each.events)}"
+            for at, each in enumerate(self.clients, 1)
+        ]
         others = [f"queue {at} {len(each)}" for at, each in enumerate(self.others, 1)]
         return f"waiting: {', '.join(clients + others)}; asked last: {', '.join(self.asked)}"
 
     def step(self) -> bool:
         """One thing, of somebody."""
         ready = [each.turns for each in self.clients if each.turns and each.is_connected]
+        ready += [each.events for each in self.clients if each.events and each.is_connected]
         ready += [each for each in self.others if each]
         if not ready:
             return False
@@ -94,6 +101,10 @@ class Tree:
         kind = SetData(path, data.encode(), -1) if path in self.entries else None
         outcome = self.commit([kind or Create(path, data.encode())], 0)
         assert not isinstance(outcome, Refusal), outcome
+
+    def remove(self, path: str) -> None:
+        """Somebody else takes a node away."""
+        assert not isinstance(self.commit([Delete(path)], 0), Refusal), path
 
     def watched(self) -> set[str]:
         return {path for _, path, _, _ in self._watches}
@@ -133,7 +144,8 @@ class Tree:
             fired = [each for each in self._watches if each[:2] == (kind, path)]
             self._watches = [each for each in self._watches if each[:2] != (kind, path)]
             for _, _, client, on_changed in fired:
-                client.turns.append(on_changed)
+                (client.events if self.are_late else client.turns).append(on_changed)
+        self.on_written(operations)
         return tuple(created)
 
     def _apply(
@@ -193,6 +205,7 @@ class TreeClient(ZooKeeperClient):
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
         self.turns: deque[Callable[[], None]] = deque()
+        self.events: deque[Callable[[], None]] = deque()
         self.is_connected = True
         self._waiting: list[Callable[[Any], None]] = []
         self._listeners: list[Callable[[], None]] = []
@@ -233,6 +246,7 @@ class TreeClient(ZooKeeperClient):
     def _fail(self) -> None:
         waiting, self._waiting = self._waiting, []
         self.turns.clear()
+        self.events.clear()
         for answer in waiting:
             answer(Failure.SESSION_LOST)
 

@@ -143,6 +143,9 @@ class BrokerChannel:
             commands.append(self._leader_and_isr(image, roles))
         if self._is_full or self._shown or self._deleted or self._brokers_changed:
             commands.append(self._update_metadata(image))
+        self._stopped = {
+            where: each for where, each in self._stopped.items() if self._is_to_go(image, where)
+        }
         if self._stopped:
             commands.append(self._stop_replica())
         self._is_full = False
@@ -166,6 +169,12 @@ class BrokerChannel:
             if partition is not None and self.broker.id in partition.replicas:
                 roles.append(topic_partition)
         return roles
+
+    def _is_to_go(self, image: MetadataImage, where: TopicPartition) -> bool:
+        """Whether the broker is to give the replica up: it may have been given it back while an
+        order of before was under way, and came to nothing."""
+        partition = image.partition(where)
+        return partition is None or self.broker.id not in partition.replicas
 
     def _live_brokers(self, image: MetadataImage) -> Callable[[], None]:
         """The live brokers. A broker that has just come is not named: more is to follow for it."""

@@ -1,7 +1,7 @@
 """`ControllerContext`: what all parts of a controller share: the epoch, and what ends with it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from odradek.metadata.zookeeper import znodes
 from odradek.metadata.zookeeper.client import (
@@ -16,6 +16,16 @@ from odradek.metadata.zookeeper.client import (
 )
 from odradek.metadata.zookeeper.reads import gather
 from odradek.metadata.zookeeper.watches import Watches
+from odradek.metadata.zookeeper.znodes import TopicNode
+
+ANY_VERSION: Final = -1
+
+
+class KnownNode(NamedTuple):
+    """A topic's node as it was last read or written, and its version."""
+
+    version: int
+    content: TopicNode
 
 
 class ControllerContext:
@@ -29,8 +39,9 @@ class ControllerContext:
         self.broker_id: Final = broker_id
         self.epoch: Final = epoch
         self.is_open = True
-        self.topic_versions: Final[dict[str, int]] = {}
-        """The version of each topic's node, as it was last read or written."""
+        self.topic_nodes: Final[dict[str, KnownNode]] = {}
+        """Each topic's node. What is written over it is worked out on what it held: somebody may
+        have added partitions that the image does not have yet."""
         self._check: Final = Check(znodes.CONTROLLER_EPOCH, epoch_version)
         self._zookeeper: Final = zookeeper
         self._watches: Final = Watches(zookeeper)
@@ -70,6 +81,15 @@ class ControllerContext:
         """Does all operations or none, unless there is a later controller: then the operation at
         place 0 is the one that is refused."""
         self._zookeeper.commit([self._check, *operations], on_done)
+
+    def note_node(self, topic: str, node: KnownNode) -> bool:
+        """Notes what a topic's node holds; False where that was known. What is read never takes
+        back what has been written since."""
+        known = self.topic_nodes.get(topic)
+        if known is not None and known.version >= node.version:
+            return False
+        self.topic_nodes[topic] = node
+        return True
 
     def close(self) -> None:
         """Ends all watches."""

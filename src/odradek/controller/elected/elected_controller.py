@@ -18,14 +18,13 @@ from uuid import UUID
 from odradek.controller.elected.admin_znodes import AdminZnodes
 from odradek.controller.elected.broker_channel import BrokerChannel
 from odradek.controller.elected.context import ControllerContext
-from odradek.controller.elected.event_queue import ControllerEventQueue
-from odradek.controller.elected.image_changes import with_come, without_gone
-from odradek.controller.elected.state_writer import Refused, StateWriter
+from odradek.controller.elected.event_queue import ControllerEventQueue, with_refusals
+from odradek.controller.elected.image_changes import with_come, with_partitions, without_gone
+from odradek.controller.elected.state_writer import StateWriter
 from odradek.controller.elected.topic_deletions import TopicDeletions
 from odradek.controller.elected.topic_reader import TopicReader
 from odradek.controller.replicas.elections import plan_controlled_shutdown
 from odradek.errors import BrokerError, ErrorCode
-from odradek.metadata import changes
 from odradek.metadata.changes import Change, difference, replicas_of
 from odradek.metadata.control import AlterPartition, ControlHeader, ControlPlane
 from odradek.metadata.engine import BrokerView
@@ -59,6 +58,7 @@ class ElectedController:
         view: BrokerView,
         configs: ClusterConfigs,
         new_id: Callable[[], UUID],
+        ids_in_logs: Callable[[], Mapping[str, UUID]],
         on_deposed: Callable[[], None],
     ) -> None:
         self._plane: Final = plane
@@ -84,10 +84,10 @@ class ElectedController:
             on_removed=lambda: self._topics.read_all(),
         )
         self._topics: Final = TopicReader(
-            context, events, view, timer, configs, self._deletions, new_id
+            context, events, view, timer, configs, self._deletions, new_id, ids_in_logs
         )
         self._admin_znodes: Final = AdminZnodes(
-            context, events, view, self._channels, self._topics.read
+            context, events, view, timer, self._channels, self._topics.read
         )
 
     @property
@@ -166,19 +166,10 @@ class ElectedController:
         on_done: OnDone[list[PartitionImage | BrokerError]],
     ) -> None:
         """See `MetadataStore.change_partitions`; asked for by a broker."""
-
-        def settle(
-            change: Change[list[PartitionImage | BrokerError]], refused: Refused
-        ) -> list[PartitionImage | BrokerError]:
-            return [
-                BrokerError(refused[each.topic_partition])
-                if each.topic_partition in refused
-                else outcome
-                for each, outcome in zip(wanted, change.result, strict=True)
-            ]
-
         self._events.submit(
-            lambda image: changes.change_partitions(image, wanted, broker_id), on_done, settle
+            lambda image: with_partitions(image, wanted, broker_id),
+            on_done,
+            with_refusals(wanted),
         )
 
     def alter_partition(
@@ -257,7 +248,7 @@ class ElectedController:
 
         def prepare(image: MetadataImage) -> Change[list[PartitionImage | BrokerError]]:
             plan = plan_controlled_shutdown(image, broker_id)
-            return changes.change_partitions(image, plan, self._context.broker_id)
+            return with_partitions(image, plan, self._context.broker_id)
 
         logger.info("broker %d is about to stop: others are to lead", broker_id)
         self._events.submit(prepare, on_changed)
@@ -304,6 +295,7 @@ class ElectedController:
             else:
                 self._events.submit(partial(without_gone, brokers=brokers))
                 self._events.submit(partial(with_come, brokers=brokers))
+            self._topics.on_brokers()
             then()
 
         self._context.watch_children(znodes.BROKER_IDS, on_children, self._read_brokers)

@@ -4,7 +4,7 @@ A change is committed by writing the partition states to ZooKeeper. What another
 meanwhile is refused there, and left out of what is acted on, published and answered.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, TypeVar
 
 from odradek.background import ignore
@@ -14,8 +14,8 @@ from odradek.controller.elected.state_writer import Refused, StateWriter
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.changes import Change
 from odradek.metadata.engine import BrokerView, OnCommitted, Plan
-from odradek.metadata.image import MetadataImage
-from odradek.metadata.store import OnDone
+from odradek.metadata.image import MetadataImage, PartitionImage
+from odradek.metadata.store import OnDone, PartitionChange
 from odradek.model import TopicPartition
 
 T = TypeVar("T")
@@ -88,6 +88,14 @@ class ControllerEventQueue:
     def refuse_all(self) -> None:
         """Another controller has been elected; who waits hears of it."""
         self._view.engine.refuse_commits(BrokerError(ErrorCode.NOT_CONTROLLER))
+
+
+def with_refusals(wanted: Sequence[PartitionChange]) -> Settle[list[PartitionImage | BrokerError]]:
+    """Makes the answer of `changes.change_partitions`: an error for each that was not written."""
+    return lambda change, refused: [
+        BrokerError(refused[each.topic_partition]) if each.topic_partition in refused else outcome
+        for each, outcome in zip(wanted, change.result, strict=True)
+    ]
 
 
 def _without(change: Change[T], refused: Refused, settle: Settle[T] | None) -> Change[T]:

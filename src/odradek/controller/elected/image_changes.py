@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
+from odradek.errors import BrokerError
 from odradek.metadata import changes
 from odradek.metadata.changes import Change, difference, replicas_of
 from odradek.metadata.image import (
@@ -13,10 +14,12 @@ from odradek.metadata.image import (
     MetadataDelta,
     MetadataImage,
     PartitionImage,
+    ReplicaAssignment,
     TopicImage,
     with_replicas,
     without_replicas,
 )
+from odradek.metadata.store import PartitionChange
 from odradek.metadata.zookeeper import znodes
 from odradek.metadata.zookeeper.client import Node
 from odradek.metadata.zookeeper.metadata_updates import without_settings
@@ -72,6 +75,15 @@ def first_image(
     return difference(image, without_settings(after, named))
 
 
+def with_partitions(
+    image: MetadataImage, wanted: Sequence[PartitionChange], broker_id: int
+) -> Change[list[PartitionImage | BrokerError]]:
+    """See `changes.change_partitions`. Brokers are told to give replicas up by requests, of which a
+    slow broker may read one after it was given the replica back: as with Apache Kafka's controller
+    the leader epoch tells it."""
+    return changes.change_partitions(image, wanted, broker_id, orders_may_be_late=True)
+
+
 def with_added(image: MetadataImage, topics: Iterable[TopicImage]) -> Change[None]:
     """The image with topics that are not known yet, as they are."""
     new = [
@@ -87,8 +99,22 @@ def with_started(image: MetadataImage, topics: Iterable[TopicImage]) -> Change[N
     return with_added(image, [_started(topic, image) for topic in topics])
 
 
+def with_assignment(partition: PartitionImage, assignment: ReplicaAssignment) -> PartitionImage:
+    """A state with replicas. Who is none of them is not in sync, and does not lead: a Kafka's
+    controller writes the one after the other, and may end between."""
+    isr = tuple(each for each in partition.isr if each in assignment.replicas)
+    return partition._replace(
+        leader=partition.leader if partition.leader in assignment.replicas else NO_LEADER,
+        isr=isr,
+        replicas=assignment.replicas,
+        adding=assignment.adding,
+        removing=assignment.removing,
+    )
+
+
 def with_reading(image: MetadataImage, topic: TopicImage) -> Change[None]:
-    """The image with what was read of a topic, where it is newer than what is known."""
+    """The image with the states that were read of a topic where they are as new as what is known,
+    and with partitions that were not. The replicas of the others are the controller's to change."""
     known = image.topic(topic.name)
     if known is None or known.topic_id != topic.topic_id:
         return Change(None)
@@ -97,13 +123,19 @@ def with_reading(image: MetadataImage, topic: TopicImage) -> Change[None]:
     for each in topic.partitions[: len(partitions)]:
         before = partitions[each.partition]
         if each.partition_epoch >= before.partition_epoch:
-            offline = tuple(r for r in each.replicas if r in before.offline or r in each.offline)
-            partitions[each.partition] = each._replace(offline=offline)
+            offline = tuple(r for r in before.replicas if r in before.offline or r in each.offline)
+            state = with_assignment(each, before.assignment)
+            partitions[each.partition] = state._replace(offline=offline)
     more = topic.partitions[len(partitions) :]
     if not is_fresh(more):
         partitions += more
     after = image.with_topics([known._replace(partitions=tuple(partitions))])
     return Change(None, difference(image, after))
+
+
+def with_nodes(image: MetadataImage, topics: Collection[TopicImage]) -> Change[None]:
+    """The same image: what is written of these topics is to be as it is."""
+    return Change(None, MetadataDelta(image, image, changed=topics) if topics else None)
 
 
 def with_growth(image: MetadataImage, topic: TopicImage) -> Change[None]:

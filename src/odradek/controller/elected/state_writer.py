@@ -6,12 +6,17 @@ whoever began a topic may have been killed before its states were written.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from odradek.controller.elected.context import ControllerContext
+from odradek.controller.elected.context import ANY_VERSION, ControllerContext, KnownNode
 from odradek.errors import ErrorCode
-from odradek.metadata.image import MetadataDelta, PartitionImage, TopicImage
+from odradek.metadata.image import (
+    MetadataDelta,
+    PartitionImage,
+    ReplicaAssignment,
+    TopicImage,
+)
 from odradek.metadata.zookeeper import znodes
 from odradek.metadata.zookeeper.client import (
     Create,
@@ -21,7 +26,7 @@ from odradek.metadata.zookeeper.client import (
     Refusal,
     SetData,
 )
-from odradek.metadata.zookeeper.znodes import NO_STATE
+from odradek.metadata.zookeeper.znodes import NO_STATE, TopicNode
 from odradek.model import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -41,10 +46,13 @@ class _State(NamedTuple):
 
 
 class _Write(NamedTuple):
-    """A transaction: what concerns a whole topic, and the states of partitions."""
+    """A transaction: what concerns a whole topic, and the states of partitions. Where it writes a
+    topic's node, `topic` is its name and `node` what it holds then."""
 
     head: list[Operation]
     states: list[_State]
+    topic: str = ""
+    node: KnownNode | None = None
 
     @property
     def operations(self) -> list[Operation]:
@@ -53,15 +61,15 @@ class _Write(NamedTuple):
 
     def split(self) -> "list[_Write]":
         """A transaction for each partition; none when they belong together."""
-        if len(self.states) < 2 or any(isinstance(each, SetData) for each in self.head):
+        if len(self.states) < 2 or self.node is not None:
             return []
         return [_Write(self.head, [state]) for state in self.states]
 
     def without(self, folder: Operation) -> "_Write":
         """The same, but that a folder is not made."""
-        return _Write(
-            [each for each in self.head if each != folder],
-            [
+        return self._replace(
+            head=[each for each in self.head if each != folder],
+            states=[
                 _State(partition, [each for each in operations if each != folder])
                 for partition, operations in self.states
             ],
@@ -99,10 +107,8 @@ class StateWriter:
                 if not again:
                     code = _code(outcome)
                     refused.update((state.partition, code) for state in write.states)
-            else:
-                for operation in write.head:
-                    if isinstance(operation, SetData):
-                        self._note_version(operation)
+            elif write.node is not None:
+                self._context.note_node(write.topic, write.node)
             if not left:
                 on_done(refused)
 
@@ -113,40 +119,68 @@ class StateWriter:
 
     def _writes(self, delta: MetadataDelta) -> list[_Write]:
         writes: list[_Write] = []
-        open_write = apart = _Write([], [])
-        writes.append(open_write)
+        rest: list[_State] = []
         for topic in (*delta.topics_added, *delta.topics_changed):
-            before = delta.previous.topics.get(topic.name)
-            known = (
-                before.partitions if before is not None and topic not in delta.topics_added else ()
-            )
+            before = None if topic in delta.topics_added else delta.previous.topics.get(topic.name)
+            known = () if before is None else before.partitions
             changed = [
                 each
                 for each in topic.partitions
                 if each.partition_epoch > _epoch_of(known, each.partition)
             ]
-            if not changed:
-                continue
-            head: list[Operation] = []
-            if known and _assignments(topic, len(known)) != _assignments(before, len(known)):
-                data = znodes.topic_json(topic.topic_id, [p.assignment for p in topic.partitions])
-                version = self._context.topic_versions.get(topic.name, -1)
-                head.append(SetData(znodes.topic_path(topic.name), data, version))
-            is_first = all(each.partition_epoch == NO_STATE for each in known)
-            if is_first and any(each.partition_epoch == 0 for each in changed):
-                head.append(Create(znodes.partitions_path(topic.name)))
-            if head:
-                # The first of its partitions are written with it; the rest comes behind.
-                writes.append(_Write(head, []))
-                open_write, apart = writes[-1], open_write
-            for each in changed:
-                if len(open_write.states) >= STATES_PER_WRITE:
-                    open_write = _Write([], [])
-                    writes.append(open_write)
-                open_write.states.append(self._state(topic.name, each, known))
-            if head:
-                open_write = apart
-        return [write for write in writes if write.states]
+            writes += self._writes_of(topic, changed, known, rest)
+        for start in range(0, len(rest), STATES_PER_WRITE):
+            writes.append(_Write([], rest[start : start + STATES_PER_WRITE]))
+        return writes
+
+    def _writes_of(
+        self,
+        topic: TopicImage,
+        changed: Sequence[PartitionImage],
+        known: Sequence[PartitionImage],
+        rest: list[_State],
+    ) -> list[_Write]:
+        """Makes the writes that the topic needs for itself; what may be written together with other
+        topics' states comes to `rest`."""
+        writes, others = self._node_writes(topic, changed, known)
+        if changed and all(each.partition_epoch == NO_STATE for each in known):
+            if not writes:
+                # The first of its partitions are written with their folder.
+                writes = [_Write([], others[:STATES_PER_WRITE])]
+                others = others[STATES_PER_WRITE:]
+            writes[0].head.append(Create(znodes.partitions_path(topic.name)))
+        rest += others
+        return writes
+
+    def _node_writes(
+        self,
+        topic: TopicImage,
+        changed: Sequence[PartitionImage],
+        known: Sequence[PartitionImage],
+    ) -> tuple[list[_Write], list[_State]]:
+        """Makes the writes of the topic's node, if it is not as the image has it, together with
+        the states of the partitions whose replicas change, so that nobody ever finds the one
+        without the other; answers the states of the other partitions besides."""
+        before = [each.assignment for each in known]
+        node = self._context.topic_nodes.get(topic.name)
+        if node is None:
+            node = KnownNode(ANY_VERSION, TopicNode(topic.topic_id, tuple(before)))
+        # Partitions that somebody has added, and that are not in the image yet, stay.
+        wanted = [*before, *node.content.assignments[len(before) :]]
+        moved, stayed = _by_assignment(changed, wanted)
+        others = [self._state(topic.name, each, known) for each in stayed]
+        if not moved and node.content == TopicNode(topic.topic_id, tuple(wanted)):
+            return [], others
+        writes = []
+        for start in range(0, max(1, len(moved)), STATES_PER_WRITE):
+            some = moved[start : start + STATES_PER_WRITE]
+            for each in some:
+                wanted[each.partition : each.partition + 1] = [each.assignment]
+            states = [self._state(topic.name, each, known) for each in some]
+            operation = _over(topic, node, wanted)
+            node = _after(node, TopicNode(topic.topic_id, tuple(wanted)))
+            writes.append(_Write([operation], states, topic.name, node))
+        return writes, others
 
     def _state(
         self, topic: str, partition: PartitionImage, known: Sequence[PartitionImage]
@@ -181,11 +215,6 @@ class StateWriter:
                 return [write.without(operation)]
         return write.split()
 
-    def _note_version(self, operation: SetData) -> None:
-        name = operation.path.removeprefix(f"{znodes.TOPICS}/")
-        if operation.version >= 0:
-            self._context.topic_versions[name] = operation.version + 1
-
 
 def _code(refusal: Refusal) -> ErrorCode:
     if refusal.failure is Failure.REFUSED:
@@ -197,5 +226,24 @@ def _epoch_of(known: Sequence[PartitionImage], index: int) -> int:
     return known[index].partition_epoch if index < len(known) else NO_STATE
 
 
-def _assignments(topic: TopicImage | None, count: int) -> list[object]:
-    return [] if topic is None else [each.assignment for each in topic.partitions[:count]]
+def _by_assignment(
+    partitions: Iterable[PartitionImage], assignments: Sequence[ReplicaAssignment]
+) -> tuple[list[PartitionImage], list[PartitionImage]]:
+    """Divides partitions into those that have other replicas than these, and the rest."""
+    moved: list[PartitionImage] = []
+    stayed: list[PartitionImage] = []
+    for each in partitions:
+        is_there = each.partition < len(assignments)
+        is_moved = not is_there or each.assignment != assignments[each.partition]
+        (moved if is_moved else stayed).append(each)
+    return moved, stayed
+
+
+def _over(topic: TopicImage, node: KnownNode, wanted: Sequence[ReplicaAssignment]) -> Operation:
+    data = znodes.topic_json(topic.topic_id, wanted)
+    return SetData(znodes.topic_path(topic.name), data, node.version)
+
+
+def _after(node: KnownNode, content: TopicNode) -> KnownNode:
+    is_known = node.version != ANY_VERSION
+    return KnownNode(node.version + 1 if is_known else ANY_VERSION, content)

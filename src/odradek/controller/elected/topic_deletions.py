@@ -185,7 +185,7 @@ class TopicDeletions:
                 self._timer.add(TimerTask(RETRY_MS, lambda: self._remove_again(name)))
                 return
             del self._deletions[name]
-            self._context.topic_versions.pop(name, None)
+            self._context.topic_nodes.pop(name, None)
             logger.info("topic %s is deleted", name)
             self._on_removed()
 

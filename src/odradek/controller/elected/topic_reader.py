@@ -3,6 +3,11 @@
 Everything is read once, and from then on what the watches say has changed. A topic that somebody
 has made gets leaders; partitions that a topic was given get theirs. What could not be written is
 read again, and decided again.
+
+A topic's node and the states of its partitions are read one after the other, and this controller
+may write between. So of partitions that are in its image the node says nothing: their replicas are
+what the controller has decided, and it puts them back where somebody else has written others. What
+it wrote itself is no news. A topic keeps its id, whoever writes a node without one.
 """
 
 import logging
@@ -11,14 +16,16 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
-from odradek.controller.elected.context import ControllerContext
+from odradek.controller.elected.context import ControllerContext, KnownNode
 from odradek.controller.elected.event_queue import ControllerEventQueue
 from odradek.controller.elected.image_changes import (
     first_image,
     is_fresh,
     partition_of,
     with_added,
+    with_assignment,
     with_growth,
+    with_nodes,
     with_reading,
     with_started,
 )
@@ -33,7 +40,7 @@ from odradek.metadata.image import (
     TopicImage,
 )
 from odradek.metadata.zookeeper import znodes
-from odradek.metadata.zookeeper.client import Failure, Node, SetData
+from odradek.metadata.zookeeper.client import Failure, Node
 from odradek.metadata.zookeeper.cluster_configs import ClusterConfigs
 from odradek.metadata.zookeeper.znodes import NO_STATE, TopicNode, ZnodeError
 from odradek.model import NO_LEADER, TopicPartition
@@ -46,7 +53,8 @@ RETRY_MAX_MS: Final = 3_200
 
 
 class TopicReader:
-    """Reads for the controller of `context`; `brokers_at_start` lived when it began."""
+    """Reads for the controller of `context`; `brokers_at_start` lived when it began. `new_id` gives
+    ids for topics, `ids_in_logs` those that topics have in the logs of this broker."""
 
     def __init__(
         self,
@@ -57,6 +65,7 @@ class TopicReader:
         configs: ClusterConfigs,
         deletions: TopicDeletions,
         new_id: Callable[[], UUID],
+        ids_in_logs: Callable[[], Mapping[str, UUID]],
     ) -> None:
         self.brokers_at_start: Mapping[int, BrokerRegistration] = {}
         self.is_complete = False
@@ -68,7 +77,12 @@ class TopicReader:
         self._configs: Final = configs
         self._deletions: Final = deletions
         self._new_id: Final = new_id
+        self._ids_in_logs: Final = ids_in_logs
+        # Those of which only brokers that are away may know the id.
+        self._unidentified: set[str] = set()
         self._not_understood: Final[set[str]] = set()
+        # Changed before this controller had read everything: looked at once it has.
+        self._changed_at_start: set[str] = set()
         self._is_reading = False
         self._read_again = False
         self._refused: set[TopicPartition] = set()
@@ -85,7 +99,7 @@ class TopicReader:
         def on_children(names: tuple[str, ...] | Failure) -> None:
             if isinstance(names, Failure) or not self._context.is_open:
                 return
-            known = self._context.topic_versions
+            known = self._context.topic_nodes
             new = [name for name in names if name not in known and name not in self._deletions]
             self._context.children(znodes.DELETE_TOPICS, lambda marked: on_marked(new, marked))
 
@@ -106,28 +120,67 @@ class TopicReader:
     def read(self, name: str) -> None:
         """A topic has other partitions, or other states, than it had. One that is being deleted is
         looked at no more: when one of its name is made, that is another child."""
+        self._read(name, is_news=lambda _node: True)
+
+    def _on_changed(self, name: str) -> None:
+        """Somebody has written a topic's node: perhaps this controller, which knows of it."""
+
+        def is_news(node: Node) -> bool:
+            known = self._context.topic_nodes.get(name)
+            return known is None or known.version < node.version
+
+        self._read(name, is_news)
+
+    def _read(self, name: str, is_news: Callable[[Node], bool]) -> None:
         if name in self._deletions:
+            return
+        if not self.is_complete:
+            self._changed_at_start.add(name)
             return
 
         def on_node(node: Node | Failure | None) -> None:
             if not isinstance(node, Node) or not self._context.is_open:
                 return
-            if name not in self._view.image.topics:
+            known = self._view.image.topic(name)
+            if known is None:
                 self.read_all()  # perhaps it is understood now
                 return
-            topic = self._understood(name, node)
+            topic = self._understood(name, node) if is_news(node) else None
             if topic is not None:
-                self._read_states({name: topic}, lambda states: on_states(topic, states))
+                # Of an older version it is the node of another topic, which has begun anew.
+                is_later = self._context.topic_nodes[name].version == node.version
+                topic_id = known.topic_id if is_later else topic.topic_id or known.topic_id
+                self._read_states(
+                    {name: topic}, lambda states: on_states(_topic(name, topic_id, topic, states))
+                )
 
-        def on_states(
-            node: TopicNode, states: Mapping[TopicPartition, PartitionImage | None]
-        ) -> None:
+        def on_states(topic: TopicImage) -> None:
             if self._context.is_open:
-                topic = self._topic(name, node, states)
                 self._events.submit(lambda image: with_reading(image, topic), is_written=True)
                 self._events.submit(lambda image: with_growth(image, topic))
+                self._put_right([name])
 
-        self._context.watch_node(znodes.topic_path(name), on_node, lambda: self.read(name))
+        self._context.watch_node(znodes.topic_path(name), on_node, lambda: self._on_changed(name))
+
+    def _put_right(self, names: Sequence[str]) -> None:
+        """Writes the nodes of topics that are not as the image has them."""
+        nodes = self._context.topic_nodes
+
+        def wrong(image: MetadataImage) -> list[TopicImage]:
+            topics = [topic for name in names if (topic := image.topic(name)) is not None]
+            return [
+                topic
+                for topic in topics
+                if topic.name in nodes and not _is_as(nodes[topic.name].content, topic)
+            ]
+
+        self._events.submit(lambda image: with_nodes(image, wrong(image)))
+
+    def on_brokers(self) -> None:
+        """Other brokers live: perhaps they know the id of a topic that nobody here did."""
+        if self._unidentified:
+            self._unidentified.clear()
+            self.read_all()
 
     def on_refused(self, partitions: Collection[TopicPartition]) -> None:
         """Partitions could not be written. They are read again at once, since others have written
@@ -165,7 +218,7 @@ class TopicReader:
         for name in names - new:
             self.read(name)
         for name in new:
-            self._context.topic_versions.pop(name, None)
+            self._context.topic_nodes.pop(name, None)
         if new:
             self.read_all()
 
@@ -190,12 +243,18 @@ class TopicReader:
         ) -> None:
             if not self._context.is_open:
                 return
-            found = [self._topic(name, node, states) for name, node in topics.items()]
+            found = []
+            for name, node in topics.items():
+                topic_id = self._topic_id(name, node, states)
+                if topic_id is None:
+                    self._pass_over(name)
+                else:
+                    found.append(_topic(name, topic_id, node, states))
             # Its settings are read with a topic: those that are known may be of one before.
             ids = {topic.name: topic.topic_id for topic in found}
             self._configs.read_topics(ids, lambda: self._take_in(found, marked, then))
 
-        self._context.gather(paths, on_topics, lambda path: self.read(paths[path]))
+        self._context.gather(paths, on_topics, lambda path: self._on_changed(paths[path]))
 
     def _understood(self, name: str, node: Node) -> TopicNode | None:
         try:
@@ -203,37 +262,33 @@ class TopicReader:
         except ZnodeError as error:
             logger.error("a topic is passed over: %s", error)
             return None
-        self._context.topic_versions[name] = node.version
+        self._context.note_node(name, KnownNode(node.version, topic))
         return topic
 
-    def _topic(
-        self,
-        name: str,
-        node: TopicNode,
-        states: Mapping[TopicPartition, PartitionImage | None],
-    ) -> TopicImage:
-        topic_id = node.topic_id
-        if topic_id is None:
-            # Kafka before 2.8 gave topics none.
-            topic_id = self._new_id()
-            data = znodes.topic_json(topic_id, node.assignments)
-            version = self._context.topic_versions[name]
-            self._context.topic_versions[name] = version + 1
-            self._context.commit([SetData(znodes.topic_path(name), data, version)])
-        partitions = []
-        for index, assignment in enumerate(node.assignments):
-            state = states.get(TopicPartition(name, index))
-            partition = state or PartitionImage(
-                index, NO_LEADER, NO_STATE, NO_STATE, assignment.replicas, assignment.replicas
-            )
-            partitions.append(
-                partition._replace(
-                    replicas=assignment.replicas,
-                    adding=assignment.adding,
-                    removing=assignment.removing,
-                )
-            )
-        return TopicImage(name, topic_id, tuple(partitions))
+    def _topic_id(
+        self, name: str, node: TopicNode, states: Mapping[TopicPartition, PartitionImage | None]
+    ) -> UUID | None:
+        """The id of a topic. Kafka before 2.8 wrote none, also over one that was there: a topic
+        that was led before keeps the one that is known of it. None while those who know it, if
+        anybody does, are away: brokers that come write it back."""
+        if node.topic_id is not None:
+            return node.topic_id
+        led = [each for where, each in states.items() if where.topic == name and each is not None]
+        known = self._view.image.topic(name)
+        if led and known is not None:
+            return known.topic_id
+        if led and (found := self._ids_in_logs().get(name)) is not None:
+            return found
+        live = self._view.image.brokers if self.is_complete else self.brokers_at_start
+        is_anybody_here = any(replica in live for each in led for replica in each.isr)
+        return self._new_id() if is_anybody_here or not led else None
+
+    def _pass_over(self, name: str) -> None:
+        """Leaves a topic for later: it is read again with the others when brokers have come."""
+        if name not in self._unidentified:
+            logger.warning("topic %s has no id, and its in-sync replicas are away", name)
+        self._unidentified.add(name)
+        self._context.topic_nodes.pop(name, None)
 
     def _read_states(
         self,
@@ -268,6 +323,10 @@ class TopicReader:
         kept = [topic for topic in found if topic.name not in marked]
 
         def on_taken_in(_outcome: object = None) -> None:
+            self._put_right([topic.name for topic in kept])
+            changed, self._changed_at_start = self._changed_at_start, set()
+            for name in sorted(changed):
+                self.read(name)
             self._deletions.go_on()
             then()
 
@@ -293,3 +352,25 @@ class TopicReader:
             self._context.broker_id,
             self._context.epoch,
         )
+
+
+def _topic(
+    name: str,
+    topic_id: UUID,
+    node: TopicNode,
+    states: Mapping[TopicPartition, PartitionImage | None],
+) -> TopicImage:
+    partitions = []
+    for index, assignment in enumerate(node.assignments):
+        state = states.get(TopicPartition(name, index))
+        partition = state or PartitionImage(index, NO_LEADER, NO_STATE, NO_STATE, (), ())
+        isr = assignment.replicas if state is None else state.isr
+        partitions.append(with_assignment(partition._replace(isr=isr), assignment))
+    return TopicImage(name, topic_id, tuple(partitions))
+
+
+def _is_as(node: TopicNode, topic: TopicImage) -> bool:
+    """Whether a node has a topic's id, and the replicas of all its partitions."""
+    assignments = tuple(each.assignment for each in topic.partitions)
+    known = node.assignments[: len(assignments)]
+    return (node.topic_id, known) == (topic.topic_id, assignments)

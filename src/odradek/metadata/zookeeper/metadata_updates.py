@@ -105,7 +105,7 @@ def with_metadata(image: MetadataImage, request: UpdateMetadata, broker_id: int)
         if _is_older(state.partition, known):
             continue
         told = state.partition
-        if told.replicas == known.replicas and not told.is_reassigning:
+        if _is_reassigned(known, told):
             told = told._replace(adding=known.adding, removing=known.removing)
         if told != known:
             changed.setdefault(state.topic, []).append(told)
@@ -237,6 +237,12 @@ def _is_older(state: PartitionImage, known: PartitionImage) -> bool:
 def _is_of_same_epoch(state: PartitionImage, known: PartitionImage) -> bool:
     """Whether it is what the broker has been told before, and has not changed for itself alone."""
     return (state.leader, state.leader_epoch) == (known.leader, known.leader_epoch)
+
+
+def _is_reassigned(known: PartitionImage, told: PartitionImage) -> bool:
+    """Whether it is the same state, of which only replicas are told that it is being reassigned."""
+    is_same = (told.partition_epoch, told.replicas) == (known.partition_epoch, known.replicas)
+    return is_same and not told.is_reassigning
 
 
 def _is_same(known: BrokerRegistration, told: BrokerRegistration) -> bool:

@@ -10,6 +10,7 @@ alone: its logs answer KAFKA_STORAGE_ERROR, the others live on.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 from uuid import UUID
@@ -157,6 +158,13 @@ class LogManager:
     def logs(self) -> list[Log]:
         """All logs, those of failed directories included."""
         return self._logs.all()
+
+    @property
+    def topic_ids(self) -> dict[str, UUID]:
+        """The ids of topics, as most of their logs here have them."""
+        logs = [log for log in self._logs.all() if log.topic_id != NO_TOPIC_ID]
+        counts = Counter((log.topic_partition.topic, log.topic_id) for log in logs)
+        return dict(each for each, _ in reversed(counts.most_common()))
 
     def get_or_create(
         self,

@@ -1,0 +1,70 @@
+"""Topics whose nodes have no id, but had one: a tool of Kafka before 2.8 has written them, maybe
+while no broker lived. A broker that starts knows the ids of its logs, and writes them back before
+the controller may see that it lives."""
+
+from collections.abc import Callable, Mapping
+from uuid import UUID
+
+from odradek.metadata.zookeeper import znodes
+from odradek.metadata.zookeeper.client import (
+    Created,
+    Failure,
+    Node,
+    Refusal,
+    SetData,
+    ZooKeeperClient,
+)
+from odradek.metadata.zookeeper.reads import gather
+from odradek.metadata.zookeeper.znodes import ZnodeError
+
+
+def write_ids_back(
+    zookeeper: ZooKeeperClient,
+    ids: Mapping[str, UUID],
+    then: Callable[[], None],
+    on_lost: Callable[[], None],
+) -> None:
+    """Calls `then` when the topics of `ids` that were ever led have an id; `on_lost` instead when
+    the session has ended meanwhile."""
+    paths = [path for name in ids for path in _paths(name)]
+
+    def on_nodes(nodes: Mapping[str, Node | None]) -> None:
+        writes = [
+            write
+            for name, topic_id in ids.items()
+            if (write := _write(name, topic_id, *(nodes[path] for path in _paths(name))))
+        ]
+        left, is_lost = len(writes), False
+
+        def on_committed(outcome: Created | Refusal) -> None:
+            # Any other refusal: somebody has written the node since, and the controller sees to it.
+            nonlocal left, is_lost
+            left -= 1
+            is_lost |= isinstance(outcome, Refusal) and outcome.failure is Failure.SESSION_LOST
+            if not left:
+                (on_lost if is_lost else then)()
+
+        if not writes:
+            then()
+        for write in writes:
+            zookeeper.commit([write], on_committed)
+
+    gather(zookeeper, paths, on_nodes, on_lost=on_lost)
+
+
+def _paths(topic: str) -> tuple[str, str]:
+    return znodes.topic_path(topic), znodes.partitions_path(topic)
+
+
+def _write(topic: str, topic_id: UUID, node: Node | None, folder: Node | None) -> SetData | None:
+    """A topic that nobody has led yet is a new one, whatever lies here of one before."""
+    if node is None or folder is None:
+        return None
+    try:
+        content = znodes.read_topic(topic, node.data)
+    except ZnodeError:
+        return None
+    if content.topic_id is not None:
+        return None
+    data = znodes.topic_json(topic_id, content.assignments)
+    return SetData(znodes.topic_path(topic), data, node.version)

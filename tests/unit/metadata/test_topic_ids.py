@@ -1,0 +1,166 @@
+"""Nodes of topics without an id, or with another: Kafka's tools before 2.8, and people, write them.
+A topic that was led before keeps its id, and its records."""
+
+import json
+from uuid import UUID
+
+import pytest
+from tests.unit.metadata.fake_replicas import FakeLog
+from tests.unit.metadata.zookeeper_cluster import Cluster
+
+from odradek.metadata import NewTopic
+from odradek.metadata.image import TopicImage
+from odradek.model import TopicPartition
+from odradek.protocol.uuids import uuid_text
+
+TP = TopicPartition("a", 0)
+TOPIC = "/brokers/topics/a"
+MOMENTS = range(0, 40, 3)
+
+
+def create(cluster: Cluster) -> TopicImage:
+    new = NewTopic("a", ((1, 2, 3), (2, 3)), {})
+    (topic,) = cluster.controller.ask("create_topics", [new])
+    assert isinstance(topic, TopicImage), topic
+    return topic
+
+
+def write(cluster: Cluster, topic_id: UUID | None = None, *more: list[int]) -> None:
+    """As kafka-topics.sh --alter of old does, or with another id."""
+    replicas = [[1, 2, 3], [2, 3], *more]
+    node: dict[str, object] = {"version": 2, "partitions": dict(enumerate(replicas))}
+    if topic_id is not None:
+        node |= {"version": 3, "topic_id": uuid_text(topic_id)}
+    cluster.tree.put(TOPIC, json.dumps(node))
+
+
+def check(cluster: Cluster, topic: TopicImage, count: int = 2) -> None:
+    """All is as it was, and written."""
+    assert json.loads(cluster.tree.text(TOPIC))["topic_id"] == uuid_text(topic.topic_id)
+    for broker in cluster.brokers.values():
+        assert broker.image.topics["a"].topic_id == topic.topic_id
+        assert len(broker.image.topics["a"].partitions) == count
+        assert broker.replicas.logs[TP].topic_id == topic.topic_id
+        assert broker.replicas.deleted == broker.replicas.set_aside == broker.removed == []
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_node_without_its_id_and_another_controller(moment: int) -> None:
+    """The next controller would give the topic a new id, and everybody delete all of its records,
+    with no error for anybody."""
+    cluster = Cluster(3)
+    topic = create(cluster)
+    write(cluster)
+    for _ in range(moment):
+        cluster.tree.step()
+    if "/controller" in cluster.tree.entries:
+        cluster.tree.remove("/controller")
+    cluster.settle()
+    check(cluster, topic)
+    cluster.tree.remove("/controller")
+    cluster.settle()
+    check(cluster, topic)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_node_without_its_id_while_there_is_no_controller(moment: int) -> None:
+    """Nobody would write the id back before the next one reads."""
+    cluster = Cluster(3)
+    topic = create(cluster)
+    cluster.brokers.pop(1).store.close()
+    for _ in range(moment):
+        cluster.tree.step()
+    write(cluster)
+    cluster.settle()
+    check(cluster, topic)
+
+
+def test_a_node_without_its_id_when_all_brokers_were_stopped() -> None:
+    """Nobody remembers but the logs."""
+    cluster = Cluster(3)
+    topic = create(cluster)
+    for broker_id in (3, 2, 1):
+        cluster.stop(broker_id)
+    write(cluster)
+    for broker_id in (1, 2, 3):
+        cluster.start(broker_id)
+    check(cluster, topic)
+
+
+@pytest.mark.parametrize("first", [[4], [4, 1], [3, 4]])
+def test_a_node_without_its_id_and_a_controller_without_its_logs(first: list[int]) -> None:
+    """The first broker of a cluster that starts has no replica of the topic: it would give it a new
+    id before those come who know better."""
+    cluster = Cluster(4)
+    topic = create(cluster)
+    for broker_id in (4, 3, 2, 1):
+        cluster.stop(broker_id)
+    write(cluster)
+    for broker_id in dict.fromkeys([*first, 1, 2, 3]):
+        cluster.start(broker_id)
+    assert cluster.controller.id == first[0]
+    cluster.brokers.pop(4, None)
+    check(cluster, topic)
+    assert [each.state().leader for each in cluster.brokers.values()] == [1, 1, 1]
+
+
+def test_a_topic_of_which_nobody_knows_an_id_gets_one() -> None:
+    """Logs that Kafka before 2.8 has left have none: their topic would never be led again."""
+    cluster = Cluster(3)
+    create(cluster)
+    for broker_id in (3, 2, 1):
+        cluster.stop(broker_id)
+    write(cluster)
+    cluster.logs.clear()
+    for broker_id in (1, 2, 3):
+        cluster.start(broker_id)
+    assert json.loads(cluster.tree.text(TOPIC))["topic_id"]
+    assert [each.state().leader for each in cluster.brokers.values()] == [1, 1, 1]
+
+
+def test_a_partition_that_such_a_tool_adds_is_taken() -> None:
+    """Who adds a partition with a tool of old would wait for its leader for ever."""
+    cluster = Cluster(3)
+    topic = create(cluster)
+    write(cluster, None, [3, 1])
+    cluster.settle()
+    check(cluster, topic, 3)
+    assert [each.state("a", 2).leader for each in cluster.brokers.values()] == [3, 3, 3]
+    cluster.stop(1)
+    check(cluster, topic, 3)
+
+
+def test_a_new_topic_has_nothing_of_one_before() -> None:
+    """A log that lies in a directory from long ago would be taken for the new topic's."""
+    cluster = Cluster(3)
+    topic = create(cluster)
+    (_,) = cluster.brokers[1].ask("delete_topics", [topic.topic_id])
+    old = cluster.logs[1][TP] = FakeLog(topic.topic_id)
+    write(cluster)
+    cluster.settle()
+    assert cluster.brokers[1].image.topics["a"].topic_id != topic.topic_id
+    assert cluster.brokers[1].replicas.set_aside == [TP]
+    assert cluster.logs[1][TP] is not old
+
+
+def test_another_id_is_put_right() -> None:
+    """While a controller knows better."""
+    cluster = Cluster(3)
+    topic = create(cluster)
+    write(cluster, UUID(int=7), [3, 1])
+    cluster.settle()
+    check(cluster, topic, 3)
+    assert [each.state("a", 2).leader for each in cluster.brokers.values()] == [3, 3, 3]
+
+
+def test_another_id_deletes_nothing() -> None:
+    """Nobody has ordered it: the logs are set aside, for a person to look at."""
+    cluster = Cluster(3)
+    create(cluster)
+    write(cluster, UUID(int=7))
+    cluster.tree.remove("/controller")
+    cluster.settle()
+    for broker in cluster.brokers.values():
+        assert broker.image.topics["a"].topic_id == UUID(int=7)
+        assert broker.replicas.deleted == []
+        assert TP in broker.replicas.set_aside
