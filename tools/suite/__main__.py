@@ -31,7 +31,10 @@ BIN: Final = ROOT / ".venv" / "bin"
 
 def main(arguments: Sequence[str]) -> int:
     """Runs what the arguments ask for; the exit status."""
-    options, for_pytest = command_line().parse_known_args(arguments)
+    parser = command_line()
+    options, for_pytest = parser.parse_known_args(arguments)
+    if for_pytest and (options.all or options.part):
+        parser.error(f"--all and --part take no arguments for pytest: {' '.join(for_pytest)}")
     if options.list:
         print(_listing())
         return 0
@@ -143,10 +146,14 @@ def parts() -> list[str]:
 def _others() -> dict[str, Step]:
     """The parts that are not slow tests."""
     quick = ["-m", "not slow"]
-    laptop = ["-p", "tests.laptops", *quick, "tests/unit"]
     return {
         "uncompiled": PytestRun("uncompiled", quick, UNCOMPILED),
-        "laptops": PytestRun("laptops", laptop, UNCOMPILED | {"ODRADEK_WITHOUT": "all"}),
+        "laptops": PytestRun(
+            "laptops",
+            [*quick, "tests/unit"],
+            UNCOMPILED | {"ODRADEK_WITHOUT": "all"},
+            plugins=["tests.laptops"],
+        ),
         "pythons": Commands("pythons", [[sys.executable, "-m", "tools.interpreters", "try"]]),
         "newest": Commands("newest", [["tools/newest"]]),
     }

@@ -6,6 +6,8 @@ grow, as the deadlines in tests do (`slowness`).
 
 from typing import Final
 
+from tools.suite.parts import longest_above
+
 _SPARK: Final = "Spark starts, and a query of it; a Python worker may be late beside other tests"
 _JVMS: Final = "JVMs start: Apache Kafka, or three, or a tool for every line"
 _MUTANTS: Final = "runs a suite again for every mutation"
@@ -34,5 +36,5 @@ LIMITS_S: Final = {
 
 def limit_s(path: str) -> int | None:
     """The limit of the slow tests of a file, relative to the root; None for the usual one."""
-    under = [each for each in LIMITS_S if path == each or path.startswith(f"{each}/")]
-    return LIMITS_S[max(under, key=len)][0] if under else None
+    above = longest_above(path, LIMITS_S)
+    return None if above is None else LIMITS_S[above][0]

@@ -72,13 +72,14 @@ def core_tests() -> list[str]:
 
 def part_of(path: str) -> str:
     """The part that a test file belongs to; `path` is relative to the root of the project."""
-    lengths = {
-        len(under): part
-        for part, folders in PARTS.items()
-        for under in folders
-        if path == under or path.startswith(f"{under}/")
-    }
-    return lengths[max(lengths)]
+    homes = {under: part for part, folders in PARTS.items() for under in folders}
+    return homes[longest_above(path, homes) or "tests"]
+
+
+def longest_above(path: str, folders: Iterable[str]) -> str | None:
+    """The longest of the folders and files that a path lies under; None if it is under none."""
+    above = [each for each in folders if path == each or path.startswith(f"{each}/")]
+    return max(above, key=len, default=None)
 
 
 def files_of(part: str, paths: Iterable[str]) -> list[str]:

@@ -53,7 +53,8 @@ class Commands:
 
 @dataclass(frozen=True)
 class PytestRun:
-    """A step of pytest, on `processes` processes. `selects` are arguments that choose tests.
+    """A step of pytest, on `processes` processes. `selects` are arguments that choose tests,
+    `plugins` those that are loaded beside the usual ones, also for a second try.
 
     With `is_complete` no test may be left out for time.
     """
@@ -62,6 +63,7 @@ class PytestRun:
     selects: Sequence[str]
     environment: dict[str, str] = field(default_factory=dict)
     processes: int = 2
+    plugins: Sequence[str] = ()
     is_complete: bool = False
 
     def run(self) -> Result:
@@ -97,8 +99,9 @@ class PytestRun:
         """The exit status, and the summary that the plugin wrote; empty where it wrote none."""
         with tempfile.TemporaryDirectory(prefix="odradek-suite-") as home:
             summary = Path(home) / "summary.json"
+            plugins = [word for each in self.plugins for word in ("-p", each)]
             status = subprocess.call(
-                [sys.executable, "-m", "pytest", "-q", "--durations=15", *arguments],
+                [sys.executable, "-m", "pytest", "-q", "--durations=15", *plugins, *arguments],
                 cwd=ROOT,
                 env=os.environ | self.environment | {"ODRADEK_SUMMARY": str(summary)},
             )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from tools.requirements import requirements
-from tools.suite.__main__ import parts
+from tools.suite.__main__ import main, parts
 from tools.suite.limits import LIMITS_S, limit_s
 from tools.suite.parts import CORE, PARTS, core_tests, part_of
 from tools.suite.steps import Commands, PytestRun, Result, closing_lines, run_all
@@ -51,6 +51,27 @@ def test_what_fails_once_is_tried_again_and_named(tmp_path: Path) -> None:
     assert (result.is_passed, result.passed, result.failed) == (True, 2, [])
     assert ["test_that_fails_once" in each for each in result.second_try] == [True]
     assert "passed on the second try: " in closing_lines([result])
+
+
+def test_a_second_try_has_the_plugins_of_the_first(tmp_path: Path) -> None:
+    """What fails on a laptop passes on the second try, where nothing is taken away."""
+    (tmp_path / "takes_away.py").write_text("import os\nos.environ['TAKEN_AWAY'] = 'yes'\n")
+    text = "import os\ndef test_it():\n    assert 'TAKEN_AWAY' not in os.environ\n"
+    first = suite_of(tmp_path, text)
+    path = f"{ROOT}:{tmp_path}"
+    step = PytestRun("it", first.selects, {"PYTHONPATH": path}, 1, plugins=["takes_away"])
+    assert not step.run().is_passed
+
+
+@pytest.mark.parametrize("words", [["--part", "kills", "-k", "it"], ["--all", "tests/unit"]])
+def test_a_part_takes_no_arguments_for_pytest(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The part is passed over in silence, and something else runs."""
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    assert "take no arguments for pytest" in capsys.readouterr().err
 
 
 def test_what_fails_twice_fails_the_run(tmp_path: Path) -> None:
