@@ -24,6 +24,7 @@ from tools.kafka_node import kafka_cluster, kafka_node, zookeeper_kafka_node
 from tools.zookeeper_node import zookeeper_ensemble
 
 from odradek import Broker
+from odradek.server.in_process.settings import TEST_DEFAULTS
 from odradek.testing.processes import BrokerProcess
 
 if TYPE_CHECKING:
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 JAVA_TIMEOUT_S = deadline_s(240)
 KAFKAJS_TIMEOUT_S = deadline_s(120)
-# What only costs time where every member comes at once.
-NO_INITIAL_DELAY = "group.initial.rebalance.delay.ms=0"
 # Some records are of 1970: who looks for old ones every five minutes may not delete them in a test.
 NO_RETENTION = {"log.retention.ms": "-1"}
 # The two brokers of the differential tests are told the same, so that no default hides a fault.
@@ -113,7 +112,7 @@ def bootstrap(
         return
     data = tmp_path_factory.mktemp("broker")
     log = request.session.stash[BROKER_LOG] = data / "stderr.log"
-    settings = [NO_INITIAL_DELAY, *(f"{name}={value}" for name, value in NO_RETENTION.items())]
+    settings = [f"{name}={value}" for name, value in {**TEST_DEFAULTS, **NO_RETENTION}.items()]
     flags = [flag for each in settings for flag in ("--set", each)]
     with BrokerProcess(data / "data", *flags, log=log) as broker:
         yield broker.bootstrap_servers

@@ -31,6 +31,8 @@ BIN: Final = ROOT / ".venv" / "bin"
 
 def main(arguments: Sequence[str]) -> int:
     """Runs what the arguments ask for; the exit status."""
+    # Else each of the hundreds of processes of a run compiles all modules for itself.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     parser = command_line()
     options, for_pytest = parser.parse_known_args(arguments)
     if for_pytest and (options.all or options.part):

@@ -21,6 +21,8 @@ TEST_DEFAULTS: Final[Mapping[str, str]] = {
     "group.initial.rebalance.delay.ms": "0",
     "group.consumer.heartbeat.interval.ms": "200",
     "group.consumer.assignment.interval.ms": "0",
+    "group.share.heartbeat.interval.ms": "200",
+    "group.share.assignment.interval.ms": "0",
 }
 """Where an in-process broker differs from Kafka's defaults: what only costs time on one node."""
 
