@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Final
 
 MARK: Final = "ODRADEK_TEST_PROCESS"
-_START_TIME: Final = 19  # of the fields behind the name in /proc/PID/stat
+_PARENT: Final = 1  # of the fields behind the name in /proc/PID/stat
+_START_TIME: Final = 19
 _LAST_BYTES: Final = 2_000
 
 
@@ -23,10 +24,11 @@ def mark_this_process() -> None:
 
 
 def end_leftovers() -> list[str]:
-    """Kills every process whose test process is gone; returns their command lines."""
-    ended = []
+    """Kills every process whose test process is gone; returns their command lines. This process and
+    those that started it are spared: a test may have started the shell of this run."""
+    ended, spared = [], set(_lineage(os.getpid()))
     for pid, owner in _marked():
-        if pid != os.getpid() and owner != _identity(int(owner.partition(":")[0])):
+        if pid not in spared and owner != _identity(int(owner.partition(":")[0])):
             ended.append(_command(pid))
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
@@ -52,16 +54,29 @@ def _marked() -> Iterator[tuple[int, str]]:
 
 def _identity(pid: int) -> str:
     """A process id and its start time: ids are used again."""
+    fields = _fields(pid)
+    return f"{pid}:{fields[_START_TIME]}" if fields else ""
+
+
+def _lineage(pid: int) -> Iterator[int]:
+    """A process, its parent, and so on."""
+    while fields := _fields(pid):
+        yield pid
+        pid = int(fields[_PARENT])
+
+
+def _fields(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat behind the name; none if there is no such process."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
-        return ""
-    return f"{pid}:{text.rpartition(')')[2].split()[_START_TIME]}"
+        return []
+    return text.rpartition(")")[2].split()
 
 
 def _command(pid: int) -> str:
     try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
     except OSError:
         return str(pid)
     return f"{pid} {' '.join(word.decode(errors='replace')[:200] for word in words)}"[:400]
