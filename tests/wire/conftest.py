@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 from tests.deadlines import deadline_s
 from tests.wire.differential.harness import Peer, Scenario, Target, differences, lead_coordinators
+from tests.wire.java_tools import JavaTools
 from tools import peers
 from tools.kafka_node import kafka_cluster, kafka_node, zookeeper_kafka_node
 from tools.zookeeper_node import zookeeper_ensemble
@@ -257,32 +258,23 @@ def kafkajs(kafkajs_folder: Path, bootstrap: str) -> Iterator[Callable[..., dict
     script.unlink(missing_ok=True)
 
 
+@pytest.fixture(scope="session")
+def java_tools(
+    java: str, kafka_class_path: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[JavaTools]:
+    """Runs tools of Kafka's, all in one JVM."""
+    with JavaTools(java, kafka_class_path, tmp_path_factory.mktemp("java")) as tools:
+        yield tools
+
+
 @pytest.fixture
-def tool(java: str, kafka_class_path: str, bootstrap: str, tmp_path: Path) -> Callable[..., str]:
+def tool(java_tools: JavaTools, bootstrap: str) -> Callable[..., str]:
     """Runs a tool by its class; returns what it printed."""
-    logging = tmp_path / "log4j2.properties"
-    logging.write_text("rootLogger.level = OFF\n", encoding="utf-8")
 
     def call(name: str, *arguments: str, text: str = "") -> str:
-        done = subprocess.run(
-            [
-                java,
-                "-Xmx128m",
-                "-XX:TieredStopAtLevel=1",
-                f"-Dlog4j2.configurationFile={logging}",
-                "-cp",
-                kafka_class_path,
-                name,
-                *arguments,
-            ],
-            input=text,
-            capture_output=True,
-            text=True,
-            timeout=JAVA_TIMEOUT_S,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        done = java_tools.run(name, arguments, text)
+        assert done.status == 0, done.output + done.errors
+        return done.output
 
     def bound(name: str, *arguments: str, text: str = "") -> str:
         return call(name, "--bootstrap-server", bootstrap, *arguments, text=text)

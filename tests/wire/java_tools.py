@@ -85,11 +85,15 @@ class JavaTools:
         self._jvm.communicate()
 
     def __call__(self, tool: str, words: Sequence[str], text: str = "") -> Done:
-        """Runs a command line with `text` on its standard input; one that does not end is a
+        """Runs a command line of one of the `CLASSES`; see `run`."""
+        return self.run(CLASSES[tool], words, text)
+
+    def run(self, name: str, words: Sequence[str], text: str = "") -> Done:
+        """Runs the class of that name with `text` on its standard input; one that does not end is a
         failure."""
         assert self._jvm.stdin is not None, "it was opened with a pipe"
         assert self._jvm.stdout is not None, "and this one"
-        line = [CLASSES[tool], *words]
+        line = [name, *words]
         self._jvm.stdin.write(struct.pack(">i", len(line)))
         for each in (*line, text):
             data = each.encode()

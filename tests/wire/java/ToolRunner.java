@@ -14,6 +14,8 @@ import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
+import java.util.List;
+import java.util.concurrent.CopyOnWriteArrayList;
 import org.apache.kafka.common.utils.Exit;
 
 /**
@@ -41,6 +43,8 @@ public class ToolRunner {
     private static volatile OutputStream err;
     private static volatile InputStream in;
     private static volatile Integer status;
+    /** What a tool would do when its process ends: the console producer sends its last records. */
+    private static final List<Runnable> hooks = new CopyOnWriteArrayList<>();
 
     public static void main(String[] args) throws Exception {
         DataInputStream requests = new DataInputStream(new BufferedInputStream(System.in));
@@ -123,7 +127,7 @@ public class ToolRunner {
         };
         Exit.setExitProcedure(end);
         Exit.setHaltProcedure(end);
-        Exit.setShutdownHookAdder((name, hook) -> { });
+        Exit.setShutdownHookAdder((name, hook) -> hooks.add(hook));
         Runtime.getRuntime().addShutdownHook(new Thread(ToolRunner::answerAtTheEnd));
     }
 
@@ -137,6 +141,10 @@ public class ToolRunner {
             failed.getCause().printStackTrace();
             unended = 1;
         }
+        for (Runnable hook : hooks) {
+            hook.run();
+        }
+        hooks.clear();
         System.out.flush();
         System.err.flush();
         return status == null ? unended : status;

@@ -1,27 +1,17 @@
-"""Kafka's own tools, which ours are held to, and ours."""
+"""Our own tools, which are held to Kafka's."""
 
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 from tests.wire.client.tools.answers import Ours
-from tests.wire.java_tools import Done, JavaTools
+from tests.wire.java_tools import Done
 
 from odradek.cli.main import main
 
 TIME_LIMIT_S = 120
 WRONG_USAGE = 2
-
-
-@pytest.fixture(scope="module")
-def java_tools(
-    java: str, kafka_class_path: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[JavaTools]:
-    """Runs tools of Kafka's."""
-    with JavaTools(java, kafka_class_path, tmp_path_factory.mktemp("java")) as tools:
-        yield tools
 
 
 @pytest.fixture
