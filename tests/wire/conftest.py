@@ -54,6 +54,8 @@ DIFFERENTIAL_SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "group.consumer.heartbeat.interval.ms": "5000",
     "group.consumer.assignment.interval.ms": "0",
+    "group.share.heartbeat.interval.ms": "5000",
+    "group.share.assignment.interval.ms": "0",
 }
 # A file may hold names that no broker knows; our Python API refuses them.
 UNKNOWN_SETTINGS = {"no.such.setting": "secret"}

@@ -12,7 +12,9 @@ from pyspark_odradek.gateway import GatewayError, find_java, java_version, launc
 
 def program(path: Path, script: str) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!{sys.executable}\n{script}\n")
+    # As pip does: the first line of a script cannot name a program whose path has spaces.
+    head = f"#!/bin/sh\n'''exec' '{sys.executable}' \"$0\" \"$@\"\n' '''"
+    path.write_text(f"{head}\n{script}\n")
     path.chmod(0o755)
     return str(path)
 
