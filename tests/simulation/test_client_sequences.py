@@ -160,3 +160,32 @@ def test_what_may_be_in_the_log_is_not_numbered_anew(fate: int) -> None:
         assert stage.values() == [b"warm", b"B"]
 
     play(scenario)
+
+
+@pytest.mark.parametrize("reason", ["too large", "expired", "timed out"])
+def test_a_transaction_that_cannot_be_committed_leaves_the_next_ones_alone(reason: str) -> None:
+    """Its block aborts it, whatever keeps the commit's flush from its end."""
+
+    async def lose(producer: Producer) -> None:
+        async with producer.transaction():
+            await producer.send("t", b"lost", partition=0)
+
+    async def scenario(stage: Stage) -> None:
+        async with stage.producer(transactional_id="x") as producer:
+            await producer.init_transactions()
+            for number in (0, 1):
+                fates = {"too large": [ErrorCode.MESSAGE_TOO_LARGE]}.get(reason, [LOST] * 1_000)
+                stage.fates = {b"lost": fates}
+                with pytest.raises(TimeoutError if reason == "timed out" else KafkaError):
+                    await asyncio.wait_for(lose(producer), 2 if reason == "timed out" else 60)
+                async with producer.transaction():
+                    await producer.send("t", b"%d" % number, partition=0)
+        outcomes = stage.transactions["x"].outcomes
+        committed = [
+            entry.value
+            for entry in stage.logs["t", 0].entries
+            if entry.transaction and outcomes[entry.transaction[1]]
+        ]
+        assert committed == [b"0", b"1"]
+
+    play(scenario)
