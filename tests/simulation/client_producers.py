@@ -3,7 +3,8 @@
 Everything of a client is real but its sockets and its clock. Brokers are logs that check sequences,
 epochs and transactions as Kafka's do, and lists of who leads what. Requests are lost, late, or
 answered in vain, connections break or go silent, leaders and the coordinator move, batches are
-refused, calls are cancelled. What was promised is compared with what the logs have.
+refused, calls are cancelled. One topic, to which nobody writes in transactions, is made anew, or
+loses the end of its logs. What was promised is compared with what the logs have.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from tests.simulation.virtual import Connection, LoopClock, Network, VirtualLoop
 
@@ -39,6 +41,8 @@ from odradek.records.batch import BatchHeader, parse_header
 from odradek.records.reader import iter_records
 
 TOPICS = ("t", "u")
+LOSING = "v"
+ALL_TOPICS = (*TOPICS, LOSING)
 PARTITIONS = 2
 BROKERS = (1, 2, 3)
 PRODUCE, METADATA, FIND_COORDINATOR, API_VERSIONS = 0, 3, 10, 18
@@ -95,7 +99,29 @@ class PartitionLog:
         self.leader = 1
         self.leader_epoch = 0
         self.entries: list[Entry] = []
+        self.batches: list[tuple[BatchHeader, int]] = []
         self.producers: dict[int, ProducerInLog] = {}
+        self.lost: list[list[Entry]] = []  # what it had when it lost something
+        self.unsettled = 0  # so many batches may be refused: its brokers hear of it one by one
+
+    def cut_to(self, count: int) -> None:
+        """It has so many batches left."""
+        self.lost.append(self.entries)
+        kept, self.batches, self.producers = self.batches[:count], [], {}
+        self.entries = self.entries[: self.batches_end(kept)]
+        for header, offset in kept:
+            self._note(header, offset)
+
+    @staticmethod
+    def batches_end(batches: list[tuple[BatchHeader, int]]) -> int:
+        return batches[-1][1] + batches[-1][0].record_count if batches else 0
+
+    def has_had(self, value: bytes, offset: int) -> bool:
+        """Whether a record is there, or was when it lost it."""
+        return any(
+            value in [each.value for each in (known if offset < 0 else known[offset : offset + 1])]
+            for known in (self.entries, *self.lost)
+        )
 
     def append(
         self, header: BatchHeader, values: list[bytes], transaction: tuple[str, int] | None
@@ -110,20 +136,27 @@ class PartitionLog:
                 if first != 0:
                     return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
                 known = None
-        if known is None:
-            # Whoever is not known may begin anywhere, as with Kafka.
-            known = ProducerInLog(header.producer_epoch, first)
-            self.producers[header.producer_id] = known
-        for sequence, length, offset in known.recent:
-            if (sequence, length) == (first, count):
-                return ErrorCode.NONE, offset
-        if first != known.next_sequence:
-            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
+        if known is not None:
+            for sequence, length, offset in known.recent:
+                if (sequence, length) == (first, count):
+                    return ErrorCode.NONE, offset
+            if first != known.next_sequence:
+                return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
         offset = len(self.entries)
-        known.next_sequence += count
-        known.recent.append((first, count, offset))
+        self._note(header, offset)
         self.entries += [Entry(value, transaction) for value in values]
         return ErrorCode.NONE, offset
+
+    def _note(self, header: BatchHeader, offset: int) -> None:
+        """A batch is in the log. Whoever is not known may begin anywhere, as with Kafka."""
+        first, count = header.base_sequence, header.record_count
+        known = self.producers.get(header.producer_id)
+        if known is None or known.epoch != header.producer_epoch:
+            known = ProducerInLog(header.producer_epoch, first)
+            self.producers[header.producer_id] = known
+        known.next_sequence = first + count
+        known.recent.append((first, count, offset))
+        self.batches.append((header, offset))
 
 
 class Transactions:
@@ -152,7 +185,8 @@ class Brokers:
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
-        self.logs = {(t, index): PartitionLog() for t in TOPICS for index in range(PARTITIONS)}
+        self.logs = {(t, index): PartitionLog() for t in ALL_TOPICS for index in range(PARTITIONS)}
+        self.topic_ids = {topic: UUID(int=number) for number, topic in enumerate(ALL_TOPICS, 1)}
         self.coordinator = 1
         self.transactions: dict[str, Transactions] = {}
         self.refusals = 0.0
@@ -174,6 +208,18 @@ class Brokers:
         log = self.logs[self.rng.choice(sorted(self.logs))]
         log.leader = self.rng.choice([*(each for each in BROKERS if each != log.leader), -1])
         log.leader_epoch += 1
+
+    def make_anew(self, topic: str) -> None:
+        """Another topic of the same name, to which nothing was ever written."""
+        self.topic_ids[topic] = UUID(int=self.topic_ids[topic].int + 100)
+        for index in range(PARTITIONS):
+            self.logs[topic, index].cut_to(0)
+            self.logs[topic, index].unsettled = self.rng.randrange(6)
+
+    def lose_end(self, topic: str) -> None:
+        """Somebody leads who does not have all that was acknowledged."""
+        log = self.logs[topic, self.rng.randrange(PARTITIONS)]
+        log.cut_to(max(0, len(log.batches) - self.rng.randint(1, 4)))
 
     def elect_all(self) -> None:
         """There are no partitions without a leader any more."""
@@ -224,8 +270,11 @@ class Brokers:
         data = bytes(sent.records or b"")
         header = parse_header(data)
         values = [bytes(record.value or b"") for record in iter_records(data, check_crc=True)]
-        chance = self.rng.random()
-        if chance < self.refusals:
+        chance, refusals = self.rng.random(), self.refusals
+        if refusals and log.unsettled:
+            log.unsettled -= 1
+            refusals = 0.3
+        if chance < refusals:
             return ProducePartitionResponse(sent.index, self.rng.choice(BEFORE_APPEND))
         if (len(values) > 1 and len(data) > 300) or TOO_LARGE in values[0]:
             return ProducePartitionResponse(sent.index, ErrorCode.MESSAGE_TOO_LARGE)
@@ -235,7 +284,7 @@ class Brokers:
             if transaction is None:
                 return ProducePartitionResponse(sent.index, ErrorCode.INVALID_TXN_STATE)
         code, offset = log.append(header, values, transaction)
-        if code == ErrorCode.NONE and chance < 2 * self.refusals:
+        if code == ErrorCode.NONE and chance < 2 * refusals:
             return ProducePartitionResponse(sent.index, self.rng.choice(AFTER_APPEND))
         return ProducePartitionResponse(sent.index, code, offset)
 
@@ -326,6 +375,7 @@ class Brokers:
         topics = [
             {
                 "name": topic,
+                "topic_id": self.topic_ids[topic],
                 "partitions": [
                     {
                         "partition_index": index,
@@ -339,7 +389,7 @@ class Brokers:
                     if name == topic
                 ],
             }
-            for topic in TOPICS
+            for topic in ALL_TOPICS
         ]
         brokers = [{"node_id": each, "host": host, "port": each} for each in BROKERS]
         return {"brokers": brokers, "controller_id": 1, "topics": topics}
@@ -411,6 +461,7 @@ class Life:
         if transactional_id is not None:
             settings["transactional.id"] = transactional_id
         self.transactional_id = transactional_id
+        self.topics = ALL_TOPICS if transactional_id is None else TOPICS
         self.producer = Producer(
             ",".join(f"{name}:{each}" for each in BROKERS),
             settings,
@@ -455,7 +506,7 @@ class Life:
 
     async def _send(self, task: str) -> None:
         value, number = self._value(task), self.life.number
-        topic, partition = self.rng.choice(TOPICS), self.rng.choice((None, 0, 1))
+        topic, partition = self.rng.choice(self.topics), self.rng.choice((None, 0, 1))
         self.refused.add(value)
         try:
             delivery = await self.producer.send(topic, value, partition=partition)
@@ -473,7 +524,7 @@ class Life:
     async def _send_many(self, task: str) -> None:
         values = [self._value(task) for _ in range(self.rng.randint(1, 6))]
         number = self.life.number
-        delivery = await self.producer.send_many(self.rng.choice(TOPICS), values)
+        delivery = await self.producer.send_many(self.rng.choice(self.topics), values)
         for index, value in enumerate(values):
             self._took(Sent(value, number, delivery, index), is_first=index == 0)
 
@@ -549,7 +600,6 @@ class Life:
     def check(self) -> None:
         logs, check = self.story.brokers.logs, self.story.check
         values = [entry.value for log in logs.values() for entry in log.entries]
-        found = set(values)
         doubled = sorted({value for value in values if values.count(value) > 1})
         check(not doubled, f"there twice: {doubled}")
         for sent in self.sent:
@@ -557,9 +607,8 @@ class Life:
             place = sent.place()
             if place is None:
                 continue
-            entries = logs[place.topic, place.partition].entries
-            is_there = place.offset < 0 or entries[place.offset].value == sent.value
-            check(is_there and sent.value in found, f"{sent.value!r} is not at {place}")
+            is_there = logs[place.topic, place.partition].has_had(sent.value, place.offset)
+            check(is_there, f"{sent.value!r} is not at {place}")
         for where, log in logs.items():
             for task in ("main", "side0", "side1"):
                 mine = f"{self.name}/{task}/".encode()
@@ -654,6 +703,10 @@ class Story:
             )
         elif chance < 0.6:
             self.brokers.elect_all()
+        elif chance < 0.7:
+            self.brokers.make_anew(LOSING)
+        elif chance < 0.78:
+            self.brokers.lose_end(LOSING)
 
 
 def play(seed: int, troubled_s: float = 15) -> Story:

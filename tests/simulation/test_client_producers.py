@@ -25,6 +25,16 @@ MUTATIONS = {
         "        if batch.attempts:\n"
         "            self._transactions.lost_batch(error, was_sent=True)\n",
     ),
+    "what was overtaken is numbered anew": Mutation(
+        "client/core/producing/accumulator.py",
+        "        is_overtaken = queue.last_done > _place(batch) or any(\n",
+        "        is_overtaken = any(\n",
+    ),
+    "what may be in the log is numbered anew": Mutation(
+        "client/core/producing/accumulator.py",
+        "        return self.unanswered > 0 or self.is_perhaps_in_log\n",
+        "        return self.unanswered > 0\n",
+    ),
     "what failed is numbered anew with what is given up": Mutation(
         "client/core/producing/accumulator.py",
         "        if batch.is_numbered and not queue.has_numbered:\n"
@@ -43,7 +53,8 @@ def test_producers_keep_their_word(seed: int) -> None:
     when a transaction is committed in part, or against its word; when anything has no end, or ends
     later than `delivery.timeout.ms`, or a task or a connection is left."""
     story = play(seed)
-    assert all(log.entries for log in story.brokers.logs.values()), "something was written"
+    logs = story.brokers.logs.values()
+    assert all(log.entries or log.lost for log in logs), "something was written"
     outcomes = [each.outcomes for each in story.brokers.transactions.values()]
     assert any(any(each.values()) for each in outcomes), "something was committed"
 
@@ -52,5 +63,8 @@ def test_producers_keep_their_word(seed: int) -> None:
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_mutant_is_found(tmp_path: Path, name: str) -> None:
     """The simulation would let somebody break just this."""
-    tests = ["tests/simulation/test_client_producers.py"]
+    tests = [
+        "tests/simulation/test_client_sequences.py",
+        "tests/simulation/test_client_producers.py",
+    ]
     assert_noticed(copy_sources(tmp_path), MUTATIONS[name], tests, ODRADEK_PRODUCER_SEEDS="60")

@@ -1,6 +1,7 @@
 """If these fail, records are sent late, twice, in another order, or never."""
 
 import random
+from uuid import UUID
 
 from odradek.client.core.producing.accumulator import (
     LAST_PRODUCER_EPOCH,
@@ -78,6 +79,21 @@ def test_one_batch_is_under_way_until_its_broker_knows_the_producer() -> None:
     accumulator.done(second)
     accumulator.drain(ONE, 8, 0)
     assert accumulator.ready(0) == ([], None), "another id is another producer"
+
+
+def test_one_batch_is_under_way_until_a_topic_made_anew_knows_the_producer() -> None:
+    accumulator = Accumulator(linger_ms=0, batch_bytes=1)
+    put(accumulator, *range(6))
+    old, new = UUID(int=1), UUID(int=2)
+    accumulator.done(accumulator.drain(ONE, 7, 0, topic_id=old))
+    late = accumulator.drain(ONE, 7, 0, topic_id=old)
+    first = accumulator.drain(ONE, 7, 0, topic_id=new)
+    assert accumulator.ready(0) == ([], None)
+    accumulator.done(late)
+    assert accumulator.ready(0) == ([], None), "that was the old one"
+    accumulator.done(first)
+    accumulator.drain(ONE, 7, 0, topic_id=new)
+    assert accumulator.ready(0)[0] == [ONE]
 
 
 def test_what_is_on_its_way_to_an_old_leader_is_not_overtaken() -> None:

@@ -197,16 +197,26 @@ def test_retries_of_one_socket_read(world, batches, values):
 
 
 def test_first_sequence_of_a_virgin_log(world, batches):
-    """The second batch would take the first one's place and the first be refused for ever."""
+    """In a transaction the second batch would take the first one's place and the first be refused
+    for ever."""
     log = world.log()
-    early = batches(b"b", producer_id=9, base_sequence=1)
+    early = batches(b"b", producer_id=9, base_sequence=1, is_transactional=True)
     assert codes(log.appender.append_as_leader([early], 0)) == [
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     ]
-    late = [batches(b"%d" % n, producer_id=9, base_sequence=n) for n in range(2)]
+    late = [
+        batches(b"%d" % n, producer_id=9, base_sequence=n, is_transactional=True) for n in range(2)
+    ]
     assert codes(log.appender.append_as_leader(late, 0)) == [ErrorCode.NONE, ErrorCode.NONE]
     other = batches(b"x", producer_id=10, base_sequence=77)
     assert codes(log.appender.append_as_leader([other], 0)) == [ErrorCode.NONE]
+
+
+def test_first_sequence_without_a_transaction_of_a_virgin_log(world, batches):
+    """A producer would not outlive the topic that is deleted and made anew."""
+    log = world.log()
+    early = batches(b"b", producer_id=9, base_sequence=77)
+    assert codes(log.appender.append_as_leader([early], 0)) == [ErrorCode.NONE]
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])

@@ -100,11 +100,17 @@ def test_epochs_only_rise_and_begin_at_zero(producers):
     assert producers.get(9).batches[0].first_offset == 1
 
 
-def test_an_unknown_producer_may_begin_anywhere_but_in_a_virgin_log(producers):
-    """A producer whose state expired would be stuck; a lost first batch go unnoticed."""
-    assert refused(producers, header(5), virgin=True) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert producers.check(header(0), CLIENT, True) is None
+def test_an_unknown_producer_may_begin_anywhere(producers):
+    """A producer whose state expired, or whose topic was made anew, would be stuck."""
+    assert producers.check(header(5), CLIENT, True) is None
     take(producers, header(5))
+
+
+def test_a_transaction_begins_at_zero_in_a_log_to_which_nothing_was_written(producers):
+    """A lost first batch would go unnoticed, and be committed without."""
+    early = header(5, attributes=TRANSACTIONAL)
+    assert refused(producers, early, virgin=True) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert producers.check(header(0, attributes=TRANSACTIONAL), CLIENT, True) is None
 
 
 def test_a_failed_write_is_forgotten(producers):

@@ -88,6 +88,29 @@ def test_an_idempotent_producer_is_served(bootstrap, topic, samples):
     run(story)
 
 
+def test_an_idempotent_producer_outlives_its_topic(bootstrap, topic):
+    """A producer of a whole session would repeat its batch for ever when its topic is made anew."""
+
+    async def story() -> None:
+        admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+        producer = AIOKafkaProducer(bootstrap_servers=bootstrap, enable_idempotence=True)
+        await admin.start()
+        await producer.start()
+        try:
+            for _ in range(2):
+                await create(bootstrap, topic)
+                for offset in range(3):
+                    assert (await producer.send_and_wait(topic, b"v", partition=0)).offset == offset
+                await admin.delete_topics([topic])
+                while topic in await admin.list_topics():
+                    await asyncio.sleep(0.05)
+        finally:
+            await producer.stop()
+            await admin.close()
+
+    run(story)
+
+
 def test_consuming_by_time_and_from_the_end(bootstrap, topic, samples):
     """ListOffsets answers a wrong offset, or a parked fetch is not woken."""
 

@@ -145,6 +145,20 @@ def test_every_level_of_acknowledgement(bootstrap, admin, topic, samples, acks, 
         assert offsets == list(range(len(samples)))
 
 
+def test_an_idempotent_producer_outlives_its_topic(bootstrap, admin, topic):
+    """A producer of a whole session would fail for good when a test makes its topic anew."""
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    ends: list[tuple[KafkaError | None, int]] = []
+    for _ in range(2):
+        create(admin, topic, partitions=1)
+        for _ in range(3):
+            producer.produce(topic, b"v", on_delivery=lambda e, m: ends.append((e, m.offset())))
+            assert producer.flush(TIMEOUT_S) == 0
+        admin.delete_topics([topic])[topic].result(TIMEOUT_S)
+        until(lambda: topic not in admin.list_topics(timeout=TIMEOUT_S).topics, "the topic is gone")
+    assert ends == [(None, offset) for _ in range(2) for offset in range(3)]
+
+
 def test_topics_are_created_described_grown_and_deleted(admin, topic):
     """An administrator's day does not work, or Metadata does not follow it."""
     create(admin, topic, partitions=3, retention_ms="60000")

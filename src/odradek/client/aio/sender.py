@@ -46,6 +46,13 @@ _LOGGER: Final = logging.getLogger(__name__)
 _LOST_PLACE: Final = frozenset(
     {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID}
 )
+# Said before anything is appended. Whatever else goes wrong may have done so afterwards.
+_NOT_APPENDED: Final = _LOST_PLACE | {
+    ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+}
 _ENDING: Final = frozenset(
     {TransactionState.ABORTABLE, TransactionState.ABORTING, TransactionState.FATAL}
 )
@@ -261,12 +268,14 @@ class Sender:
                 self._produce_at_once(connection, requests, batches)
 
     def _drain(self, partition: TopicPartition, node_id: int) -> ProducerBatch:
+        topic = self._cluster.metadata.topics.get(partition.topic)
         return self._accumulator.drain(
             partition,
             self._transactions.producer_id,
             self._transactions.producer_epoch,
             self._now_ms(),
             node_id,
+            None if topic is None else topic.topic_id,
         )
 
     def _produce_at_once(
@@ -409,6 +418,7 @@ class Sender:
                 self._failed(batch, NetworkError(f"no answer about {batch.partition}"))
                 continue
             batch.unanswered -= 1
+            batch.is_perhaps_in_log |= answer.error_code not in _NOT_APPENDED
             if answer.error_code in (0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                 self._succeeded(batch, answer)
             else:
@@ -456,9 +466,9 @@ class Sender:
         if error.code not in _LOST_PLACE or not self._transactions.numbers_batches:
             return False
         if not self._accumulator.has_earlier(batch):
-            # Of a batch that is numbered anew no copy may come by its old number, behind one that
-            # was given up and is on its way yet.
-            if self._transactions.is_transactional or batch.unanswered:
+            if self._transactions.is_transactional:
+                return False
+            if not self._accumulator.may_be_numbered_anew(batch):
                 return False
             # The broker has forgotten us, or lost what it had acknowledged.
             self._accumulator.lost_place(batch)

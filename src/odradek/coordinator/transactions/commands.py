@@ -29,7 +29,7 @@ from odradek.coordinator.transactions.requests import (
 )
 from odradek.coordinator.transactions.states import STATE_NAMES, is_prepared, may_expire
 from odradek.errors import BrokerError, ErrorCode
-from odradek.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition, TransactionResult
+from odradek.model import NO_PRODUCER_EPOCH, TopicPartition, TransactionResult
 
 logger = logging.getLogger(__name__)
 
@@ -71,9 +71,8 @@ class TransactionCommands:
         if is_prepared(value.state):
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
         if value.state is TransactionState.ONGOING:
-            after = transaction.fenced(value, version, now_ms)
             answer = ProducerAnswer(ErrorCode.CONCURRENT_TRANSACTIONS)
-            return _change(request.transactional_id, after, answer)
+            return _fence(request.transactional_id, value, version, now_ms, spare_id, answer)
         return self._hand_out(request, value, now_ms, spare_id)
 
     def _hand_out(
@@ -185,18 +184,24 @@ class TransactionCommands:
     # Time
 
     def abort_timed_out(
-        self, transactional_id: str, version: int, now_ms: int
-    ) -> CoordinatorResult[None]:
-        """Takes a transaction from a producer that has not ended it in time."""
+        self, transactional_id: str, version: int, now_ms: int, spare_id: int | None
+    ) -> OptionalAnswer:
+        """Takes a transaction from a producer that has not ended it in time.
+
+        Raises:
+            BrokerError: CONCURRENT_TRANSACTIONS.
+        """
+        self._check_settled(transactional_id)
         value = self._transactions.get(transactional_id)
+        answer = ProducerAnswer(ErrorCode.NONE)
         if value is None or not transaction.is_timed_out(value, now_ms):
-            return CoordinatorResult([], None)
+            return CoordinatorResult([], answer)
         logger.info(
             "transactional id %s: its transaction has been open for %d ms and is aborted",
             transactional_id,
             now_ms - value.start_timestamp_ms,
         )
-        return _change(transactional_id, transaction.fenced(value, version, now_ms), None)
+        return _fence(transactional_id, value, version, now_ms, spare_id, answer)
 
     def expired(self, now_ms: int, expiration_ms: int) -> list[str]:
         """The ids that nobody has used for so long."""
@@ -222,6 +227,21 @@ def _is_expired(value: TransactionValue, now_ms: int, expiration_ms: int) -> boo
 
 def _change(transactional_id: str, after: TransactionValue, response: R) -> CoordinatorResult[R]:
     return CoordinatorResult([CoordinatorRecord(TransactionKey(transactional_id), after)], response)
+
+
+def _fence(
+    transactional_id: str,
+    value: TransactionValue,
+    version: int,
+    now_ms: int,
+    spare_id: int | None,
+    answer: ProducerAnswer,
+) -> OptionalAnswer:
+    """Takes an open transaction away from its producer."""
+    if spare_id is None and transaction.uses_up_epochs(value, version):
+        return CoordinatorResult([], None)
+    after = transaction.fenced(value, version, now_ms, spare_id)
+    return _change(transactional_id, after, answer)
 
 
 def _answer(value: TransactionValue) -> ProducerAnswer:
@@ -258,7 +278,7 @@ def _end_by_version_1(
 ) -> OptionalAnswer:
     """An end that leaves the epoch as it is; it is said again by saying it again."""
     if value.state is TransactionState.ONGOING:
-        after = transaction.ended(value, request.result, request.transaction_version, now_ms)
+        after = transaction.ended(value, request.result, request.transaction_version, now_ms, None)
         return _change(request.transactional_id, after, ProducerAnswer(ErrorCode.NONE))
     if value.state is _completed_state(request.result):
         return CoordinatorResult([], ProducerAnswer(ErrorCode.NONE))
@@ -283,13 +303,10 @@ def _end_by_version_2(
         is_abort = request.result is TransactionResult.ABORT
         if is_retry or not is_abort or is_prepared(value.state):
             raise _refused_end(request, value)
-    next_id = NO_PRODUCER_ID
-    if transaction.is_exhausted(value.producer_epoch):
-        if spare_id is None:
-            return CoordinatorResult([], None)
-        next_id = spare_id
     version = request.transaction_version
-    after = transaction.ended(value, request.result, version, now_ms, next_id)
+    if spare_id is None and transaction.uses_up_epochs(value, version):
+        return CoordinatorResult([], None)
+    after = transaction.ended(value, request.result, version, now_ms, spare_id)
     seen = _answer(transaction.completed(after, now_ms))
     return _change(request.transactional_id, after, seen)
 

@@ -35,6 +35,12 @@ def is_exhausted(epoch: int) -> bool:
     return epoch >= MAX_EPOCH - 1
 
 
+def uses_up_epochs(value: TransactionValue, version: int) -> bool:
+    """Whether the end of its transaction raises the epoch to the last one, which nobody gets: what
+    is late from its last owner could not be fenced. Another producer id is needed for it then."""
+    return version >= EPOCH_BUMP_VERSION and is_exhausted(value.producer_epoch)
+
+
 def created(producer_id: int, timeout_ms: int, now_ms: int) -> TransactionValue:
     """A transactional id that nobody had before; its first epoch is still to be handed out."""
     return TransactionValue(
@@ -123,13 +129,18 @@ def ended(
     result: TransactionResult,
     version: int,
     now_ms: int,
-    next_producer_id: int = NO_PRODUCER_ID,
+    spare_id: int | None,
 ) -> TransactionValue:
-    """The id with the end of its transaction decided.
+    """The id with the end of its transaction decided; it goes on with the spare producer id when
+    that uses up the epochs.
 
     From version 2 on a producer may abort without having added anything; then the transaction
     begins and ends now.
     """
+    next_producer_id = NO_PRODUCER_ID
+    if uses_up_epochs(value, version):
+        assert spare_id is not None, f"no producer id follows {value.producer_id}"
+        next_producer_id = spare_id
     is_commit = result is TransactionResult.COMMIT
     event = TransactionEvent.COMMIT if is_commit else TransactionEvent.ABORT
     epoch, last_epoch = value.producer_epoch, value.last_producer_epoch
@@ -149,7 +160,9 @@ def ended(
     )
 
 
-def fenced(value: TransactionValue, version: int, now_ms: int) -> TransactionValue:
+def fenced(
+    value: TransactionValue, version: int, now_ms: int, spare_id: int | None
+) -> TransactionValue:
     """The id with its open transaction taken away: an epoch that no producer has, and abort.
 
     The markers carry that epoch, so that from them on the partitions refuse the old producer.
@@ -158,7 +171,7 @@ def fenced(value: TransactionValue, version: int, now_ms: int) -> TransactionVal
     if version < EPOCH_BUMP_VERSION:
         epoch = min(value.producer_epoch + 1, MAX_EPOCH)
         taken = taken._replace(producer_epoch=epoch, last_producer_epoch=NO_PRODUCER_EPOCH)
-    return ended(taken, TransactionResult.ABORT, version, now_ms)
+    return ended(taken, TransactionResult.ABORT, version, now_ms, spare_id)
 
 
 def completed(value: TransactionValue, now_ms: int) -> TransactionValue:

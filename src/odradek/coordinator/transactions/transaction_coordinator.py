@@ -167,14 +167,18 @@ class TransactionCoordinator(TransactionWrites):
 
     def _abort_timed_out(self, transactional_id: str, now_ms: int) -> None:
         version = self._transaction_version()
-        self._decide(
-            transactional_id,
-            lambda shard: _with_markers(
-                shard,
+
+        def on_done(answer: ProducerAnswer) -> None:
+            _log_refusal(transactional_id, answer.error_code)
+
+        if not self._runtime.is_busy(transactional_id):
+            self._run_with_id(
                 transactional_id,
-                shard.commands.abort_timed_out(transactional_id, version, now_ms),
-            ),
-        )
+                lambda shard, spare_id: shard.commands.abort_timed_out(
+                    transactional_id, version, now_ms, spare_id
+                ),
+                on_done,
+            )
 
     def expire_ids(self) -> None:
         """Forgets the ids that nobody has used for long; called from time to time, and what the
@@ -192,27 +196,18 @@ class TransactionCoordinator(TransactionWrites):
             self._runtime.flush()
 
     def _expire(self, transactional_id: str, now_ms: int, expiration_ms: int) -> None:
-        self._decide(
-            transactional_id,
-            lambda shard: shard.commands.expire(transactional_id, now_ms, expiration_ms),
-            linger=True,
-        )
-
-    def _decide(
-        self,
-        transactional_id: str,
-        command: Callable[[TransactionShard], CoordinatorResult[None]],
-        *,
-        linger: bool = False,
-    ) -> None:
-        """Runs a command that nobody has asked for."""
-
         def on_done(outcome: BrokerError | None) -> None:
             if outcome is not None:
-                logger.info("transactional id %s: %s", transactional_id, outcome.code.name)
+                _log_refusal(transactional_id, outcome.code)
 
         if not self._runtime.is_busy(transactional_id):
-            self._runtime.execute(transactional_id, command, on_done, linger=linger, exclusive=True)
+            self._runtime.execute(
+                transactional_id,
+                lambda shard: shard.commands.expire(transactional_id, now_ms, expiration_ms),
+                on_done,
+                linger=True,
+                exclusive=True,
+            )
 
     # Administration
 
@@ -277,6 +272,12 @@ class TransactionCoordinator(TransactionWrites):
         # While a change of the id is being written it does not wait for its turn: it is refused.
         is_first = not self._runtime.is_busy(transactional_id)
         self._runtime.execute(transactional_id, command, on_outcome, exclusive=is_first)
+
+
+def _log_refusal(transactional_id: str, code: ErrorCode) -> None:
+    """What nobody has asked for was not done."""
+    if code is not ErrorCode.NONE:
+        logger.info("transactional id %s: %s", transactional_id, code.name)
 
 
 def _with_markers(

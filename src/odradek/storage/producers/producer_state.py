@@ -7,8 +7,9 @@ follow the last one is refused, so that nothing is lost in between. Five, becaus
 sends at most five requests before the first is answered. Sequences wrap from 2^31 - 1 to 0.
 
 An unknown producer may begin with any sequence: its state may have been removed with the
-records or after `producer.id.expiration.ms`. Only a log to which nothing was ever written is
-stricter: there the first sequence must be 0 (docs/decisions/0011-first-sequence.md).
+records, with the topic before this one of its name, or after `producer.id.expiration.ms`. Only in a
+transaction must the first sequence of a log to which nothing was ever written be 0
+(docs/decisions/0011-first-sequence.md).
 
 What is asked of a batch depends on where it comes from (`AppendOrigin`), as in Kafka:
 
@@ -444,7 +445,7 @@ class ProducerStateManager:
             )
 
     def _check_first(self, header: BatchHeader, log_is_new: bool) -> None:
-        if log_is_new and header.base_sequence > 0:
+        if log_is_new and header.is_transactional and header.base_sequence > 0:
             raise self._refused(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 header,

@@ -269,6 +269,53 @@ def test_an_end_that_uses_up_the_epochs_brings_another_producer_id(world):
     assert world.add(after, version=2) is E.NONE
 
 
+def assert_it_goes_on_with_another_id(world, old, new):
+    """The last epoch was written by the markers alone, and whoever is late is fenced again."""
+    assert (new.producer_id != old.producer_id, new.producer_epoch) == (True, 0)
+    marker = world.leaders.written[-1][1]
+    assert (marker.producer_id, marker.producer_epoch) == (old.producer_id, LAST_EPOCH + 1)
+    assert world.add(new, version=2) is E.NONE
+    assert world.end(new, version=2).producer == raised(new)
+
+
+@pytest.mark.parametrize("asks", ["EndTxn", "InitProducerId"])
+def test_a_time_out_that_uses_up_the_epochs_brings_another_producer_id(world, asks):
+    """Fails when its producer is given the last epoch, in which nobody can fence it: after the next
+    time-out half a transaction would be committed."""
+    old = put(world, TransactionState.ONGOING, LAST_EPOCH)
+    world.advance(60_001)
+    world.coordinator.abort_timed_out()
+    assert world.state() == "COMPLETE_ABORT"
+    if asks == "EndTxn":
+        new = world.end(old, ABORT, version=2)
+    else:
+        new = world.init(expected=old)
+    assert new.error_code is E.NONE
+    assert_it_goes_on_with_another_id(world, old, new.producer)
+
+
+def test_who_takes_over_an_id_whose_epochs_are_used_up_gets_another(world):
+    """Fails as above, when a successor ends the transaction."""
+    old = put(world, TransactionState.ONGOING, LAST_EPOCH)
+    assert world.init().error_code is E.CONCURRENT_TRANSACTIONS
+    new = world.init().producer
+    assert new.producer_id != old.producer_id
+    assert world.end(old, COMMIT, version=2).error_code is E.INVALID_PRODUCER_ID_MAPPING
+    assert world.add(new, version=2) is E.NONE
+
+
+def test_a_time_out_without_a_producer_id_is_due_again(world):
+    """Fails when a transaction is open for ever because no id could be had for a moment."""
+    put(world, TransactionState.ONGOING, LAST_EPOCH)
+    world.id_refusal = BrokerError(E.COORDINATOR_NOT_AVAILABLE)
+    world.advance(60_001)
+    world.coordinator.abort_timed_out()
+    assert world.state() == "ONGOING"
+    world.id_refusal = None
+    world.coordinator.abort_timed_out()
+    assert world.state() == "COMPLETE_ABORT"
+
+
 def test_a_decision_is_answered_before_its_markers_are_written(world):
     """Fails when a slow leader holds up EndTxn, or the next transaction begins too early."""
     producer = world.producer()

@@ -11,7 +11,8 @@ halves.
 A sequence has a gap when a batch that had left is given up, or when the log has lost what it had.
 What comes behind a gap begins a new epoch of this partition, at 0, as Kafka's producers do without
 asking anybody (KIP-360); but not before all that was sent by the old numbers has been answered,
-since it may be in the log.
+since it may be in the log. What may be in the log is never numbered anew, and what was overtaken is
+given up: behind the records that follow it, it would be out of order.
 
 The sender tells the time, the producer's id and who leads; nothing is sent from here.
 """
@@ -19,6 +20,7 @@ The sender tells the time, the producer's id and who leads; nothing is sent from
 from collections import deque
 from collections.abc import Iterator
 from typing import Final, cast
+from uuid import UUID
 
 from odradek.client.core.producing.deliveries import BulkDelivery, Delivery
 from odradek.client.record_metadata import RecordMetadata
@@ -49,11 +51,13 @@ class ProducerBatch:
         self.size_bytes = 0
         self.attempts = 0
         self.unanswered = 0  # of them: copies that may yet arrive, or have
+        self.is_perhaps_in_log = False  # an answer did not say that it is not
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = NO_PRODUCER_EPOCH
         self.base_sequence = NO_SEQUENCE
         self.drained_ms = 0  # when it left last
         self.node_id = -1  # where to
+        self.topic_id: UUID | None = None  # of the topic that it was sent to last
         self.serial = 0  # its place among those of its partition that have been sent
         self.first_index = 0  # of a half: how many records of the whole are before it
         self.halves: list[ProducerBatch] = []  # what it was split into
@@ -100,6 +104,11 @@ class ProducerBatch:
         return self.base_sequence != NO_SEQUENCE
 
     @property
+    def is_undecided(self) -> bool:
+        """Whether it may be in the log by the number that it has, or come to it."""
+        return self.unanswered > 0 or self.is_perhaps_in_log
+
+    @property
     def encoded_bytes(self) -> int:
         """How large it was on the wire last."""
         return 0 if self._encoded is None else len(self._encoded)
@@ -128,6 +137,7 @@ class ProducerBatch:
             half.timestamps = self.timestamps[start:end]
             half.created_ms, half.attempts, half.serial = self.created_ms, 1, self.serial
             half.unanswered = self.unanswered
+            half.is_perhaps_in_log = self.is_perhaps_in_log
             half.first_index = self.first_index + start
             half.is_full = True
             half.producer_id, half.producer_epoch = self.producer_id, self.producer_epoch
@@ -146,7 +156,10 @@ class _Queue:
         self.failed: list[ProducerBatch] = []
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = NO_PRODUCER_EPOCH
-        self.known_producer_id = NO_PRODUCER_ID  # the broker has something of it
+        self.topic_id: UUID | None = None  # as it was when something left last
+        # The producer of which the broker has something, in which topic of the name.
+        self.known: tuple[int, UUID | None] = (NO_PRODUCER_ID, None)
+        self.last_done = (0, 0)  # the last place, of those that have left, that is in the log
         self.next_sequence = 0
         self.has_gap = False
         self.not_before_ms = 0
@@ -283,8 +296,8 @@ class Accumulator:
     def _waits_for_answers(self, queue: _Queue) -> bool:
         # A broker that has nothing of a producer takes any number from it: a second batch would
         # pass a first one that was refused for the moment.
-        is_unknown = self._numbers_sequences and queue.known_producer_id != queue.producer_id
-        return queue.has_gap or is_unknown
+        is_unknown = queue.known != (queue.producer_id, queue.topic_id)
+        return queue.has_gap or (self._numbers_sequences and is_unknown)
 
     def drain(
         self,
@@ -293,6 +306,7 @@ class Accumulator:
         producer_epoch: int = NO_PRODUCER_EPOCH,
         now_ms: int = 0,
         node_id: int = -1,
+        topic_id: UUID | None = None,
     ) -> ProducerBatch:
         """Takes the next batch of a ready partition: it is under way from now on.
 
@@ -303,6 +317,7 @@ class Accumulator:
         batch.is_full = batch.is_in_flight = True
         batch.drained_ms = now_ms
         batch.node_id = node_id
+        batch.topic_id = queue.topic_id = topic_id
         batch.attempts += 1
         if batch.attempts == 1:
             self._sent_count += 1
@@ -316,7 +331,9 @@ class Accumulator:
 
     def done(self, batch: ProducerBatch) -> None:
         """A batch is in the log."""
-        self._remove(batch).known_producer_id = batch.producer_id
+        queue = self._remove(batch)
+        queue.known = batch.producer_id, batch.topic_id
+        queue.last_done = max(queue.last_done, _place(batch))
         self.used_bytes -= batch.size_bytes
 
     def give_up(self, batch: ProducerBatch) -> None:
@@ -338,12 +355,21 @@ class Accumulator:
         self._failed(batch, batch.split(self._codec, self._level))
         batch.is_done = True
 
+    def may_be_numbered_anew(self, batch: ProducerBatch) -> bool:
+        """Whether no copy of a batch that was refused can come by its old number, and nothing that
+        was sent behind it is in the log, as far as is known."""
+        queue = self._queues[batch.partition]
+        is_overtaken = queue.last_done > _place(batch) or any(
+            each.is_undecided for each in queue.failed
+        )
+        return not batch.unanswered and not is_overtaken
+
     def lost_place(self, batch: ProducerBatch) -> None:
         """The log does not have what was before a batch, of which nothing is to be sent any more:
-        the batch and what was sent behind it cannot be in it, and are numbered anew."""
+        it is numbered anew, and so is what was sent behind it when that has been answered."""
         queue = self._queues[batch.partition]
         self._mark_gap(queue)
-        for each in (*queue.failed, *queue.in_flight):
+        for each in queue.failed:
             each.base_sequence = NO_SEQUENCE
 
     def has_earlier(self, batch: ProducerBatch) -> bool:
@@ -368,6 +394,9 @@ class Accumulator:
         queue = self._queues[batch.partition]
         queue.in_flight.remove(batch)
         batch.is_in_flight = False
+        for each in again:
+            if queue.has_gap and not each.is_undecided:
+                each.base_sequence = NO_SEQUENCE
         queue.failed += again
         queue.failed.sort(key=_place)
         return queue
