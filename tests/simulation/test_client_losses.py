@@ -158,23 +158,40 @@ def test_who_is_thrown_out_while_it_gives_up_takes_nothing() -> None:
 
 
 class Failing(Told):
-    """A listener that fails each time."""
+    """A listener that fails each time; of a task that was cancelled, say, which it waits for."""
+
+    def __init__(self, failure: type[BaseException]) -> None:
+        super().__init__()
+        self._failure = failure
 
     def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
         super().on_partitions_assigned(partitions)
-        raise ValueError("assigned")
+        raise self._failure("assigned")
 
-    def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
+    async def on_partitions_revoked(  # type: ignore[override]
+        self, partitions: list[TopicPartition]
+    ) -> None:
         super().on_partitions_revoked(partitions)
-        raise ValueError("revoked")
+        raise self._failure("revoked")
+
+    async def on_partitions_lost(self, partitions: list[TopicPartition]) -> None:
+        await super().on_partitions_lost(partitions)
+        raise self._failure("lost")
 
 
+FAILURES = [ValueError, TimeoutError, asyncio.CancelledError]
+failures = pytest.mark.parametrize("failure", FAILURES)
+
+
+@failures
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_what_a_listener_raises_is_told_once_each(protocol: str) -> None:
+def test_what_a_listener_raises_is_told_once_each(
+    protocol: str, failure: type[BaseException]
+) -> None:
     """By the read, and by `unsubscribe`; the assignment is what it would be all the same."""
 
     async def scenario(stage: Stage) -> None:
-        told = Failing()
+        told = Failing(failure)
         async with stage.member(protocol) as consumer:
             consumer.subscribe([TOPIC], listener=told)
             with pytest.raises(KafkaError, match="on_partitions_assigned of the listener failed"):
@@ -186,6 +203,35 @@ def test_what_a_listener_raises_is_told_once_each(protocol: str) -> None:
             assert not consumer.assignment()
             assert told.told == [("assigned", ALL), ("revoked", ALL)]
             await consumer.unsubscribe()
+
+    play(scenario)
+
+
+@failures
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_what_was_lost_is_given_up_though_the_listener_raises(
+    protocol: str, failure: type[BaseException]
+) -> None:
+    """The records of what is another's would be given out, and the listener told again."""
+    key = CONSUMER_HEARTBEAT if protocol == "consumer" else HEARTBEAT
+    thrown_out = {"error_code": ErrorCode.UNKNOWN_MEMBER_ID}
+
+    async def scenario(stage: Stage) -> None:
+        told = Failing(failure)
+        async with stage.member(protocol, enable_auto_commit=False) as consumer:
+            consumer.subscribe([TOPIC], listener=told)
+            with pytest.raises(KafkaError, match="assigned of the listener"):
+                await consumer.getone()
+            await consumer.getone()
+            with stage.bent(answering(key, thrown_out, times=1)):
+                await asyncio.sleep(5)
+            # One error a read; that of the new assignment comes after that of the loss.
+            for what in ("lost", "assigned"):
+                with pytest.raises(KafkaError, match=f"{what} of the listener"):
+                    await consumer.getone()
+            found = await read(consumer, 80)
+            assert found == {each: list(range(20)) for each in ALL}
+            assert told.told == [("assigned", ALL), ("lost", ALL), ("assigned", ALL)]
 
     play(scenario)
 

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from odradek.client.aio.cluster import ClusterClient
 from odradek.client.aio.coordinators import ask_coordinator
+from odradek.client.aio.waiting import is_being_cancelled
 from odradek.client.apis import OFFSET_COMMIT, OFFSET_COMMIT_BY_ID, OFFSET_FETCH, ClientApi
 from odradek.client.core.admin_types import CommittedOffset
 from odradek.client.core.cluster import GROUP, Message
@@ -439,7 +440,9 @@ class Membership:
             result = callback(sorted(partitions))
             if inspect.isawaitable(result):
                 await result
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
+                raise
             # The rebalance goes on: whoever has lost a partition must not keep it.
             _LOGGER.warning("%s of the listener failed", name, exc_info=True)
             failure = KafkaError(f"{name} of the listener failed: {error!r}")
