@@ -7,6 +7,7 @@ Every read asks `must_look` whether that comes first, however much there is at h
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from odradek.client.aio.commits import Commits
@@ -52,7 +53,12 @@ class Reading:
     @property
     def must_look(self) -> bool:
         """Whether something comes before what is at hand can be given out."""
-        return self._is_closed or self._waking.is_due or self._subscription.needs_poll
+        return (
+            self._is_closed
+            or self._waking.is_due
+            or self._subscription.needs_poll
+            or self._commits.needs_reader
+        )
 
     async def wait_until(self, is_there: Callable[[], bool], timeout_ms: int) -> None:
         """Keeps membership and fetches going until there is something, or the time is over.
@@ -75,7 +81,7 @@ class Reading:
                         continue  # before anything is given out
                     if is_there():
                         return
-                    await self._fetcher.news.wait()
+                    await self._news()
         except TimeoutError:
             if not waited.is_over:
                 raise  # by the callback of a commit
@@ -92,11 +98,18 @@ class Reading:
         self.check_open()
         self._commits.commit_if_due()
         self._fetcher.pump()
-        if self._fetcher.has_unsent or lets_others_work:
-            # What is missing is asked for before the reader goes on, and who only looks, again and
-            # again, lets the loop bring what there is.
+        if self._fetcher.has_unsent or self._commits.are_under_way or lets_others_work:
+            # What is missing is asked for before the reader goes on, commits get their answers
+            # though it never waits, and who only looks, again and again, lets the loop bring what
+            # there is.
             await asyncio.sleep(0)
         self.raise_error()
+
+    async def _news(self) -> None:
+        """Waits for some, or until a commit is due: who waits has dealt with all there was."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._commits.due_in_s):
+                await self._fetcher.news.wait()
 
     def raise_error(self) -> None:
         """Tells, once, what has kept the fetcher from going on."""
