@@ -166,3 +166,56 @@ def test_what_is_wrong_behind_what_was_fetched_is_told_after_it() -> None:
             assert [*found, *rest] == list(range(9))
 
     play(scenario)
+
+
+async def drop(consumer: Consumer) -> None:
+    consumer.assign(())
+    await asyncio.sleep(1)
+
+
+ENDS: dict[str, Callable[[Consumer], Awaitable[None]]] = {
+    "close": lambda consumer: consumer.close(),
+    "unsubscribe": lambda consumer: consumer.unsubscribe(),
+    "assign": drop,
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("stores_itself", [True, False])
+@reads
+def test_what_was_assigned_by_hand_is_committed_at_its_end(
+    read: str, end: str, stores_itself: bool
+) -> None:
+    """Of a group whose members share out by other means all would be read again."""
+
+    async def scenario(stage: Stage) -> None:
+        stage.brokers.ends[0] = COUNT
+        settings = {"auto_commit_interval_ms": 1_000_000}
+        async with stage.consumer(enable_auto_offset_store=stores_itself, **settings) as consumer:
+            consumer.assign([ONE])
+            for _ in range(7):
+                await READS[read](consumer)
+            if not stores_itself:
+                consumer.store_offsets(offsets={ONE: 5})
+            await ENDS[end](consumer)
+            assert committed(stage) == (7 if stores_itself else 5)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("metadata_age_ms", [100, 300_000])
+def test_what_is_assigned_again_at_once_is_read_from_its_commit(metadata_age_ms: int) -> None:
+    """The commit of what was dropped comes before the question for it, also where the commit has
+    to look first whether the topic is still the same."""
+
+    async def scenario(stage: Stage) -> None:
+        stage.brokers.ends[0] = COUNT
+        settings = {"metadata_max_age_ms": metadata_age_ms, "auto_commit_interval_ms": 1_000_000}
+        async with stage.consumer(**settings) as consumer:
+            for number in range(50):
+                consumer.assign([ONE])
+                assert (await consumer.getone()).offset == number
+                await asyncio.sleep(1)
+                consumer.assign(())
+
+    play(scenario)
