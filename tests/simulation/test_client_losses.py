@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from tests.simulation.client_groups import OFFSET_COMMIT, TOPIC
+from tests.simulation.client_groups import GROUP, OFFSET_COMMIT, TOPIC
 from tests.simulation.test_client_cluster import (
     ALL,
     CONSUMER_HEARTBEAT,
@@ -26,7 +26,7 @@ from tests.simulation.test_client_cluster import (
 )
 from tests.simulation.virtual import Connection
 
-from odradek.client.errors import CommitFailed, KafkaError
+from odradek.client.errors import CommitFailed, KafkaError, RequestTimedOut
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
 from odradek.protocol import messages
@@ -264,5 +264,69 @@ def test_what_is_lost_while_a_member_joins_is_not_given_out() -> None:
                 assert told.gone == [("lost", ALL)]
             assert await read(consumer, 80) == {each: list(range(20)) for each in ALL}
             assert len(told.gone) == 1
+
+    play(scenario)
+
+
+def refused(stage: Stage, code: ErrorCode) -> dict[str, object]:
+    """An answer to a commit, as every partition's."""
+    partitions = [{"partition_index": each, "error_code": code} for each in range(4)]
+    return {"topics": [{"topic_id": stage.brokers.topic_id, "partitions": partitions}]}
+
+
+@pytest.mark.parametrize("protocol", ["range", "cooperative-sticky"])
+def test_a_commit_that_is_refused_by_a_rebalance_loses_nothing(protocol: str) -> None:
+    """Of which this member has not heard yet: it is one all the same, and has what it has."""
+
+    async def scenario(stage: Stage) -> None:
+        told = Told()
+        async with stage.member(protocol, enable_auto_commit=False) as consumer:
+            consumer.subscribe([TOPIC], listener=told)
+            first = await read(consumer, 20)
+            again = refused(stage, ErrorCode.REBALANCE_IN_PROGRESS)
+            with stage.bent(answering(OFFSET_COMMIT, again)), pytest.raises(RequestTimedOut):
+                await consumer.commit()
+            assert consumer.assignment() == set(ALL)
+            await consumer.commit()
+            rest = await read(consumer, 80 - sum(map(len, first.values())))
+            assert {each: first.get(each, []) + rest.get(each, []) for each in ALL} == {
+                each: list(range(20)) for each in ALL
+            }
+            assert "lost" not in [name for name, _ in told.gone]
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("late_s", [0.0, 0.5])
+def test_a_commit_that_is_refused_while_a_member_joins_is_made_afterwards(late_s: float) -> None:
+    """Whether the refusal comes before the end of the rebalance or after it."""
+
+    async def scenario(stage: Stage) -> None:
+        told = Told()
+        async with stage.member("cooperative-sticky", enable_auto_commit=False) as consumer:
+            consumer.subscribe([TOPIC], listener=told)
+            assert await read(consumer, 80)
+            again = refused(stage, ErrorCode.REBALANCE_IN_PROGRESS)
+            bend = answering(OFFSET_COMMIT, again, times=1)
+
+            def late(connection: Connection, header: RequestHeader, *rest: object) -> bool:
+                def send(data: bytes) -> None:
+                    asyncio.get_running_loop().call_later(late_s, answer, data)
+
+                frame, answer = rest
+                assert callable(answer)
+                return bend(connection, header, frame, send)  # type: ignore[arg-type]
+
+            rejoin = {"error_code": ErrorCode.REBALANCE_IN_PROGRESS}
+            with stage.bent(answering(HEARTBEAT, rejoin, times=1)), stage.bent(late):
+                before = stage.count(SYNC_GROUP)
+                while stage.count(SYNC_GROUP) == before:
+                    await consumer.getmany(timeout_ms=1)
+                committing = asyncio.create_task(consumer.commit())
+                for _ in range(20):
+                    await consumer.getmany(timeout_ms=100)
+                await committing
+            assert sorted(stage.brokers.world.committed(GROUP).values()) == [20] * 4
+            assert told.gone == []
 
     play(scenario)
