@@ -8,6 +8,7 @@ import asyncio
 import random
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import count
 from typing import Any
 
 import pytest
@@ -63,6 +64,7 @@ class Stage:
         self.asked: list[tuple[int, int]] = []
         self.bends: list[Bend] = []
         self.silent: set[int] = set()
+        self._seeds = count(7)  # members make their ids from them
         self.brokers.ends = dict.fromkeys(self.brokers.ends, 20)
 
     def serve(self, connection: Connection, frame: bytes, answer: Answer) -> None:
@@ -87,7 +89,7 @@ class Stage:
 
     def client(self, kind: Callable[..., Any], **settings: object) -> Any:
         clock = LoopClock(asyncio.get_running_loop())
-        return kind(SERVERS, clock=clock, rng=random.Random(7), **settings)
+        return kind(SERVERS, clock=clock, rng=random.Random(next(self._seeds)), **settings)
 
     def consumer(self, **settings: object) -> Consumer:
         return self.client(Consumer, config=SETTINGS | {"metadata.max.age.ms": 300_000}, **settings)

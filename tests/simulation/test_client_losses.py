@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from tests.simulation.client_groups import OFFSET_COMMIT, TOPIC
+from tests.simulation.client_groups import GROUP, OFFSET_COMMIT, TOPIC
 from tests.simulation.test_client_cluster import (
     ALL,
     CONSUMER_HEARTBEAT,
@@ -26,7 +26,7 @@ from tests.simulation.test_client_cluster import (
 )
 from tests.simulation.virtual import Connection
 
-from odradek.client.errors import CommitFailed, KafkaError
+from odradek.client.errors import CommitFailed, KafkaError, RequestTimedOut
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
 from odradek.protocol import messages
@@ -158,23 +158,40 @@ def test_who_is_thrown_out_while_it_gives_up_takes_nothing() -> None:
 
 
 class Failing(Told):
-    """A listener that fails each time."""
+    """A listener that fails each time; of a task that was cancelled, say, which it waits for."""
+
+    def __init__(self, failure: type[BaseException]) -> None:
+        super().__init__()
+        self._failure = failure
 
     def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
         super().on_partitions_assigned(partitions)
-        raise ValueError("assigned")
+        raise self._failure("assigned")
 
-    def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
+    async def on_partitions_revoked(  # type: ignore[override]
+        self, partitions: list[TopicPartition]
+    ) -> None:
         super().on_partitions_revoked(partitions)
-        raise ValueError("revoked")
+        raise self._failure("revoked")
+
+    async def on_partitions_lost(self, partitions: list[TopicPartition]) -> None:
+        await super().on_partitions_lost(partitions)
+        raise self._failure("lost")
 
 
+FAILURES = [ValueError, TimeoutError, asyncio.CancelledError]
+failures = pytest.mark.parametrize("failure", FAILURES)
+
+
+@failures
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_what_a_listener_raises_is_told_once_each(protocol: str) -> None:
+def test_what_a_listener_raises_is_told_once_each(
+    protocol: str, failure: type[BaseException]
+) -> None:
     """By the read, and by `unsubscribe`; the assignment is what it would be all the same."""
 
     async def scenario(stage: Stage) -> None:
-        told = Failing()
+        told = Failing(failure)
         async with stage.member(protocol) as consumer:
             consumer.subscribe([TOPIC], listener=told)
             with pytest.raises(KafkaError, match="on_partitions_assigned of the listener failed"):
@@ -186,6 +203,35 @@ def test_what_a_listener_raises_is_told_once_each(protocol: str) -> None:
             assert not consumer.assignment()
             assert told.told == [("assigned", ALL), ("revoked", ALL)]
             await consumer.unsubscribe()
+
+    play(scenario)
+
+
+@failures
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_what_was_lost_is_given_up_though_the_listener_raises(
+    protocol: str, failure: type[BaseException]
+) -> None:
+    """The records of what is another's would be given out, and the listener told again."""
+    key = CONSUMER_HEARTBEAT if protocol == "consumer" else HEARTBEAT
+    thrown_out = {"error_code": ErrorCode.UNKNOWN_MEMBER_ID}
+
+    async def scenario(stage: Stage) -> None:
+        told = Failing(failure)
+        async with stage.member(protocol, enable_auto_commit=False) as consumer:
+            consumer.subscribe([TOPIC], listener=told)
+            with pytest.raises(KafkaError, match="assigned of the listener"):
+                await consumer.getone()
+            await consumer.getone()
+            with stage.bent(answering(key, thrown_out, times=1)):
+                await asyncio.sleep(5)
+            # One error a read; that of the new assignment comes after that of the loss.
+            for what in ("lost", "assigned"):
+                with pytest.raises(KafkaError, match=f"{what} of the listener"):
+                    await consumer.getone()
+            found = await read(consumer, 80)
+            assert found == {each: list(range(20)) for each in ALL}
+            assert told.told == [("assigned", ALL), ("lost", ALL), ("assigned", ALL)]
 
     play(scenario)
 
@@ -218,5 +264,69 @@ def test_what_is_lost_while_a_member_joins_is_not_given_out() -> None:
                 assert told.gone == [("lost", ALL)]
             assert await read(consumer, 80) == {each: list(range(20)) for each in ALL}
             assert len(told.gone) == 1
+
+    play(scenario)
+
+
+def refused(stage: Stage, code: ErrorCode) -> dict[str, object]:
+    """An answer to a commit, as every partition's."""
+    partitions = [{"partition_index": each, "error_code": code} for each in range(4)]
+    return {"topics": [{"topic_id": stage.brokers.topic_id, "partitions": partitions}]}
+
+
+@pytest.mark.parametrize("protocol", ["range", "cooperative-sticky"])
+def test_a_commit_that_is_refused_by_a_rebalance_loses_nothing(protocol: str) -> None:
+    """Of which this member has not heard yet: it is one all the same, and has what it has."""
+
+    async def scenario(stage: Stage) -> None:
+        told = Told()
+        async with stage.member(protocol, enable_auto_commit=False) as consumer:
+            consumer.subscribe([TOPIC], listener=told)
+            first = await read(consumer, 20)
+            again = refused(stage, ErrorCode.REBALANCE_IN_PROGRESS)
+            with stage.bent(answering(OFFSET_COMMIT, again)), pytest.raises(RequestTimedOut):
+                await consumer.commit()
+            assert consumer.assignment() == set(ALL)
+            await consumer.commit()
+            rest = await read(consumer, 80 - sum(map(len, first.values())))
+            assert {each: first.get(each, []) + rest.get(each, []) for each in ALL} == {
+                each: list(range(20)) for each in ALL
+            }
+            assert "lost" not in [name for name, _ in told.gone]
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("late_s", [0.0, 0.5])
+def test_a_commit_that_is_refused_while_a_member_joins_is_made_afterwards(late_s: float) -> None:
+    """Whether the refusal comes before the end of the rebalance or after it."""
+
+    async def scenario(stage: Stage) -> None:
+        told = Told()
+        async with stage.member("cooperative-sticky", enable_auto_commit=False) as consumer:
+            consumer.subscribe([TOPIC], listener=told)
+            assert await read(consumer, 80)
+            again = refused(stage, ErrorCode.REBALANCE_IN_PROGRESS)
+            bend = answering(OFFSET_COMMIT, again, times=1)
+
+            def late(connection: Connection, header: RequestHeader, *rest: object) -> bool:
+                def send(data: bytes) -> None:
+                    asyncio.get_running_loop().call_later(late_s, answer, data)
+
+                frame, answer = rest
+                assert callable(answer)
+                return bend(connection, header, frame, send)  # type: ignore[arg-type]
+
+            rejoin = {"error_code": ErrorCode.REBALANCE_IN_PROGRESS}
+            with stage.bent(answering(HEARTBEAT, rejoin, times=1)), stage.bent(late):
+                before = stage.count(SYNC_GROUP)
+                while stage.count(SYNC_GROUP) == before:
+                    await consumer.getmany(timeout_ms=1)
+                committing = asyncio.create_task(consumer.commit())
+                for _ in range(20):
+                    await consumer.getmany(timeout_ms=100)
+                await committing
+            assert sorted(stage.brokers.world.committed(GROUP).values()) == [20] * 4
+            assert told.gone == []
 
     play(scenario)

@@ -42,6 +42,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._jumping.now_s
 
+    def pass_by(self, seconds: float) -> None:
+        """Somebody works for so long, and nothing else runs meanwhile."""
+        self._jumping.now_s += seconds
+
     async def getaddrinfo(self, host: Any, port: Any, **_: Any) -> list[Any]:
         """A name is its only address, unless the network knows better."""
         assert self.network is not None, "there is one"

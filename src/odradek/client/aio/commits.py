@@ -50,7 +50,7 @@ class Commits:
         self._wakes = wakes
         has_group = bool(settings.text("group.id"))
         self._is_automatic = has_group and settings.flag("enable.auto.commit")
-        self._interval_ms = settings.number("auto.commit.interval.ms")
+        self._interval_ms = max(1, settings.number("auto.commit.interval.ms"))
         self._begun_ms = clock.monotonic_ms()
         self._under_way: set[asyncio.Task[None]] = set()
         self._callbacks: deque[Callable[[], None]] = deque()
@@ -75,12 +75,30 @@ class Commits:
             self._under_way.add(task)
             task.add_done_callback(partial(self._ended, wanted, callback))
 
+    @property
+    def needs_reader(self) -> bool:
+        """Whether a read has something to do for commits, whatever it has at hand: one is due,
+        needs the loop to go on, or has come to something that is to be told."""
+        return bool(self._under_way or self._callbacks) or self.due_in_s == 0
+
+    @property
+    def are_under_way(self) -> bool:
+        """Whether commits that nobody waits for wait for their answers."""
+        return bool(self._under_way)
+
+    @property
+    def due_in_s(self) -> float | None:
+        """The time until auto-commit's next one; None without auto-commit."""
+        if not self._is_automatic:
+            return None
+        due_ms = self._begun_ms + self._interval_ms
+        return max(0, due_ms - self._clock.monotonic_ms()) / 1000
+
     def commit_if_due(self) -> None:
         """Auto-commit's own, every `auto.commit.interval.ms`."""
-        now_ms = self._clock.monotonic_ms()
-        if not self._is_automatic or now_ms - self._begun_ms < self._interval_ms:
+        if self.due_in_s != 0:
             return
-        self._begun_ms = now_ms
+        self._begun_ms = self._clock.monotonic_ms()
         if not self._under_way:
             self.commit_async(None, None)
 

@@ -5,12 +5,12 @@ Partitions come and go only inside these calls, and auto-commit commits only wha
 out: whatever was read before a call is taken to be dealt with.
 
 This is the face; behind it are `subscription` (topics and membership), `fetcher` (what is brought),
-`handout` (what is given out) and `commits`.
+`reading` (what comes first), `handout` (what is given out) and `commits`.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Final, Literal, overload
 
 from odradek.client.aio.closing import AsyncClosing
@@ -25,6 +25,7 @@ from odradek.client.aio.group import (
 )
 from odradek.client.aio.handout import Columns, ConsumerInterceptor, Handout, Records
 from odradek.client.aio.offsets import list_all_offsets
+from odradek.client.aio.reading import Reading
 from odradek.client.aio.subscription import Subscription
 from odradek.client.aio.waking import Waking
 from odradek.client.core.admin_types import CommittedOffset, OffsetAndTimestamp
@@ -45,14 +46,11 @@ from odradek.client.errors import ClientClosed, KafkaError, RequestTimedOut, Usa
 from odradek.client.settings import CONSUMER_SETTINGS, ClientSettings
 from odradek.clock import Clock
 from odradek.errors import ErrorCode
-from odradek.log_limit import LimitedLog
 from odradek.model import TopicPartition
 
 _LOGGER: Final = logging.getLogger(__name__)
 # How long `getone` waits at a time.
 _READ_MS: Final = 60_000
-# How often a reader is told at most that it reads nothing.
-_IDLE_INTERVAL_MS: Final = 30_000
 
 
 class Consumer(AsyncClosing):
@@ -92,7 +90,7 @@ class Consumer(AsyncClosing):
         group_id = self._settings.text("group.id")
         kind = f"consumer-{group_id}" if group_id else "consumer"
         self._cluster = ClusterClient(self._settings, kind=kind, clock=clock, rng=rng)
-        self._positions = Positions()
+        self._positions = Positions(stores_itself=self._settings.flag("enable.auto.offset.store"))
         self._max_records = self._settings.number("max.poll.records")
         self._subscription = Subscription(self._cluster, self._new_membership)
         self._fetcher = Fetcher(
@@ -107,23 +105,27 @@ class Consumer(AsyncClosing):
             key_deserializer,
             value_deserializer,
             interceptors,
-            stores_itself=self._settings.flag("enable.auto.offset.store"),
         )
         self._commits = Commits(
             self._settings,
             self._cluster.clock,
             lambda: self._subscription.membership,
-            self._handout.consumed,
+            self._positions.committable,
             interceptors,
             self._fetcher.news.set,
         )
         self._assignors = assignors
         if assignors and not self._is_classic:
             raise ValueError("assignors are for group.protocol=classic alone")
-        self._is_closed = False
         self._waking = Waking()
-        self._is_reading = False
-        self._idle = LimitedLog(_LOGGER, self._cluster.clock, _IDLE_INTERVAL_MS)
+        self._reading = Reading(
+            self._cluster.clock,
+            self._positions,
+            self._subscription,
+            self._fetcher,
+            self._commits,
+            self._waking,
+        )
         if topics:
             self.subscribe(topics)
 
@@ -133,8 +135,7 @@ class Consumer(AsyncClosing):
         When nobody answers for `timeout_ms` the group is left to find out. Who reads meanwhile gets
         `ClientClosed`.
         """
-        self._is_closed = True
-        self._fetcher.news.set()
+        self._reading.end()
         await self._close_once(lambda: self._close(timeout_ms))
 
     async def _close(self, timeout_ms: int) -> None:
@@ -247,23 +248,15 @@ class Consumer(AsyncClosing):
             BadRecord: a record cannot be read; `seek` behind it to go on.
             KafkaError: reading cannot go on as it is.
         """
-        if columns:
-            self._handout.give_back()
-            await self._wait_until(lambda: bool(self._handout.ready(partitions)), timeout_ms)
-            if self._subscription.needs_poll:
-                return {}
-            return self._handout.take_columns(partitions, headers=headers, views=views)
         handout = self._handout
-        if partitions or max_records is not None:
-            handout.give_back()
-        if not handout.held or self._must_look:
-            await self._wait_until(
-                lambda: bool(handout.held or handout.ready(partitions)), timeout_ms
-            )
+        if columns:
+            handout.give_back(partitions)
+        await self._reading.wait_until(lambda: bool(handout.ready(partitions)), timeout_ms)
         if self._subscription.needs_poll:
             return {}  # what is here may be somebody else's; or a listener chooses where to begin
-        limit = self._max_records if max_records is None else max_records
-        return handout.release() or handout.take(partitions, limit)
+        if columns:
+            return handout.take_columns(partitions, headers=headers, views=views)
+        return handout.take(partitions, self._max_records if max_records is None else max_records)
 
     def wakeup(self) -> None:
         """Ends every call that waits for records, offsets, metadata or a commit, or the next one,
@@ -277,16 +270,14 @@ class Consumer(AsyncClosing):
         Raises:
             KafkaError: as `getmany`.
         """
-        held = self._handout.held
-        while not held or self._must_look:
-            if held:
-                # What the group wants comes first, though there may be hundreds of records yet.
-                await self._wait_until(lambda: True, _READ_MS)
-            else:
-                for records in (await self.getmany(timeout_ms=_READ_MS)).values():
-                    held.extend(records)
+        record = None if self._reading.must_look else self._handout.take_one(self._max_records)
+        while record is None:
+            # What the group wants comes first, though there may be hundreds of records yet.
+            await self._reading.wait_until(lambda: bool(self._handout.ready()), _READ_MS)
+            if not self._subscription.needs_poll:
+                record = self._handout.take_one(self._max_records)
         self._subscription.was_read()
-        return held.popleft()
+        return record
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
         return self
@@ -309,7 +300,7 @@ class Consumer(AsyncClosing):
         if offset < 0:
             raise UsageError(f"there is no offset {offset}", ErrorCode.INVALID_REQUEST)
         self._assigned(partition).seek(offset)
-        self._after_seeking({partition})
+        self._after_seeking()
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Goes to the beginning of some partitions, or all."""
@@ -326,19 +317,16 @@ class Consumer(AsyncClosing):
             KafkaError: it cannot be found within `default.api.timeout.ms`.
         """
         state = self._assigned(partition)
-        held = self._handout.first_held(partition)
-        if held is not None:
-            return held.offset
         limit_ms = (
             self._settings.number("default.api.timeout.ms") if timeout_ms is None else timeout_ms
         )
         try:
             async with self._waking.waited(limit_ms):
                 while state.position is None:
-                    self._check_open()
+                    self._reading.check_open()
                     self._fetcher.news.clear()
                     self._fetcher.pump()
-                    self._raise_error()
+                    self._reading.raise_error()
                     await self._fetcher.news.wait()
         except TimeoutError:
             text = f"the position in {partition} was not found in {limit_ms} ms"
@@ -349,8 +337,6 @@ class Consumer(AsyncClosing):
         """Gives nothing out of these until `resume`; they stay this consumer's."""
         for partition in partitions:
             self._assigned(partition).is_paused = True
-        if partitions:
-            self._handout.give_back(partitions)
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Gives records of these out again."""
@@ -487,57 +473,7 @@ class Consumer(AsyncClosing):
         """The identity of this consumer in its group, for a producer's transaction."""
         return self._subscription.membership.metadata
 
-    # --- inside: reading --------------------------------------------------------------------
-
-    async def _wait_until(self, is_there: Callable[[], bool], timeout_ms: int) -> None:
-        """Keeps membership and fetches going until there is something, or the time is over."""
-        if not self._positions.assigned and not self._subscription.is_member:
-            self._idle.warning("a read without subscription or assignment brings nothing")
-        waited = self._waking.waited(max(timeout_ms, 1))
-        try:
-            async with waited:
-                self._is_reading = True
-                while True:
-                    self._check_open()
-                    self._fetcher.news.clear()
-                    self._commits.run_callbacks()
-                    await self._subscription.poll()
-                    self._check_open()
-                    self._commits.commit_if_due()
-                    self._fetcher.pump()
-                    if self._fetcher.has_unsent or not timeout_ms:
-                        # What is missing is asked for before the reader goes on, and who only
-                        # looks, again and again, lets the loop bring what there is.
-                        await asyncio.sleep(0)
-                    self._raise_error()
-                    if not timeout_ms:
-                        return
-                    if self._subscription.needs_poll:
-                        continue  # before anything is given out
-                    if is_there():
-                        return
-                    await self._fetcher.news.wait()
-        except TimeoutError:
-            if not waited.is_over:
-                raise  # by the callback of a commit
-            self._check_open()
-        finally:
-            self._is_reading = False
-            self._subscription.was_read()
-
-    def _raise_error(self) -> None:
-        error, self._fetcher.error = self._fetcher.error, None
-        if error is not None:
-            raise error
-
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise ClientClosed("the consumer was closed")
-
-    @property
-    def _must_look(self) -> bool:
-        """Whether something comes before what is held can be given out."""
-        return self._is_closed or self._waking.is_due or self._subscription.needs_poll
+    # --- inside: positions ------------------------------------------------------------------
 
     async def _commit_before_dropping(self) -> None:
         """Commits, with auto-commit, what is owed of partitions that are assigned by hand; a member
@@ -555,13 +491,11 @@ class Consumer(AsyncClosing):
         wanted = set(partitions) or set(self._positions.assigned)
         for partition in wanted:
             self._assigned(partition).seek_by(reset)
-        self._after_seeking(wanted)
+        self._after_seeking()
 
-    def _after_seeking(self, partitions: set[TopicPartition]) -> None:
-        """Records of these that `getone` has ready are not wanted any more, and what was wrong
-        where they stood is not to be told; anything else that is wrong comes again."""
+    def _after_seeking(self) -> None:
+        """What was wrong where the reader stood is not to be told; anything else comes again."""
         self._fetcher.error = None
-        self._handout.drop(partitions)
         self._fetcher.pump()
 
     # --- inside: group and offsets ----------------------------------------------------------
@@ -574,7 +508,7 @@ class Consumer(AsyncClosing):
             subscription.listener,
             self._commits.before_revoking,
             self._fetcher.news.set,
-            lambda: self._is_reading,
+            lambda: self._reading.is_going_on,
         )
         if self._is_classic:
             return ClassicMembership(*parts, assignors=self._assignors)

@@ -1,13 +1,12 @@
-"""Hands out records that the fetcher has brought: one after the other, or in columns.
+"""Hands out records that the fetcher has brought: one after the other, many, or in columns.
 
-`getone` takes its records from a read of many; those are `held` here until they are given out, and
-count as not given out.
+`getone` takes its records from a read of many; those are held by their partitions' positions until
+they are given out.
 """
 
 import logging
-from collections import deque
-from collections.abc import Collection, Mapping, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final, Protocol, TypeVar
 
 from odradek.client.aio.fetching.fetcher import Fetcher
 from odradek.client.aio.fetching.requests import FETCH_METRICS
@@ -21,6 +20,7 @@ from odradek.records.columnar import ColumnBuffers
 _LOGGER: Final = logging.getLogger(__name__)
 Records = dict[TopicPartition, list[ConsumerRecord]]
 Columns = dict[TopicPartition, ColumnBuffers]
+T = TypeVar("T")
 _OFFSET_BYTES: Final = 8
 
 
@@ -46,57 +46,49 @@ class Handout:
         key: Deserializer | None,
         value: Deserializer | None,
         interceptors: Sequence[ConsumerInterceptor],
-        *,
-        stores_itself: bool,
     ) -> None:
         self._positions = positions
-        positions.on_gone = self.drop
-        positions.is_held = lambda partition: self.first_held(partition) is not None
-        self._stores_itself = stores_itself
         self._fetcher = fetcher
         self._key = key
         self._value = value
         self._interceptors = interceptors
-        self.held: deque[ConsumerRecord] = deque()
+        # Whose held records `take_one` takes, as long as there are some.
+        self._in_hand = PartitionPosition()
         self._consumed_records = fetcher.metrics.meter("records-consumed", FETCH_METRICS)
 
-    def ready(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
+    def ready(self, partitions: Collection[TopicPartition] = ()) -> list[TopicPartition]:
         """Lists those of some partitions, or of all, that have records to hand out, in turn."""
         wanted = frozenset(partitions)
         ready = []
         for partition in self._positions.in_turn():
             state = self._state(partition)
-            if state.chunk and not state.is_withheld and (not wanted or partition in wanted):
+            if state.has_records and not state.is_withheld and (not wanted or partition in wanted):
                 ready.append(partition)
         return ready
 
     def take(self, partitions: Collection[TopicPartition], limit: int) -> Records:
-        """Records of these, as many as there are or `limit`.
+        """Records of these, as many as there are or `limit`: those that are held, or else others.
 
         Raises:
             BadRecord: the first of them cannot be read.
         """
-        records: Records = {}
-        left = limit
-        for partition in self.ready(partitions):
-            if left <= 0:
-                break
-            state = self._state(partition)
-            assert state.chunk is not None, "it is ready"
-            try:
-                taken = state.chunk.take(left, self._key, self._value)
-            except BadRecord as error:
-                if records:
-                    break  # those of the others first; it comes again
-                state.position = error.offset
-                raise
-            self._after_taking(partition, state)
-            if taken:
-                records[partition] = taken
-                self._consumed_records.add(len(taken))
-                left -= len(taken)
-        self._fetcher.pump()
-        return self._intercepted(records) if records else records
+        found = self._take_held(partitions, limit) or self._records(partitions, limit)
+        self._consumed_records.add(sum(map(len, found.values())))
+        return found
+
+    def take_one(self, limit: int) -> ConsumerRecord | None:
+        """The next record, if there is one; where none is held, up to `limit` are read and held.
+
+        Raises:
+            BadRecord: the first of them cannot be read.
+        """
+        record = self._next_held()
+        if record is None:
+            self._hold(self._records((), limit))
+            record = self._next_held()
+        if record is not None:
+            self._consumed_records.add()
+        return record
 
     def take_columns(
         self, partitions: Collection[TopicPartition], *, headers: bool, views: bool
@@ -106,47 +98,20 @@ class Handout:
         Raises:
             BadRecord: the first batch of them cannot be read.
         """
-        found: Columns = {}
-        for partition in self.ready(partitions):
-            state = self._state(partition)
-            assert state.chunk is not None, "it is ready"
-            try:
-                columns = state.chunk.columns(headers=headers, views=views)
-            except BadRecord as error:
-                if found:
-                    break  # as above
-                state.position = error.offset
-                raise
-            self._after_taking(partition, state)
-            if columns.row_count:
-                found[partition] = columns
-                self._consumed_records.add(columns.row_count)
-        self._fetcher.pump()
+        self.give_back(partitions)  # also of a partition that was resumed meanwhile
+        read = self._read(
+            partitions, lambda state: state.take_columns(headers=headers, views=views)
+        )
+        found = {partition: columns for partition, columns in read.items() if columns.row_count}
+        self._consumed_records.add(sum(each.row_count for each in found.values()))
         return found
 
-    def release(self) -> Records:
-        """Releases what is held for `getone`, by partition: a read of many hands it out first."""
-        records: Records = {}
-        left = []
-        for record in self.held:
-            partition = TopicPartition(record.topic, record.partition)
-            if self._state(partition).is_withheld:
-                left.append(record)
-            else:
-                records.setdefault(partition, []).append(record)
-        self.held.clear()
-        self.held.extend(left)
-        return records
-
-    def give_back(self, partitions: Collection[TopicPartition] = ()) -> None:
-        """Takes back what is held for `getone`, of some partitions or of all: it will be fetched
-        again."""
-        wanted = self._positions.assigned & (frozenset(partitions) or self._positions.assigned)
-        first = {each: self.first_held(each) for each in wanted} if self.held else {}
-        self.drop(wanted)
-        for partition, record in first.items():
-            if record is not None:
-                self._state(partition).go_back(record.offset, record.leader_epoch)
+    def give_back(self, partitions: Collection[TopicPartition]) -> None:
+        """Has what is held of these, or of all, fetched again: columns are made of whole chunks."""
+        for partition in self.ready(partitions):
+            state = self._state(partition)
+            if state.held:
+                state.drop_fetched()
 
     def put_back(self, found: Records | Columns) -> None:
         """Takes back what has reached nobody: the next read gives it out, unless its partition has
@@ -161,43 +126,65 @@ class Handout:
                 first_offset = int.from_bytes(taken.offset[:_OFFSET_BYTES], "little")
                 state.go_back(first_offset, state.leader_epoch)
             elif state.position > taken[-1].offset:
-                self.held.extendleft(reversed(taken))
+                state.held.extendleft(reversed(taken))
 
-    def drop(self, partitions: Collection[TopicPartition]) -> None:
-        """Holds records of these no more: they are somebody else's, or are not wanted here."""
-        kept = [
-            each
-            for each in self.held
-            if TopicPartition(each.topic, each.partition) not in partitions
-        ]
-        if len(kept) < len(self.held):
-            self.held.clear()
-            self.held.extend(kept)
+    def _take_held(self, partitions: Collection[TopicPartition], limit: int) -> Records:
+        found: Records = {}
+        left = limit
+        for partition in self.ready(partitions):
+            if taken := self._state(partition).take_held(left):
+                found[partition] = taken
+                left -= len(taken)
+        return found
 
-    def first_held(self, partition: TopicPartition) -> ConsumerRecord | None:
-        """The first record held of a partition."""
-        records = (
-            each
-            for each in self.held
-            if each.topic == partition.topic and each.partition == partition.partition
-        )
-        return next(records, None)
+    def _next_held(self) -> ConsumerRecord | None:
+        """The next of what is held, of one partition after the other."""
+        if not self._in_hand.held or self._in_hand.is_withheld:
+            states = map(self._state, self.ready())
+            self._in_hand = next((each for each in states if each.held), self._in_hand)
+        state = self._in_hand
+        return state.held.popleft() if state.held and not state.is_withheld else None
 
-    def consumed(self) -> dict[TopicPartition, CommittedOffset]:
-        """The offsets behind all that was given out, or behind all of which the user has said that
-        it was dealt with: what can be committed."""
-        if not self._stores_itself:
-            return {each: state.stored for each, state in self._positions.items() if state.stored}
-        consumed = self._positions.consumed()
-        for record in reversed(self.held):
-            partition = TopicPartition(record.topic, record.partition)
-            consumed[partition] = CommittedOffset(record.offset, "", record.leader_epoch)
-        return consumed
+    def _hold(self, records: Records) -> None:
+        for partition, some in records.items():
+            state = self._positions.get(partition)
+            if state is not None:  # else of a partition that an interceptor has made up
+                state.held.extend(some)
 
-    def _after_taking(self, partition: TopicPartition, state: PartitionPosition) -> None:
-        if state.taken():
-            self._positions.had_turn(partition)
-            self._fetcher.used_up()
+    def _records(self, partitions: Collection[TopicPartition], limit: int) -> Records:
+        """Records of the chunks of these, as interceptors leave them."""
+        left = limit
+
+        def take(state: PartitionPosition) -> list[ConsumerRecord]:
+            nonlocal left
+            taken = state.take(left, self._key, self._value) if left else []
+            left -= len(taken)
+            return taken
+
+        read = self._read(partitions, take)
+        found = {partition: records for partition, records in read.items() if records}
+        return self._intercepted(found) if found else found
+
+    def _read(
+        self, partitions: Collection[TopicPartition], take: Callable[[PartitionPosition], T]
+    ) -> dict[TopicPartition, T]:
+        """Takes of the chunks of these, in turn, up to one that cannot be read: what it is told by
+        comes again, alone."""
+        found: dict[TopicPartition, T] = {}
+        for partition in self.ready(partitions):
+            state = self._state(partition)
+            chunk = state.chunk
+            try:
+                found[partition] = take(state)
+            except BadRecord:
+                if found:
+                    break
+                raise
+            if state.chunk is not chunk:
+                self._positions.had_turn(partition)
+                self._fetcher.used_up()
+        self._fetcher.pump()
+        return found
 
     def _state(self, partition: TopicPartition) -> PartitionPosition:
         state = self._positions.get(partition)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 
 from odradek.client.aio.cluster import ClusterClient
 from odradek.client.aio.group import Membership, RebalanceListener
+from odradek.client.aio.waiting import is_being_cancelled
 from odradek.client.errors import UsageError
 from odradek.errors import ErrorCode
 
@@ -145,7 +146,7 @@ class Subscription:
             try:
                 await asyncio.shield(polling)
             except asyncio.CancelledError:
-                if polling.cancelled() and not _is_being_cancelled():
+                if polling.cancelled() and not is_being_cancelled():
                     return  # somebody else unsubscribes, or closes the consumer
                 raise
             finally:
@@ -193,8 +194,3 @@ class Subscription:
             self.topics = frozenset()
         if membership is not None:
             membership.raise_failure()
-
-
-def _is_being_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

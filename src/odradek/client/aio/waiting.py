@@ -1,4 +1,5 @@
-"""The waiting of an event loop: what a generator of the core yields is awaited."""
+"""The waiting of an event loop: what a generator of the core yields is awaited; whose end a
+cancellation is."""
 
 import asyncio
 import functools
@@ -30,6 +31,12 @@ async def wait(gen: Gen[T]) -> T:
                 outcome = await waited()
         except BaseException as error:  # noqa: BLE001 - the generator's to handle, or to raise
             failure = error
+
+
+def is_being_cancelled() -> bool:
+    """Whether a CancelledError is meant for this task, and not for something that it waits for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def awaits(

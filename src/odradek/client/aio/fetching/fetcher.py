@@ -393,7 +393,7 @@ class Fetcher:
     def _on_error(
         self, partition: TopicPartition, state: PartitionPosition, error: KafkaError
     ) -> None:
-        if isinstance(error, OffsetOutOfRange) and state.chunk is None:
+        if isinstance(error, OffsetOutOfRange) and not state.has_records:
             self._on_out_of_range(partition, state)
         elif self._may_pass(error):
             state.preferred_replica = None
@@ -415,7 +415,7 @@ class Fetcher:
 
     def _on_fault(self, state: PartitionPosition, error: KafkaError) -> None:
         """Tells the reader; who still has records before the fault is told when it comes again."""
-        if state.chunk is None:
+        if not state.has_records:
             self._raise(error)
             return
         state.not_before_ms = self._cluster.clock.monotonic_ms() + LOOK_AGAIN_MS
@@ -430,6 +430,6 @@ class Fetcher:
     def _on_topic_made_anew(self, partition: TopicPartition, state: PartitionPosition) -> None:
         """Offsets of the topic that was deleted say nothing about this one of its name. What was
         read of it is given out first."""
-        if state.chunk is None and not self._positions.is_held(partition):
+        if not state.has_records:
             state.stored = None
             self._places.begin_anew(state, f"the topic of {partition} was deleted and made anew")

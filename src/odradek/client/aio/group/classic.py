@@ -448,6 +448,10 @@ class ClassicMembership(Membership):
             return rebalance.done()
         if is_known and self.metadata != refused:
             return True
+        if code == ErrorCode.REBALANCE_IN_PROGRESS:
+            # Nobody is thrown out by it. Perhaps it has ended meanwhile; else a heartbeat tells.
+            await self._wait(0)
+            return not self._needs_rejoin
         self._forget(keep_member_id=False)
         self._lost()
         return False

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from odradek.client.aio.cluster import ClusterClient
 from odradek.client.aio.coordinators import ask_coordinator
+from odradek.client.aio.waiting import is_being_cancelled
 from odradek.client.apis import OFFSET_COMMIT, OFFSET_COMMIT_BY_ID, OFFSET_FETCH, ClientApi
 from odradek.client.core.admin_types import CommittedOffset
 from odradek.client.core.cluster import GROUP, Message
@@ -126,6 +127,7 @@ class Membership:
         # Commits go in the order of their calls, whoever is cancelled among them: one that is
         # repeated must not overtake the next.
         self._in_turn = asyncio.Lock()
+        self._committing: set[asyncio.Task[None]] = set()
         self._commit_timeout_ms = settings.number("default.api.timeout.ms")
         self._to_tell: deque[KafkaError] = deque()
         self.has_joined = False
@@ -187,9 +189,12 @@ class Membership:
         topic_ids = {
             each: state.topic_id for each, state in held.items() if state and state.topic_id
         }
-        return asyncio.create_task(
+        task = asyncio.create_task(
             self._commit_in_turn(offsets, held, topic_ids, self.metadata.generation_id)
         )
+        self._committing.add(task)
+        task.add_done_callback(self._committing.discard)
+        return task
 
     async def _commit_in_turn(
         self,
@@ -332,7 +337,8 @@ class Membership:
     async def committed(
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Fetches what the group has committed; nothing for partitions where it has not.
+        """Fetches what the group has committed, what this member is about to commit included;
+        nothing for partitions where it has not.
 
         Raises:
             KafkaError: it cannot be had.
@@ -342,6 +348,8 @@ class Membership:
     async def _committed_once(
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset]:
+        if self._committing:
+            await asyncio.wait(self._committing)  # they may have to look at their topics yet
         topics = [
             {"name": name, "partition_indexes": indexes}
             for name, indexes in by_topic(partitions).items()
@@ -439,7 +447,9 @@ class Membership:
             result = callback(sorted(partitions))
             if inspect.isawaitable(result):
                 await result
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
+                raise
             # The rebalance goes on: whoever has lost a partition must not keep it.
             _LOGGER.warning("%s of the listener failed", name, exc_info=True)
             failure = KafkaError(f"{name} of the listener failed: {error!r}")

@@ -2,19 +2,28 @@
 
 position None    not known yet: the committed offset is asked for, or `reset` says where to
 position n       the next record to be given out is n
-chunk            what was fetched and not given out yet
+held             records that were read of the chunk and wait for `getone`: `position` is the first
+chunk            what was fetched and not read yet
 following        the chunk behind it, fetched meanwhile; nothing more is fetched while it is there
+
+A state owns all of it, so that what a partition has in hand goes when the partition goes, or when
+its reader goes elsewhere; lag and commits are reckoned from `position` alone.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable
 from math import nan
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from odradek.client.core.admin_types import CommittedOffset
+from odradek.client.core.consuming.consumer_record import ConsumerRecord, Deserializer
 from odradek.client.core.consuming.fetched import FetchedChunk
+from odradek.client.errors import BadRecord
 from odradek.model import NO_LEADER_EPOCH, TopicPartition
+from odradek.records.columnar import ColumnBuffers
 
+T = TypeVar("T")
 PREFERRED_REPLICA_AGE_MS: Final = 300_000
 
 
@@ -35,17 +44,19 @@ class EpochEnd(NamedTuple):
 
 
 class PartitionPosition:
-    """Where a consumer stands in one partition that it has."""
+    """Where a consumer stands in one partition that it has, and what it has of it."""
 
     def __init__(self) -> None:
-        self.position: int | None = None
-        # The leader's epoch of the record before it, and of who is known to have that record.
-        self.leader_epoch = NO_LEADER_EPOCH
+        # Behind what was read of chunks, and the leader's epoch of the record before.
+        self._read_to: int | None = None
+        self._read_epoch = NO_LEADER_EPOCH
+        # The epoch of the leader that is known to have that record.
         self.validated_epoch = NO_LEADER_EPOCH
         self.stored: CommittedOffset | None = None
         self.reset: int | None = None  # a timestamp, or LATEST or EARLIEST, to go to
         self.is_paused = False
         self.is_revoking = False
+        self.held: deque[ConsumerRecord] = deque()
         self.chunk: FetchedChunk | None = None
         self.following: FetchedChunk | None = None
         self.high_watermark = -1
@@ -55,6 +66,21 @@ class PartitionPosition:
         self.preferred_until_ms = 0
         self.not_before_ms = 0
         self.topic_id: UUID | None = None  # of the topic that `position` is in, as far as known
+
+    @property
+    def position(self) -> int | None:
+        """The offset of the next record to be given out, as far as known."""
+        return self.held[0].offset if self.held else self._read_to
+
+    @property
+    def leader_epoch(self) -> int:
+        """The leader's epoch of the record before it, or of that record."""
+        return self.held[0].leader_epoch if self.held else self._read_epoch
+
+    @property
+    def has_records(self) -> bool:
+        """Whether something of what was fetched is yet to be given out."""
+        return bool(self.held) or self.chunk is not None
 
     @property
     def is_withheld(self) -> bool:
@@ -69,12 +95,12 @@ class PartitionPosition:
     @property
     def fetch_offset(self) -> int | None:
         """Where the next fetch begins: behind what was fetched; None while that is not known."""
-        return self.position if self.chunk is None else self.chunk.end_offset
+        return self._read_to if self.chunk is None else self.chunk.end_offset
 
     @property
     def fetch_leader_epoch(self) -> int:
         """The leader's epoch of the record before `fetch_offset`, as far as known."""
-        return self.leader_epoch if self.chunk is None else self.chunk.end_leader_epoch
+        return self._read_epoch if self.chunk is None else self.chunk.end_leader_epoch
 
     def needs_validation(self, leader_epoch: int) -> bool:
         """Whether a leader of that epoch may not have what was read (KIP-320)."""
@@ -89,55 +115,80 @@ class PartitionPosition:
         else:
             self.following = chunk
 
-    def taken(self) -> bool:
-        """Records were taken of the chunk: the position moves; whether it is used up."""
-        assert self.chunk is not None, "something was taken from it"
-        self.position = self.chunk.position
-        self.leader_epoch = self.chunk.leader_epoch
-        if not self.chunk.is_used_up:
-            return False
-        self.chunk, self.following = self.following, None
-        return True
+    def take(
+        self, limit: int, key: Deserializer | None, value: Deserializer | None
+    ) -> list[ConsumerRecord]:
+        """Reads up to so many records of the chunk.
+
+        Raises:
+            BadRecord: the first of them cannot be read.
+        """
+        return self._read(lambda chunk: chunk.take(limit, key, value))
+
+    def take_columns(self, *, headers: bool, views: bool) -> ColumnBuffers:
+        """Reads the chunk, in columns.
+
+        Raises:
+            BadRecord: its first batch cannot be read.
+        """
+        return self._read(lambda chunk: chunk.columns(headers=headers, views=views))
+
+    def _read(self, read: Callable[[FetchedChunk], T]) -> T:
+        chunk = self.chunk
+        assert chunk is not None, "something was fetched"
+        try:
+            found = read(chunk)
+        except BadRecord as error:
+            self._read_to = error.offset
+            raise
+        self._read_to, self._read_epoch = chunk.position, chunk.leader_epoch
+        if chunk.is_used_up:
+            self.chunk, self.following = self.following, None
+        return found
+
+    def take_held(self, limit: int) -> list[ConsumerRecord]:
+        """Takes up to so many of the records that wait."""
+        return [self.held.popleft() for _ in range(min(limit, len(self.held)))]
 
     def seek(self, offset: int, leader_epoch: int = NO_LEADER_EPOCH) -> None:
         """Goes to an offset; what was fetched is dropped. Whether whoever leads has the record
         before it is looked at where its leader's epoch is given."""
-        self.position, self.reset, self.topic_id = offset, None, None
-        self.leader_epoch, self.validated_epoch = leader_epoch, NO_LEADER_EPOCH
-        self.drop_fetched()
-
-    def go_back(self, offset: int, leader_epoch: int) -> None:
-        """Goes to a record that was taken and not given out: all that is known of its log holds."""
-        self.position, self.leader_epoch = offset, leader_epoch
-        self.drop_fetched()
-
-    def drop_fetched(self) -> None:
-        """Drops what was fetched and not handed out: it will be fetched again."""
-        self.chunk = self.following = None
+        self.go_back(offset, leader_epoch)
+        self.validated_epoch = NO_LEADER_EPOCH
+        self.reset = self.topic_id = None
 
     def seek_by(self, reset: int) -> None:
         """Goes to where a timestamp, the beginning or the end turns out to be."""
-        self.position, self.reset, self.topic_id = None, reset, None
+        self.drop_fetched()
+        self._read_to, self.reset, self.topic_id = None, reset, None
+
+    def go_back(self, offset: int, leader_epoch: int) -> None:
+        """Goes to a record that was taken and not given out: all that is known of its log holds."""
+        self.drop_fetched()
+        self._read_to, self._read_epoch = offset, leader_epoch
+
+    def drop_fetched(self) -> None:
+        """Drops what was fetched and not given out: it will be fetched again."""
+        self._read_to, self._read_epoch = self.position, self.leader_epoch
+        self.held.clear()
         self.chunk = self.following = None
 
 
 class Positions:
     """The partitions that a consumer has at present."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, stores_itself: bool = True) -> None:
+        """With `stores_itself` what was given out counts as dealt with."""
+        self._stores_itself = stores_itself
         self._by_partition: dict[TopicPartition, PartitionPosition] = {}
         self._order: list[TopicPartition] = []
-        self.on_gone: Callable[[Collection[TopicPartition]], None] = lambda _: None
-        """Told of partitions that the consumer has no more, even of those that come again."""
-        self.is_held: Callable[[TopicPartition], bool] = lambda _: False
-        """Whether records that were taken of a partition are yet to be given out."""
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Replaces the assignment; partitions that stay keep their positions."""
         wanted = dict.fromkeys(partitions)
         known = self._by_partition
-        if gone := known.keys() - wanted.keys():
-            self.on_gone(gone)
+        for partition in known.keys() - wanted.keys():
+            known[partition].drop_fetched()  # though somebody has the state in hand yet
         self._by_partition = {each: known.get(each) or PartitionPosition() for each in wanted}
         self._order = list(wanted)
 
@@ -179,10 +230,13 @@ class Positions:
             default=nan,
         )
 
-    def consumed(self) -> dict[TopicPartition, CommittedOffset]:
-        """The positions that are known: what can be committed."""
+    def committable(self) -> dict[TopicPartition, CommittedOffset]:
+        """Finds the offsets behind all that was given out, or behind all of which the user has said
+        that it was dealt with: what can be committed."""
+        if not self._stores_itself:
+            return {each: state.stored for each, state in self.items() if state.stored}
         return {
             each: CommittedOffset(state.position, "", state.leader_epoch)
-            for each, state in self._by_partition.items()
+            for each, state in self.items()
             if state.position is not None
         }

@@ -1,0 +1,221 @@
+"""Commits of a reader that always has something at hand, or has nothing to read.
+
+If these fail, who works through what was fetched commits nothing meanwhile, or is not told what its
+commits came to, and reads all of it again after a crash.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from tests.simulation import client_groups
+from tests.simulation.client_groups import FETCH, GROUP
+from tests.simulation.test_client_cluster import ALL, Stage, answering, play
+from tests.simulation.virtual import VirtualLoop
+
+from odradek.client import Consumer
+from odradek.client.errors import KafkaError, OffsetOutOfRange
+from odradek.errors import ErrorCode
+from odradek.model import TopicPartition
+
+Read = Callable[[Consumer], Awaitable[object]]
+Work = Callable[[], Awaitable[None]]
+ONE = ALL[0]
+INTERVAL_MS = 200
+COUNT = 500
+
+
+async def asleep() -> None:
+    await asyncio.sleep(0.01)
+
+
+async def busy() -> None:
+    """Work that keeps the loop: its time goes by, and nothing else runs."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    loop.pass_by(0.01)
+
+
+READS: dict[str, Read] = {
+    "getone": lambda consumer: consumer.getone(),
+    "iteration": anext,
+    "getmany": lambda consumer: consumer.getmany(timeout_ms=5_000, max_records=1),
+}
+reads = pytest.mark.parametrize("read", READS)
+works = pytest.mark.parametrize("work", [asleep, busy])
+
+
+@pytest.fixture(autouse=True)
+def _large_fetches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_groups, "RECORDS_A_FETCH", 100 * COUNT)
+
+
+def committed(stage: Stage) -> int:
+    return stage.brokers.world.committed(GROUP).get(ONE, 0)
+
+
+@reads
+@works
+def test_auto_commit_does_not_wait_until_all_that_was_fetched_is_given_out(
+    read: str, work: Work
+) -> None:
+    async def scenario(stage: Stage) -> None:
+        stage.brokers.ends[0] = COUNT
+        async with stage.consumer(auto_commit_interval_ms=INTERVAL_MS) as consumer:
+            consumer.assign([ONE])
+            await READS[read](consumer)
+            seen = set()
+            for number in range(1, 200):
+                await READS[read](consumer)
+                await work()
+                seen.add(committed(stage))
+                assert committed(stage) <= number, "of what was given out before the last read"
+            # Every 20 records, and one that is under way.
+            assert len(seen) >= 8
+            assert committed(stage) >= 160
+
+    play(scenario)
+
+
+@reads
+@works
+def test_a_callback_does_not_wait_until_all_that_was_fetched_is_given_out(
+    read: str, work: Work
+) -> None:
+    async def scenario(stage: Stage) -> None:
+        stage.brokers.ends[0] = COUNT
+        async with stage.consumer(enable_auto_commit=False) as consumer:
+            consumer.assign([ONE])
+            await READS[read](consumer)
+            told: list[tuple[dict[TopicPartition, object], KafkaError | None]] = []
+            for number in range(2, 12):
+                await READS[read](consumer)
+                consumer.commit_async(callback=lambda *what: told.append(what))
+                for _ in range(20):
+                    await work()
+                    await READS[read](consumer)
+                [(offsets, error)] = told
+                assert error is None
+                assert ONE in offsets, number
+                told.clear()
+
+    play(scenario)
+
+
+@reads
+def test_auto_commit_is_made_while_a_read_waits(read: str) -> None:
+    """Whoever waits for the next record has dealt with those before."""
+
+    async def scenario(stage: Stage) -> None:
+        settings = {"auto_commit_interval_ms": 1_000}
+        stage.brokers.ends[0] = 3
+        async with stage.consumer(**settings) as consumer:
+            consumer.assign([ONE])
+            for _ in range(3):
+                await READS[read](consumer)
+            reading = asyncio.create_task(READS["getone"](consumer))
+            await asyncio.sleep(2)
+            assert committed(stage) == 3
+            assert not reading.done()
+            stage.brokers.ends[0] = 4
+            await reading
+
+    play(scenario)
+
+
+def test_what_is_wrong_behind_what_was_fetched_is_told_after_it() -> None:
+    """A read that looks before it gives something out is not told earlier."""
+    out_of_range = {
+        "responses": [
+            {
+                "topic_id": None,
+                "partitions": [
+                    {
+                        "partition_index": 0,
+                        "error_code": ErrorCode.OFFSET_OUT_OF_RANGE,
+                        "high_watermark": -1,
+                        "records": None,
+                    }
+                ],
+            }
+        ]
+    }
+
+    async def scenario(stage: Stage) -> None:
+        stage.brokers.ends[0] = 9
+        settings = {"auto_commit_interval_ms": 100, "auto_offset_reset": "none"}
+        async with stage.consumer(**settings) as consumer:
+            consumer.assign([ONE])
+            consumer.seek(ONE, 0)
+            found = [(await consumer.getone()).offset]
+
+            async def read_on() -> None:
+                while True:
+                    found.append((await consumer.getone()).offset)
+                    await asyncio.sleep(0.5)
+
+            out_of_range["responses"][0]["topic_id"] = stage.brokers.topic_id  # type: ignore[index]
+            with stage.bent(answering(FETCH, out_of_range)):
+                await asyncio.sleep(1)
+                with pytest.raises(OffsetOutOfRange):
+                    await read_on()
+            assert found == list(range(len(found)))
+            assert await consumer.position(ONE) == len(found)
+            await asyncio.sleep(1)
+            rest = [(await consumer.getone()).offset for _ in range(9 - len(found))]
+            assert [*found, *rest] == list(range(9))
+
+    play(scenario)
+
+
+async def drop(consumer: Consumer) -> None:
+    consumer.assign(())
+    await asyncio.sleep(1)
+
+
+ENDS: dict[str, Callable[[Consumer], Awaitable[None]]] = {
+    "close": lambda consumer: consumer.close(),
+    "unsubscribe": lambda consumer: consumer.unsubscribe(),
+    "assign": drop,
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("stores_itself", [True, False])
+@reads
+def test_what_was_assigned_by_hand_is_committed_at_its_end(
+    read: str, end: str, stores_itself: bool
+) -> None:
+    """Of a group whose members share out by other means all would be read again."""
+
+    async def scenario(stage: Stage) -> None:
+        stage.brokers.ends[0] = COUNT
+        settings = {"auto_commit_interval_ms": 1_000_000}
+        async with stage.consumer(enable_auto_offset_store=stores_itself, **settings) as consumer:
+            consumer.assign([ONE])
+            for _ in range(7):
+                await READS[read](consumer)
+            if not stores_itself:
+                consumer.store_offsets(offsets={ONE: 5})
+            await ENDS[end](consumer)
+            assert committed(stage) == (7 if stores_itself else 5)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("metadata_age_ms", [100, 300_000])
+def test_what_is_assigned_again_at_once_is_read_from_its_commit(metadata_age_ms: int) -> None:
+    """The commit of what was dropped comes before the question for it, also where the commit has
+    to look first whether the topic is still the same."""
+
+    async def scenario(stage: Stage) -> None:
+        stage.brokers.ends[0] = COUNT
+        settings = {"metadata_max_age_ms": metadata_age_ms, "auto_commit_interval_ms": 1_000_000}
+        async with stage.consumer(**settings) as consumer:
+            for number in range(50):
+                consumer.assign([ONE])
+                assert (await consumer.getone()).offset == number
+                await asyncio.sleep(1)
+                consumer.assign(())
+
+    play(scenario)

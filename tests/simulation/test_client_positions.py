@@ -1,0 +1,226 @@
+"""Where a reader stands, whichever way it reads, and by turns.
+
+If these fail, what a consumer says of itself (position, lag, what it commits) is not what it has
+given out: records are passed over, given out twice, or out of a partition that is another's.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from itertools import cycle
+
+import pytest
+from tests.simulation.client_groups import GROUP, TOPIC
+from tests.simulation.test_client_cluster import (
+    ALL,
+    CONSUMER_HEARTBEAT,
+    HEARTBEAT,
+    PROTOCOLS,
+    Stage,
+    Told,
+    answering,
+    play,
+)
+
+from odradek.client import Consumer
+from odradek.client.aio.handout import Records
+from odradek.client.core.consuming.consumer_record import ConsumerRecord
+from odradek.errors import ErrorCode
+from odradek.model import TopicPartition
+
+Offsets = dict[TopicPartition, list[int]]
+Way = Callable[[Consumer], Awaitable[Offsets]]
+
+
+def offsets_of(records: Iterable[ConsumerRecord]) -> Offsets:
+    found: Offsets = {}
+    for each in records:
+        found.setdefault(TopicPartition(each.topic, each.partition), []).append(each.offset)
+    return found
+
+
+async def by_getone(consumer: Consumer) -> Offsets:
+    return offsets_of([await consumer.getone()])
+
+
+async def by_iteration(consumer: Consumer) -> Offsets:
+    return offsets_of([await anext(consumer)])
+
+
+async def by_getmany(consumer: Consumer) -> Offsets:
+    found = await consumer.getmany(timeout_ms=5_000)
+    return offsets_of(each for records in found.values() for each in records)
+
+
+async def by_few(consumer: Consumer) -> Offsets:
+    found = await consumer.getmany(timeout_ms=5_000, max_records=2)
+    return offsets_of(each for records in found.values() for each in records)
+
+
+async def of_one_partition(consumer: Consumer) -> Offsets:
+    partition = min(consumer.assignment(), key=lambda each: consumer.lag(each) == 0)
+    found = await consumer.getmany(partition, timeout_ms=500)
+    return offsets_of(each for records in found.values() for each in records)
+
+
+async def by_columns(consumer: Consumer) -> Offsets:
+    found = await consumer.getmany(timeout_ms=5_000, columns=True)
+    return {
+        partition: list(memoryview(columns.offset or b"").cast("q"))
+        for partition, columns in found.items()
+    }
+
+
+WAYS: dict[str, list[Way]] = {
+    "getone": [by_getone],
+    "iteration": [by_iteration],
+    "getmany": [by_getmany],
+    "few": [by_few],
+    "columns": [by_columns],
+    "by turns": [by_getone, by_columns, by_getone, of_one_partition, by_getone, by_few],
+}
+ways = pytest.mark.parametrize("way", WAYS)
+
+
+async def read_by(way: str, consumer: Consumer, found: Offsets, count: int) -> None:
+    """Reads so many records in all, or more where many come at once."""
+    for read in cycle(WAYS[way]):
+        if sum(map(len, found.values())) >= count:
+            return
+        for partition, offsets in (await read(consumer)).items():
+            found.setdefault(partition, []).extend(offsets)
+
+
+@ways
+def test_position_lag_and_commit_are_of_what_was_given_out(way: str) -> None:
+    """What waits for `getone` was counted as read by some of them, and by others not."""
+
+    async def scenario(stage: Stage) -> None:
+        async with stage.consumer(enable_auto_commit=False) as consumer:
+            consumer.assign(ALL[:2])
+            found: Offsets = {}
+            while sum(map(len, found.values())) < 40:
+                await read_by(way, consumer, found, sum(map(len, found.values())) + 1)
+                await consumer.commit()
+                committed = stage.brokers.world.committed(GROUP)
+                for partition, offsets in found.items():
+                    behind = offsets[-1] + 1
+                    assert await consumer.position(partition) == behind
+                    assert consumer.lag(partition) == 20 - behind
+                    assert committed[partition] == behind
+                measured = consumer.metrics()["consumer-fetch-manager-metrics"]
+                assert measured["records-consumed-total"] == sum(map(len, found.values()))
+                lags = [consumer.lag(each) for each in ALL[:2]]
+                assert measured["records-lag-max"] == max(each for each in lags if each is not None)
+            assert found == {each: list(range(20)) for each in ALL[:2]}
+
+    play(scenario)
+
+
+def test_columns_leave_out_nothing_that_is_held_of_a_partition_that_is_resumed_meanwhile() -> None:
+    """Columns are made of chunks, and would begin behind what waits for `getone`."""
+
+    async def scenario(stage: Stage) -> None:
+        async with stage.consumer(group_id="", auto_offset_reset="earliest") as consumer:
+            consumer.assign(ALL[:1])
+            found = await by_getone(consumer)
+            consumer.pause(ALL[0])
+            reading = asyncio.create_task(by_columns(consumer))
+            await asyncio.sleep(1)
+            consumer.resume(ALL[0])
+            found[ALL[0]] += (await reading).get(ALL[0], [])
+            await read_by("columns", consumer, found, 20)
+            assert found == {ALL[0]: list(range(20))}
+
+    play(scenario)
+
+
+class Seeing:
+    """An interceptor that remembers."""
+
+    def __init__(self) -> None:
+        self.seen: Offsets = {}
+
+    def on_consume(self, records: Records) -> Records:
+        for partition, some in records.items():
+            self.seen.setdefault(partition, []).extend(each.offset for each in some)
+        return records
+
+    def on_commit(self, offsets: object) -> None:
+        """Nothing to see."""
+
+
+def test_interceptors_see_a_record_once() -> None:
+    """Who reads one record, and then some of one partition, or pauses one, is not shown all that
+    waited once more."""
+
+    async def scenario(stage: Stage) -> None:
+        seeing = Seeing()
+        settings = {"group_id": "", "auto_offset_reset": "earliest"}
+        async with stage.consumer(interceptors=[seeing], **settings) as consumer:
+            consumer.assign(ALL[:2])
+            found: Offsets = {}
+            for read in cycle([by_getone, of_one_partition, by_getone, by_few]):
+                consumer.pause(ALL[0])
+                consumer.resume(ALL[0])
+                for partition, offsets in (await read(consumer)).items():
+                    found.setdefault(partition, []).extend(offsets)
+                if sum(map(len, found.values())) == 40:
+                    break
+            assert seeing.seen == found == {each: list(range(20)) for each in ALL[:2]}
+
+    play(scenario)
+
+
+@ways
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_who_is_fenced_and_let_in_again_between_two_reads_reads_nothing_twice(
+    protocol: str, way: str
+) -> None:
+    """From the commit on, in order: what waited for `getone` is of the time before."""
+    key = CONSUMER_HEARTBEAT if protocol == "consumer" else HEARTBEAT
+    thrown_out = {"error_code": ErrorCode.UNKNOWN_MEMBER_ID}
+
+    async def scenario(stage: Stage) -> None:
+        told = Told()
+        config = {"enable_auto_commit": False, "max_poll_interval_ms": 300_000}
+        async with stage.member(protocol, **config) as consumer:
+            consumer.subscribe([TOPIC], listener=told)
+            before: Offsets = {}
+            await read_by("getone", consumer, before, 7)
+            await consumer.commit()
+            with stage.bent(answering(key, thrown_out, times=1)):
+                await asyncio.sleep(8)
+            after: Offsets = {}
+            await read_by(way, consumer, after, 73)
+            assert told.gone == [("lost", ALL)]
+            assert {each: before.get(each, []) + after[each] for each in ALL} == {
+                each: list(range(20)) for each in ALL
+            }
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_commit_after_a_revocation_leaves_the_commit_of_another_alone(protocol: str) -> None:
+    """What waited for `getone` when its partition went is not where this member stands."""
+
+    async def scenario(stage: Stage) -> None:
+        config = {"enable_auto_commit": False}
+        async with stage.member(protocol, **config) as one, stage.member(protocol, **config) as two:
+            one.subscribe([TOPIC])
+            found: Offsets = {}
+            await read_by("getone", one, found, 6)
+            two.subscribe([TOPIC])
+            while len(two.assignment()) < 2:
+                await asyncio.gather(one.getmany(max_records=1), two.getmany(timeout_ms=200))
+            await two.seek_to_end()
+            for each in two.assignment():
+                assert await two.position(each) == 20
+            await two.commit()
+            await one.getone()
+            await one.commit()
+            committed = stage.brokers.world.committed(GROUP)
+            assert [committed[each] for each in sorted(two.assignment())] == [20, 20]
+            assert all(committed[each] < 20 for each in one.assignment())
+
+    play(scenario)
