@@ -263,7 +263,7 @@ def transact(broker: odradek.Broker, topic: str, name: str, count: int, *, commi
     producer.init_transactions(30)
     producer.begin_transaction()
     for number in range(count):
-        producer.produce(topic, b"%s%d" % (name.encode(), number), partition=0)
+        producer.produce(topic, b"%s%d" % (name.encode(), number), key=b"k", partition=0)
     producer.flush(30)
     if commit:
         producer.commit_transaction(30)
@@ -363,6 +363,25 @@ def test_a_table_takes_the_place_of_the_one_before(spark, broker, archived, tmp_
         latest_pipeline.build(spark, settings).run()
         found = spark.read.parquet(str(settings.to)).collect()
         assert [bytes(row.value).decode() for row in found] == [values]
+
+
+def test_what_was_taken_back_is_in_no_table(spark, broker, archived, tmp_path: Path) -> None:
+    """`latest` had the aborted record for the newest of its key."""
+    broker.create_topic("taken_back", partitions=1, config={})
+    transact(broker, "taken_back", "kept", 1, commit=True)
+    transact(broker, "taken_back", "aborted", 1, commit=False)
+    settings = replace(archived, topic="taken_back", sql="SELECT value FROM taken_back")
+    everything = replace(settings, isolation_level="read_uncommitted")
+    for each, newest, all_of_them in (
+        (settings, {b"kept0"}, {b"kept0"}),
+        (everything, {b"aborted0"}, {b"kept0", b"aborted0"}),
+    ):
+        for pipeline, expected in ((latest_pipeline, newest), (query_pipeline, all_of_them)):
+            target = str(tmp_path / f"{pipeline.__name__}-{each.isolation_level}")
+            pipeline.build(spark, replace(each, to=target)).run()
+            found = read_table(spark, target)
+            assert found is not None
+            assert {bytes(row.value) for row in found.collect()} == expected
 
 
 def test_an_audit_without_a_topic_does_not_pass(spark, archived) -> None:
