@@ -9,6 +9,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ from pyspark_odradek.pipelines import (
 )
 from pyspark_odradek.pipelines import latest as latest_pipeline
 from pyspark_odradek.pipelines import query as query_pipeline
-from pyspark_odradek.pipelines.audit import compare_each
+from pyspark_odradek.pipelines.audit import compare_each, differences
 from pyspark_odradek.pipelines.bookkeeping import described
 from pyspark_odradek.pipelines.bookkeeping.manifest import Manifest
 from pyspark_odradek.progress import ProgressGroups
@@ -38,6 +39,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
 FIRST_TIME_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
@@ -242,14 +244,43 @@ def test_a_compacted_topic_has_fewer_records_than_its_archive(spark, broker, tmp
     for number in range(4):
         broker.produce("cleaned", f"v{number}", key=f"k{number % 2}", timestamp=1)
     findings = audit.build(spark, replace(settings, topic="cleaned")).run().findings
-    assert findings == ["cleaned-0: 4 records of the topic are not there"]
-    assert audit.build(spark, settings).run().findings == []
-    ours = spark.createDataFrame(
-        [(b"k", b"v", None, None, 0, number, "t", 0) for number in (0, 1, 2, 2)], _COLUMNS
+    assert findings == ["cleaned-0 1970-01-01 00: 4 records are in both, and they are not the same"]
+    outcome = audit.build(spark, settings).run()
+    assert outcome.findings == []
+    assert "records that the topic has no longer" not in outcome.facts
+    ours, theirs = (
+        spark.createDataFrame(
+            [(b"k", b"v", None, EPOCH, 0, number, "t", 0) for number in offsets], _COLUMNS
+        )
+        for offsets in ((0, 1, 2, 2), (1, 2, 3))
     )
-    assert list(compare_each(ours, ours.where("offset = 1"))) == [
-        "t-0: 1 records are in the archive twice"
+    [row] = differences(ours, theirs).collect()
+    assert list(compare_each([row])) == [
+        "t-0 1970-01-01 00: 1 records of the topic are not there",
+        "t-0 1970-01-01 00: 1 records are in the archive twice",
     ]
+    assert row.gone == 1
+
+
+def test_what_the_cleaner_has_taken_is_no_finding(spark, tmp_path) -> None:
+    """Whoever took the topic's setting back had findings in every audit from then on."""
+    clock = odradek.ManualClock()
+    with odradek.Broker(clock=clock) as broker:
+        topic = {"segment.bytes": "200", "min.cleanable.dirty.ratio": "0.01", "retention.ms": "-1"}
+        broker.create_topic("cleaned", partitions=1, config=topic)
+        for _ in range(12):
+            broker.produce("cleaned", bytes(50), key="k")
+        target = str(tmp_path / "archive")
+        settings = PipelineSettings(broker.bootstrap_servers, "cleaned", to=target, source=target)
+        archive.build(spark, settings).run()
+        broker.configure("cleaned", {"cleanup.policy": "compact"})
+        # The archive's lease ends, and the cleaner has its turn.
+        clock.advance(3_600_000)
+        broker.configure("cleaned", {"cleanup.policy": "delete"})
+        gone = 12 - len(broker.records("cleaned"))
+        outcome = audit.build(spark, settings).run()
+    assert outcome.findings == []
+    assert outcome.facts["records that the topic has no longer"] == gone > 0
 
 
 _COLUMNS = (

@@ -47,11 +47,6 @@ class Description:
     isolation_level: str = "read_committed"
     groups: Groups = field(default_factory=dict)
 
-    @property
-    def is_compacted(self) -> bool:
-        """Whether a record may go because a newer one has its key."""
-        return "compact" in self.settings.get("cleanup.policy", "")
-
 
 def describe(brokers: Mapping[str, object], topic: str) -> Description:
     """A topic as it is now, without its groups.
