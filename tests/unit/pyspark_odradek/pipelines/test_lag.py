@@ -4,7 +4,6 @@ import asyncio
 from dataclasses import replace
 from typing import cast
 
-import pytest
 from pyspark.sql import SparkSession
 
 import odradek
@@ -18,17 +17,12 @@ NO_SPARK = cast(SparkSession, None)
 TAKEN_BACK_MS, COMMITTED_MS = 1_700_000_000_000, 1_700_000_360_000
 
 
-class TakenBack(Exception):
-    """Ends a transaction."""
-
-
 async def fill(servers: str) -> None:
     async with Producer({"bootstrap.servers": servers, "transactional.id": "orders"}) as producer:
         await producer.init_transactions()
-        with pytest.raises(TakenBack):
-            async with producer.transaction():
-                await producer.send_and_wait("orders", b"taken back", timestamp_ms=TAKEN_BACK_MS)
-                raise TakenBack
+        producer.begin_transaction()
+        await producer.send_and_wait("orders", b"taken back", timestamp_ms=TAKEN_BACK_MS)
+        await producer.abort_transaction()
         async with producer.transaction():
             await producer.send("orders", b"committed", timestamp_ms=COMMITTED_MS)
 
