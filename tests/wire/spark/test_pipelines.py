@@ -7,15 +7,16 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from pyspark.sql import Row
+from pyspark.sql import DataFrame, Row
 
 import odradek
 from pyspark_odradek.pipelines import (
@@ -163,6 +164,68 @@ def test_a_topic_comes_back_with_all_that_it_had(spark, broker, tmp_path) -> Non
     assert restore.restored_settings({"max.message.bytes": "9"}, 100) == {
         "max.message.bytes": "612"
     }
+
+
+def test_a_topic_that_is_there_takes_the_largest_record(spark, broker, tmp_path) -> None:
+    """It was half full then, and the next attempt was refused for that."""
+    broker.create_topic("large", partitions=2, config={"max.message.bytes": "3000000"})
+    broker.produce("large", b"small", partition=0)
+    broker.produce("large", b"x" * 2_500_000, partition=1)
+    broker.create_topic("large-again", partitions=2, config={"compression.type": "gzip"})
+    settings = PipelineSettings(
+        broker.bootstrap_servers, "large", to=str(tmp_path / "a"), source=str(tmp_path / "a")
+    )
+    archive.build(spark, settings).run()
+    restore.build(spark, replace(settings, topic="large-again")).run()
+    assert sorted(len(record.value) for record in broker.records("large-again")) == [5, 2_500_000]
+
+
+def test_a_restore_that_failed_is_gone_on_with(spark, broker, archived, monkeypatch) -> None:
+    """Its topic could not be used any more, and all was written again to another one."""
+    settings = replace(archived, topic="gone-on", groups="billing")
+    write = restore.write
+    with monkeypatch.context() as patch:
+        for some in ("partition < 2", "offset < 200"):
+            patch.setattr(restore, "write", fails_behind(write, some))
+            with pytest.raises(Killed):
+                restore.build(spark, settings).run()
+    assert len(broker.records("gone-on")) == 800
+    assert restore.build(spark, settings).run().facts == {"records": 900, "groups": 1}
+    assert audit.build(spark, settings).run().findings == []
+    with pytest.raises(PipelineError, match="gone-on-0 has, or had, records"):
+        restore.build(spark, settings).run()
+
+
+def test_a_restore_is_not_gone_on_with_behind_others_records(
+    spark, broker, archived, monkeypatch
+) -> None:
+    settings = replace(archived, topic="others")
+    with monkeypatch.context() as patch:
+        patch.setattr(restore, "write", fails_behind(restore.write, "partition < 2"))
+        with pytest.raises(Killed):
+            restore.build(spark, settings).run()
+    broker.produce("others", b"x", partition=2)
+    with pytest.raises(PipelineError, match="others-2 has, or had, records"):
+        restore.build(spark, settings).run()
+    broker.delete_topic("others")
+    broker.create_topic("others", partitions=3, config={})
+    broker.produce("others", b"x", partition=1)
+    with pytest.raises(PipelineError, match="others-1 has, or had, records"):
+        restore.build(spark, settings).run()
+
+
+class Killed(Exception):
+    """Ends an attempt."""
+
+
+def fails_behind(write: Callable[..., None], some: str) -> Callable[..., None]:
+    """Writes some of the records, and no more."""
+
+    def half(records: DataFrame, *where: Any) -> None:
+        write(records.where(some), *where)
+        raise Killed
+
+    return half
 
 
 def test_small_files_are_put_together(spark, archived, tmp_path) -> None:
