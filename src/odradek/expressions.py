@@ -4,6 +4,9 @@ They are matched on the event loop against whatever there is, so they must not b
 RE2 matches in linear time and knows no look-around and no back references. What Java would take
 besides is refused, and so is what would need too much memory.
 
+Patterns of Java's, in which clients and tools of Kafka's name topics, are read by RE2 too: as Java
+reads them, or not at all (`java_pattern`).
+
 The package `google-re2` belongs to every installation; where it cannot be imported, expressions are
 refused with that reason. Python's own `re` is no substitute: `(a+)+$` holds it up for ever.
 """
@@ -18,6 +21,42 @@ from odradek._lazy import LazyModule
 MAX_PROGRAM_BYTES: Final = 1 << 20
 """What a compiled expression may take; `((a{100}){100}){100}` is refused."""
 
+# What is otherwise in Java than in RE2, or has to be looked at; all else stands for itself.
+_TOKEN: Final = re.compile(
+    r"""(?P<quoted>\\Q.*?(?:\\E|\Z))
+    | (?P<property>\\(?:[pP]|x)\{[^}]*\})
+    | (?P<code>\\u[0-9a-fA-F]{4})
+    | (?P<escaped>\\.)
+    | (?P<open>\[\^?\]?)
+    | (?P<close>\])
+    | (?P<both>&&)
+    | (?P<flags>\(\?[A-Za-z-]+\)[*+?{])
+    | (?P<group>\(\?(?:<[=!]|[A-Za-z-]+|[<=!>]))
+    | (?P<brace>\{(?:\d+(?:,\d*)?\}\+?)?)
+    | (?P<possessive>[*+?]\+)""",
+    re.DOTALL | re.VERBOSE,
+)
+# Java's names for characters of ASCII that RE2 has as POSIX's.
+_POSIX: Final = frozenset(
+    {
+        "Lower",
+        "Upper",
+        "ASCII",
+        "Alpha",
+        "Digit",
+        "Alnum",
+        "Punct",
+        "Graph",
+        "Print",
+        "Blank",
+        "Cntrl",
+        "XDigit",
+        "Space",
+    }
+)
+_ESCAPES: Final = frozenset("dDsSwWbBAzafnrtxpP")
+_FLAGS_OF_JAVA: Final = frozenset("duxU")
+
 # RE2 takes a repetition by a number that no machine word holds for letters; Kafka refuses it.
 _HUGE_REPETITION: Final = re.compile(r"(?<!\\)(?:\\\\)*\{(?:\d{9,}(?:,\d*)?|\d+,\d{9,})\}")
 
@@ -29,6 +68,10 @@ Match = Callable[[str], object]
 
 class ExpressionError(ValueError):
     """Text that is no regular expression, and why."""
+
+
+class UnreadableExpression(ExpressionError):
+    """A pattern that Java can read and RE2 cannot, and why."""
 
 
 class ExpressionsUnavailable(ExpressionError):
@@ -58,3 +101,116 @@ def compiled(expression: str) -> Match:
         text = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
         raise ExpressionError(text) from error
     return match
+
+
+def java_pattern(expression: str) -> Match:
+    """Compiles a pattern of Java's.
+
+    Raises:
+        UnreadableExpression: RE2 has nothing for a part of it, or would read that otherwise.
+        ExpressionError: it is none.
+        ExpressionsUnavailable: RE2 cannot be imported.
+    """
+    return compiled(_in_re2(expression))
+
+
+def _in_re2(expression: str) -> str:
+    parts: list[str] = []
+    is_in_class = False
+    end = 0
+    for token in _TOKEN.finditer(expression):
+        parts.append(expression[end : token.start()])
+        parts.append(_token_in_re2(token, is_in_class))
+        if token.lastgroup in ("open", "close"):
+            is_in_class = token.lastgroup == "open"
+        end = token.end()
+    return "".join([*parts, expression[end:]])
+
+
+def _token_in_re2(token: re.Match[str], is_in_class: bool) -> str:
+    kind, text = token.lastgroup, token[0]
+    if kind == "property":
+        return _property(text, is_in_class)
+    if kind in _EVERYWHERE:
+        return _EVERYWHERE[kind](text)
+    kinds = _WITHIN_CLASSES if is_in_class else _OUTSIDE_CLASSES
+    return kinds[kind](text) if kind in kinds else text
+
+
+def _quoted(text: str) -> str:
+    return re.escape(text[2:].removesuffix("\\E"))
+
+
+def _property(text: str, is_in_class: bool) -> str:
+    if text[3:-1] in _POSIX and text[1] != "x":
+        known = f"[:{'^' if text[1] == 'P' else ''}{text[3:-1].lower()}:]"
+        return known if is_in_class else f"[{known}]"
+    try:
+        compiled(text)
+    except ExpressionError:
+        raise UnreadableExpression(f"RE2 has no {text}") from None
+    return text
+
+
+def _escaped(text: str) -> str:
+    letter = text[1]
+    if letter == "_":
+        return letter
+    if letter.isdigit():
+        raise UnreadableExpression(f"RE2 has no back references, nor numbers as Java's: {text}")
+    if letter.isalpha() and letter not in _ESCAPES:
+        raise UnreadableExpression(f"RE2 has no {text} as Java has it")
+    return text
+
+
+def _class_within_class(_text: str) -> str:
+    raise UnreadableExpression("RE2 has no classes of characters within classes")
+
+
+def _intersection(text: str) -> str:
+    raise UnreadableExpression(f"RE2 has no intersections of classes: {text}")
+
+
+def _repeated_flags(text: str) -> str:
+    raise UnreadableExpression(f"RE2 repeats what stands before flags: {text}")
+
+
+def _possessive(text: str) -> str:
+    raise UnreadableExpression(f"RE2 has no possessive repetitions: {text}")
+
+
+def _repetition(text: str) -> str:
+    if text == "{":
+        raise ExpressionError("{ begins no repetition")
+    return _possessive(text) if text.endswith("+") else text
+
+
+def _group(text: str) -> str:
+    kind = text[2:]
+    if kind == "<":
+        return "(?P<"
+    if kind[-1] in "=!>":
+        raise UnreadableExpression(f"RE2 has no look-around and no atomic groups: {text}")
+    if not _FLAGS_OF_JAVA.isdisjoint(kind):
+        raise UnreadableExpression(f"RE2 has not all of these flags of Java's: {text}")
+    if kind.startswith("P"):
+        raise ExpressionError(f"no group of Java's begins with {text}")
+    return text
+
+
+_Reader = Callable[[str], str]
+_EVERYWHERE: Final[dict[str | None, _Reader]] = {
+    "quoted": _quoted,
+    "code": lambda text: f"\\x{{{text[2:]}}}",
+    "escaped": _escaped,
+}
+_WITHIN_CLASSES: Final[dict[str | None, _Reader]] = {
+    "open": _class_within_class,
+    "both": _intersection,
+}
+_OUTSIDE_CLASSES: Final[dict[str | None, _Reader]] = {
+    "flags": _repeated_flags,
+    "group": _group,
+    "brace": _repetition,
+    "possessive": _possessive,
+}

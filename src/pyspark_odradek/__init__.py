@@ -1,12 +1,13 @@
 """Kafka topics in Spark, without jars; the only importer of pyspark.
 
 With this package installed `spark.read.format("odradek")` and `readStream` work in any Spark
-session. `session()` starts one that needs nothing but `pip install`; `pyspark_odradek.pipelines`
-has jobs built on it.
+session; `topic` gives a DataFrame that each query reads anew. `session()` starts a session that
+needs nothing but `pip install`; `pyspark_odradek.pipelines` has jobs built on it.
 """
 
 from pyspark_odradek.gateway import GatewayError
+from pyspark_odradek.live import topic
 from pyspark_odradek.session import session
 from pyspark_odradek.source import DefaultSource
 
-__all__ = ["DefaultSource", "GatewayError", "session"]
+__all__ = ["DefaultSource", "GatewayError", "session", "topic"]

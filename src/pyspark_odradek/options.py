@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from odradek.expressions import ExpressionError, UnreadableExpression, java_pattern
 from odradek.storage.names import LONGEST_LEASE_MS
 from odradek.suggestions import did_you_mean
 from odradek.tables.columns import COLUMNS, HEADERS, PLAIN_COLUMNS
@@ -339,8 +340,10 @@ def _uses(bound: OffsetBound, end: int) -> bool:
 
 def _pattern(text: str) -> str:
     try:
-        re.compile(text)
-    except re.error as error:
+        java_pattern(text)
+    except UnreadableExpression as error:
+        raise ValueError(f"subscribePattern: {text!r} cannot be matched here: {error}") from error
+    except ExpressionError as error:
         raise ValueError(f"subscribePattern: {text!r} is no regular expression: {error}") from error
     return text
 

@@ -6,6 +6,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from odradek import Broker
+from pyspark_odradek.live import topic as live_topic
 
 
 @dataclass(frozen=True)
@@ -16,9 +17,8 @@ class SparkAndBroker:
     broker: Broker
 
     def read(self, topic: str, **options: str) -> DataFrame:
-        """A topic as it is now; options as of `spark.read.format("odradek")`."""
-        reader = self.spark.read.format("odradek").options(**self._where(topic), **options)
-        return reader.load()
+        """A topic as each query on it finds it; options as of `spark.read.format("odradek")`."""
+        return live_topic(self.spark, {**self._where(topic), **options})
 
     def stream(self, topic: str, **options: str) -> DataFrame:
         """A topic as a stream, from its beginning if the options do not say something else."""

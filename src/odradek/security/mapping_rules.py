@@ -7,7 +7,9 @@ upper case, `DEFAULT` takes the subject as it is. Where none matches, nobody may
 """
 
 import re
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+from odradek.expressions import ExpressionError, Match, java_pattern
 
 _DEFAULT: Final = "DEFAULT"
 # Rules are separated by commas, which patterns have too: what follows tells them apart.
@@ -20,7 +22,7 @@ _REFERENCE: Final = re.compile(r"\$([0-9])|\\(.)")
 class MappingRule(NamedTuple):
     """One rule; without a pattern the default."""
 
-    pattern: re.Pattern[str] | None = None
+    pattern: Match | None = None
     replacement: str = ""
     case: str = ""
 
@@ -28,7 +30,7 @@ class MappingRule(NamedTuple):
         """The name that it makes; None where it does not match."""
         if self.pattern is None:
             return subject
-        match = self.pattern.fullmatch(subject)
+        match: Any = self.pattern(subject)
         if match is None:
             return None
         name = _REFERENCE.sub(lambda each: _referred(each, match), self.replacement)
@@ -67,13 +69,13 @@ def mapped_name(rules: list[MappingRule], subject: str) -> str | None:
 
 def _rule(match: re.Match[str]) -> MappingRule:
     try:
-        pattern = re.compile(match["pattern"])
-    except re.error as error:
+        pattern = java_pattern(match["pattern"])
+    except ExpressionError as error:
         raise ValueError(f"Invalid rule: `{match[0]}`: {error}") from None
     return MappingRule(pattern, match["replacement"], match["case"])
 
 
-def _referred(reference: re.Match[str], match: re.Match[str]) -> str:
+def _referred(reference: re.Match[str], match: Any) -> str:
     if reference[1] is None:
         return reference[2]
     number = int(reference[1])

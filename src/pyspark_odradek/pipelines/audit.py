@@ -5,12 +5,13 @@ Three questions, each a list of findings; none is the answer that all is well:
 - the files: each is there, with the size and the SHA-256 that the manifest has; the manifest
   itself has every batch, and is as it was written, and so is what is written of the topic;
 - the offsets: none is there twice, and nothing is missing that Spark knows to be done;
-- the topic: where both have offsets, they have the same records, by partition and hour. Of a topic
-  that is compacted, which loses records that the archive has kept, every record is in the archive.
+- the topic: where both have offsets, every record of the topic is in the archive once, as it is. An
+  archive may have more, since a topic loses records to compaction, retention and deletion: a fact,
+  and no finding.
 
 Offsets without a record are in the topic as well, be it that compaction made them or transactions,
-so they are told of only where the topic has records. What the topic has deleted since, or got
-since, is not compared. Files of no batch are what a killed run has left: a fact, and no finding.
+so they are told of only where the topic has records. What the topic got since is not compared.
+Files of no batch are what a killed run has left: a fact, and no finding.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -22,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from odradek.model import TopicPartition
-from pyspark_odradek.pipelines.bookkeeping.described import describe, kept_in
+from pyspark_odradek.pipelines.bookkeeping.described import kept_in
 from pyspark_odradek.pipelines.bookkeeping.manifest import (
     Archived,
     ArchivedFile,
@@ -33,10 +34,12 @@ from pyspark_odradek.pipelines.bookkeeping.manifest import (
 from pyspark_odradek.pipelines.ends.batches import CHECKPOINT
 from pyspark_odradek.pipelines.ends.checkpoints import Checkpoint
 from pyspark_odradek.pipelines.ends.files import FileSystem
+from pyspark_odradek.pipelines.ends.hours import utc_date, utc_hour
 from pyspark_odradek.pipelines.ends.snapshots import Span, read_spans, topic_spans
 from pyspark_odradek.pipelines.running.jobs import OnceJob, Outcome
 from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
 
+_PLACE: Final = ("topic", "partition", "offset")
 _CONTENT: Final = ("key", "value", "headers", "timestamp", "timestampType", "offset")
 
 
@@ -92,10 +95,10 @@ def audit(
     if common:
         records = manifest.frame(files).withColumn("topic", f.lit(settings.topic))
         ours, theirs = _within(records, common), read_spans(spark, settings, common)
-        if describe(settings.brokers, settings.topic).is_compacted:
-            findings.extend(compare_each(ours, theirs))
-        else:
-            findings.extend(compare_hours(by_hour(ours).collect(), by_hour(theirs).collect()))
+        if sums(ours) != sums(theirs):
+            rows = differences(ours, theirs).collect()
+            findings.extend(compare_each(rows))
+            facts["records that the topic has no longer"] = sum(row.gone for row in rows)
     facts["offsets compared with the topic"] = sum(s.end - s.start for s in common.values())
     return Outcome(findings, facts)
 
@@ -118,20 +121,54 @@ def read_up_to(archived: Archived) -> Iterator[tuple[TopicPartition, Span]]:
         yield part, Span(0, max(ends.get(part, 0), last))
 
 
-def compare_each(archived: DataFrame, topic: DataFrame) -> Iterator[str]:
-    """Records of a topic that are not in the archive as they are, by partition."""
-    ours, theirs = _contents(archived), _contents(topic)
-    missing = theirs.join(ours, ["topic", "partition", "offset", "content"], "left_anti")
-    for row in missing.groupBy("topic", "partition").count().orderBy("partition").collect():
-        yield f"{row.topic}-{row.partition}: {row['count']} records of the topic are not there"
-    twice = ours.groupBy("topic", "partition", "offset").count().where("count > 1")
-    for row in twice.groupBy("topic", "partition").count().orderBy("partition").collect():
-        yield f"{row.topic}-{row.partition}: {row['count']} records are in the archive twice"
+def sums(records: DataFrame) -> set[tuple[Any, ...]]:
+    """The number of records in each partition, and a sum over the content of all: whether there is
+    a difference at all."""
+    # A sum does not depend on the order, and unlike xor it sees a row that is there twice.
+    content = f.sum(f.col("content").cast("decimal(38,0)"))
+    rows = _contents(records).groupBy("topic", "partition").agg(f.count("*"), content)
+    return {tuple(row) for row in rows.collect()}
+
+
+def differences(archived: DataFrame, topic: DataFrame) -> DataFrame:
+    """By partition and hour, how many records of the topic are `missing` in the archive or
+    `changed` there, how many it has `twice`, and how many that are `gone` from the topic."""
+    kept = (
+        _contents(archived)
+        .groupBy(*_PLACE)
+        .agg(
+            f.count("*").alias("times"),
+            f.min("content").alias("least"),
+            f.max("content").alias("most"),
+            f.min("hour").alias("kept_hour"),
+        )
+    )
+    both = _contents(topic).join(kept, [*_PLACE], "full")
+    is_changed = (f.col("least") != f.col("content")) | (f.col("most") != f.col("content"))
+    hour = f.coalesce("hour", "kept_hour").alias("hour")
+    return both.groupBy("topic", "partition", hour).agg(
+        f.count_if(f.isnull("times")).alias("missing"),
+        f.count_if(is_changed).alias("changed"),
+        f.count_if(f.col("times") > 1).alias("twice"),
+        f.count_if(f.isnull("content")).alias("gone"),
+    )
+
+
+def compare_each(rows: Iterable[Any]) -> Iterator[str]:
+    """What the rows of `differences` have against an archive."""
+    for row in sorted(rows, key=lambda row: (row.topic, row.partition, row.hour)):
+        where = f"{row.topic}-{row.partition} {row.hour}"
+        if row.missing:
+            yield f"{where}: {row.missing} records of the topic are not there"
+        if row.changed:
+            yield f"{where}: {row.changed} records are in both, and they are not the same"
+        if row.twice:
+            yield f"{where}: {row.twice} records are in the archive twice"
 
 
 def _contents(records: DataFrame) -> DataFrame:
-    content = f.xxhash64(*_CONTENT).alias("content")
-    return records.select("topic", "partition", "offset", content)
+    hour = f.concat_ws(" ", utc_date("timestamp"), utc_hour("timestamp")).alias("hour")
+    return records.select(*_PLACE, f.xxhash64(*_CONTENT).alias("content"), hour)
 
 
 def compare_files(
@@ -171,34 +208,6 @@ def spans_of(files: Iterable[ArchivedFile]) -> dict[TopicPartition, Span]:
         part: Span(min(p.start for p in each), max(p.end for p in each))
         for part, each in sorted(pieces.items())
     }
-
-
-def by_hour(records: DataFrame) -> DataFrame:
-    """Counts, different offsets, and a sum over the content of all rows, of every hour."""
-    return records.groupBy(
-        "topic", "partition", f.date_trunc("hour", "timestamp").cast("string").alias("hour")
-    ).agg(
-        f.count("*").alias("records"),
-        f.count_distinct("offset").alias("offsets"),
-        # A sum does not depend on the order, and unlike xor it sees a row that is there twice.
-        f.sum(f.xxhash64(*_CONTENT).cast("decimal(38,0)")).alias("content"),
-    )
-
-
-def compare_hours(archived: Iterable[Any], topic: Iterable[Any]) -> Iterator[str]:
-    """Where the rows of `by_hour` differ."""
-    ours = {(row.topic, row.partition, row.hour): row for row in archived}
-    theirs = {(row.topic, row.partition, row.hour): row for row in topic}
-    for name in sorted(ours.keys() | theirs.keys()):
-        where = f"{name[0]}-{name[1]} {name[2]}"
-        here, there = ours.get(name), theirs.get(name)
-        counts = [row.records if row is not None else 0 for row in (here, there)]
-        if here is not None and here.records != here.offsets:
-            yield f"{where}: {here.records - here.offsets} records are in the archive twice"
-        elif counts[0] != counts[1]:
-            yield f"{where}: {counts[0]} records in the archive, {counts[1]} in the topic"
-        elif here is not None and there is not None and here.content != there.content:
-            yield f"{where}: {counts[0]} records in both, and they are not the same"
 
 
 def _records_of(files: Iterable[ArchivedFile]) -> Iterator[int]:

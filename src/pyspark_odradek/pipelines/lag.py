@@ -142,6 +142,7 @@ def first_times_of(
     options = parse_options(
         {
             **settings.broker_options(),
+            "kafka.isolation.level": settings.isolation_level,
             "subscribe": settings.topic,
             "failOnDataLoss": "false",
             "kafka.max.partition.fetch.bytes": _FETCH_BYTES,

@@ -11,18 +11,24 @@ Groups that had committed offsets when the archive was written get theirs in the
 
 The topic is created when it is not there, with the partitions and the settings that it had, but for
 those by which it would lose the old records at once, and what is of the old cluster. It has to be
-empty when it is there: who restores over records would have both. A restore that failed half way
-is begun again with a new topic.
+empty when it is there: who restores over records would have both. Larger records than it takes
+raise its limit.
+
+A restore that failed half way is gone on with: `_restored/orders-again.begun` has the id of the
+topic that it began to fill, and what that has must be what the archive begins with.
 """
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
+from odradek.client.errors import UnknownTopicOrPartition
+from odradek.model import TopicPartition
 from pyspark_odradek.pipelines.audit import compare_files, spans_of
 from pyspark_odradek.pipelines.bookkeeping import described
 from pyspark_odradek.pipelines.bookkeeping.manifest import (
@@ -32,12 +38,13 @@ from pyspark_odradek.pipelines.bookkeeping.manifest import (
     on_archive,
 )
 from pyspark_odradek.pipelines.ends.files import FileSystem
-from pyspark_odradek.pipelines.ends.snapshots import topic_spans
-from pyspark_odradek.pipelines.ends.topics import create_topic
+from pyspark_odradek.pipelines.ends.snapshots import Span, read_spans, topic_spans
+from pyspark_odradek.pipelines.ends.topics import create_topic, raise_limit
 from pyspark_odradek.pipelines.running.jobs import OnceJob, Outcome
 from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
 
 RESTORED: Final = "_restored"
+_FILLED: Final = "{} has, or had, records: restore to a new topic"
 _KEPT: Final = ("key", "value", "headers", "timestamp", "partition")
 # Those that are about time and size of what is kept, and about brokers that may not be there.
 _NOT_RESTORED: Final = (
@@ -49,6 +56,7 @@ _NOT_RESTORED: Final = (
 # What a topic takes that nobody gave a limit, and what a record has beside its fields.
 _USUAL_LIMIT: Final = 1_048_588
 _OVERHEAD: Final = 512
+_SHARE_OF_CODECS: Final = 128
 _OF_A_HEADER: Final = 10
 
 
@@ -84,8 +92,16 @@ def restore(
     found = chosen(kept.groups, settings.groups)
     records = manifest.frame(files)
     partitions = max(kept.partitions, 1 + max(part.partition for part in spans))
-    prepare_topic(settings, partitions, restored_settings(kept.settings, largest(records)))
-    write(records, settings, len(spans))
+    size = largest(records)
+    attempt = Attempt(spark, root, settings)
+    there = prepare_topic(
+        settings, partitions, restored_settings(kept.settings, size), may_go_on=attempt.is_begun()
+    )
+    raise_limit(settings.brokers, settings.topic, limit_for(size))
+    attempt.begin()
+    if there:
+        check_begun(records, read_spans(spark, settings, there))
+    write(behind(records, there), settings, len(spans))
     check_written(settings, files)
     stretches = [row.asDict() for row in moved(records).collect()]
     FileSystem(spark).replace(f"{root}/{RESTORED}/{settings.topic}.json", json.dumps(stretches))
@@ -93,6 +109,7 @@ def restore(
     if settings.groups is not None:
         described.commit(settings.brokers, settings.topic, translated(found, stretches))
         facts["groups"] = len(found)
+    attempt.end()
     return Outcome(facts=facts)
 
 
@@ -100,9 +117,15 @@ def restored_settings(kept: Mapping[str, str], largest_record: int) -> dict[str,
     """The settings of a topic that gets the archived records, of which one is the largest."""
     settings = {name: value for name, value in kept.items() if name not in _NOT_RESTORED}
     limit = int(kept.get("max.message.bytes", _USUAL_LIMIT))
-    if largest_record + _OVERHEAD > limit:
-        settings["max.message.bytes"] = str(largest_record + _OVERHEAD)
+    if limit_for(largest_record) > limit:
+        settings["max.message.bytes"] = str(limit_for(largest_record))
     return settings
+
+
+def limit_for(largest_record: int) -> int:
+    """What a topic has to take that gets a record of this size, whatever codec it has: what cannot
+    be compressed is larger afterwards."""
+    return largest_record + largest_record // _SHARE_OF_CODECS + _OVERHEAD
 
 
 def largest(records: DataFrame) -> int:
@@ -147,8 +170,37 @@ def translated(kept: described.Groups, stretches: Sequence[dict[str, Any]]) -> d
     }
 
 
-def prepare_topic(settings: PipelineSettings, partitions: int, config: Mapping[str, str]) -> None:
-    """Makes sure that the topic is there and empty.
+class Attempt:
+    """The note of an archive that its restore to a topic has begun."""
+
+    def __init__(self, spark: SparkSession, archive: str, settings: PipelineSettings) -> None:
+        self._files: Final = FileSystem(spark)
+        self._path: Final = f"{archive}/{RESTORED}/{settings.topic}.begun"
+        self._settings: Final = settings
+
+    def is_begun(self) -> bool:
+        """Whether an attempt failed that has filled this very topic."""
+        try:
+            begun = self._files.read(self._path)
+            return begun == described.topic_id(self._settings.brokers, self._settings.topic)
+        except (FileNotFoundError, UnknownTopicOrPartition):
+            return False
+
+    def begin(self) -> None:
+        """Notes the topic; without an id it cannot be told from a later one, and is not noted."""
+        topic_id = described.topic_id(self._settings.brokers, self._settings.topic)
+        if topic_id is not None:
+            self._files.replace(self._path, topic_id)
+
+    def end(self) -> None:
+        """Removes the note."""
+        self._files.remove(self._path)
+
+
+def prepare_topic(
+    settings: PipelineSettings, partitions: int, config: Mapping[str, str], *, may_go_on: bool
+) -> dict[TopicPartition, Span]:
+    """Makes sure that the topic is there, and empty unless a restore may go on; what it has.
 
     Raises:
         PipelineError: it has records, or too few partitions, or cannot be created.
@@ -156,14 +208,47 @@ def prepare_topic(settings: PipelineSettings, partitions: int, config: Mapping[s
     there = topic_spans(settings)
     if not there:
         create_topic(settings.brokers, settings.topic, partitions, config)
-        return
-    filled = [part for part, span in there.items() if span.end > 0]
-    if filled:
-        raise PipelineError(f"{filled[0]} has, or had, records: restore to a new topic")
+        return {}
+    filled = {part: span for part, span in there.items() if span.end > 0}
+    for part, span in filled.items():
+        if span.start > 0 or not may_go_on:
+            raise PipelineError(_FILLED.format(part))
     if len(there) < partitions:
         raise PipelineError(
             f"{settings.topic} has {len(there)} partitions, the archive {partitions}"
         )
+    return filled
+
+
+def check_begun(records: DataFrame, there: DataFrame) -> None:
+    """Checks that a topic has what the archive begins with, partition by partition.
+
+    Raises:
+        PipelineError: it has something else.
+    """
+    content = f.xxhash64("key", "value", "headers", "timestamp")
+    ours = placed(records).select("partition", "place", content.alias("content"))
+    place = f.col("offset").alias("place")
+    theirs = there.select("topic", "partition", place, content.alias("found"))
+    both = theirs.join(ours, ["partition", "place"], "left")
+    other = both.where(~f.col("found").eqNullSafe(f.col("content"))).orderBy("partition")
+    for row in other.limit(1).collect():
+        raise PipelineError(_FILLED.format(f"{row.topic}-{row.partition}"))
+
+
+def behind(records: DataFrame, there: Mapping[TopicPartition, Span]) -> DataFrame:
+    """The records that a topic with these offsets has not yet."""
+    if not there:
+        return records
+    ends = ((f.lit(part.partition), f.lit(span.end)) for part, span in there.items())
+    end = f.create_map(*chain.from_iterable(ends))[f.col("partition")]
+    return placed(records).where(f.col("place") >= f.coalesce(end, f.lit(0)))
+
+
+def placed(records: DataFrame) -> DataFrame:
+    """Records with their `place`: the offsets that they get."""
+    place = f.row_number().over(Window.partitionBy("partition").orderBy("offset")) - 1
+    return records.withColumn("place", place)
 
 
 def write(records: DataFrame, settings: PipelineSettings, partitions: int) -> None:
@@ -195,10 +280,9 @@ def check_written(settings: PipelineSettings, files: Iterable[ArchivedFile]) -> 
 
 def moved(records: DataFrame) -> DataFrame:
     """Stretches of offsets that moved together: where they begin, and where they are now."""
-    place = f.row_number().over(Window.partitionBy("partition").orderBy("offset")) - 1
-    placed = records.select("partition", "offset").withColumn("place", place)
     return (
-        placed.groupBy("partition", (f.col("offset") - f.col("place")).alias("shift"))
+        placed(records.select("partition", "offset"))
+        .groupBy("partition", (f.col("offset") - f.col("place")).alias("shift"))
         .agg(
             f.min("offset").alias("start"),
             f.min("place").alias("to"),

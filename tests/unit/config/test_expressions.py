@@ -8,7 +8,7 @@ from odradek.config.client_metrics import check_client_metrics
 from odradek.config.definition import ConfigError
 from odradek.coordinator.regular_expressions import matching_names
 from odradek.errors import BrokerError, ErrorCode
-from odradek.expressions import ExpressionError, compiled
+from odradek.expressions import ExpressionError, UnreadableExpression, compiled, java_pattern
 
 
 def test_the_whole_text_matches():
@@ -51,3 +51,62 @@ def test_without_re2_everybody_is_told(monkeypatch):
     with pytest.raises(BrokerError, match="cannot be matched: google-re2") as of_group:
         matching_names("not-asked-for-before", ["a"])
     assert of_group.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fits", "does_not"),
+    [
+        (r"team-\p{Lower}+", "team-a", "team-A"),
+        (r"[\p{Upper}\P{Alpha}]+", "A-1", "a"),
+        (r"\P{Digit}", "a", "1"),
+        (r"\p{Lu}", "A", "a"),
+        (r"\Qa.b\E.*", "a.bc", "axbc"),
+        (r"\Qa.b", "a.b", "axb"),
+        (r"[\Q]-[\E]+", "[-]", "a"),
+        (r"(?<team>a|b)-c", "b-c", "c-c"),
+        (r"(?i:orders)", "ORDERS", "order"),
+        (r"a\_b\u002D\x2d", "a_b--", "a_b"),
+        (r"[]a]+", "a]", "b"),
+        (r"[^]a]+", "b", "]"),
+        (r"[(?]{2}", "(?", "?"),
+        (r"[*+{]\[&&\]", "{[&&]", "a[&&]"),
+    ],
+)
+def test_a_pattern_of_javas_is_read_as_java_reads_it(pattern, fits, does_not):
+    """A subscription by a pattern that is right in Kafka's own client was refused."""
+    match = java_pattern(pattern)
+    assert match(fits) is not None
+    assert match(does_not) is None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "reason"),
+    [
+        ("team-[a-z&&[^x]]", "intersections"),
+        ("team-[a-d[m-p]]", "classes of characters within"),
+        ("[[:alpha:]]", "classes of characters within"),
+        ("(?!internal).*", "look-around"),
+        ("a(?<=a)", "look-around"),
+        ("(?>a)b", "atomic"),
+        ("a*+", "possessive"),
+        ("a{2}+", "possessive"),
+        (r"(a)\1", "back references"),
+        (r"\R", r"no \\R"),
+        (r"\v", r"no \\v"),
+        (r"\p{javaLowerCase}", r"no \\p\{javaLowerCase\}"),
+        ("(?U)a", "flags"),
+        ("(?ix)a b", "flags"),
+        ("ab(?i){2}", "before flags"),
+    ],
+)
+def test_what_re2_would_read_otherwise_is_refused(pattern, reason):
+    """It matched nothing, or something else, in silence."""
+    with pytest.raises(UnreadableExpression, match=reason):
+        java_pattern(pattern)
+
+
+@pytest.mark.parametrize("pattern", ["(", "*", "a{", "a{,3}", "(?P<n>a)", "[a", "a**"])
+def test_what_is_no_pattern_for_java_is_none_here(pattern):
+    with pytest.raises(ExpressionError) as refused:
+        java_pattern(pattern)
+    assert type(refused.value) is ExpressionError

@@ -102,6 +102,17 @@ def test_a_pattern_must_match_the_whole_name() -> None:
         parse_options({"kafka.bootstrap.servers": "h:1", "subscribePattern": "("}, streaming=False)
 
 
+def test_a_pattern_is_one_of_javas() -> None:
+    """A job that changed from the connector read other topics, or none, and nobody told it."""
+    given = {"kafka.bootstrap.servers": "h:1", "subscribePattern": r"\Qteam.\E\p{Lower}+(?<n>\d)?"}
+    selection = parse_options(given, streaming=False).selection
+    assert selection.takes("team.red1")
+    assert not selection.takes("team-red")
+    refused = {**given, "subscribePattern": "team-[a-z&&[^x]]"}
+    with pytest.raises(ValueError, match="cannot be matched here: RE2 has no intersections"):
+        parse_options(refused, streaming=False)
+
+
 def test_columns_are_the_connectors_unless_some_are_asked_for() -> None:
     assert parse_columns({}) == PLAIN_COLUMNS
     assert parse_columns({"includeHeaders": "True"}) == (*PLAIN_COLUMNS, HEADERS)

@@ -7,14 +7,16 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from pyspark.sql import Row
+from pyspark.sql import DataFrame, Row
 
 import odradek
 from pyspark_odradek.pipelines import (
@@ -29,7 +31,7 @@ from pyspark_odradek.pipelines import (
 )
 from pyspark_odradek.pipelines import latest as latest_pipeline
 from pyspark_odradek.pipelines import query as query_pipeline
-from pyspark_odradek.pipelines.audit import compare_each
+from pyspark_odradek.pipelines.audit import compare_each, differences
 from pyspark_odradek.pipelines.bookkeeping import described
 from pyspark_odradek.pipelines.bookkeeping.manifest import Manifest
 from pyspark_odradek.progress import ProgressGroups
@@ -38,6 +40,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
 FIRST_TIME_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
@@ -163,6 +166,68 @@ def test_a_topic_comes_back_with_all_that_it_had(spark, broker, tmp_path) -> Non
     }
 
 
+def test_a_topic_that_is_there_takes_the_largest_record(spark, broker, tmp_path) -> None:
+    """It was half full then, and the next attempt was refused for that."""
+    broker.create_topic("large", partitions=2, config={"max.message.bytes": "3000000"})
+    broker.produce("large", b"small", partition=0)
+    broker.produce("large", b"x" * 2_500_000, partition=1)
+    broker.create_topic("large-again", partitions=2, config={"compression.type": "gzip"})
+    settings = PipelineSettings(
+        broker.bootstrap_servers, "large", to=str(tmp_path / "a"), source=str(tmp_path / "a")
+    )
+    archive.build(spark, settings).run()
+    restore.build(spark, replace(settings, topic="large-again")).run()
+    assert sorted(len(record.value) for record in broker.records("large-again")) == [5, 2_500_000]
+
+
+def test_a_restore_that_failed_is_gone_on_with(spark, broker, archived, monkeypatch) -> None:
+    """Its topic could not be used any more, and all was written again to another one."""
+    settings = replace(archived, topic="gone-on", groups="billing")
+    write = restore.write
+    with monkeypatch.context() as patch:
+        for some in ("partition < 2", "offset < 200"):
+            patch.setattr(restore, "write", fails_behind(write, some))
+            with pytest.raises(Killed):
+                restore.build(spark, settings).run()
+    assert len(broker.records("gone-on")) == 800
+    assert restore.build(spark, settings).run().facts == {"records": 900, "groups": 1}
+    assert audit.build(spark, settings).run().findings == []
+    with pytest.raises(PipelineError, match="gone-on-0 has, or had, records"):
+        restore.build(spark, settings).run()
+
+
+def test_a_restore_is_not_gone_on_with_behind_others_records(
+    spark, broker, archived, monkeypatch
+) -> None:
+    settings = replace(archived, topic="others")
+    with monkeypatch.context() as patch:
+        patch.setattr(restore, "write", fails_behind(restore.write, "partition < 2"))
+        with pytest.raises(Killed):
+            restore.build(spark, settings).run()
+    broker.produce("others", b"x", partition=2)
+    with pytest.raises(PipelineError, match="others-2 has, or had, records"):
+        restore.build(spark, settings).run()
+    broker.delete_topic("others")
+    broker.create_topic("others", partitions=3, config={})
+    broker.produce("others", b"x", partition=1)
+    with pytest.raises(PipelineError, match="others-1 has, or had, records"):
+        restore.build(spark, settings).run()
+
+
+class Killed(Exception):
+    """Ends an attempt."""
+
+
+def fails_behind(write: Callable[..., None], some: str) -> Callable[..., None]:
+    """Writes some of the records, and no more."""
+
+    def half(records: DataFrame, *where: Any) -> None:
+        write(records.where(some), *where)
+        raise Killed
+
+    return half
+
+
 def test_small_files_are_put_together(spark, archived, tmp_path) -> None:
     """A topic that is archived often would have more files than any reader opens."""
     root = tmp_path / "archive"
@@ -242,14 +307,43 @@ def test_a_compacted_topic_has_fewer_records_than_its_archive(spark, broker, tmp
     for number in range(4):
         broker.produce("cleaned", f"v{number}", key=f"k{number % 2}", timestamp=1)
     findings = audit.build(spark, replace(settings, topic="cleaned")).run().findings
-    assert findings == ["cleaned-0: 4 records of the topic are not there"]
-    assert audit.build(spark, settings).run().findings == []
-    ours = spark.createDataFrame(
-        [(b"k", b"v", None, None, 0, number, "t", 0) for number in (0, 1, 2, 2)], _COLUMNS
+    assert findings == ["cleaned-0 1970-01-01 00: 4 records are in both, and they are not the same"]
+    outcome = audit.build(spark, settings).run()
+    assert outcome.findings == []
+    assert "records that the topic has no longer" not in outcome.facts
+    ours, theirs = (
+        spark.createDataFrame(
+            [(b"k", b"v", None, EPOCH, 0, number, "t", 0) for number in offsets], _COLUMNS
+        )
+        for offsets in ((0, 1, 2, 2), (1, 2, 3))
     )
-    assert list(compare_each(ours, ours.where("offset = 1"))) == [
-        "t-0: 1 records are in the archive twice"
+    [row] = differences(ours, theirs).collect()
+    assert list(compare_each([row])) == [
+        "t-0 1970-01-01 00: 1 records of the topic are not there",
+        "t-0 1970-01-01 00: 1 records are in the archive twice",
     ]
+    assert row.gone == 1
+
+
+def test_what_the_cleaner_has_taken_is_no_finding(spark, tmp_path) -> None:
+    """Whoever took the topic's setting back had findings in every audit from then on."""
+    clock = odradek.ManualClock()
+    with odradek.Broker(clock=clock) as broker:
+        topic = {"segment.bytes": "200", "min.cleanable.dirty.ratio": "0.01", "retention.ms": "-1"}
+        broker.create_topic("cleaned", partitions=1, config=topic)
+        for _ in range(12):
+            broker.produce("cleaned", bytes(50), key="k")
+        target = str(tmp_path / "archive")
+        settings = PipelineSettings(broker.bootstrap_servers, "cleaned", to=target, source=target)
+        archive.build(spark, settings).run()
+        broker.configure("cleaned", {"cleanup.policy": "compact"})
+        # The archive's lease ends, and the cleaner has its turn.
+        clock.advance(3_600_000)
+        broker.configure("cleaned", {"cleanup.policy": "delete"})
+        gone = 12 - len(broker.records("cleaned"))
+        outcome = audit.build(spark, settings).run()
+    assert outcome.findings == []
+    assert outcome.facts["records that the topic has no longer"] == gone > 0
 
 
 _COLUMNS = (
@@ -263,7 +357,7 @@ def transact(broker: odradek.Broker, topic: str, name: str, count: int, *, commi
     producer.init_transactions(30)
     producer.begin_transaction()
     for number in range(count):
-        producer.produce(topic, b"%s%d" % (name.encode(), number), partition=0)
+        producer.produce(topic, b"%s%d" % (name.encode(), number), key=b"k", partition=0)
     producer.flush(30)
     if commit:
         producer.commit_transaction(30)
@@ -363,6 +457,25 @@ def test_a_table_takes_the_place_of_the_one_before(spark, broker, archived, tmp_
         latest_pipeline.build(spark, settings).run()
         found = spark.read.parquet(str(settings.to)).collect()
         assert [bytes(row.value).decode() for row in found] == [values]
+
+
+def test_what_was_taken_back_is_in_no_table(spark, broker, archived, tmp_path: Path) -> None:
+    """`latest` had the aborted record for the newest of its key."""
+    broker.create_topic("taken_back", partitions=1, config={})
+    transact(broker, "taken_back", "kept", 1, commit=True)
+    transact(broker, "taken_back", "aborted", 1, commit=False)
+    settings = replace(archived, topic="taken_back", sql="SELECT value FROM taken_back")
+    everything = replace(settings, isolation_level="read_uncommitted")
+    for each, newest, all_of_them in (
+        (settings, {b"kept0"}, {b"kept0"}),
+        (everything, {b"aborted0"}, {b"kept0", b"aborted0"}),
+    ):
+        for pipeline, expected in ((latest_pipeline, newest), (query_pipeline, all_of_them)):
+            target = str(tmp_path / f"{pipeline.__name__}-{each.isolation_level}")
+            pipeline.build(spark, replace(each, to=target)).run()
+            found = read_table(spark, target)
+            assert found is not None
+            assert {bytes(row.value) for row in found.collect()} == expected
 
 
 def test_an_audit_without_a_topic_does_not_pass(spark, archived) -> None:

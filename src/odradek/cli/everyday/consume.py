@@ -20,7 +20,7 @@ from odradek.cli.everyday.record_formats import RecordFormat
 from odradek.cli.everyday.words import number_words, size_words
 from odradek.cli.terminal import takes_colours
 from odradek.cli.tools.connection import (
-    java_pattern,
+    name_pattern,
     reach_brokers,
     run_async,
     text_of,
@@ -254,7 +254,8 @@ async def _read_as_member(
 ) -> None:
     if len(arguments.topic) == 1 and arguments.topic[0].startswith("^"):
         expression = re.sub(r"^\^|\$$", "", arguments.topic[0])
-        consumer.subscribe(pattern=java_pattern(expression).pattern)
+        name_pattern(expression)
+        consumer.subscribe(pattern=expression)
     else:
         consumer.subscribe(arguments.topic)
     ends: dict[TopicPartition, int] = {}

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from odradek.cli.everyday.flags import default_servers, settings_of
 from odradek.cli.everyday.words import number_words, size_words, table_lines
 from odradek.cli.terminal import takes_colours
-from odradek.cli.tools.connection import java_pattern, print_json, run_async, text_of
+from odradek.cli.tools.connection import name_pattern, print_json, run_async, text_of
 from odradek.client import Admin
 from odradek.client.core.consuming.list_offsets import EARLIEST, LATEST
 from odradek.client.core.metadata import TopicMetadata
@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _is_wanted(topic: str, patterns: list[str]) -> bool:
-    return not patterns or any(java_pattern(each).fullmatch(topic) for each in patterns)
+    return not patterns or any(name_pattern(each)(topic) for each in patterns)
 
 
 async def _summaries(admin: Admin, topics: Mapping[str, TopicMetadata]) -> list[TopicSummary]:

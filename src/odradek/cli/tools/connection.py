@@ -7,7 +7,6 @@ Settings of the file that our client does not have are passed over, as Kafka's c
 import argparse
 import asyncio
 import json
-import re
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -18,6 +17,13 @@ from odradek.client.addresses import parse_bootstrap_servers
 from odradek.client.settings import ADMIN_SETTINGS
 from odradek.config.definition import ConfigError, Setting
 from odradek.config.properties import parse_properties
+from odradek.expressions import (
+    ExpressionError,
+    ExpressionsUnavailable,
+    Match,
+    UnreadableExpression,
+    java_pattern,
+)
 
 if TYPE_CHECKING:
     from odradek.client import Admin
@@ -253,15 +259,17 @@ def check_whom_to_ask(arguments: argparse.Namespace, *, both: str, neither: str)
         arguments.parser.error(neither)
 
 
-def java_pattern(text: str) -> re.Pattern[str]:
+def name_pattern(text: str) -> Match:
     """Compiles an expression for names.
 
     Raises:
-        ValueError: it is none, in Kafka's words.
+        ValueError: it is none, in Kafka's words, or cannot be matched here.
     """
     try:
-        return re.compile(text)
-    except re.error:
+        return java_pattern(text)
+    except (UnreadableExpression, ExpressionsUnavailable) as error:
+        raise ValueError(f"{text} cannot be matched here: {error}") from None
+    except ExpressionError:
         raise ValueError(f"{text} is an invalid regex.") from None
 
 

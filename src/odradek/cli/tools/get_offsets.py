@@ -10,7 +10,7 @@ from odradek.cli.tools.connection import (
     add_format,
     check_host_and_port,
     client_config,
-    java_pattern,
+    name_pattern,
     print_json,
     require,
     run_async,
@@ -28,6 +28,7 @@ from odradek.client.core.consuming.list_offsets import (
     MAX_TIMESTAMP,
 )
 from odradek.client.errors import KafkaError
+from odradek.expressions import Match
 from odradek.model import TopicPartition
 
 _WORDS: Final = {
@@ -117,8 +118,8 @@ async def _selected(admin: Admin, arguments: argparse.Namespace) -> list[TopicPa
             if not (topic.is_internal and arguments.exclude_internal_topics)
             for partition in topic.partitions
             if any(
-                pattern.fullmatch(topic.name) and low <= partition.partition < high
-                for pattern, ranges in filters
+                match(topic.name) and low <= partition.partition < high
+                for match, ranges in filters
                 for low, high in ranges
             )
         ),
@@ -128,16 +129,16 @@ async def _selected(admin: Admin, arguments: argparse.Namespace) -> list[TopicPa
 
 def _filters(
     arguments: argparse.Namespace,
-) -> list[tuple[re.Pattern[str], list[tuple[int, int]]]]:
+) -> list[tuple[Match, list[tuple[int, int]]]]:
     if arguments.topic_partitions:
         return [_rule(each) for each in arguments.topic_partitions.rstrip(",").split(",")]
     ranges = [_EVERYTHING]
     if arguments.partitions:
         ranges = _listed(arguments.partitions)
-    return [(java_pattern((arguments.topic or ".*").replace(",", "|")), ranges)]
+    return [(name_pattern((arguments.topic or ".*").replace(",", "|")), ranges)]
 
 
-def _rule(text: str) -> tuple[re.Pattern[str], list[tuple[int, int]]]:
+def _rule(text: str) -> tuple[Match, list[tuple[int, int]]]:
     """A pattern for topics with `3`, `3-5` (without 5), `3-`, `-5` or nothing."""
     found = _RULE.fullmatch(text)
     if found is None:
@@ -145,10 +146,10 @@ def _rule(text: str) -> tuple[re.Pattern[str], list[tuple[int, int]]]:
             f"org.apache.kafka.tools.TerseException: Invalid rule specification: {text}"
         )
     name, index, low, high = found.groups()
-    pattern = java_pattern(name or ".*")
+    match = name_pattern(name or ".*")
     if index:
-        return pattern, [(int(index), int(index) + 1)]
-    return pattern, [(int(low or _EVERYTHING[0]), int(high or _EVERYTHING[1]))]
+        return match, [(int(index), int(index) + 1)]
+    return match, [(int(low or _EVERYTHING[0]), int(high or _EVERYTHING[1]))]
 
 
 def _listed(text: str) -> list[tuple[int, int]]:

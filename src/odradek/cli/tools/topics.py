@@ -18,7 +18,7 @@ from odradek.cli.tools.connection import (
     add_format,
     client_config,
     is_given,
-    java_pattern,
+    name_pattern,
     print_json,
     refuse_together,
     run_async,
@@ -193,12 +193,11 @@ async def _list(admin: Admin, arguments: argparse.Namespace) -> None:
 
 
 def _selected(topics: Mapping[str, TopicMetadata], arguments: argparse.Namespace) -> list[str]:
-    pattern = None if arguments.topic is None else java_pattern(_as_pattern(arguments.topic))
+    match = None if arguments.topic is None else name_pattern(_as_pattern(arguments.topic))
     return sorted(
         name
         for name, topic in topics.items()
-        if (pattern is None or pattern.fullmatch(name))
-        and not (arguments.exclude_internal and topic.is_internal)
+        if (match is None or match(name)) and not (arguments.exclude_internal and topic.is_internal)
     )
 
 

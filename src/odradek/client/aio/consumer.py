@@ -164,10 +164,12 @@ class Consumer(AsyncClosing):
         pattern: str | None = None,
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Reads topics, or those whose whole names match a pattern, as a member of the group.
+        """Reads topics, or those whose whole names match a pattern, as a member of the group. It is
+        one of Java's, as of Kafka's own client; RE2 matches it.
 
         Raises:
-            UsageError: there is no group, or partitions are assigned by hand.
+            UsageError: there is no group, or partitions are assigned by hand, or RE2 has nothing
+                for a part of the pattern (look-around, intersections of classes).
         """
         self._subscription.check_group()
         if self._positions.assigned and not self._subscription.is_member:

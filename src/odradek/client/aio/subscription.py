@@ -4,7 +4,6 @@ The membership gives up and takes partitions inside of `poll` and nowhere else.
 """
 
 import asyncio
-import re
 from collections.abc import Callable, Iterable
 
 from odradek.client.aio.cluster import ClusterClient
@@ -12,6 +11,7 @@ from odradek.client.aio.group import Membership, RebalanceListener
 from odradek.client.aio.waiting import is_being_cancelled
 from odradek.client.errors import UsageError
 from odradek.errors import ErrorCode
+from odradek.expressions import ExpressionError, Match, java_pattern
 
 # Makes a membership that reads the topics of a subscription, with its listener.
 NewMembership = Callable[["Subscription"], Membership]
@@ -27,7 +27,7 @@ class Subscription:
         self._creates_topics = settings.flag("allow.auto.create.topics")
         self._skips_internal = settings.flag("exclude.internal.topics")
         self._has_group = bool(settings.text("group.id"))
-        self._pattern: re.Pattern[str] | None = None
+        self._pattern: Match | None = None
         self._membership: Membership | None = None
         self._polling: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None
@@ -62,14 +62,15 @@ class Subscription:
         """Reads these topics, or those that match, as a member from the next poll on.
 
         Raises:
-            UsageError: no topic is named, or an `unsubscribe` that was cancelled still goes on.
+            UsageError: no topic is named, or the pattern is none, or an `unsubscribe` that was
+                cancelled still goes on.
         """
         if isinstance(topics, str):
             raise TypeError("topics is a list of names, not one name")
         if self._leaving is not None:
             raise UsageError("the group is still being left", ErrorCode.INVALID_REQUEST)
+        self._pattern = None if pattern is None else _compiled(pattern)
         self.topics = frozenset(topics)
-        self._pattern = None if pattern is None else re.compile(pattern)
         self.listener = listener
         if not self.topics and self._pattern is None:
             raise UsageError("no topic is named; see `unsubscribe`", ErrorCode.INVALID_REQUEST)
@@ -100,7 +101,7 @@ class Subscription:
         self.topics = frozenset(
             name
             for name, topic in answer.topics.items()
-            if pattern.fullmatch(name)
+            if pattern(name) is not None
             and not (topic.is_internal and self._skips_internal)
             and (not topic.error_code or name in kept)
         )
@@ -110,7 +111,7 @@ class Subscription:
         """Whether a topic is named, or matches."""
         if self._pattern is None:
             return topic in self.topics
-        return self._pattern.fullmatch(topic) is not None
+        return self._pattern(topic) is not None
 
     @property
     def needs_poll(self) -> bool:
@@ -194,3 +195,11 @@ class Subscription:
             self.topics = frozenset()
         if membership is not None:
             membership.raise_failure()
+
+
+def _compiled(pattern: str) -> Match:
+    try:
+        return java_pattern(pattern)
+    except ExpressionError as error:
+        code = ErrorCode.INVALID_REGULAR_EXPRESSION
+        raise UsageError(f"{pattern!r} cannot be matched: {error}", code) from error

@@ -3,11 +3,11 @@
 Immutable and picklable: a plan travels with its options from Spark's driver to its workers.
 """
 
-import re
 from dataclasses import dataclass
 from typing import Final
 
 from odradek.client.security_options import NO_SECURITY_OPTIONS, SecurityOptions
+from odradek.expressions import java_pattern
 from odradek.model import TopicPartition
 from odradek.tables.plan.offsets import EARLIEST, LATEST, EndOfLog, OffsetBound
 from odradek.tables.plan.wanted import ALL_ROWS, WantedRows
@@ -44,7 +44,7 @@ class TopicSelection:
     def takes(self, topic: str) -> bool:
         """Whether partitions of this topic may be read."""
         if self.pattern is not None:
-            return re.fullmatch(self.pattern, topic) is not None
+            return java_pattern(self.pattern)(topic) is not None
         return topic in self.names or any(topic == wanted.topic for wanted in self.assignment)
 
 

@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
+from uuid import UUID
 
 from pyspark.sql import SparkSession
 
@@ -47,11 +48,6 @@ class Description:
     isolation_level: str = "read_committed"
     groups: Groups = field(default_factory=dict)
 
-    @property
-    def is_compacted(self) -> bool:
-        """Whether a record may go because a newer one has its key."""
-        return "compact" in self.settings.get("cleanup.policy", "")
-
 
 def describe(brokers: Mapping[str, object], topic: str) -> Description:
     """A topic as it is now, without its groups.
@@ -60,6 +56,16 @@ def describe(brokers: Mapping[str, object], topic: str) -> Description:
         PipelineError: it cannot be asked for.
     """
     return asyncio.run(_described(brokers, topic))
+
+
+def topic_id(brokers: Mapping[str, object], topic: str) -> str | None:
+    """The id that no later topic of the name has; None where brokers give topics none.
+
+    Raises:
+        KafkaError: there is no such topic, or nobody answers.
+    """
+    found = asyncio.run(_topic_id(brokers, topic))
+    return None if found is None else str(found)
 
 
 def committed(brokers: Mapping[str, object], topic: str) -> Groups:
@@ -113,6 +119,11 @@ def kept_in(spark: SparkSession, archive: str) -> Description:
         for name, offsets in document.pop("groups").items()
     }
     return Description(**document, groups=groups)
+
+
+async def _topic_id(brokers: Mapping[str, object], topic: str) -> UUID | None:
+    async with Admin(brokers) as admin:
+        return (await admin.describe_topic(topic)).topic_id
 
 
 async def _described(brokers: Mapping[str, object], topic: str) -> Description:

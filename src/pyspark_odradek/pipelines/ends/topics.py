@@ -53,8 +53,21 @@ async def _create(
             await _raise_limit(admin, topic, int(config[_LIMIT]))
 
 
+def raise_limit(brokers: Mapping[str, object], topic: str, limit: int) -> None:
+    """Raises a topic's limit to records of a size, if it takes smaller ones only.
+
+    Raises:
+        PipelineError: it cannot be asked for its limit, or be given another one.
+    """
+    asyncio.run(_limit_raised(brokers, topic, limit))
+
+
+async def _limit_raised(brokers: Mapping[str, object], topic: str, limit: int) -> None:
+    async with Admin(brokers) as admin:
+        await _raise_limit(admin, topic, limit)
+
+
 async def _raise_limit(admin: Admin, topic: str, limit: int) -> None:
-    """Raises a topic's limit to records of a size, if it takes smaller ones only."""
     resource = ConfigResource.topic(topic)
     found = (await admin.describe_configs([resource]))[resource]
     if isinstance(found, KafkaError):

@@ -220,7 +220,7 @@ PIPELINES: Final = (
         "lag",
         "pyspark_odradek.pipelines.lag",
         "say how far every group of the topic is behind, in records and in time",
-        ("to", "every", "max_lag"),
+        ("to", "isolation_level", "every", "max_lag"),
     ),
     Pipeline(
         "query",

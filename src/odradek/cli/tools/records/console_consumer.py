@@ -10,7 +10,7 @@ import sys
 from odradek.cli.tools.connection import (
     add_connection,
     client_config,
-    java_pattern,
+    name_pattern,
     reach_brokers,
     require,
     require_one,
@@ -144,7 +144,8 @@ async def _begin(consumer: Consumer, arguments: argparse.Namespace) -> None:
         if arguments.topic is not None:
             consumer.subscribe([arguments.topic])
         else:
-            consumer.subscribe(pattern=java_pattern(arguments.include).pattern)
+            name_pattern(arguments.include)
+            consumer.subscribe(pattern=arguments.include)
         return
     partition = TopicPartition(arguments.topic, arguments.partition)
     consumer.assign([partition])

@@ -16,7 +16,7 @@ from odradek.cli.tools.connection import (
     add_old_flag,
     check_socket_buffer,
     client_config,
-    java_pattern,
+    name_pattern,
     reach_brokers,
     require,
     require_one,
@@ -85,7 +85,8 @@ def run(arguments: argparse.Namespace) -> int:
         config.setdefault("client.id", "perf-consumer-client")
         check_socket_buffer("receive.buffer.bytes", arguments.socket_buffer_size)
         moment = java_date(arguments.date_format)
-        pattern = None if arguments.include is None else java_pattern(arguments.include).pattern
+        if arguments.include is not None:
+            name_pattern(arguments.include)
         if arguments.num_records <= 0:
             raise ValueError(f"--num-records: '{arguments.num_records}' is not at least 1")
         if arguments.reporting_interval <= 0:
@@ -95,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
             if arguments.topic is not None:
                 consumer.subscribe([arguments.topic])
             else:
-                consumer.subscribe(pattern=pattern)
+                consumer.subscribe(pattern=arguments.include)
             counts = await _read(consumer, arguments, moment)
         if arguments.print_metrics:
             topics = {topic: {"records-consumed-total": each} for topic, each in counts.items()}

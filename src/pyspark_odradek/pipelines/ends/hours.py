@@ -1,0 +1,25 @@
+"""The date and the hour of a time, in UTC, as text.
+
+Spark's own functions for them go by the session's time zone. They are of no use in one whose clocks
+change: a time of UTC that clocks there leave out is moved by the hour that they skip.
+"""
+
+from typing import Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as f
+
+_HOUR_S: Final = 3600
+_DAY_S: Final = 24 * _HOUR_S
+
+
+def utc_date(time: str) -> Column:
+    """The date of a column of times, as `2026-11-22`."""
+    days = f.floor(f.unix_seconds(f.col(time)) / _DAY_S).cast("int")
+    return f.date_add(f.lit("1970-01-01").cast("date"), days).cast("string")
+
+
+def utc_hour(time: str) -> Column:
+    """The hour of a column of times, `00` to `23`."""
+    hours = f.floor(f.unix_seconds(f.col(time)) / _HOUR_S)
+    return f.lpad(f.pmod(hours, f.lit(24)).cast("string"), 2, "0")
