@@ -135,7 +135,7 @@ def converter(type: t.DataType) -> Convert:
             return _of(Number, "a number", _single)
         case t.DecimalType():
             fitting = limits.decimal(type.precision, type.scale)
-            return _of((Number, str), "a number", lambda value: fitting(Decimal(_written(value))))
+            return _of((Number, str), "a number", lambda value: fitting(_decimal(value)))
         case t.TimestampType():
             return _of(str, "a time", _time)
         case t.DateType():
@@ -187,8 +187,12 @@ def _text(value: Any) -> str | None:
     return limits.text(value) if isinstance(value, str) else _as_json(value)
 
 
-def _written(value: Any) -> str:
-    return value.text if isinstance(value, Number) else value
+def _decimal(value: Number | str) -> Decimal:
+    written = value.text if isinstance(value, Number) else value
+    try:
+        return Decimal(written)
+    except ArithmeticError:
+        raise Undecodable(f"{_as_json(value)[:_SHOWN]} is not a number") from None
 
 
 def _float(value: Number) -> float:

@@ -13,6 +13,7 @@ from pyspark_odradek.formats.registry import (
     JSON,
     PROTOBUF,
     Registry,
+    RegistryUnavailable,
     Schema,
     read_schema_file,
 )
@@ -41,11 +42,14 @@ class Decoder:
 
         Raises:
             Undecodable: it is not one; the text says why.
+            UnusableSchema: nothing that has its schema can be read.
             RegistryUnavailable: it cannot be known now.
         """
         try:
             return self._read(value)
-        except (ValueError, TypeError, OverflowError, ArithmeticError, RecursionError) as error:
+        except (Undecodable, UnusableSchema, RegistryUnavailable):
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever one is made of, the others go on
             raise Undecodable(f"it is not what its schema says: {error}") from None
 
     def _read(self, value: bytes) -> Any:

@@ -471,6 +471,27 @@ def test_avro_of_a_registry(registry: tuple[str, dict[str, Any], list[str]]) -> 
         decoder_for("protobuf", schema=None, registry=url, subject="orders-value")
 
 
+def test_a_number_that_no_registry_gives_out_is_not_asked_for(
+    registry: tuple[str, dict[str, Any], list[str]],
+) -> None:
+    """Some answer that it is no number: one value stopped the job at each start."""
+    url, answers, asked = registry
+    answers[f"/api/schemas/ids/{2**31}"] = {"status": 400}
+    with pytest.raises(Undecodable, match="has no schema 2147483648"):
+        Registry(url).by_id(2**31)
+    assert not asked
+
+
+@pytest.mark.parametrize("answer", [{"id": 7}, {"schema": None}, {"schema": {"type": "int"}}])
+def test_an_answer_without_a_schema_is_no_fault_of_the_value(
+    registry: tuple[str, dict[str, Any], list[str]], answer: dict[str, Any]
+) -> None:
+    url, answers, _ = registry
+    answers["/api/schemas/ids/7"] = answer
+    with pytest.raises(RegistryUnavailable, match="there is no schema in what it says"):
+        Registry(url).by_id(7)
+
+
 def test_a_user_in_the_url_may_have_signs_that_are_written_as_numbers(
     registry: tuple[str, dict[str, Any], list[str]],
 ) -> None:
