@@ -6,15 +6,16 @@ unions are those of Spark's own Avro package: null and one other is that other; 
 struct with a member for each.
 """
 
-import decimal
 import json
 import struct
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
 from pyspark.sql import types as t
 
+from pyspark_odradek.formats import limits
 from pyspark_odradek.formats.bytestream import ByteStream
 from pyspark_odradek.formats.errors import Undecodable, UnusableSchema
 
@@ -45,6 +46,16 @@ _WIDER: Final = {
     "bytes": ("string",),
 }
 _TIMES: Final = {"timestamp-millis": 1000, "timestamp-micros": 1}
+_BITS: Final = {"int": 32, "long": 64}
+# What each of these may be written as; with others they have no meaning, as the standard says.
+_WRITTEN_AS: Final = {
+    "date": ("int",),
+    "decimal": ("bytes", "fixed"),
+    **dict.fromkeys(_TIMES, ("long",)),
+}
+_MOST_DIGITS: Final = 38
+# A default is not of its type.
+_UNFIT: Final = (Undecodable, ValueError, ArithmeticError)
 
 
 def parse(text: str) -> Schema:
@@ -55,7 +66,7 @@ def parse(text: str) -> Schema:
     """
     try:
         return _expand(json.loads(text), "", {}, ())
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise UnusableSchema(f"this is no Avro schema: {error!r}") from None
 
 
@@ -84,9 +95,10 @@ def _expand(node: Any, space: str, known: dict[str, Any], inside: tuple[str, ...
         return known[name]
     if kind in ("enum", "fixed"):
         _, name = _name_of(node, space)
+        _ = node["symbols" if kind == "enum" else "size"]
         known[name] = {**node, "name": name}
         return known[name]
-    if "logicalType" in node:
+    if "logicalType" in node and isinstance(kind, str) and kind in _PRIMITIVES:
         return node
     return _expand(kind, space, known, inside)
 
@@ -100,7 +112,11 @@ def _name_of(node: Mapping[str, Any], space: str) -> tuple[str, str]:
 
 
 def spark_type(schema: Schema) -> t.DataType:
-    """The type of a column for a schema."""
+    """The type of a column for a schema.
+
+    Raises:
+        UnusableSchema: there is none.
+    """
     if isinstance(schema, list):
         members = _members(schema)
         if len(members) == 1:
@@ -112,7 +128,7 @@ def spark_type(schema: Schema) -> t.DataType:
         case "date":
             return t.DateType()
         case "decimal":
-            return t.DecimalType(schema["precision"], schema.get("scale", 0))
+            return _decimal_type(schema["precision"], schema.get("scale", 0))
         case "record":
             return t.StructType(
                 [t.StructField(each["name"], spark_type(each["type"])) for each in schema["fields"]]
@@ -126,6 +142,12 @@ def spark_type(schema: Schema) -> t.DataType:
         case "fixed":
             return t.BinaryType()
     return t.TimestampType() if kind in _TIMES else _PRIMITIVES[kind]
+
+
+def _decimal_type(precision: int, scale: int) -> t.DecimalType:
+    if precision > _MOST_DIGITS:
+        raise UnusableSchema(f"Spark has no decimals of {precision} digits")
+    return t.DecimalType(precision, scale)
 
 
 def resolve(writer: Schema, reader: Schema) -> Read:
@@ -169,15 +191,27 @@ def _resolve_later(writer: Schema, reader: Schema) -> Read:
 
 
 def _into_union(writer: Schema, reader: list[Schema]) -> Read:
-    same = [branch for branch in reader if _kind(branch) == _kind(writer) and _fits(writer, branch)]
-    fitting = same or [branch for branch in reader if _fits(writer, branch)]
+    fitting = [branch for branch in reader if _fits(writer, branch)]
     if not fitting:
         raise Undecodable(f"{_shown(writer)} cannot be read as {_shown(reader)}")
-    read, members = resolve(writer, fitting[0]), _members(reader)
-    if len(members) == 1 or fitting[0] == "null":
+    branch, members = max(fitting, key=lambda each: _likeness(writer, each)), _members(reader)
+    read = resolve(writer, branch)
+    if len(members) == 1 or branch == "null":
         return read
-    place, size = members.index(fitting[0]), len(members)
+    place, size = members.index(branch), len(members)
     return lambda stream: tuple(read(stream) if at == place else None for at in range(size))
+
+
+def _likeness(writer: Schema, reader: Schema) -> tuple[bool, ...]:
+    """How near a branch is to what was written: by its kind, its whole name, its own name."""
+    if _kind(writer) != _kind(reader) or not isinstance(writer, dict):
+        return (_kind(writer) == _kind(reader),)
+    one, other = writer.get("name", ""), reader.get("name", "")
+    return (True, one == other, _own_name(one) == _own_name(other))
+
+
+def _own_name(name: str) -> str:
+    return name.rpartition(".")[2]
 
 
 def _record(writer: Schema, reader: Schema) -> Read:
@@ -195,9 +229,7 @@ def _record(writer: Schema, reader: Schema) -> Read:
         if at is not None:
             missing.pop(at, None)
     for at, each in missing.items():
-        if "default" not in each:
-            raise Undecodable(f"field {each['name']} is missing and has no default")
-        values[at] = _default(each["default"], each["type"])
+        values[at] = _default_of(each)
 
     def read(stream: ByteStream) -> tuple[Any, ...]:
         row = list(values)
@@ -217,6 +249,7 @@ def _blocks(item: Read) -> Read:
             if count < 0:  # The block's size follows, for those who pass over it.
                 stream.zigzag()
                 count = -count
+            stream.expect(count)
             found.extend(item(stream) for _ in range(count))
         return found
 
@@ -225,7 +258,8 @@ def _blocks(item: Read) -> Read:
 
 def _enum(writer: Schema, reader: Schema) -> Read:
     known = set(reader["symbols"])
-    symbols = [symbol if symbol in known else reader.get("default") for symbol in writer["symbols"]]
+    spare = reader.get("default") if reader.get("default") in known else None
+    symbols = [symbol if symbol in known else spare for symbol in writer["symbols"]]
 
     def read(stream: ByteStream) -> str:
         place = stream.zigzag()
@@ -238,25 +272,34 @@ def _enum(writer: Schema, reader: Schema) -> Read:
 
 
 def _scalar(writer: Schema, reader: Schema) -> Read:
-    kind = _kind(reader)
     plain = _plain(writer)
-    if kind == "date":
-        return lambda stream: _FIRST_DAY + timedelta(days=plain(stream))
+    # The reader's unit counts only for a number that had none.
+    meant = _meant(writer if _is_time(writer) and _is_time(reader) else reader)
+    if meant is not None:
+        return lambda stream: meant(plain(stream))
+    base = _base(writer)
+    match _base(reader):
+        case "float" | "double" if base in ("int", "long"):
+            return lambda stream: float(plain(stream))
+        case "string" if base == "bytes":
+            return _string
+        case "bytes" if base == "string":
+            return _bytes
+    return plain
+
+
+def _meant(schema: Schema) -> Callable[[Any], Any] | None:
+    """The function that makes a time or a decimal of what it is written as; None of others."""
+    match kind := _kind(schema):
+        case "date":
+            return lambda days: _FIRST_DAY + timedelta(days=days)
+        case "decimal":
+            pointed = limits.unscaled(schema["precision"], schema.get("scale", 0))
+            return lambda data: pointed(int.from_bytes(data, "big", signed=True))
     if kind in _TIMES:
         unit = _TIMES[kind]
-        return lambda stream: _EPOCH + timedelta(microseconds=plain(stream) * unit)
-    if kind == "decimal":
-        scale = reader.get("scale", 0)
-        return lambda stream: decimal.Decimal(
-            int.from_bytes(plain(stream), "big", signed=True)
-        ).scaleb(-scale)
-    if kind in ("float", "double") and _base(writer) in ("int", "long"):
-        return lambda stream: float(plain(stream))
-    if kind == "string" and _base(writer) == "bytes":
-        return _string
-    if kind == "bytes" and _base(writer) == "string":
-        return _bytes
-    return plain
+        return lambda count: _EPOCH + timedelta(microseconds=count * unit)
+    return None
 
 
 def _plain(schema: Schema) -> Read:
@@ -264,8 +307,11 @@ def _plain(schema: Schema) -> Read:
         case "null":
             return lambda _: None
         case "boolean":
-            return lambda stream: stream.take(1) != b"\0"
-        case "int" | "long":
+            return _boolean
+        case "int":
+            fitting = limits.integer(32)
+            return lambda stream: fitting(stream.zigzag())
+        case "long":
             return ByteStream.zigzag
         case "float":
             return lambda stream: stream.fixed(_FLOAT)
@@ -279,6 +325,13 @@ def _plain(schema: Schema) -> Read:
     return _string
 
 
+def _boolean(stream: ByteStream) -> bool:
+    byte = stream.take(1)[0]
+    if byte > 1:
+        raise Undecodable(f"byte {byte} is neither true nor false")
+    return byte == 1
+
+
 def _bytes(stream: ByteStream) -> bytes:
     return stream.take(stream.zigzag())
 
@@ -287,47 +340,94 @@ def _string(stream: ByteStream) -> str:
     return stream.text(_bytes(stream))
 
 
+def _default_of(field: Mapping[str, Any]) -> Any:
+    """The value of a field that was not written.
+
+    Raises:
+        Undecodable: it has no default.
+        UnusableSchema: it has one of another type.
+    """
+    if "default" not in field:
+        raise Undecodable(f"field {field['name']} is missing and has no default")
+    try:
+        return _default(field["default"], field["type"])
+    except (*_UNFIT, UnusableSchema) as error:
+        raise UnusableSchema(f"the default of field {field['name']}: {error}") from None
+
+
 def _default(value: Any, schema: Schema) -> Any:
     """A default, which is written as JSON, as a value."""
     if isinstance(schema, list):
-        branch = schema[0]
-        inner, members = _default(value, branch), _members(schema)
-        if len(members) == 1 or branch == "null":
-            return inner
-        return tuple(inner if member is branch else None for member in members)
-    match _kind(schema):
-        case "record":
-            return tuple(
-                _default(value.get(each["name"], each.get("default")), each["type"])
-                for each in schema["fields"]
-            )
-        case "array":
-            return [_default(each, schema["items"]) for each in value]
-        case "map":
+        return _default_of_union(value, schema)
+    found = _plain_default(value, schema)
+    meant = _meant(schema)
+    return found if meant is None else meant(found)
+
+
+def _default_of_union(value: Any, union: list[Schema]) -> Any:
+    """Of the first branch that takes it."""
+    members = _members(union)
+    for branch in union:
+        with suppress(*_UNFIT):
+            inner = _default(value, branch)
+            if len(members) == 1 or branch == "null":
+                return inner
+            return tuple(inner if member is branch else None for member in members)
+    raise Undecodable(f"{value!r} is none of {_shown(union)}")
+
+
+def _plain_default(value: Any, schema: Schema) -> Any:
+    base, is_number = _base(schema), not isinstance(value, bool)
+    match value:
+        case dict() if base == "record":
+            given = ({**each, "default": value[each["name"]]} if each["name"] in value else each
+                     for each in schema["fields"])  # fmt: skip
+            return tuple(map(_default_of, given))
+        case dict() if base == "map":
             return {name: _default(each, schema["values"]) for name, each in value.items()}
-        case "bytes" | "fixed":
-            return value.encode("latin-1")
-        case "float" | "double":
-            return float(value)
-        case "decimal":
-            data = value.encode("latin-1")
-            number = decimal.Decimal(int.from_bytes(data, "big", signed=True))
-            return number.scaleb(-schema.get("scale", 0))
-        case "date":
-            return _FIRST_DAY + timedelta(days=value)
-    if _kind(schema) in _TIMES:
-        return _EPOCH + timedelta(microseconds=value * _TIMES[_kind(schema)])
-    return value
+        case list() if base == "array":
+            return [_default(each, schema["items"]) for each in value]
+        case str() if base in ("bytes", "fixed"):
+            return _sized(value.encode("latin-1"), schema)
+        case str() if base == "string" or (base == "enum" and value in schema["symbols"]):
+            return limits.text(value)
+        case int() if base in _BITS and is_number:
+            return limits.integer(_BITS[base])(value)
+        case int() | float() if base in ("float", "double") and is_number:
+            return limits.single(float(value)) if base == "float" else float(value)
+        case bool() if base == "boolean":
+            return value
+        case None if base == "null":
+            return None
+    raise Undecodable(f"{value!r} is not of type {_shown(schema)}")
+
+
+def _sized(data: bytes, schema: Schema) -> bytes:
+    if _base(schema) == "fixed" and len(data) != schema["size"]:
+        raise Undecodable(f"{len(data)} bytes are not of type {_shown(schema)}")
+    return data
 
 
 def _fits(writer: Schema, reader: Schema) -> bool:
     one, other = _base(writer), _base(reader)
-    if one == other:
-        if one in ("record", "enum", "fixed"):
-            same_name = writer["name"].rpartition(".")[2] == reader["name"].rpartition(".")[2]
-            return (same_name or one == "record") and writer.get("size") == reader.get("size")
+    if one != other:
+        return other in _WIDER.get(one, ()) and _means_the_same(writer, reader)
+    if one in ("record", "enum", "fixed"):
+        same_name = _own_name(writer["name"]) == _own_name(reader["name"])
+        same_size = writer.get("size") == reader.get("size")
+        return (same_name or one == "record") and same_size and _means_the_same(writer, reader)
+    return _means_the_same(writer, reader)
+
+
+def _means_the_same(writer: Schema, reader: Schema) -> bool:
+    """Whether both are the same kind of time or decimal, unless one is only what it is written as:
+    a day is no millisecond."""
+    one, other = _kind(writer), _kind(reader)
+    if one == _base(writer) or other == _base(reader):
         return True
-    return other in _WIDER.get(one, ())
+    if one in _TIMES:
+        return other in _TIMES
+    return one == other and writer.get("scale", 0) == reader.get("scale", 0)
 
 
 def _base(schema: Schema) -> str:
@@ -339,9 +439,22 @@ def _base(schema: Schema) -> str:
 
 def _kind(schema: Schema) -> str:
     """The type as it is meant; logical types that are not known are what they are written as."""
+    base = _base(schema)
     logical = schema.get("logicalType") if isinstance(schema, dict) else None
-    known = logical in ("date", "decimal") or logical in _TIMES
-    return logical if logical is not None and known else _base(schema)
+    if not isinstance(logical, str) or base not in _WRITTEN_AS.get(logical, ()):
+        return base
+    return base if logical == "decimal" and not _is_decimal(schema) else logical
+
+
+def _is_decimal(schema: Mapping[str, Any]) -> bool:
+    precision, scale = schema.get("precision"), schema.get("scale", 0)
+    if type(precision) is not int or type(scale) is not int:
+        return False
+    return precision > 0 and 0 <= scale <= precision
+
+
+def _is_time(schema: Schema) -> bool:
+    return _kind(schema) in _TIMES
 
 
 def _members(union: list[Schema]) -> list[Schema]:

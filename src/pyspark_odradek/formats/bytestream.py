@@ -6,16 +6,20 @@ from typing import Final
 from pyspark_odradek.formats.errors import Undecodable
 
 _LONGEST_VARINT: Final = 10
+_MOST_BITS: Final = 64
+# Of items without bytes a value may have so many: otherwise it would be long by saying so.
+_MOST_EMPTY_ITEMS: Final = 1 << 16
 
 
 class ByteStream:
     """Where a reader is in a value."""
 
-    __slots__ = ("_at", "_data")
+    __slots__ = ("_at", "_data", "_most_items")
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
+        self._most_items = len(data) + _MOST_EMPTY_ITEMS
 
     @property
     def is_at_end(self) -> bool:
@@ -49,7 +53,7 @@ class ByteStream:
         for place in range(_LONGEST_VARINT):
             byte = self.take(1)[0]
             value |= (byte & 0x7F) << (7 * place)
-            if byte < 0x80:
+            if byte < 0x80 and value >> _MOST_BITS == 0:
                 return value
         raise Undecodable("a number has more than 64 bits")
 
@@ -61,6 +65,16 @@ class ByteStream:
         """
         value = self.varint()
         return (value >> 1) ^ -(value & 1)
+
+    def expect(self, count: int) -> None:
+        """Says that so many items follow.
+
+        Raises:
+            Undecodable: there cannot be so many.
+        """
+        self._most_items -= count
+        if self._most_items < 0:
+            raise Undecodable(f"it has no bytes for {count} items")
 
     def fixed(self, layout: struct.Struct) -> int | float:
         """A number of a fixed size.

@@ -1,14 +1,16 @@
 """JSON, and the part of JSON Schema that says which columns a table has."""
 
 import json
+import math
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from functools import partial
 from typing import Any, Final
 
 from pyspark.sql import types as t
 
+from pyspark_odradek.formats import limits
 from pyspark_odradek.formats.errors import Undecodable, UnusableSchema
 
 Convert = Callable[[Any], Any]
@@ -26,6 +28,17 @@ _TYPES: Final[dict[str, t.DataType]] = {
     "boolean": t.BooleanType(),
     "null": t.NullType(),
 }
+_NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+_WORDS: Final = {"true": True, "false": False}
+
+
+class Number:
+    """A number as it is written: a float would lose digits that a column shows."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text: Final = text
 
 
 def spark_type(text: str) -> t.DataType:
@@ -77,60 +90,140 @@ def _referenced(place: str, root: Mapping[str, Any], seen: tuple[str, ...]) -> t
     return _type_of(node, root, (*seen, place))
 
 
+def parse(value: bytes) -> Any:
+    """A value's text as dicts, lists, words, and `Number`s.
+
+    Raises:
+        Undecodable: it has a number that JSON does not have.
+        ValueError: it is no JSON.
+        RecursionError: it is too deep.
+    """
+    return json.loads(value, parse_float=Number, parse_int=Number, parse_constant=_refuse)
+
+
+def _refuse(text: str) -> Any:
+    raise Undecodable(f"{text} is no number of JSON")
+
+
 def converter(type: t.DataType) -> Convert:
-    """The function that makes a column's value of what JSON has for it.
+    """The function that makes a column's value of what `parse` gives.
 
     What is missing is null, what has no column is passed over, and a text column takes
     anything, as JSON.
+
+    Raises:
+        UnusableSchema: JSON has nothing for such a column.
     """
     match type:
         case t.StructType():
             names = [each.name for each in type.fields]
-            columns = [converter(each.dataType) for each in type.fields]
+            columns = [_given(each.dataType, each.nullable) for each in type.fields]
             return lambda value: _row(value, names, columns)
         case t.ArrayType():
-            item = converter(type.elementType)
+            item = _given(type.elementType, type.containsNull)
             return _of(list, "a list", lambda value: [item(each) for each in value])
         case t.MapType():
-            inner = converter(type.valueType)
-            return _of(dict, "an object", lambda value: {k: inner(v) for k, v in value.items()})
+            key, inner = _key(type.keyType), _given(type.valueType, type.valueContainsNull)
+            return _of(dict, "an object", lambda value: _entries(value, key, inner))
         case t.StringType():
-            return lambda value: (
-                value if value is None or isinstance(value, str) else _as_json(value)
-            )
+            return _text
         case t.BooleanType():
             return _of(bool, "true or false", bool)
-        case t.FloatType() | t.DoubleType():
-            return _of((int, float, Decimal), "a number", float)
+        case t.DoubleType():
+            return _of(Number, "a number", _float)
+        case t.FloatType():
+            return _of(Number, "a number", _single)
         case t.DecimalType():
-            return _of((int, Decimal, str), "a number", Decimal)
+            fitting = limits.decimal(type.precision, type.scale)
+            return _of((Number, str), "a number", lambda value: fitting(_decimal(value)))
         case t.TimestampType():
             return _of(str, "a time", _time)
         case t.DateType():
             return _of(str, "a date", date.fromisoformat)
     bits = next((bits for kind, bits in _INTEGERS.items() if isinstance(type, kind)), None)
     if bits is not None:
-        return _of(int, f"a number of {bits} bits", partial(_fitting, bits))
+        return _integer(bits)
     raise UnusableSchema(f"JSON has nothing for a column of type {type.simpleString()}")
 
 
-def keeps_digits(type: t.DataType) -> bool:
-    """Whether a column shows a number as it is written, which a float may not be able to."""
+def _given(type: t.DataType, is_nullable: bool) -> Convert:
+    convert = converter(type)
+    if is_nullable:
+        return convert
+
+    def given(value: Any) -> Any:
+        if value is None:
+            raise Undecodable("it is not there, and may not be null")
+        return convert(value)
+
+    return given
+
+
+def _key(type: t.DataType) -> Convert:
+    """Makes keys, which are texts in JSON, of what such a text is by itself."""
+    convert = converter(type)
     match type:
-        case t.StructType():
-            return any(keeps_digits(each.dataType) for each in type.fields)
-        case t.ArrayType():
-            return keeps_digits(type.elementType)
-        case t.MapType():
-            return keeps_digits(type.valueType)
-    return isinstance(type, t.StringType | t.DecimalType)
+        case t.StringType():
+            return convert
+        case t.NumericType():
+            return lambda key: convert(Number(key) if _NUMBER.fullmatch(key) else key)
+        case t.BooleanType():
+            return lambda key: convert(_WORDS.get(key, key))
+        case t.TimestampType() | t.DateType():
+            return convert
+    raise UnusableSchema(f"JSON has no keys of type {type.simpleString()}")
+
+
+def _entries(value: dict[str, Any], key: Convert, inner: Convert) -> dict[Any, Any]:
+    entries = {key(name): inner(each) for name, each in value.items()}
+    if len(entries) < len(value):
+        raise Undecodable("two keys of a map are the same")
+    return entries
+
+
+def _text(value: Any) -> str | None:
+    if value is None:
+        return None
+    return limits.text(value) if isinstance(value, str) else _as_json(value)
+
+
+def _decimal(value: Number | str) -> Decimal:
+    written = value.text if isinstance(value, Number) else value
+    try:
+        return Decimal(written)
+    except ArithmeticError:
+        raise Undecodable(f"{_as_json(value)[:_SHOWN]} is not a number") from None
+
+
+def _float(value: Number) -> float:
+    number = float(value.text)
+    if math.isinf(number):
+        raise Undecodable(f"{value.text[:_SHOWN]} is too large")
+    return number
+
+
+def _single(value: Number) -> float:
+    try:
+        return limits.single(_float(value))
+    except OverflowError:
+        raise Undecodable(f"{value.text[:_SHOWN]} is too large") from None
+
+
+def _integer(bits: int) -> Convert:
+    fitting, shown = limits.integer(bits), f"a number of {bits} bits"
+
+    def convert(value: Number) -> int:
+        if not value.text.removeprefix("-").isdecimal():
+            raise Undecodable(f"{value.text[:_SHOWN]} is not {shown}")
+        return fitting(int(value.text))
+
+    return _of(Number, shown, convert)
 
 
 def _as_json(value: Any) -> str:
-    """The text of a value that was read with `parse_float=Decimal`."""
     match value:
-        case Decimal():
-            return str(value)
+        case Number():
+            return value.text
         case dict():
             inner = (f"{json.dumps(name)}: {_as_json(each)}" for name, each in value.items())
             return f"{{{', '.join(inner)}}}"
@@ -154,24 +247,16 @@ def _row(value: Any, names: list[str], columns: list[Convert]) -> tuple[Any, ...
 
 
 def _of(kind: Any, shown: str, convert: Convert) -> Convert:
-    wants_bool = kind is bool
-
     def checked(value: Any) -> Any:
         if value is None:
             return None
-        if not isinstance(value, kind) or isinstance(value, bool) != wants_bool:
+        if not isinstance(value, kind):
             raise Undecodable(f"{_as_json(value)[:_SHOWN]} is not {shown}")
         return convert(value)
 
     return checked
 
 
-def _fitting(bits: int, value: int) -> int:
-    if not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
-        raise Undecodable(f"{value} is not a number of {bits} bits")
-    return value
-
-
 def _time(text: str) -> datetime:
     time = datetime.fromisoformat(text)
-    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+    return limits.moment(time if time.tzinfo is not None else time.replace(tzinfo=UTC))

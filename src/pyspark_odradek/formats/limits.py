@@ -1,88 +1,93 @@
-"""Values that a schema allows and Spark cannot take: they fail one by one, not the whole job.
+"""What a column of Spark can hold: a value becomes what the column has of it, or is refused.
 
-Spark itself finds out when a row is on its way to the JVM, and ends the query for it, again at each
-start.
+Spark itself makes something up, 0 or null, or ends the query when the row is on its way to the
+JVM, again at each start. So each format asks here for every single value.
 """
 
+import struct
 from collections.abc import Callable
-from decimal import ROUND_HALF_UP, Decimal, localcontext
+from datetime import UTC, datetime
+from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any, Final
-
-from pyspark.sql import types as t
 
 from pyspark_odradek.formats.errors import Undecodable
 
-Check = Callable[[Any], None]
-# More than any decimal of Spark has when it is rounded.
-_ENOUGH_DIGITS: Final = 100
+_FLOAT: Final = struct.Struct("<f")
+_SHOWN: Final = 40
+# More digits than any decimal of Spark has.
+_EXACT: Final = Context(prec=100)
 
 
-def checker(type: t.DataType) -> Check | None:
-    """The function that refuses what no column of this type can hold; None if it holds anything."""
-    match type:
-        case t.StructType():
-            checks = [(i, c) for i, each in enumerate(type) if (c := checker(each.dataType))]
-            return _struct(checks) if checks else None
-        case t.ArrayType():
-            item = checker(type.elementType)
-            return None if item is None else _items(item)
-        case t.MapType():
-            value = checker(type.valueType)
-            return None if value is None else _values(value)
-        case t.DecimalType():
-            return _decimal(type.precision, type.scale)
-        case t.TimestampType() | t.TimestampNTZType() | t.DateType():
-            return _time(type)
-    return None
+def integer(bits: int) -> Callable[[int], int]:
+    """The function that refuses what has more bits."""
+    least, most = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+
+    def fitting(value: int) -> int:
+        if not least <= value <= most:
+            raise Undecodable(f"{_shown(value)} is not a number of {bits} bits")
+        return value
+
+    return fitting
 
 
-def _struct(checks: list[tuple[int, Check]]) -> Check:
-    def check(row: Any) -> None:
-        if row is not None:
-            for index, field in checks:
-                field(row[index])
+def decimal(precision: int, scale: int) -> Callable[[Decimal], Decimal]:
+    """The function that rounds behind the point, as Spark does, and refuses what is too large.
 
-    return check
-
-
-def _items(item: Check) -> Check:
-    def check(values: Any) -> None:
-        for value in values or ():
-            item(value)
-
-    return check
-
-
-def _values(value: Check) -> Check:
-    def check(entries: Any) -> None:
-        for each in (entries or {}).values():
-            value(each)
-
-    return check
-
-
-def _decimal(precision: int, scale: int) -> Check:
+    It rounds here since Java is busy for minutes with one of 1e-99999999.
+    """
     last = Decimal(1).scaleb(-scale)
 
-    def check(value: Decimal | None) -> None:
-        if value is None:
-            return
-        with localcontext() as context:
-            context.prec = _ENOUGH_DIGITS
-            # Spark rounds what is behind the point, and refuses what is before it.
-            fits = value.is_finite() and (not value or value.adjusted() < precision - scale)
-            rounded = value.quantize(last, ROUND_HALF_UP) if fits else value
-        if not fits or len(rounded.as_tuple().digits) > max(precision, 1):
-            raise Undecodable(f"a number has more than {precision - scale} digits before its point")
+    def fitting(value: Decimal) -> Decimal:
+        if value.is_finite() and (not value or value.adjusted() < precision - scale):
+            rounded = value.quantize(last, ROUND_HALF_UP, _EXACT)
+            if len(rounded.as_tuple().digits) <= max(precision, 1):
+                return rounded
+        raise _too_many_digits(precision, scale)
 
-    return check
+    return fitting
 
 
-def _time(type: t.DataType) -> Check:
-    def check(value: Any) -> None:
-        try:
-            type.toInternal(value)
-        except (OverflowError, ValueError):
-            raise Undecodable(f"{value} is out of the range of times") from None
+def unscaled(precision: int, scale: int) -> Callable[[int], Decimal]:
+    """The function that puts the point into the digits of a number.
 
-    return check
+    The number is looked at first: to make a decimal of a very long one takes hours.
+    """
+    beyond = 10**precision
+
+    def pointed(value: int) -> Decimal:
+        if not -beyond < value < beyond:
+            raise _too_many_digits(precision, scale)
+        return Decimal(value).scaleb(-scale, _EXACT)
+
+    return pointed
+
+
+def single(value: float) -> float:
+    """Refuses what a FLOAT has no number for."""
+    _FLOAT.pack(value)
+    return value
+
+
+def moment(value: datetime) -> datetime:
+    """The same time in UTC; one whose year in UTC is not from 1 to 9999 is refused."""
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise Undecodable(f"{value} is out of the range of times") from None
+
+
+def text(value: str) -> str:
+    """Refuses what is no text in UTF-8, in which Spark keeps it."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise Undecodable("a text has half a character") from None
+    return value
+
+
+def _too_many_digits(precision: int, scale: int) -> Undecodable:
+    return Undecodable(f"a number has more than {precision - scale} digits before its point")
+
+
+def _shown(value: Any) -> str:
+    return str(value)[:_SHOWN]

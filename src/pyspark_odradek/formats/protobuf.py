@@ -18,12 +18,16 @@ from pyspark_odradek.formats.bytestream import ByteStream
 from pyspark_odradek.formats.errors import Undecodable, UnusableSchema
 
 Wire = int | bytes
+Part = tuple[int, int, Wire]
 # What stands for a number on the wire: varint, eight bytes, length and bytes, four bytes.
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
-_REPEATED: Final = 3
+_SIZES: Final = {_EIGHT: 8, _FOUR: 4}
+_LAST_FIELD: Final = (1 << 29) - 1
+_REQUIRED, _REPEATED = 2, 3
 _MESSAGE, _ENUM = 11, 14
 _TIMESTAMP: Final = ".google.protobuf.Timestamp"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_NANOSECONDS: Final = 1_000_000_000
 _UINT64: Final = t.DecimalType(20, 0)
 
 
@@ -32,8 +36,9 @@ def _signed(value: Wire, bits: int = 64) -> int:
     return number - (1 << bits) if number >> (bits - 1) else number
 
 
-def _zigzag(value: Wire) -> int:
-    return (int(value) >> 1) ^ -(int(value) & 1)
+def _zigzag(value: Wire, bits: int = 64) -> int:
+    number = int(value) & ((1 << bits) - 1)
+    return (number >> 1) ^ -(number & 1)
 
 
 def _unpacked(layout: str) -> Callable[[Wire], Any]:
@@ -70,7 +75,7 @@ _SCALARS: Final[dict[int, _Scalar]] = {
     13: _Scalar(_VARINT, t.LongType(), lambda value: int(value) & 0xFFFFFFFF),
     15: _Scalar(_FOUR, t.IntegerType(), _unpacked("i")),
     16: _Scalar(_EIGHT, t.LongType(), _unpacked("q")),
-    17: _Scalar(_VARINT, t.IntegerType(), _zigzag),
+    17: _Scalar(_VARINT, t.IntegerType(), lambda value: _zigzag(value, 32)),
     18: _Scalar(_VARINT, t.LongType(), _zigzag),
 }
 
@@ -81,9 +86,15 @@ class _Field:
     name: str
     kind: int
     type_name: str
-    is_repeated: bool
+    label: int
     # Whether a value that is not there is told from one that is zero.
     has_presence: bool
+    # The number of the alternatives of which it is one, if it is.
+    choice: int | None
+
+    @property
+    def is_repeated(self) -> bool:
+        return self.label == _REPEATED
 
 
 @dataclass
@@ -120,7 +131,7 @@ def read_set(data: bytes) -> Descriptors:
     Raises:
         UnusableSchema: it is none.
     """
-    return _guarded(lambda: [bytes(file) for number, file in _fields(data) if number == 1])
+    return _guarded(lambda: _Parts(data).messages(1))
 
 
 def read_files(files: Sequence[bytes]) -> Descriptors:
@@ -137,80 +148,107 @@ def _guarded(files: Callable[[], Sequence[bytes]]) -> Descriptors:
     try:
         for file in files():
             _read_file(file, found)
-    except (Undecodable, TypeError, ValueError) as error:
+    except (Undecodable, RecursionError) as error:
         raise UnusableSchema(f"this is no descriptor of Protobuf: {error}") from None
     if not found.order:
         raise UnusableSchema("this descriptor of Protobuf has no message")
     return found
 
 
+class _Parts:
+    """The fields of a part of a descriptor, by their numbers."""
+
+    def __init__(self, data: bytes) -> None:
+        self._parts: Final = list(_fields(data))
+
+    def messages(self, number: int) -> list[bytes]:
+        """All occurrences of a field of bytes."""
+        return [data for data in self._all(number) if isinstance(data, bytes)]
+
+    def text(self, number: int) -> str:
+        """A field of text, which need not be there."""
+        return _text((self.messages(number) or [b""])[-1])
+
+    def number(self, number: int, absent: int = 0) -> int:
+        """A field of a number, which need not be there."""
+        found = [value for value in self._all(number) if isinstance(value, int)]
+        return found[-1] if found else absent
+
+    def has(self, number: int) -> bool:
+        """Whether a field is there."""
+        return bool(self._all(number))
+
+    def _all(self, number: int) -> list[Wire]:
+        return [value for each, _, value in self._parts if each == number]
+
+
 def _read_file(data: bytes, into: Descriptors) -> None:
-    parts = list(_fields(data))
-    package = "".join(_text(value) for number, value in parts if number == 2)
-    syntax = "".join(_text(value) for number, value in parts if number == 12)
+    parts = _Parts(data)
+    package, is_proto3 = parts.text(2), parts.text(12) == "proto3"
     prefix = f".{package}" if package else ""
     into.order = {}
-    messages = [bytes(value) for number, value in parts if number == 4]
-    for place, message in enumerate(messages):
-        _read_message(message, prefix, (place,), syntax == "proto3", into)
-    for number, value in parts:
-        if number == 5:
-            _read_enum(bytes(value), prefix, into)
+    for place, message in enumerate(parts.messages(4)):
+        _read_message(message, prefix, (place,), is_proto3, into)
+    for enum in parts.messages(5):
+        _read_enum(enum, prefix, into)
 
 
 def _read_message(
     data: bytes, prefix: str, place: tuple[int, ...], is_proto3: bool, into: Descriptors
 ) -> None:
-    parts = list(_fields(data))
-    name = f"{prefix}.{''.join(_text(value) for number, value in parts if number == 1)}"
-    options = [dict(_fields(bytes(value))) for number, value in parts if number == 7]
-    fields = [_read_field(bytes(value), is_proto3) for number, value in parts if number == 2]
-    into.messages[name] = _Message(fields, any(each.get(7) for each in options))
+    parts = _Parts(data)
+    name = f"{prefix}.{parts.text(1)}"
+    is_map_entry = any(_Parts(options).number(7) for options in parts.messages(7))
+    # What an entry of a map lacks is zero, in any Protobuf.
+    has_zeros = is_proto3 or is_map_entry
+    fields = [_read_field(each, has_zeros) for each in parts.messages(2)]
+    into.messages[name] = _Message(fields, is_map_entry)
     into.order[place] = name
-    nested = [bytes(value) for number, value in parts if number == 3]
-    for number, each in enumerate(nested):
-        _read_message(each, name, (*place, number), is_proto3, into)
-    for number, value in parts:
-        if number == 4:
-            _read_enum(bytes(value), name, into)
+    for number, nested in enumerate(parts.messages(3)):
+        _read_message(nested, name, (*place, number), is_proto3, into)
+    for enum in parts.messages(4):
+        _read_enum(enum, name, into)
 
 
-def _read_field(data: bytes, is_proto3: bool) -> _Field:
-    parts = dict(_fields(data))
+def _read_field(data: bytes, has_zeros: bool) -> _Field:
+    parts = _Parts(data)
+    # Of proto3, what may be absent is alone among its alternatives.
+    choice = parts.number(9) if parts.has(9) and not parts.number(17) else None
     return _Field(
-        number=int(parts[3]),
-        name=_text(parts[1]),
-        kind=int(parts[5]),
-        type_name=_text(parts.get(6, b"")),
-        is_repeated=parts.get(4) == _REPEATED,
-        has_presence=not is_proto3 or 9 in parts or bool(parts.get(17)),
+        number=parts.number(3),
+        name=parts.text(1),
+        kind=parts.number(5),
+        type_name=parts.text(6),
+        label=parts.number(4),
+        has_presence=not has_zeros or parts.has(9) or bool(parts.number(17)),
+        choice=choice,
     )
 
 
 def _read_enum(data: bytes, prefix: str, into: Descriptors) -> None:
-    parts = list(_fields(data))
-    name = "".join(_text(value) for number, value in parts if number == 1)
-    values = [dict(_fields(bytes(value))) for number, value in parts if number == 2]
-    into.enums[f"{prefix}.{name}"] = {
-        _signed(each.get(2, 0), 32): _text(each[1]) for each in values
+    parts = _Parts(data)
+    values = map(_Parts, parts.messages(2))
+    into.enums[f"{prefix}.{parts.text(1)}"] = {
+        _signed(each.number(2), 32): each.text(1) for each in values
     }
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, Wire]]:
-    """The fields of a message as they are on the wire; groups have ended with the last century."""
+def _fields(data: bytes) -> Iterator[Part]:
+    """The fields of a message as they are on the wire: number, form and value; groups have ended
+    with the last century."""
     stream = ByteStream(data)
     while not stream.is_at_end:
         tag = stream.varint()
         number, wire = tag >> 3, tag & 7
+        if not 0 < number <= _LAST_FIELD:
+            raise Undecodable(f"there is no field {number}")
         match wire:
             case 0:
-                yield number, stream.varint()
-            case 1:
-                yield number, stream.take(8)
+                yield number, wire, stream.varint()
+            case 1 | 5:
+                yield number, wire, stream.take(_SIZES[wire])
             case 2:
-                yield number, stream.take(stream.varint())
-            case 5:
-                yield number, stream.take(4)
+                yield number, wire, stream.take(stream.varint())
             case _:
                 raise Undecodable(f"field {number} has a form that there is not: {wire}")
 
@@ -261,66 +299,100 @@ def message_reader(schema: Descriptors, name: str) -> Callable[[bytes], tuple[An
     """
     fields = schema.messages[name].fields
     places = {each.number: place for place, each in enumerate(fields)}
-    readers = [_value_reader(schema, each) for each in fields]
+    readers = [_reader(schema, each) for each in fields]
+    absent = [_absent(schema, each) for each in fields]
 
     def read(data: bytes) -> tuple[Any, ...]:
-        row: list[Any] = [_absent(schema, each) for each in fields]
-        for number, value in _fields(data):
-            place = places.get(number)
-            if place is None:
-                continue
-            found = readers[place](value)
-            if not fields[place].is_repeated:
-                row[place] = found[-1]
-            elif isinstance(row[place], dict):
-                row[place].update(found)
-            else:
-                row[place].extend(found)
-        return tuple(row)
+        found: list[list[Part]] = [[] for _ in fields]
+        for part in _fields(data):
+            place = places.get(part[0])
+            if place is not None:
+                _make_room(fields, place, found)
+                found[place].append(part)
+        return tuple(
+            reader(parts) if parts or each.is_repeated else zero()
+            for each, reader, parts, zero in zip(fields, readers, found, absent, strict=True)
+        )
 
     return read
 
 
-def _absent(schema: Descriptors, each: _Field) -> Any:
-    if each.is_repeated:
-        entry = schema.messages.get(each.type_name)
-        return {} if entry is not None and entry.is_map_entry else []
+def _make_room(fields: list[_Field], place: int, found: list[list[Part]]) -> None:
+    """Of alternatives the last one that was written counts."""
+    choice = fields[place].choice
+    if choice is not None:
+        for other, each in enumerate(fields):
+            if each.choice == choice and other != place:
+                found[other].clear()
+
+
+def _absent(schema: Descriptors, each: _Field) -> Callable[[], Any]:
+    """Gives the value of a field that was not written."""
+    if each.label == _REQUIRED:
+        return lambda: _fail(f"field {each.name} is required and not there")
     if each.has_presence or each.kind == _MESSAGE:
-        return None
+        return lambda: None
+    zero = _zero(schema, each)
+    return lambda: zero
+
+
+def _zero(schema: Descriptors, each: _Field) -> Any:
     if each.kind == _ENUM:
-        return schema.enums.get(each.type_name, {}).get(0, "0")
+        return next(iter(schema.enums.get(each.type_name, {}).values()), "0")
     return _SCALARS[each.kind].zero
 
 
-def _value_reader(schema: Descriptors, each: _Field) -> Callable[[Wire], list[Any]]:
-    """Gives all values of one occurrence: of a packed field that can be many."""
-    if each.kind == _MESSAGE:
-        return _submessage_reader(schema, each)
-    if each.kind == _ENUM:
-        names = schema.enums.get(each.type_name, {})
-        # A symbol that came later is told by its number.
-        scalar = _Scalar(
-            _VARINT,
-            t.StringType(),
-            lambda value: names.get(_signed(value, 32), str(_signed(value, 32))),
-        )
-    else:
-        scalar = _SCALARS[each.kind]
-    is_number = scalar.wire == _VARINT
+def _fail(why: str) -> Any:
+    raise Undecodable(why)
 
-    def read(value: Wire) -> list[Any]:
-        if scalar.wire != _BYTES and isinstance(value, bytes) and each.is_repeated:
-            size = {_EIGHT: 8, _FOUR: 4}.get(scalar.wire)
-            if is_number or len(value) != size:
-                return [scalar.read(one) for one in _packed(value, size)]
-        if is_number != isinstance(value, int):
-            raise Undecodable(f"field {each.name} has another type than in the schema")
-        try:
+
+def _reader(schema: Descriptors, each: _Field) -> Callable[[list[Part]], Any]:
+    """The function that makes the value of a field of all its occurrences."""
+    if each.kind != _MESSAGE:
+        return _scalar_reader(each, _scalar_of(schema, each))
+    inner: Callable[[bytes], Any] = (
+        _time if each.type_name == _TIMESTAMP else message_reader(schema, each.type_name)
+    )
+    entry = schema.messages.get(each.type_name)
+    if entry is not None and entry.is_map_entry:
+        return lambda parts: dict(inner(_bytes_of(each, part)) for part in parts)
+    if each.is_repeated:
+        return lambda parts: [inner(_bytes_of(each, part)) for part in parts]
+    # Parts of one message, one behind the other, are the message.
+    return lambda parts: inner(b"".join(_bytes_of(each, part) for part in parts))
+
+
+def _bytes_of(each: _Field, part: Part) -> bytes:
+    _, wire, data = part
+    if wire != _BYTES or not isinstance(data, bytes):
+        raise Undecodable(f"field {each.name} has another type than in the schema")
+    return data
+
+
+def _scalar_of(schema: Descriptors, each: _Field) -> _Scalar:
+    if each.kind != _ENUM:
+        return _SCALARS[each.kind]
+    names = schema.enums.get(each.type_name, {})
+    # A symbol that came later is told by its number.
+    return _Scalar(
+        _VARINT,
+        t.StringType(),
+        lambda value: names.get(_signed(value, 32), str(_signed(value, 32))),
+    )
+
+
+def _scalar_reader(each: _Field, scalar: _Scalar) -> Callable[[list[Part]], Any]:
+    def values(part: Part) -> list[Any]:
+        _, wire, value = part
+        if wire == scalar.wire:
             return [scalar.read(value)]
-        except struct.error:
-            raise Undecodable(f"field {each.name} has another size than in the schema") from None
+        if wire == _BYTES and each.is_repeated:
+            return [scalar.read(one) for one in _packed(bytes(value), _SIZES.get(scalar.wire))]
+        raise Undecodable(f"field {each.name} has another type than in the schema")
 
-    return read
+    if each.is_repeated:
+        return lambda parts: [value for part in parts for value in values(part)]
+    return lambda parts: values(parts[-1])[0]
 
 
 def _packed(data: bytes, size: int | None) -> Iterator[Wire]:
@@ -329,20 +401,16 @@ def _packed(data: bytes, size: int | None) -> Iterator[Wire]:
         yield stream.varint() if size is None else stream.take(size)
 
 
-def _submessage_reader(schema: Descriptors, each: _Field) -> Callable[[Wire], list[Any]]:
-    if each.type_name == _TIMESTAMP:
-        return lambda value: [_time(bytes(value))]
-    inner = message_reader(schema, each.type_name)
-
-    def read(value: Wire) -> list[Any]:
-        if not isinstance(value, bytes):
-            raise Undecodable(f"field {each.name} has another type than in the schema")
-        return [inner(value)]
-
-    return read
-
-
 def _time(data: bytes) -> datetime:
-    parts = dict(_fields(data))
-    microseconds = _signed(parts.get(2, 0), 32) // 1000
-    return _EPOCH + timedelta(seconds=_signed(parts.get(1, 0)), microseconds=microseconds)
+    """A `google.protobuf.Timestamp`: seconds, and nanoseconds that are counted forwards."""
+    seconds = nanoseconds = 0
+    for number, wire, value in _fields(data):
+        if number in (1, 2) and wire != _VARINT:
+            raise Undecodable("a time has seconds or nanoseconds that are no numbers")
+        if number == 1:
+            seconds = _signed(value)
+        elif number == 2:
+            nanoseconds = _signed(value, 32)
+    if not 0 <= nanoseconds < _NANOSECONDS:
+        raise Undecodable(f"{nanoseconds} nanoseconds are no part of a second")
+    return _EPOCH + timedelta(seconds=seconds, microseconds=nanoseconds // 1000)

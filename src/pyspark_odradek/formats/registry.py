@@ -8,6 +8,7 @@ never changes, so each is asked for once in a worker's life.
 """
 
 import base64
+import http.client
 import json
 import os
 import urllib.error
@@ -24,6 +25,8 @@ _SUFFIXES: Final = {".avsc": AVRO, ".json": JSON, ".desc": PROTOBUF}
 SCHEMA_FILES: Final = tuple(_SUFFIXES)
 _PATIENCE_S: Final = 10
 _NOT_FOUND: Final = 404
+# Of a registry by HTTP: one that is asked for a larger number may answer that it is none.
+_LAST_ID: Final = (1 << 31) - 1
 
 
 class RegistryUnavailable(Exception):
@@ -57,9 +60,10 @@ class Registry:
             Undecodable: there is none.
             RegistryUnavailable: nobody answers.
         """
+        found = None
         if self._is_folder:
             found = self._file(str(number))
-        else:
+        elif number <= _LAST_ID:
             found = self._answer(f"/schemas/ids/{number}")
         if found is None:
             raise Undecodable(f"{self._shown()} has no schema {number}")
@@ -126,18 +130,23 @@ class Registry:
             request.add_header("Authorization", f"Basic {token}")
         try:
             with urllib.request.urlopen(request, timeout=_PATIENCE_S) as answer:
-                document: dict[str, Any] = json.load(answer)
-                return document
+                return _schema_in(json.load(answer))
         except urllib.error.HTTPError as error:
             if error.code == _NOT_FOUND:
                 return None
             raise RegistryUnavailable(f"{self._shown()} answers {error.code}") from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:
             raise RegistryUnavailable(f"{self._shown()} does not answer: {error}") from None
 
     def _shown(self) -> str:
         """The location, without a password."""
         return self.location.replace(urlsplit(self.location).netloc.rpartition("@")[0] + "@", "")
+
+
+def _schema_in(document: Any) -> dict[str, Any]:
+    if not isinstance(document, dict) or not isinstance(document.get("schema"), str):
+        raise ValueError("there is no schema in what it says")
+    return document
 
 
 def read_schema_file(path: str) -> Schema:

@@ -8,9 +8,10 @@ headers with it, and with headers that say why and where it was:
 
     odradek.reason  odradek.topic  odradek.partition  odradek.offset  odradek.timestamp
 
-`redrive` reads that topic and tries again, with the schemas of now. A record is where it is by its
-topic, partition and offset: `redrive` looks which records the table has. The letters of a batch are
-a transaction, so a batch that is repeated finds them there, or writes them.
+One that is too large for that topic is cut (`ends.letter_sizes`), and says so. `redrive` reads that
+topic and tries again, with the schemas of now. A record is where it is by its topic, partition and
+offset: `redrive` looks which records the table has. The letters of a batch are a transaction, so a
+batch that is repeated finds them there, or writes them.
 """
 
 from typing import Any, Final
@@ -31,9 +32,10 @@ from pyspark_odradek.formats import (
 )
 from pyspark_odradek.pipelines.ends.batches import CHECKPOINT, Output
 from pyspark_odradek.pipelines.ends.directories import ClaimedLock, read_table
+from pyspark_odradek.pipelines.ends.letter_sizes import CUT, LEAST_LIMIT
 from pyspark_odradek.pipelines.ends.letters import Letters
 from pyspark_odradek.pipelines.ends.streams import read_topic, write_stream
-from pyspark_odradek.pipelines.ends.topics import create_topic
+from pyspark_odradek.pipelines.ends.topics import LIMIT, create_topic, take_up_to
 from pyspark_odradek.pipelines.running.jobs import StreamJob
 from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
 
@@ -41,11 +43,16 @@ PREFIX: Final = "odradek."
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
 _HEADERS: Final = "array<struct<key:string,value:binary>>"
 _REASON: Final = "_reason"
-# A record may be as large as a request: what a topic took compressed comes out larger.
-_LETTERS: Final = {"max.message.bytes": "100000000"}
+# As large as a request may be: what a topic took compressed comes out larger.
+_LARGEST_LETTER: Final = 100_000_000
 _LONGEST_REASON: Final = 1000
 _TOPIC, _REDRIVEN = "topic", "redriven"
 _PLACE: Final = {"topic": "string", "partition": "int", "offset": "long", "timestamp": "long"}
+# Those that a letter's last headers have.
+_TOLD: Final = tuple(f"{PREFIX}{name}" for name in ("reason", *_PLACE))
+# Milliseconds of which Spark can make microseconds.
+_LAST_TIME: Final = 9_223_372_036_854_775
+_IS_ELSEWHERE: Final = "it is cut: the whole record is at its topic, partition and offset"
 
 
 def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
@@ -63,8 +70,11 @@ def dead_letters_of(settings: PipelineSettings) -> str:
     return settings.dead_letters or f"{settings.topic}-dead-letters"
 
 
-def decoded(records: DataFrame, decoder: Decoder) -> DataFrame:
-    """The records with their `value` typed, and a column with the reason where that failed."""
+def decoded(records: DataFrame, decoder: Decoder, *, may_be_cut: bool = False) -> DataFrame:
+    """The records with their `value` typed, and a column with the reason where that failed.
+
+    Those that `may_be_cut` are not taken for whole where their headers say that they are not.
+    """
     outcome = t.StructType(
         [t.StructField("row", decoder.type), t.StructField("why", t.StringType())]
     )
@@ -75,12 +85,16 @@ def decoded(records: DataFrame, decoder: Decoder) -> DataFrame:
         try:
             return decoder.decode(bytes(value)), None
         except (Undecodable, UnusableSchema) as error:
-            return None, str(error)
+            return None, str(error)[:_LONGEST_REASON]
         except RegistryUnavailable as error:
             raise SourceError(str(error)) from None
 
     tried = records.withColumn("_tried", f.udf(attempt, outcome, useArrow=False)("value"))
-    return tried.select("*", f.col("_tried.row").alias("_row"), f.col("_tried.why").alias(_REASON))
+    why = f.col("_tried.why")
+    if may_be_cut:
+        is_cut = f.exists("headers", lambda each: each["key"].startswith(CUT))
+        why = f.when(is_cut, f.lit(_IS_ELSEWHERE)).otherwise(why)
+    return tried.select("*", f.col("_tried.row").alias("_row"), why.alias(_REASON))
 
 
 def dead_letters(failed: DataFrame) -> DataFrame:
@@ -101,16 +115,22 @@ def _header(name: str, value: Column) -> Column:
 def origin(letters: DataFrame) -> DataFrame:
     """Dead letters as the records that they were; what others put there is left out."""
     told = (_told(name, kind) for name, kind in _PLACE.items())
-    theirs = f.filter("headers", lambda each: ~each["key"].startswith(PREFIX))
+    theirs = f.filter("headers", lambda each: ~each["key"].isin(*_TOLD))
     records = letters.select(
         "key", "value", *told, f.when(f.size(theirs) > 0, theirs).alias("headers")
     )
-    return records.withColumn("timestamp", f.timestamp_millis("timestamp")).where("offset >= 0")
+    is_time = f.col("timestamp").between(-_LAST_TIME, _LAST_TIME)
+    time = f.when(is_time, f.timestamp_millis("timestamp"))
+    return records.withColumn("timestamp", time).where(
+        "topic IS NOT NULL AND partition >= 0 AND offset >= 0 AND timestamp IS NOT NULL"
+    )
 
 
 def _told(name: str, kind: str) -> Column:
+    """The last such header: the record may have had one itself."""
     found = f.filter("headers", lambda each: each["key"] == f"{PREFIX}{name}")
-    return f.get(found, f.lit(0))["value"].cast("string").cast(kind).alias(name)
+    last = f.get(found, f.size(found) - 1)["value"]
+    return last.cast("string").try_cast(kind).alias(name)
 
 
 def decoding(
@@ -129,9 +149,7 @@ def decoding(
     lock.claim()
     kept = settings.checkpoint or f"{root}/{CHECKPOINT}"
     output = Output(spark, f"{root}/{source}", f"{kept}/{source}", lock=lock)
-    topic = dead_letters_of(settings)
-    create_topic(settings.brokers, topic, settings=_LETTERS, may_be_there=True)
-    letters = Letters(settings, topic, output)
+    letters = _letters(settings, output)
 
     def keep(batch: DataFrame, batch_id: int) -> None:
         if output.has(batch_id):
@@ -140,7 +158,7 @@ def decoding(
         session = batch.sparkSession
         if is_redriven:
             batch = _without(batch.dropDuplicates([*_PLACE]), decoded_before(session, root))
-        tried = decoded(batch.select(*COLUMNS), decoder).persist()
+        tried = decoded(batch.select(*COLUMNS), decoder, may_be_cut=is_redriven).persist()
         try:
             letters.write(dead_letters(tried.where(f"{_REASON} IS NOT NULL")), batch_id)
             good = tried.where(f"{_REASON} IS NULL").withColumn("value", f.col("_row"))
@@ -151,6 +169,19 @@ def decoding(
         output.commit(batch_id, files, {"schema": rows.schema.jsonValue()})
 
     return output.job(write_stream(records, settings, name), keep, has_topic=True)
+
+
+def _letters(settings: PipelineSettings, output: Output) -> Letters:
+    topic, limit = dead_letters_of(settings), _LARGEST_LETTER
+    wanted = {LIMIT: str(limit)}
+    if not create_topic(settings.brokers, topic, settings=wanted, may_be_there=True):
+        limit = min(limit, take_up_to(settings.brokers, topic, limit))
+    if limit < LEAST_LIMIT:
+        raise PipelineError(
+            f"{topic} takes batches of {limit} bytes, and its {LIMIT} cannot be changed: it has to "
+            f"be {LEAST_LIMIT} at least"
+        )
+    return Letters(settings, topic, output, limit)
 
 
 def decoded_before(spark: SparkSession, root: str) -> DataFrame | None:

@@ -9,6 +9,9 @@ windows drop what is late, and tell only how many; here the open windows are car
 to batch as a table, so that what is late is known, and kept: windows and late records together
 are the whole topic. A batch is a function of its records and of what the batch before left, so
 that a repeated one does it again with the same result; all three are committed as one.
+
+What is measured is exact: whole numbers, decimals, and text, which is what JSON gives, are summed
+up as decimals of 38 digits. A record that has no number is counted, and no more.
 """
 
 from dataclasses import dataclass
@@ -16,6 +19,7 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql import types as t
 
 from pyspark_odradek.pipelines.ends.batches import open_output
 from pyspark_odradek.pipelines.ends.streams import read_topic, write_stream
@@ -24,6 +28,9 @@ from pyspark_odradek.pipelines.running.settings import PipelineSettings
 
 _NAME: Final = "window"
 _KEYS: Final = ("start", "end", "by")
+_MOST_DIGITS: Final = 38
+# Of a text nobody knows where its point will be.
+_OF_TEXT: Final = t.DecimalType(_MOST_DIGITS, 18)
 _WINDOWS, _LATE, _OPEN = _PARTS = ("windows", "late", "_open")
 
 
@@ -85,23 +92,38 @@ def check(records: DataFrame, settings: PipelineSettings) -> None:
 
 def opened(records: DataFrame, settings: PipelineSettings) -> DataFrame:
     """The windows of some records."""
-    measure = f.expr(settings.measure or "NULL").cast("double")
+    measure = _number(records, settings.measure or "NULL")
     counted = records.groupBy(
         f.window("timestamp", settings.window).alias("window"), f.expr(settings.by).alias("by")
     ).agg(
         f.count("*").alias("records"),
-        f.sum(measure).alias("sum"),
+        f.count(measure).alias("measured"),
+        f.try_sum(measure).alias("sum"),
         f.min(measure).alias("least"),
         f.max(measure).alias("largest"),
     )
     return counted.select("window.start", "window.end", *counted.columns[1:])
 
 
+def _number(records: DataFrame, measure: str) -> Column:
+    """The measure in the type in which it is summed up; null where it is no number."""
+    [column] = records.select(f.expr(measure)).schema
+    match column.dataType:
+        case t.StringType():
+            return f.expr(measure).try_cast(_OF_TEXT)
+        case t.IntegralType():
+            return f.expr(measure).cast(t.DecimalType(_MOST_DIGITS, 0))
+        case t.DecimalType() as decimal:
+            return f.expr(measure).cast(t.DecimalType(_MOST_DIGITS, decimal.scale))
+    return f.expr(measure).try_cast("double")
+
+
 def merged(windows: DataFrame) -> DataFrame:
     """Windows that are there in several parts, as one each."""
     return windows.groupBy(*_KEYS).agg(
         f.sum("records").alias("records"),
-        f.sum("sum").alias("sum"),
+        f.sum("measured").alias("measured"),
+        f.try_sum("sum").alias("sum"),
         f.min("least").alias("least"),
         f.max("largest").alias("largest"),
     )

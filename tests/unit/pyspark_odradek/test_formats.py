@@ -275,10 +275,80 @@ def test_numbers_of_json_keep_their_digits() -> None:
     )
     assert decoder.decode(value) == (
         Decimal("12345678901234567890.123456789012345678"),
-        '{"a": [1.10, 1E+400, true]}',
+        '{"a": [1.10, 1e400, true]}',
         (Decimal("0.1000000000000000055"),),
         0.5,
     )
+
+
+@pytest.mark.parametrize(
+    ("type", "token", "kept"),
+    [
+        (t.StringType(), "1.10", "1.10"),
+        (t.StringType(), "-0", "-0"),
+        (t.StringType(), "1.0E+05", "1.0E+05"),
+        (t.StringType(), "9" * 5_000, "9" * 5_000),
+        (t.StringType(), "1e99999999999999999999", "1e99999999999999999999"),
+        (t.StringType(), '{"a":[1.10]}', '{"a": [1.10]}'),
+        (
+            t.DecimalType(38, 18),
+            "12345678901234567.891",
+            Decimal("12345678901234567.891" + "0" * 15),
+        ),
+        (t.DecimalType(38, 0), "9" * 38, Decimal("9" * 38)),
+        (t.DecimalType(38, 38), "-0." + "9" * 38, Decimal("-0." + "9" * 38)),
+        (t.DecimalType(5, 2), '"1.005"', Decimal("1.01")),
+        # Java would be busy for minutes with it.
+        (t.DecimalType(5, 2), "1e-99999999", Decimal("0.00")),
+        (t.DecimalType(5, 2), "0e99999999", Decimal("0.00")),
+    ],
+)
+def test_the_text_of_a_number_decides(type: t.DataType, token: str, kept: Any) -> None:
+    """What has no column must not be read as a number either."""
+    columns = t.StructType().add("x", type)
+    decoder = decoder_for("json", schema=columns, registry=None, subject="")
+    [found] = decoder.decode(f'{{"x": {token}, "y": {token}}}'.encode())
+    assert (str(found), found) == (str(kept), kept)
+
+
+@pytest.mark.parametrize("digits", [10**38 - 1, 1 - 10**38, 12345678901234567890123456789012345678])
+@pytest.mark.parametrize("scale", [0, 18, 38])
+@pytest.mark.parametrize("base", ["bytes", "fixed"])
+def test_decimals_of_avro_keep_all_their_digits(base: str, scale: int, digits: int) -> None:
+    """They were rounded to 28."""
+    amount = {"type": base, "name": "F", "size": 16, "logicalType": "decimal"}
+    schema = record(("x", {**amount, "precision": 38, "scale": scale}))
+    data = digits.to_bytes(16, "big", signed=True)
+    [found] = read(schema, schema, (zigzag(16) if base == "bytes" else b"") + data)
+    assert found.as_tuple() == Decimal(f"{digits}e-{scale}").as_tuple()
+
+
+def test_defaults_of_avro_keep_all_their_digits() -> None:
+    amount = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 2}
+    default = (10**38 - 1).to_bytes(16, "big").decode("latin-1")
+    [found] = read(record(), record(("x", amount, default)), b"")
+    assert found == Decimal("9" * 36 + ".99")
+
+
+@pytest.mark.parametrize(
+    ("type", "meant"),
+    [
+        ({"type": "string", "logicalType": "decimal", "precision": 4}, t.StringType()),
+        ({"type": "bytes", "logicalType": "decimal"}, t.BinaryType()),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 2, "scale": 3}, t.BinaryType()),
+        ({"type": "long", "logicalType": "date"}, t.LongType()),
+        ({"type": "bytes", "logicalType": ["decimal"]}, t.BinaryType()),
+    ],
+)
+def test_a_logical_type_that_is_none_is_passed_over(type: Any, meant: t.DataType) -> None:
+    """As the standard of Avro wants it; every value was a dead letter."""
+    assert avro.spark_type(avro.parse(record(("x", type)))) == t.StructType().add("x", meant)
+
+
+def test_a_decimal_that_spark_does_not_have_is_refused() -> None:
+    amount = {"type": "bytes", "logicalType": "decimal", "precision": 39}
+    with pytest.raises(UnusableSchema, match="no decimals of 39 digits"):
+        avro.spark_type(avro.parse(record(("x", amount))))
 
 
 def test_columns_of_a_json_schema(tmp_path: Path) -> None:
@@ -340,7 +410,7 @@ def test_what_spark_can_take_is_not() -> None:
     decoder = decoder_for("json", schema=POISON, registry=None, subject="")
     value = b'{"price": "999.99499", "at": "9999-12-31T23:59:59Z", "more": [{"part": 0}, null]}'
     at = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
-    assert decoder.decode(value) == (Decimal("999.99499"), at, [(Decimal(0),), None])
+    assert decoder.decode(value) == (Decimal("999.99"), at, [(Decimal(0),), None])
     assert decoder.decode(b"{}") == (None, None, None)
 
 
@@ -399,6 +469,27 @@ def test_avro_of_a_registry(registry: tuple[str, dict[str, Any], list[str]]) -> 
         decoder_for("avro", schema=None, registry=url, subject="nothing-value")
     with pytest.raises(UnusableSchema, match="one of AVRO, not of PROTOBUF"):
         decoder_for("protobuf", schema=None, registry=url, subject="orders-value")
+
+
+def test_a_number_that_no_registry_gives_out_is_not_asked_for(
+    registry: tuple[str, dict[str, Any], list[str]],
+) -> None:
+    """Some answer that it is no number: one value stopped the job at each start."""
+    url, answers, asked = registry
+    answers[f"/api/schemas/ids/{2**31}"] = {"status": 400}
+    with pytest.raises(Undecodable, match="has no schema 2147483648"):
+        Registry(url).by_id(2**31)
+    assert not asked
+
+
+@pytest.mark.parametrize("answer", [{"id": 7}, {"schema": None}, {"schema": {"type": "int"}}])
+def test_an_answer_without_a_schema_is_no_fault_of_the_value(
+    registry: tuple[str, dict[str, Any], list[str]], answer: dict[str, Any]
+) -> None:
+    url, answers, _ = registry
+    answers["/api/schemas/ids/7"] = answer
+    with pytest.raises(RegistryUnavailable, match="there is no schema in what it says"):
+        Registry(url).by_id(7)
 
 
 def test_a_user_in_the_url_may_have_signs_that_are_written_as_numbers(

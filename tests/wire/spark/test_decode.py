@@ -3,7 +3,9 @@
 If these fail, a record is in neither, in both, or nobody can say why it failed.
 """
 
+import hashlib
 import json
+import random
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -118,23 +120,32 @@ def test_what_cannot_be_decoded_at_all_is_refused(spark, broker, tmp_path: Path)
     assert not (tmp_path / "table").exists()
 
 
-SHAPE = "id LONG, price DECIMAL(5,2), at TIMESTAMP, name STRING"
+SHAPE = """id LONG NOT NULL, price DECIMAL(5,2), at TIMESTAMP, name STRING, small INT, x FLOAT,
+    by MAP<INT, STRING>, many ARRAY<STRING>"""
 POISON = (
     b'{"id": 1, "price": 123456}',
     b'{"id": 2, "at": "0001-01-01T00:00:00+14:00"}',
     b'{"id": 3, "at": "9999-12-31T23:59:59-14:00"}',
     b"[" * 100_000,
+    b"[" * 2_000 + b"]" * 2_000,
     b'{"id": "' + b"x" * 3_000_000 + b'"}',
+    b'{"price": 1}',
+    b'{"id": 4, "small": 1099511627776}',
+    b'{"id": 5, "x": 1e300}',
+    b'{"id": 6, "by": {"one": "x"}}',
+    b'{"id": 7, "name": "\\ud800"}',
+    b'{"id": 8, "price": "NaN"}',
 )
 GOOD = (
     b'{"id": 10, "at": "0001-01-01T00:00:00Z"}',
     b'{"id": 11, "at": "9999-12-31T23:59:59Z"}',
-    b'{"id": 12, "price": 999.99, "name": "\\ud800"}',
+    b'{"id": 12, "price": 1e-99999999, "name": 1.10, "by": {"-1": "x"}, "many": [1, null]}',
 )
 
 
 def test_no_value_stops_the_job(spark, broker, tmp_path: Path) -> None:
-    """One that Spark could not take, or the dead-letter topic, ended it at each start."""
+    """One that Spark could not take, or the dead-letter topic, ended it at each start; of others
+    Spark made 0, infinite or `?`."""
     broker.create_topic("poison", partitions=1, config={"max.message.bytes": "4000000"})
     # It is there already, from a time when nothing large had failed.
     broker.create_topic("poison-dead-letters", partitions=1, config={})
@@ -146,8 +157,47 @@ def test_no_value_stops_the_job(spark, broker, tmp_path: Path) -> None:
     decode.build(spark, settings).run()
     table = read_table(spark, f"{settings.to}/source=topic")
     assert table is not None
-    assert sorted(row.id for row in table.select("value.id").collect()) == [10, 11, 12]
+    found = sorted(table.select("value.*").drop("at").collect(), key=lambda row: row.id)
+    assert [row.id for row in found] == [10, 11, 12]
+    assert (str(found[2].price), found[2].name, found[2].by) == ("0.00", "1.10", {-1: "x"})
+    assert found[2].many == ["1", None]
     assert [letter.value for letter in broker.records("poison-dead-letters")] == list(POISON)
+
+
+def test_a_record_that_is_too_large_for_a_letter_is_cut(spark, broker, tmp_path: Path) -> None:
+    """Where the limit of the dead-letter topic cannot be raised, it was the end of the job."""
+    noise = random.Random(7).randbytes(60_000)
+    broker.create_topic("large", partitions=1, config={})
+    small = {"max.message.bytes": "20000"}
+    broker.create_topic("large-dead-letters", partitions=1, config=small)
+    for value in (b"x" * 60_000, noise, b"\xff"):
+        broker.produce("large", value, headers={"odradek.offset": b"mine"})
+    # Somebody else writes there what looks like letters.
+    for name, value in (("offset", b"x"), ("timestamp", b"9223372036854775807")):
+        place = {"topic": b"large", "partition": b"0", "offset": b"9", "timestamp": b"0"}
+        told = {f"odradek.{each}": text for each, text in {**place, name: value}.items()}
+        broker.produce("large-dead-letters", b"{}", headers=told)
+    settings = PipelineSettings(
+        broker.bootstrap_servers, "large", to=str(tmp_path / "table"), schema="id LONG"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decode, "_LARGEST_LETTER", 20_000)
+        decode.build(spark, settings).run()
+        text = replace(settings, schema="s STRING")
+        redrive.build(spark, text).run()
+    letters = broker.records("large-dead-letters")[2:]
+    first, second = letters[:3], letters[3:]
+    left = [b"x" * 60_000, noise[:5_000], b"\xff"]
+    assert [letter.value for letter in first] == left
+    assert sorted(letter.value for letter in second) == sorted(left)
+    [again] = (letter for letter in second if letter.value == left[1])
+    digest = hashlib.sha256(noise).hexdigest()
+    for letter in (first[1], again):
+        told = dict(letter.headers)
+        assert told["odradek.cut.value"] == f"60000 bytes, sha256 {digest}".encode()
+        assert told["odradek.offset"] == b"1"
+    whole = b"it is cut: the whole record is at its topic, partition and offset"
+    assert dict(again.headers)["odradek.reason"] == whole
 
 
 class Killed(Exception):

@@ -6,6 +6,7 @@ If these fail, a record is counted twice or not at all, or a group that is behin
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,51 @@ def test_windows_and_late_records_together_are_the_topic(spark, settings, put) -
     complete = spark.read.parquet(f"{settings.to}/windows")
     assert complete.count() == 3
     assert complete.selectExpr("sum(records)").first()[0] + len(late) == 9  # one is open still
+
+
+def test_what_is_no_number_is_counted_and_all_digits_are(spark, broker, settings) -> None:
+    """The documented example ended at a price of "n/a", and 0.1 and 0.2 were more than 0.3."""
+    price = "get_json_object(CAST(value AS STRING), '$.price')"
+    settings = replace(
+        settings, topic="prices", window="10 minutes", within="1 minutes", by="'all'", measure=price
+    )
+    broker.create_topic(
+        "prices", config={"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**62)}
+    )
+    values = ["0.1", '"0.2"', '"n/a"', "null", '"NaN"', "1e300", '"12345678901234567890.5"']
+    for value in (*(f'{{"price": {each}}}' for each in values), "none"):
+        broker.produce("prices", value, timestamp=FIRST_TIME_MS)
+    window.build(spark, settings).run()
+    # One whose clock counts microseconds ends all windows; the next one is late.
+    for time in (FIRST_TIME_MS * 1000, FIRST_TIME_MS):
+        broker.produce("prices", '{"price": 1}', timestamp=time)
+        window.build(spark, settings).run()
+    [row] = spark.read.parquet(f"{settings.to}/windows").collect()
+    assert (row.records, row.measured, row.sum) == (8, 3, Decimal("12345678901234567890.8"))
+    assert (row.least, row.largest) == (Decimal("0.1"), Decimal("12345678901234567890.5"))
+    assert len(windows(spark, settings, "late")) == 1
+
+
+@pytest.mark.parametrize(
+    ("measure", "kind", "total"),
+    [
+        ("9223372036854775807L", "decimal(38,0)", 2 * (2**63 - 1)),
+        ("0.10BD", "decimal(38,2)", Decimal("0.20")),
+        ("CAST(REPEAT('9', 38) AS DECIMAL(38, 0))", "decimal(38,0)", None),
+        ("0.5D", "double", 1.0),
+        (None, "double", None),
+    ],
+)
+def test_a_measure_is_summed_up_in_a_type_that_holds_it(
+    spark, measure: str | None, kind: str, total: object
+) -> None:
+    """One that is too large for any number has no sum, instead of ending the job."""
+    settings = PipelineSettings("", "any", by="'all'", measure=measure)
+    records = spark.sql("SELECT timestamp_millis(0) AS timestamp FROM range(2)")
+    counted = window.opened(records, settings)
+    found = window.merged(counted.unionByName(counted.limit(0)))
+    assert found.schema["sum"].dataType == counted.schema["sum"].dataType
+    assert (found.schema["sum"].dataType.simpleString(), found.collect()[0].sum) == (kind, total)
 
 
 def test_a_window_ends_also_in_the_hour_that_is_there_twice(spark, broker, settings) -> None:

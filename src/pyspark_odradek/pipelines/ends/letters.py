@@ -18,6 +18,7 @@ from odradek.tables.write.query_run import QueryRun
 from odradek.tables.write.transaction import Content, Share
 from pyspark_odradek.errors import telling_in_one_sentence
 from pyspark_odradek.pipelines.ends.batches import Output
+from pyspark_odradek.pipelines.ends.letter_sizes import CODEC, fitted
 from pyspark_odradek.pipelines.running.settings import PipelineSettings
 from pyspark_odradek.sink import Prepared, commit_prepared, write_once
 from pyspark_odradek.sink_options import SinkOptions, parse_sink_options
@@ -29,14 +30,17 @@ _ONLY_TASK: Final = 0
 
 
 class Letters:
-    """A topic that gets what the batches of an output do not take."""
+    """A topic that gets what the batches of an output do not take, in batches of up to `limit`
+    bytes."""
 
-    def __init__(self, settings: PipelineSettings, topic: str, output: Output) -> None:
+    def __init__(self, settings: PipelineSettings, topic: str, output: Output, limit: int) -> None:
         self._output: Final = output
+        self._limit: Final = limit
         self._options: Final = parse_sink_options(
             {
                 **settings.broker_options(),
                 "topic": topic,
+                "kafka.compression.type": CODEC.name.lower(),
                 "failOnDataLoss": str(not settings.allow_loss),
             },
             streaming=True,
@@ -51,21 +55,23 @@ class Letters:
         """
         query = self._output.checkpoint.query_id()
         run = QueryRun(query, query, self._output.run, TopicPartition(self._topic, 0))
-        share = _share_of(letters, self._options, run, batch_id)
+        share = _share_of(letters, self._options, run, batch_id, self._limit)
         # Of none there is nothing to say, unless there may have been some.
         if share.content.records or self._output.may_be_repeated:
             with telling_in_one_sentence():
                 commit_prepared(self._options, [Prepared(0, run, share)], batch_id)
 
 
-def _share_of(letters: DataFrame, options: SinkOptions, run: QueryRun, batch_id: int) -> Share:
+def _share_of(
+    letters: DataFrame, options: SinkOptions, run: QueryRun, batch_id: int, limit: int
+) -> Share:
     """Makes a task write the records, and gives what is to be committed."""
 
     def write(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
         import pyarrow as pa
 
         with telling_in_one_sentence():
-            prepared = write_once(options, batches, run, _ONLY_TASK, batch_id)
+            prepared = write_once(options, fitted(batches, limit), run, _ONLY_TASK, batch_id)
         yield pa.RecordBatch.from_pydict({"share": [json.dumps(asdict(prepared.share))]})
 
     told = letters.repartition(1).mapInArrow(write, "share string").collect()

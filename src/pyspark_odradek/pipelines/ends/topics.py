@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from odradek.client import Admin
-from odradek.client.core.admin_types import ConfigChange, ConfigResource, NewTopic
+from odradek.client.core.admin_types import ConfigChange, ConfigEntry, ConfigResource, NewTopic
 from odradek.client.errors import KafkaError
 from odradek.errors import ErrorCode
 from pyspark_odradek.pipelines.running.settings import PipelineError
 
-_LIMIT: Final = "max.message.bytes"
+LIMIT: Final = "max.message.bytes"
 
 
 def create_topic(
@@ -24,15 +24,16 @@ def create_topic(
     settings: Mapping[str, str] | None = None,
     *,
     may_be_there: bool = False,
-) -> None:
-    """Creates a topic for records that keep their old times, with these settings.
+) -> bool:
+    """Creates a topic for records that keep their old times, with these settings; False when it was
+    there, and may be.
 
     Raises:
         PipelineError: it cannot be created, or is there and may not be.
     """
     # Old times must not make records too old at once.
     config = {**(settings or {}), "retention.ms": "-1", "message.timestamp.type": "CreateTime"}
-    asyncio.run(_create(brokers, topic, partitions, config, may_be_there))
+    return asyncio.run(_create(brokers, topic, partitions, config, may_be_there))
 
 
 async def _create(
@@ -41,39 +42,70 @@ async def _create(
     partitions: int,
     config: Mapping[str, str],
     may_be_there: bool,
-) -> None:
+) -> bool:
     async with Admin(brokers) as admin:
         created = await admin.create_topics([NewTopic(topic, partitions, config=config)])
         outcome = created[topic]
         if not isinstance(outcome, KafkaError):
-            return
+            return True
         if not may_be_there or outcome.code != ErrorCode.TOPIC_ALREADY_EXISTS:
             raise PipelineError(f"{topic} could not be created: {outcome}")
-        if _LIMIT in config:
-            await _raise_limit(admin, topic, int(config[_LIMIT]))
+        return False
 
 
 def raise_limit(brokers: Mapping[str, object], topic: str, limit: int) -> None:
-    """Raises a topic's limit to records of a size, if it takes smaller ones only.
+    """Raises a topic's limit to batches of a size, if it takes smaller ones only.
 
     Raises:
         PipelineError: it cannot be asked for its limit, or be given another one.
     """
-    asyncio.run(_limit_raised(brokers, topic, limit))
+    asyncio.run(_raise_limit(brokers, topic, limit))
 
 
-async def _limit_raised(brokers: Mapping[str, object], topic: str, limit: int) -> None:
+def take_up_to(brokers: Mapping[str, object], topic: str, limit: int) -> int:
+    """Raises a topic's limit as `raise_limit`, for records without keys, and gives what it takes
+    now: somebody may have forbidden to change it.
+
+    Raises:
+        PipelineError: its settings cannot be asked, or it loses records that it takes.
+    """
+    return asyncio.run(_take_up_to(brokers, topic, limit))
+
+
+async def _raise_limit(brokers: Mapping[str, object], topic: str, limit: int) -> None:
     async with Admin(brokers) as admin:
-        await _raise_limit(admin, topic, limit)
+        refused = await _raised(admin, topic, await _settings_of(admin, topic), limit)
+    if refused is not None:
+        raise PipelineError(f"{topic} could not be given {LIMIT}: {refused}")
 
 
-async def _raise_limit(admin: Admin, topic: str, limit: int) -> None:
+async def _take_up_to(brokers: Mapping[str, object], topic: str, limit: int) -> int:
+    async with Admin(brokers) as admin:
+        settings = await _settings_of(admin, topic)
+        if "compact" in str(settings["cleanup.policy"].value):
+            raise PipelineError(f"{topic} is compacted: it takes no record without a key")
+        refused = await _raised(admin, topic, settings, limit)
+    taken = _limit_of(settings)
+    return max(taken, limit) if refused is None else taken
+
+
+async def _settings_of(admin: Admin, topic: str) -> Mapping[str, ConfigEntry]:
     resource = ConfigResource.topic(topic)
     found = (await admin.describe_configs([resource]))[resource]
     if isinstance(found, KafkaError):
         raise PipelineError(f"the settings of {topic} could not be asked: {found}")
-    if int(found[_LIMIT].value or 0) < limit:
-        change = ConfigChange(_LIMIT, str(limit))
-        refused = (await admin.alter_configs({resource: [change]}))[resource]
-        if refused is not None:
-            raise PipelineError(f"{topic} could not be given {_LIMIT}: {refused}")
+    return found
+
+
+async def _raised(
+    admin: Admin, topic: str, settings: Mapping[str, ConfigEntry], limit: int
+) -> KafkaError | None:
+    """Raises the limit where it is lower; why not, if that is refused."""
+    if _limit_of(settings) >= limit:
+        return None
+    resource = ConfigResource.topic(topic)
+    return (await admin.alter_configs({resource: [ConfigChange(LIMIT, str(limit))]}))[resource]
+
+
+def _limit_of(settings: Mapping[str, ConfigEntry]) -> int:
+    return int(settings[LIMIT].value or 0)

@@ -1,0 +1,80 @@
+"""Letters that are larger than their topic takes go there compressed; if that is not enough, cut.
+
+What was read compressed may come out many times as large, and the headers that say what is wrong
+come on top. A letter that is cut has the beginning of its key and value, and its own headers only
+where they are small. Each part that is cut has a header with its whole size and digest; the whole
+record is where the other headers say:
+
+    odradek.cut.value   3000000 bytes, sha256 9f86d081884c7d659a2feaa0c55ad015...
+"""
+
+import hashlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from odradek.records.builder import RecordBatchBuilder
+from odradek.records.compression import Compression
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+CUT: Final = "odradek.cut."
+CODEC: Final = Compression.ZSTD
+# What a topic for letters has to take: the reason alone may be of 4 000 bytes.
+LEAST_LIMIT: Final = 16_384
+# The headers that `decode` adds to those of a record.
+_TOLD: Final = 5
+
+Header = dict[str, Any]
+
+
+def fitted(batches: "Iterator[pa.RecordBatch]", limit: int) -> "Iterator[pa.RecordBatch]":
+    """The same letters, those cut that a topic of this limit would not take."""
+    import pyarrow as pa
+
+    for batch in batches:
+        if batch.nbytes <= limit // 2:
+            yield batch
+        else:
+            rows = [_fitted(row, limit) for row in batch.to_pylist()]
+            yield pa.RecordBatch.from_pylist(rows, schema=batch.schema)
+
+
+def _fitted(row: dict[str, Any], limit: int) -> dict[str, Any]:
+    if _is_taken(row, limit):
+        return row
+    key, key_note = _cut(row["key"], limit // 8, "key")
+    value, value_note = _cut(row["value"], limit // 4, "value")
+    own, own_note = _cut_headers(row["headers"][:-_TOLD], limit // 8)
+    notes = [*key_note, *value_note, *own_note]
+    return {"key": key, "value": value, "headers": [*own, *notes, *row["headers"][-_TOLD:]]}
+
+
+def _is_taken(row: dict[str, Any], limit: int) -> bool:
+    """Whether it is small enough as it is, or compressed."""
+    headers = [(header["key"], header["value"]) for header in row["headers"]]
+    builder = RecordBatchBuilder(CODEC)
+    builder.append(0, row["key"], row["value"], headers)
+    return builder.size_bytes <= limit or len(builder.build()) <= limit
+
+
+def _cut(data: bytes | None, limit: int, part: str) -> tuple[bytes | None, list[Header]]:
+    if data is None or len(data) <= limit:
+        return data, []
+    return data[:limit], [_note(part, f"{len(data)} bytes, {_digest(data)}")]
+
+
+def _cut_headers(own: list[Header], limit: int) -> tuple[list[Header], list[Header]]:
+    """The record's own headers, if they are small."""
+    data = b"".join(each["key"].encode() + (each["value"] or b"") for each in own)
+    if len(data) + 16 * len(own) <= limit:
+        return own, []
+    return [], [_note("headers", f"{len(own)} headers, {_digest(data)}")]
+
+
+def _note(part: str, text: str) -> Header:
+    return {"key": f"{CUT}{part}", "value": text.encode()}
+
+
+def _digest(data: bytes) -> str:
+    return f"sha256 {hashlib.sha256(data).hexdigest()}"

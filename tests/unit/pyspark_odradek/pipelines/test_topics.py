@@ -1,0 +1,38 @@
+"""Topics that pipelines write to. If these fail, a pipeline ends for a setting, or at a record that
+its topic does not take."""
+
+from typing import Any
+
+import pytest
+
+import odradek
+from odradek.client import Admin
+from odradek.client.errors import error_for
+from odradek.errors import ErrorCode
+from pyspark_odradek.pipelines import PipelineError
+from pyspark_odradek.pipelines.ends.topics import LIMIT, create_topic, take_up_to
+
+
+def test_a_limit_is_raised_where_that_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    with odradek.Broker() as broker:
+        brokers = {"bootstrap.servers": broker.bootstrap_servers}
+        assert create_topic(brokers, "letters", settings={LIMIT: "20000"}, may_be_there=True)
+        assert not create_topic(brokers, "letters", settings={LIMIT: "5"}, may_be_there=True)
+        with monkeypatch.context() as patch:
+            patch.setattr(Admin, "alter_configs", refuse)
+            assert take_up_to(brokers, "letters", 50_000) == 20_000
+        assert take_up_to(brokers, "letters", 50_000) == 50_000
+        assert take_up_to(brokers, "letters", 30_000) == 50_000
+
+
+async def refuse(_: Admin, changes: dict[Any, Any]) -> dict[Any, Any]:
+    refused = error_for(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "not yours")
+    return dict.fromkeys(changes, refused)
+
+
+def test_letters_do_not_go_where_one_without_a_key_is_refused() -> None:
+    """The first of them ended the job, again at each start."""
+    with odradek.Broker() as broker:
+        broker.create_topic("letters", config={"cleanup.policy": "compact,delete"})
+        with pytest.raises(PipelineError, match="letters is compacted"):
+            take_up_to({"bootstrap.servers": broker.bootstrap_servers}, "letters", 50_000)
