@@ -32,6 +32,7 @@ from odradek.server.in_process.acl_texts import read_acls
 from odradek.server.in_process.calls.broker_helpers import BrokerHelpers
 from odradek.server.in_process.calls.fault_calls import FaultCalls
 from odradek.server.in_process.calls.making import create_acls, create_topic, set_quotas
+from odradek.server.in_process.kept_logs import KeptLogs
 from odradek.server.in_process.last_errors import LastErrors
 from odradek.server.in_process.loop_calls import RUNNING
 from odradek.server.in_process.own_thread import OwnThread
@@ -117,6 +118,7 @@ class Broker(OwnThread, FaultCalls):
         self._rng: Random = rng_of(seed)
         self._servers = []
         self._scratch: Scratch | None = None
+        self._kept_logs = KeptLogs()
         self._helpers = BrokerHelpers(self._servers, self._clock)
         self._faults = FaultBoard(self._servers)
         self._errors = LastErrors()
@@ -136,6 +138,7 @@ class Broker(OwnThread, FaultCalls):
         Raises:
             StartError: it cannot be started.
         """
+        self.check_process()
         assert self._server is None, "the broker runs already"
         directory = self._data_dir
         if directory is None:
@@ -143,6 +146,7 @@ class Broker(OwnThread, FaultCalls):
                 self._scratch = Scratch()
                 self._shared = SharedMetadata(InlineBackground(), self._rng.randbytes)
             directory = self._scratch.path
+            self._kept_logs.check()
         server = BrokerServer(
             BrokerConfig({**self._settings, "log.dirs": directory}),
             self._clock,
@@ -162,6 +166,7 @@ class Broker(OwnThread, FaultCalls):
                 self._forget()
             raise
         self._acls, self._quotas = [], []
+        self._process_id = os.getpid()
         self._servers.append(server)
         self._helpers.on_started(server)
         self._faults.on_started(server)
@@ -172,6 +177,7 @@ class Broker(OwnThread, FaultCalls):
 
     async def stop_async(self) -> None:
         """`stop` for a broker on the running loop."""
+        self.check_process()
         try:
             await self._stop_server()
         finally:
@@ -181,6 +187,7 @@ class Broker(OwnThread, FaultCalls):
     async def _stop_server(self) -> None:
         if self._servers:
             server = self._servers.pop()
+            self._kept_logs.note(server)
             self._helpers.on_stopping()
             RUNNING.discard(self)
             await server.stop()
@@ -190,7 +197,8 @@ class Broker(OwnThread, FaultCalls):
         and topics, also without a data directory. Clients come back by themselves.
 
         Raises:
-            StartError: it cannot be started again; it is stopped then.
+            StartError: it cannot be started again, or somebody has removed records of it; it is
+                stopped then.
         """
         self._running()
         await self._there(self._restart())
@@ -199,6 +207,7 @@ class Broker(OwnThread, FaultCalls):
 
     async def _restart(self) -> None:
         await self._stop_server()
+        self._kept_logs.check()
         await self.start_async()
 
     # --- snapshots ----------------------------------------------------------------------------
@@ -272,6 +281,7 @@ class Broker(OwnThread, FaultCalls):
         broker = cls(None, listeners, settings, int(settings["broker.id"]), clock)
         broker._rng = rng_at(moment.rng)
         broker._scratch = Scratch()
+        broker._process_id = os.getpid()
         copy_logs(snapshot.path, broker._scratch.path)
         broker._shared = SharedMetadata(
             InlineBackground(), broker._rng.randbytes, stored=snapshot.metadata
@@ -365,6 +375,8 @@ class Broker(OwnThread, FaultCalls):
         """Removes what an ephemeral broker has kept."""
         scratch, self._scratch = self._scratch, None
         self._shared = None
+        self._kept_logs.forget()
+        self._process_id = None
         if scratch is not None:
             scratch.remove()
 
