@@ -76,7 +76,7 @@ _TABLE: Final = (
         _NO_MEANING,
         "there is no Raft quorum",
         "sasl.mechanism.controller.protocol "
-        "controller.quorum.* controller.listener.names metadata.log.* metadata.max.* process.roles "
+        "controller.quorum.* metadata.log.* metadata.max.* "
         "initial.broker.registration.timeout.ms early.start.listeners log.dir.failure.timeout.ms",
     ),
     (
