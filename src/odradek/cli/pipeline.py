@@ -262,9 +262,10 @@ def _security(path: str) -> "SecurityOptions":
     """Reads the TLS and SASL settings in a file of client settings."""
     from odradek.client.security_options import SecurityOptions
     from odradek.config.properties import parse_properties
+    from odradek.config.providers import resolved
 
     with open(path, encoding="utf-8") as file:
-        return SecurityOptions.of(parse_properties(file.read()))
+        return SecurityOptions.of(resolved(parse_properties(file.read())))
 
 
 def _tell(batch: object) -> None:

@@ -19,6 +19,7 @@ from odradek.cli.arguments import natural_number, port
 from odradek.clock import SystemClock
 from odradek.config import BrokerConfig, ConfigError, parse_properties
 from odradek.config.endpoints import PLAIN, named_listener
+from odradek.config.providers import resolved
 from odradek.config.single_node import SINGLE_NODE_DEFAULTS
 from odradek.config.suggestions import with_suggestion
 from odradek.config.unserved import unserved
@@ -156,7 +157,7 @@ def collect_settings(arguments: argparse.Namespace) -> dict[str, str]:
 
     Raises:
         StartError: the file of `--config` cannot be read.
-        ConfigError: it is malformed.
+        ConfigError: it is malformed, or a value stands where it cannot be read.
     """
     settings: dict[str, str] = {}
     if arguments.config is not None:
@@ -177,7 +178,7 @@ def collect_settings(arguments: argparse.Namespace) -> dict[str, str]:
         settings.pop("node.id", None)
     elif not settings.keys() & {"broker.id", "node.id", "zookeeper.connect"}:
         settings["broker.id"] = "1"
-    return settings
+    return resolved(settings)
 
 
 def read_properties(path: str) -> dict[str, str]:

@@ -264,8 +264,9 @@ class BrokerConfig:
 
 
 def _is_known(name: str) -> bool:
-    """Whether a property means something: a setting, or one for a single listener."""
-    return name in BROKER_SETTINGS or base_name(name) is not None
+    """Whether a property means something: a setting, or one for a single listener or provider."""
+    is_of_one = base_name(name) is not None or name.startswith("config.providers.")
+    return name in BROKER_SETTINGS or is_of_one
 
 
 def _with_both_ids(properties: Mapping[str, str]) -> dict[str, str]:

@@ -18,6 +18,7 @@ from odradek.client.addresses import parse_bootstrap_servers
 from odradek.client.settings import ADMIN_SETTINGS
 from odradek.config.definition import ConfigError, Setting
 from odradek.config.properties import parse_properties
+from odradek.config.providers import resolved
 
 if TYPE_CHECKING:
     from odradek.client import Admin
@@ -282,7 +283,8 @@ def client_config(
         for pair in each.split(","):
             name, _, value = pair.partition("=")
             given[name.strip()] = value
-    config: dict[str, object] = {name: value for name, value in given.items() if name in rows}
+    found = resolved(given)
+    config: dict[str, object] = {name: value for name, value in found.items() if name in rows}
     if vars(arguments).get("bootstrap_controller"):
         config["bootstrap.controllers"] = arguments.bootstrap_controller
         _check_addresses("bootstrap.controllers", arguments.bootstrap_controller)

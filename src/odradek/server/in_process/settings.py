@@ -7,6 +7,7 @@ from typing import Final
 
 from odradek.config import TOPIC_SETTINGS, BrokerConfig
 from odradek.config.protection import check_protection
+from odradek.config.providers import resolved
 from odradek.config.single_node import SINGLE_NODE_DEFAULTS
 from odradek.config.suggestions import with_suggestion
 from odradek.config.tables.security import AUTHORIZER_CLASSES
@@ -106,5 +107,5 @@ def setting_text(value: object) -> str:
 
 
 def setting_texts(config: Mapping[str, object] | None) -> dict[str, str]:
-    """Settings as they would stand in `server.properties`."""
-    return {name: setting_text(value) for name, value in (config or {}).items()}
+    """Settings as they would stand in `server.properties`; what stands elsewhere is looked up."""
+    return resolved({name: setting_text(value) for name, value in (config or {}).items()})
