@@ -175,3 +175,10 @@ def test_a_value_that_stands_elsewhere_is_looked_up(
     )
     config = configure(collect_settings(parse("--config", str(file))))
     assert (config.log_dirs, config.unknown) == (("/of/the/environment",), [])
+
+
+def test_a_files_bytes_are_javas(tmp_path: Path) -> None:
+    """A folder with an umlaut would be another one than Kafka's, or the file refused."""
+    file = tmp_path / "server.properties"
+    file.write_bytes(b"log.dirs=/srv/Z\xfcrich\n")
+    assert collect_settings(parse("--config", str(file)))["log.dirs"] == "/srv/Zürich"

@@ -17,7 +17,7 @@ from odradek.cli.tools.option_words import read_words, refuse_values
 from odradek.client.addresses import parse_bootstrap_servers
 from odradek.client.settings import ADMIN_SETTINGS
 from odradek.config.definition import ConfigError, Setting
-from odradek.config.properties import parse_properties
+from odradek.config.properties import load_properties
 from odradek.config.providers import resolved
 
 if TYPE_CHECKING:
@@ -300,10 +300,10 @@ def read_properties(path: str) -> dict[str, str]:
     Raises:
         NoFile: there is none.
         OSError: it cannot be read.
+        ConfigError: it is malformed.
     """
     try:
-        with open(path, encoding="utf-8") as file:
-            return parse_properties(file.read())
+        return load_properties(path)
     except FileNotFoundError:
         raise NoFile(path) from None
 
