@@ -44,6 +44,7 @@ from odradek.server.in_process.settings import (
     check_topic_settings,
     path_of,
     refuse_arguments,
+    refuse_settings,
     setting_texts,
     with_authorizer,
 )
@@ -57,6 +58,12 @@ if TYPE_CHECKING:
     from odradek.server.in_process.protected.login import Login
     from odradek.server.in_process.protected.protection import Protection
 
+_DECIDED: Final = {
+    "log.dirs": "data_dir says where the records are kept",
+    "log.dir": "data_dir says where the records are kept",
+    "broker.id": "broker_id is its number",
+    "listeners": "listeners or port say where to listen",
+}
 _ANYWHERE: Final = f"{PLAIN}127.0.0.1:0"
 
 
@@ -100,6 +107,7 @@ class Broker(OwnThread, FaultCalls):
         **mistyped: Never,
     ) -> None:
         refuse_arguments(Broker, mistyped, BROKER_SETTINGS)
+        refuse_settings(config, _DECIDED)
         self._clock: Clock = clock if clock is not None else SystemClock()
         self._protection = protection_of(security, users, self._clock)
         self._data_dir = path_of(data_dir)
@@ -273,12 +281,14 @@ class Broker(OwnThread, FaultCalls):
         if not isinstance(snapshot, Snapshot):
             snapshot = Snapshot.read(os.fspath(snapshot))
         moment = snapshot.moment
+        refuse_settings(config, _DECIDED)
         settings = {**moment.settings, **setting_texts(config)}
+        broker_id = int(settings.pop("broker.id"))
         protocols = [each.partition("://")[0] for each in settings.pop("listeners").split(",")]
         if clock is None and moment.clock is not None:
             clock = ManualClock(*moment.clock)
         listeners = [f"{protocol}://127.0.0.1:0" for protocol in protocols]
-        broker = cls(None, listeners, settings, int(settings["broker.id"]), clock)
+        broker = cls(None, listeners, settings, broker_id, clock)
         broker._rng = rng_at(moment.rng)
         broker._scratch = Scratch()
         broker._process_id = os.getpid()

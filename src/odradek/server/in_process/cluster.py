@@ -46,6 +46,7 @@ from odradek.server.in_process.settings import (
     check_settings,
     check_topic_settings,
     refuse_arguments,
+    refuse_settings,
     setting_texts,
     with_authorizer,
 )
@@ -58,6 +59,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_DECIDED: Final = {
+    "log.dirs": "each broker has a folder of its own, which goes with the cluster",
+    "log.dir": "each broker has a folder of its own, which goes with the cluster",
+    "broker.id": "brokers have the numbers from 1 on",
+}
 _USUAL_REPLICAS: Final = 3
 # Without security= brokers have no other name than clients.
 UNPROTECTED_BROKERS: Final = "User:ANONYMOUS cluster-action cluster"
@@ -187,6 +193,7 @@ class Cluster(OwnThread, FaultCalls):
         **mistyped: Never,
     ) -> None:
         refuse_arguments(Cluster, mistyped, BROKER_SETTINGS)
+        refuse_settings(config, _DECIDED)
         if brokers < 1:
             raise ValueError(f"a cluster has at least one broker, not {brokers}")
         replicas = str(min(_USUAL_REPLICAS, brokers))

@@ -45,6 +45,17 @@ def check_settings(
         logger.warning("Settings without effect: %s", ", ".join(idle))
 
 
+def refuse_settings(config: Mapping[str, object], instead: Mapping[str, str]) -> None:
+    """Tells of settings that something else decides, here and in every start: `instead` says what.
+
+    Raises:
+        ValueError: there are such settings.
+    """
+    for name, what in instead.items():
+        if name in config:
+            raise ValueError(f"{name} has no place in config: {what}")
+
+
 def check_topic_settings(names: Iterable[str]) -> None:
     """Tells of a mistyped name, and of the likely one.
 
