@@ -9,7 +9,7 @@ no difference but in speed. On Linux the names are the system's own functions, a
 import errno
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, Final
@@ -85,6 +85,24 @@ def lock_file(descriptor: int) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     else:
         _lock_byte(descriptor)
+
+
+def not_for_children(descriptors: Callable[[], Iterable[int]]) -> None:
+    """Has forked children let go of descriptors of their parent's: those asked for at the fork.
+
+    A child gets all of them: an address would stay taken, a connection open, a lock held, until the
+    child ends, whatever the parent closes.
+    """
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=lambda: _let_go(descriptors()))
+
+
+def _let_go(descriptors: Iterable[int]) -> None:
+    # The numbers stay taken: what still has one here must not close another file by it.
+    null = os.open(os.devnull, os.O_RDWR | OPEN_FLAGS)
+    for descriptor in descriptors:
+        os.dup2(null, descriptor, inheritable=False)
+    os.close(null)
 
 
 def lock_file_shared(descriptor: int) -> None:

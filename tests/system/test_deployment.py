@@ -12,10 +12,31 @@ import pytest
 from tests.deadlines import deadline_s
 from tools.free_port import free_port
 
+import odradek.client.sync
+from odradek.client.core.metadata import TopicMetadata
+
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = deadline_s(600)
 # Of the image: where it keeps what, instead of in this machine's own folders.
-PLACES = ("/source", "/opt/odradek", "/var/lib/odradek")
+PLACES = ("/source", "/opt/odradek", "/opt/kafka", "/var/lib/odradek", "/mnt/shared/config")
+# Of the compose file for one broker that Apache Kafka has in its examples; any port will do here.
+APACHES_COMPOSE = """
+      KAFKA_NODE_ID: 1
+      KAFKA_LISTENER_SECURITY_PROTOCOL_MAP: 'CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,PLAINTEXT_HOST:PLAINTEXT'
+      KAFKA_ADVERTISED_LISTENERS: 'PLAINTEXT_HOST://localhost:0,PLAINTEXT://broker:0'
+      KAFKA_PROCESS_ROLES: 'broker,controller'
+      KAFKA_CONTROLLER_QUORUM_VOTERS: '1@broker:29093'
+      KAFKA_LISTENERS: 'CONTROLLER://:0,PLAINTEXT_HOST://:0,PLAINTEXT://:0'
+      KAFKA_INTER_BROKER_LISTENER_NAME: 'PLAINTEXT'
+      KAFKA_CONTROLLER_LISTENER_NAMES: 'CONTROLLER'
+      CLUSTER_ID: '4L6g3nShT-eMCtK--X86sw'
+      KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR: 1
+      KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS: 0
+      KAFKA_TRANSACTION_STATE_LOG_MIN_ISR: 1
+      KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR: 1
+      KAFKA_LOG_DIRS: '/tmp/kraft-combined-logs'
+      KAFKA_NUM_PARTITIONS: 3
+"""  # noqa: E501
 
 
 @pytest.mark.slow
@@ -78,13 +99,22 @@ def test_the_steps_of_the_image(tmp_path: Path) -> None:
         if name in ("ENTRYPOINT", "CMD")
         for word in rest.strip("[]").split(",")
     ]
+    [scripts] = [rest for name, rest in steps if name == "RUN" and "kafka-bin" in rest]
+    binaries = tmp_path / "opt/odradek/bin"
+    subprocess.run(shlex.split(f"{binaries}/{moved(scripts, tmp_path)}"), check=True)
     port = str(free_port())
-    words = [word.replace("9092", port) for word in words]
-    program = str(tmp_path / "opt/odradek/bin" / words[0])
-    broker = subprocess.Popen([program, *words[1:]], stdout=subprocess.PIPE, text=True)
+    environment |= {
+        "KAFKA_LISTENERS": f"PLAINTEXT://127.0.0.1:{port}",
+        "KAFKA_ADVERTISED_LISTENERS": f"PLAINTEXT://localhost:{port}",
+    }
+    broker = subprocess.Popen(
+        [str(binaries / words[0]), *words[1:]], env=environment, stdout=subprocess.PIPE, text=True
+    )
     assert broker.stdout is not None
     try:
         assert f"bootstrap=localhost:{port} " in broker.stdout.readline()
+        tool = [str(tmp_path / "opt/kafka/bin/kafka-topics.sh"), "--list"]
+        subprocess.run([*tool, "--bootstrap-server", f"localhost:{port}"], check=True)
         broker.terminate()
         assert broker.wait(60) == 0
     finally:
@@ -92,6 +122,35 @@ def test_the_steps_of_the_image(tmp_path: Path) -> None:
         broker.wait()
         broker.stdout.close()
     assert (tmp_path / "var/lib/odradek/meta.properties").exists()
+
+
+def test_the_image_runs_with_the_environment_of_apaches(tmp_path: Path) -> None:
+    """A compose file with the image's name changed would start a broker that nobody reaches."""
+    lines = re.findall(r"^ *(\w+): '?([^'\n]*)'?$", APACHES_COMPOSE, re.MULTILINE)
+    given = dict(lines) | {"KAFKA_LOG_DIRS": str(tmp_path / "kraft-combined-logs")}
+    broker = subprocess.Popen(
+        [sys.executable, "-m", "odradek.cli.container", str(tmp_path / "unused"), str(tmp_path)],
+        env=os.environ | given,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert broker.stdout is not None
+    try:
+        ready = broker.stdout.readline()
+        [bootstrap] = re.findall(r"\blocalhost:\d+", ready)
+        with odradek.client.sync.Producer(bootstrap) as producer:
+            producer.send("orders", b"spool").result()
+        with odradek.client.sync.Admin(bootstrap) as admin:
+            topic = admin.describe_topics(["orders"])["orders"]
+            assert isinstance(topic, TopicMetadata)
+            assert len(topic.partitions) == 3
+        broker.terminate()
+        assert broker.wait(60) == 0
+    finally:
+        broker.kill()
+        broker.wait()
+        broker.stdout.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kraft-combined-logs"]
 
 
 def parses(words: list[str]) -> bool:

@@ -261,10 +261,10 @@ def run(arguments: argparse.Namespace) -> int:
 def _security(path: str) -> "SecurityOptions":
     """Reads the TLS and SASL settings in a file of client settings."""
     from odradek.client.security_options import SecurityOptions
-    from odradek.config.properties import parse_properties
+    from odradek.config.properties import load_properties
+    from odradek.config.providers import resolved
 
-    with open(path, encoding="utf-8") as file:
-        return SecurityOptions.of(parse_properties(file.read()))
+    return SecurityOptions.of(resolved(load_properties(path)))
 
 
 def _tell(batch: object) -> None:

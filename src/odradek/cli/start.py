@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from odradek.cli.arguments import natural_number, port
 from odradek.clock import SystemClock
-from odradek.config import BrokerConfig, ConfigError, parse_properties
+from odradek.config import BrokerConfig, ConfigError
 from odradek.config.endpoints import PLAIN, named_listener
+from odradek.config.properties import load_properties
+from odradek.config.providers import resolved
 from odradek.config.single_node import SINGLE_NODE_DEFAULTS
 from odradek.config.suggestions import with_suggestion
 from odradek.config.unserved import unserved
@@ -156,7 +158,7 @@ def collect_settings(arguments: argparse.Namespace) -> dict[str, str]:
 
     Raises:
         StartError: the file of `--config` cannot be read.
-        ConfigError: it is malformed.
+        ConfigError: it is malformed, or a value stands where it cannot be read.
     """
     settings: dict[str, str] = {}
     if arguments.config is not None:
@@ -177,17 +179,20 @@ def collect_settings(arguments: argparse.Namespace) -> dict[str, str]:
         settings.pop("node.id", None)
     elif not settings.keys() & {"broker.id", "node.id", "zookeeper.connect"}:
         settings["broker.id"] = "1"
-    return settings
+    return resolved(settings)
 
 
 def read_properties(path: str) -> dict[str, str]:
-    """The settings of a properties file."""
+    """The settings of a properties file.
+
+    Raises:
+        StartError: it cannot be read.
+        ConfigError: it is malformed.
+    """
     try:
-        with open(path, encoding="utf-8") as file:
-            return parse_properties(file.read())
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise StartError(f"Cannot read {path}: {reason}") from error
+        return load_properties(path)
+    except OSError as error:
+        raise StartError(f"Cannot read {path}: {error.strerror}") from error
 
 
 def configure(given: dict[str, str]) -> BrokerConfig:

@@ -13,8 +13,9 @@ from typing import Any, Final
 
 from odradek.config.definition import ConfigError, ConfigSource, Value, table
 from odradek.config.dynamic import check_names, check_values, usable
-from odradek.config.endpoints import parse_endpoints, parse_protocol_map
+from odradek.config.endpoints import parse_endpoints
 from odradek.config.layers import Layered, base_name, layers_of, synonyms_of
+from odradek.config.listeners import check_listeners, effective_protocol_map
 from odradek.config.tables.rows import rows
 from odradek.config.tables.security import SECURITY_SETTINGS
 from odradek.config.topic import (
@@ -112,7 +113,7 @@ class BrokerConfig:
         """The listener that brokers use among themselves."""
         name: str | None = self._values["inter.broker.listener.name"]
         protocol: str = self._values["security.inter.broker.protocol"]
-        return name or protocol
+        return name.upper() if name else protocol
 
     @property
     def control_plane_listener_name(self) -> str:
@@ -252,8 +253,7 @@ class BrokerConfig:
         self._log_defaults = LogConfig(self._topic_defaults)
 
     def _endpoints(self, name: str) -> list[EndPoint]:
-        protocols = parse_protocol_map(self._values["listener.security.protocol.map"])
-        return parse_endpoints(name, self._values[name], protocols)
+        return parse_endpoints(name, self._values[name], _protocols(self._values))
 
     def _sources(self) -> tuple[tuple[Mapping[str, str], ConfigSource], ...]:
         return (
@@ -264,8 +264,9 @@ class BrokerConfig:
 
 
 def _is_known(name: str) -> bool:
-    """Whether a property means something: a setting, or one for a single listener."""
-    return name in BROKER_SETTINGS or base_name(name) is not None
+    """Whether a property means something: a setting, or one for a single listener or provider."""
+    is_of_one = base_name(name) is not None or name.startswith("config.providers.")
+    return name in BROKER_SETTINGS or is_of_one
 
 
 def _with_both_ids(properties: Mapping[str, str]) -> dict[str, str]:
@@ -288,15 +289,17 @@ def _parse(texts: Mapping[str, str]) -> dict[str, Any]:
         row = BROKER_SETTINGS.get(base_name(name) or name)
         if row is not None:
             values[name] = row.parse(text)
-    _check_together(values)
+    _check_together(values, texts)
     return values
 
 
-def _check_together(values: Mapping[str, Any]) -> None:
-    protocols = parse_protocol_map(values["listener.security.protocol.map"])
-    parse_endpoints("listeners", values["listeners"], protocols)
-    if values["advertised.listeners"] is not None:
-        parse_endpoints("advertised.listeners", values["advertised.listeners"], protocols)
+def _protocols(values: Mapping[str, Any]) -> dict[str, str]:
+    default = BROKER_SETTINGS["listener.security.protocol.map"].default
+    return effective_protocol_map(values, str(default))
+
+
+def _check_together(values: Mapping[str, Any], texts: Mapping[str, str]) -> None:
+    check_listeners(values, texts, _protocols(values))
     _check_order(values, "group.min.session.timeout.ms", "group.max.session.timeout.ms")
     _check_order(values, "replica.fetch.wait.max.ms", "replica.lag.time.max.ms")
     _check_ids(values["broker.id"], values["node.id"])

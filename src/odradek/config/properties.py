@@ -3,7 +3,8 @@
 A logical line is a key, a separator (`=`, `:` or blanks) and a value; `#` and `!` begin a
 comment line, an odd number of backslashes at the end of a line continues it on the next
 one, and `\\n`, `\\t`, `\\uXXXX` and the like stand for characters. The last of several equal
-keys wins. What a key means is none of this module's business.
+keys wins. A file's bytes are ISO-8859-1, as in Java: whatever else there is has to be escaped.
+What a key means is none of this module's business.
 """
 
 import re
@@ -16,6 +17,21 @@ _BLANKS: Final = " \t\f"
 _KEY: Final = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _NAMED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def load_properties(path: str) -> dict[str, str]:
+    """The keys and values of a properties file.
+
+    Raises:
+        OSError: it cannot be read.
+        ConfigError: see `parse_properties`; it names the file.
+    """
+    with open(path, encoding="iso-8859-1", newline="") as file:
+        text = file.read()
+    try:
+        return parse_properties(text)
+    except ConfigError as error:
+        raise ConfigError(error.name, error.value, error.reason, f"{path}: {error}") from None
 
 
 def parse_properties(text: str) -> dict[str, str]:
@@ -54,7 +70,12 @@ def _is_continued(line: str) -> bool:
 
 
 def _unescape(text: str) -> str:
-    return _ESCAPE.sub(_replacement, text) if "\\" in text else text
+    return _joined(_ESCAPE.sub(_replacement, text)) if "\\" in text else text
+
+
+def _joined(text: str) -> str:
+    """Makes one character of each that two escapes stand for, which are halves for Java."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
 def _replacement(match: re.Match[str]) -> str:

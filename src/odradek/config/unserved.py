@@ -76,7 +76,7 @@ _TABLE: Final = (
         _NO_MEANING,
         "there is no Raft quorum",
         "sasl.mechanism.controller.protocol "
-        "controller.quorum.* controller.listener.names metadata.log.* metadata.max.* process.roles "
+        "controller.quorum.* metadata.log.* metadata.max.* "
         "initial.broker.registration.timeout.ms early.start.listeners log.dir.failure.timeout.ms",
     ),
     (
@@ -97,7 +97,7 @@ _TABLE: Final = (
         _NO_MEANING,
         "it is about classes or metrics of a Java machine",
         "metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms "
-        "kafka.metrics.* auto.include.jmx.reporter config.providers "
+        "kafka.metrics.* auto.include.jmx.reporter "
         "security.providers alter.config.policy.class.name create.topic.policy.class.name",
     ),
     (

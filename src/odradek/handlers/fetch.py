@@ -190,9 +190,10 @@ class _FetchReply:
             if last_id is None or partition.topic_id is not last_id:
                 name = topic_name(image, partition.name, partition.topic_id)
                 last_id = partition.topic_id
-            self._early.append(_NONE if name is not None else ErrorCode.UNKNOWN_TOPIC_ID)
-            if name is not None:
-                self.infos.append(partition.resolve(name))
+            known = partition.topic_name if name is None else name
+            self._early.append(_NONE if known is not None else ErrorCode.UNKNOWN_TOPIC_ID)
+            if known is not None:
+                self.infos.append(partition.resolve(known))
 
     def deny(self, is_denied: Concerns) -> None:
         """Takes partitions out that the caller may not read."""

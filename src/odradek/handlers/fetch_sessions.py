@@ -52,7 +52,9 @@ class SessionPartition:
     """One partition of a fetch, and what the client was last told about it.
 
     The topic is named as the request named it: by name or by id. `info` is what is asked of
-    the replicas, None while an id cannot be resolved to a name.
+    the replicas, None while an id cannot be resolved to a name. A session remembers the
+    `topic_name` that an id once had: when the topic has gone, or another has taken the name, it is
+    told so by that.
     """
 
     def __init__(self, name: str | None, topic_id: UUID | None, partition: FetchPartition) -> None:
@@ -61,6 +63,7 @@ class SessionPartition:
         self.index = partition.index
         self.asked = partition
         self.info: FetchInfo | None = None
+        self.topic_name = name
         self.told_high_watermark = -1
         self.told_log_start_offset = -1
 
@@ -74,6 +77,7 @@ class SessionPartition:
         info = self.info
         if info is None or info.topic_partition.topic != name:
             asked = self.asked
+            self.topic_name = name
             self.info = info = FetchInfo(
                 TopicPartition(name, asked.index),
                 asked.fetch_offset,

@@ -33,6 +33,8 @@ class SourceLog(NamedTuple):
     path: str
     topic_id: UUID | None
     size_bytes: int
+    noted_end: int = 0
+    """The offset that the directory's checkpoints say the log has reached."""
 
 
 class SourceDirectory(NamedTuple):
@@ -79,14 +81,21 @@ def read_source(path: str) -> SourceDirectory:
         directory = os.path.join(path, name)
         if topic_partition is not None and os.path.isdir(directory):
             logs.append(_read_log(topic_partition, directory))
+    recovery_points = _read_offsets(path, names.RECOVERY_POINT_CHECKPOINT)
+    log_start_offsets = _read_offsets(path, names.LOG_START_OFFSET_CHECKPOINT)
+    high_watermarks = _read_offsets(path, names.HIGH_WATERMARK_CHECKPOINT)
+    noted = (recovery_points, log_start_offsets, high_watermarks)
     return SourceDirectory(
         path,
         _read_properties(os.path.join(path, names.META_PROPERTIES)),
         names.CLEAN_SHUTDOWN_FILE in present,
-        logs,
-        _read_offsets(path, names.RECOVERY_POINT_CHECKPOINT),
-        _read_offsets(path, names.LOG_START_OFFSET_CHECKPOINT),
-        _read_offsets(path, names.HIGH_WATERMARK_CHECKPOINT),
+        [
+            log._replace(noted_end=max(offsets.get(log.topic_partition, 0) for offsets in noted))
+            for log in logs
+        ],
+        recovery_points,
+        log_start_offsets,
+        high_watermarks,
     )
 
 

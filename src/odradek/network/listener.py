@@ -10,6 +10,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Protocol, cast
+from weakref import WeakSet
 
 from odradek.log_limit import LimitedLog
 from odradek.model import EndPoint
@@ -20,6 +21,7 @@ from odradek.network.connection_quotas import ConnectionQuotas
 from odradek.network.readiness import READ, WRITE
 from odradek.network.socket_protocol import SocketProtocol
 from odradek.protocol.exchange import RequestHandler
+from odradek.system_calls import not_for_children
 from odradek.timer import Timer, TimerTask
 
 logger = logging.getLogger(__name__)
@@ -62,6 +64,12 @@ class SocketOptions:
         self.receive_buffer_bytes = receive_buffer_bytes
 
 
+_listeners: "Final[WeakSet[Listener]]" = WeakSet()
+not_for_children(
+    lambda: [descriptor for each in tuple(_listeners) for descriptor, _ in each.awaited()]
+)
+
+
 class Listener:
     """Accepts on one end point. `start`, then any number of connections, then `stop`."""
 
@@ -98,6 +106,7 @@ class Listener:
         self._refusals = LimitedLog(logger, context.clock)
         self._connections: dict[Connection, _Accepted] = {}
         self._socket: socket.socket | None = None
+        _listeners.add(self)
         self._server: asyncio.Server | None = None
         self._accepted = 0
         self.is_paused = False

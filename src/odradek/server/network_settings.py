@@ -59,7 +59,10 @@ def advertised_endpoints(config: BrokerConfig, bound: Sequence[EndPoint]) -> lis
         return [endpoint._replace(host=reachable_host(endpoint.host)) for endpoint in bound]
     ports = {endpoint.listener_name: endpoint.port for endpoint in bound}
     return [
-        endpoint._replace(port=endpoint.port or ports.get(endpoint.listener_name, 0))
+        endpoint._replace(
+            host=reachable_host(endpoint.host),
+            port=endpoint.port or ports.get(endpoint.listener_name, 0),
+        )
         for endpoint in config.advertised_listeners
     ]
 

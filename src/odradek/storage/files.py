@@ -27,6 +27,7 @@ from odradek.system_calls import (
     OPEN_FLAGS,
     fdatasync,
     lock_file,
+    not_for_children,
     open_file_limit,
     posix_fallocate,
     pread,
@@ -269,15 +270,21 @@ class FileSystem:
         raise NotImplementedError
 
 
+_locks: Final[set[int]] = set()
+not_for_children(lambda: _locks)
+
+
 class FileLock:
     """A lock on a file, held until `release` or the end of the process."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+        _locks.add(descriptor)
 
     def release(self) -> None:
         """Gives the lock up."""
         if self._descriptor >= 0:
+            _locks.discard(self._descriptor)
             os.close(self._descriptor)
             self._descriptor = -1
 

@@ -1,6 +1,7 @@
 """`odradek import` from directories that are made here; real ones are in tests/wire."""
 
 import fcntl
+import shutil
 import struct
 from pathlib import Path
 from uuid import UUID
@@ -173,27 +174,44 @@ def test_several_directories_are_one_import(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "case", ["busy", "clash", "foreign", "inside", "no source", "swap", "no id", "bad metadata"]
+    "case",
+    [
+        "busy",
+        "clash",
+        "foreign",
+        "inside",
+        "no source",
+        "swap",
+        "no id",
+        "bad metadata",
+        "two clusters",
+        "no space",
+    ],
 )
 def test_a_refusal_is_one_line_and_leaves_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], case: str
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    case: str,
 ) -> None:
     """Goal: nothing half imported, nothing of anybody's overwritten."""
     source, target = source_dir(tmp_path / "kafka", 0), tmp_path / "ours"
-    words = refuse(case, source, target)
-    before = sorted(target.rglob("*"))
+    words = refuse(case, source, target, monkeypatch)
+    sources = [str(source)] if case != "two clusters" else [str(source), f"{source}-2"]
+    before = [target.exists(), *sorted(target.rglob("*"))]
     with (source / ".lock").open("rb") as lock:
         if case == "busy":
             fcntl.flock(lock, fcntl.LOCK_EX)
         capsys.readouterr()
-        assert main(["import", str(source), "--data-dir", str(target)]) == 1
+        assert main(["import", *sources, "--data-dir", str(target)]) == 1
     lines = capsys.readouterr().err.splitlines()
     assert words in lines[-1]
     assert lines[-1].startswith("odradek: ")
-    assert sorted(target.rglob("*")) == before
+    assert [target.exists(), *sorted(target.rglob("*"))] == before
+    assert not any("partitions, " in line for line in lines), "nothing was copied before"
 
 
-def refuse(case: str, source: Path, target: Path) -> str:
+def refuse(case: str, source: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Makes the case; returns what the refusal has to say."""
     if case == "busy":
         return "a broker is running on it"
@@ -216,6 +234,14 @@ def refuse(case: str, source: Path, target: Path) -> str:
     if case == "no id":
         (source / "orders-0" / "partition.metadata").write_text("version: 0\ntopic_id: ?")
         return "partition.metadata"
+    if case == "two clusters":
+        other = source_dir(Path(f"{source}-2"), 1)
+        (other / "meta.properties").write_text("#\nversion=0\nbroker.id=4\n")
+        return "do not belong to one cluster"
+    if case == "no space":
+        usage = shutil.disk_usage(source)._replace(free=7)
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+        return "has 7 bytes free"
     add_metadata_log(source)
     log = source / "__cluster_metadata-0" / f"{0:020d}.log"
     log.write_bytes(log.read_bytes()[:-1] + b"?")
@@ -253,3 +279,35 @@ def test_empty_checkpoints_are_those_of_a_kafka_that_was_killed_early(tmp_path: 
     for name in ("recovery-point", "log-start", "replication"):
         (source / f"{name}-offset-checkpoint").touch()
     assert main(["import", str(source), "--data-dir", str(target)]) == 0
+
+
+def test_a_directory_of_before_kafka_2_4_has_a_new_cluster_id(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It would be copied whole and then be refused, as one of several clusters."""
+    source, target = source_dir(tmp_path / "kafka", 0, topic_id=None), tmp_path / "ours"
+    (source / "meta.properties").write_text("#\nversion=0\nbroker.id=0\n")
+    assert main(["import", str(source), "--data-dir", str(target)]) == 0
+    cluster_id = read_metadata(str(target)).cluster_id
+    assert f"do not name their cluster, as before Kafka 2.4: it is {cluster_id}" in (
+        capsys.readouterr().err
+    )
+    with odradek.Broker(data_dir=str(target)) as broker:
+        assert broker.cluster_id == cluster_id
+        assert [record.value for record in broker.records("orders")] == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize("checkpoint", ["recovery-point", "replication", "log-start"])
+def test_a_log_that_ends_before_its_checkpoints_is_named(
+    checkpoint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Somebody whose disk was not mounted would learn of it from consumers that read nothing."""
+    source, target = source_dir(tmp_path / "kafka", 0, 1), tmp_path / "ours"
+    (source / "orders-1" / f"{0:020d}.log").write_bytes(b"")
+    (source / f"{checkpoint}-offset-checkpoint").write_text("0\n2\norders 0 3\norders 1 3\n")
+    assert main(["import", str(source), "--data-dir", str(target)]) == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if "checkpoints" in line]
+    assert lines == [
+        f"odradek: {source}/orders-1 ends at offset 0, the checkpoints beside it say 3: records "
+        "are missing there"
+    ]

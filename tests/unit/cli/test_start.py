@@ -161,3 +161,24 @@ def test_in_a_cluster_no_number_is_made_up() -> None:
     """Several brokers that were given none would all be the first one."""
     assert "broker.id" not in collect_settings(parse("--zookeeper", "zk:2181"))
     assert collect_settings(parse())["broker.id"] == "1"
+
+
+def test_a_value_that_stands_elsewhere_is_looked_up(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Data would go to a folder named `${env:KAFKA_DATA}`."""
+    monkeypatch.setenv("KAFKA_DATA", "/of/the/environment")
+    file = tmp_path / "server.properties"
+    file.write_text(
+        "config.providers=env\nlog.dirs=${env:KAFKA_DATA}\n"
+        "config.providers.env.class=org.apache.kafka.common.config.provider.EnvVarConfigProvider\n"
+    )
+    config = configure(collect_settings(parse("--config", str(file))))
+    assert (config.log_dirs, config.unknown) == (("/of/the/environment",), [])
+
+
+def test_a_files_bytes_are_javas(tmp_path: Path) -> None:
+    """A folder with an umlaut would be another one than Kafka's, or the file refused."""
+    file = tmp_path / "server.properties"
+    file.write_bytes(b"log.dirs=/srv/Z\xfcrich\n")
+    assert collect_settings(parse("--config", str(file)))["log.dirs"] == "/srv/Zürich"

@@ -1,8 +1,11 @@
 """server.properties is Java's format; a file is read as Java reads it."""
 
+from pathlib import Path
+
 import pytest
 
 from odradek.config import ConfigError, parse_properties
+from odradek.config.properties import load_properties
 
 
 @pytest.mark.parametrize(
@@ -19,6 +22,7 @@ from odradek.config import ConfigError, parse_properties
         ("a=1\na=2", {"a": "2"}),
         ("a=1\\\n# no comment here", {"a": "1# no comment here"}),
         ("a=last\\", {"a": "last"}),
+        ("a=\\uD83D\\uDE00\\uD83D", {"a": "\U0001f600\ud83d"}),
         ("", {}),
     ],
 )
@@ -31,3 +35,20 @@ def test_refuses_a_broken_escape() -> None:
     """Java refuses it too; guessing would change a password or a path."""
     with pytest.raises(ConfigError, match="hexadecimal"):
         parse_properties("a=\\u12")
+
+
+def test_a_file_is_iso_8859_1(tmp_path: Path) -> None:
+    """A password with an umlaut in such a file would be refused, or another one than Java's."""
+    file = tmp_path / "client.properties"
+    file.write_bytes("latin=Z\xfcrich\r\nescaped=\\u20ac\nutf8=".encode("iso-8859-1"))
+    with file.open("ab") as more:
+        more.write("ü".encode())
+    assert load_properties(str(file)) == {"latin": "Zürich", "escaped": "€", "utf8": "Ã¼"}
+
+
+def test_a_broken_escape_names_its_file(tmp_path: Path) -> None:
+    """Nobody would know which of several files to look into."""
+    file = tmp_path / "client.properties"
+    file.write_text("a=\\u12")
+    with pytest.raises(ConfigError, match=rf"^{file}: .*hexadecimal"):
+        load_properties(str(file))

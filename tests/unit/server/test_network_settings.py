@@ -44,3 +44,10 @@ def test_an_address_of_all_is_not_advertised() -> None:
     assert reachable_host("::1") == "::1"
     for host in ("", "0.0.0.0", "::"):
         assert reachable_host(host) in (socket.gethostname(), "localhost")
+
+
+def test_an_advertised_listener_without_a_host_is_this_machine() -> None:
+    """Clients would be told to connect to nowhere; Kafka tells them its own name."""
+    config = BrokerConfig({"advertised.listeners": "PLAINTEXT://:9092"})
+    [endpoint] = advertised_endpoints(config, config.listeners)
+    assert endpoint.host == reachable_host("")

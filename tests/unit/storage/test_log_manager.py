@@ -325,6 +325,17 @@ def test_retention_by_size_keeps_what_was_asked_for(world, batches):
     assert log.log_start_offset == log.segments.first.base_offset > 0
 
 
+def test_no_bytes_at_all_are_kept_of_the_active_segment_either(world, batches):
+    """Records of which nothing was to be kept would stay until the segment is full."""
+    manager = world.start()
+    log = world.log(manager, retention_bytes="0")
+    fill(log, batches, 3)
+    manager.housekeeping.delete_old_segments()
+    assert log.log_start_offset == log.log_end_offset == 3
+    assert [segment.base_offset for segment in log.segments.all()] == [3]
+    fill(log, batches, 1)
+
+
 def test_retention_does_not_touch_what_is_not_replicated(world, batches):
     """Records would go before every replica has them."""
     manager = world.start()

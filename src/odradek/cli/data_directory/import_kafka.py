@@ -43,6 +43,7 @@ from odradek.metadata.sqlite.journal import Statement, StoredMetadata
 from odradek.metadata.store import MetadataStoreError
 from odradek.model import INTERNAL_TOPICS, TopicPartition
 from odradek.protocol.primitives import ProtocolError
+from odradek.protocol.uuids import uuid_text
 from odradek.records.reader import read_batch
 from odradek.storage import checkpoints, names
 from odradek.system_calls import sync_path
@@ -132,6 +133,7 @@ class Import:
         self._data_dir: Final = data_dir
         self._stage: Final = os.path.join(data_dir, _STAGE)
         self._broker_id: Final = broker_id
+        self._is_done = False
         self._copied_bytes = 0
         self._total_bytes = 0
         self._copies: dict[TopicPartition, CopiedLog] = {}
@@ -144,9 +146,11 @@ class Import:
         """
         self._check_target()
         sources = [read_source(path) for path in self._source_paths]
-        kafka = self._read_metadata(sources)
+        named_id = _cluster_id(sources)
+        kafka = self._read_metadata(sources, named_id)
         topics = plan(sources, kafka)
         self._total_bytes = sum(log.size_bytes for topic in topics for log in topic.logs.values())
+        stack.callback(self._leave_nothing, self._present())
         os.makedirs(self._data_dir, exist_ok=True)
         stack.enter_context(held_still(self._data_dir))
         database = Database(self._data_dir)
@@ -160,10 +164,11 @@ class Import:
         was_clean = all(source.was_clean for source in sources)
         for topic in topics:
             self._copy_topic(topic, with_indexes=was_clean)
-        cluster_id = stored.cluster_id or self._cluster_id(sources)
+        cluster_id = stored.cluster_id or named_id or self._new_cluster_id()
         is_new = not stored.cluster_id
         self._move_into_place(sources, topics, cluster_id, was_clean=was_clean and is_new)
         database.write(self._statements(cluster_id, kafka, topics, stored))
+        self._is_done = True
         return {
             "topics": len(topics),
             "partitions": len(self._copies),
@@ -192,10 +197,28 @@ class Import:
             if held != str(self._broker_id):
                 raise ImportRefused(f"{path} belongs to broker {held}; name it by --broker-id")
 
-    def _read_metadata(self, sources: Sequence[SourceDirectory]) -> KafkaMetadata | None:
+    def _present(self) -> set[str] | None:
+        """The names in the data directory; None where there is none yet."""
+        return set(os.listdir(self._data_dir)) if os.path.lexists(self._data_dir) else None
+
+    def _leave_nothing(self, before: set[str] | None) -> None:
+        """Removes what an import that failed has made in a directory that was new or empty."""
+        if self._is_done or before:
+            return
+        for entry in os.scandir(self._data_dir) if os.path.isdir(self._data_dir) else ():
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path, ignore_errors=True)
+            else:
+                os.unlink(entry.path)
+        if before is None and os.path.isdir(self._data_dir):
+            os.rmdir(self._data_dir)
+
+    def _read_metadata(
+        self, sources: Sequence[SourceDirectory], cluster_id: str | None
+    ) -> KafkaMetadata | None:
         """Reads what Kafka stored about its topics; None when it cannot be read."""
         if self._zookeeper is not None:
-            return read_zookeeper(self._zookeeper, self._cluster_id(sources))
+            return read_zookeeper(self._zookeeper, cluster_id)
         for source in sources:
             path = os.path.join(source.path, f"{METADATA_TOPIC}-0")
             if os.path.isdir(path):
@@ -238,6 +261,11 @@ class Import:
             )
             if copied.damage is not None:
                 self._warn(f"{copied.damage}; copied as it is, records from there on may be lost")
+            elif copied.end_offset < log.noted_end:
+                self._warn(
+                    f"{log.path} ends at offset {copied.end_offset}, the checkpoints beside it say "
+                    f"{log.noted_end}: records are missing there"
+                )
             self._copies[log.topic_partition] = copied
             records += copied.record_count
             size_bytes += copied.size_bytes
@@ -332,14 +360,12 @@ class Import:
             *[schema.put_partitions(image.topic_id, image.partitions) for image in images],
         ]
 
-    def _cluster_id(self, sources: Sequence[SourceDirectory]) -> str:
-        cluster_ids = {source.properties.get("cluster.id", "") for source in sources}
-        if len(cluster_ids) != 1 or "" in cluster_ids:
-            raise ImportRefused(
-                "the directories do not belong to one cluster: see cluster.id in "
-                "their meta.properties"
-            )
-        return cluster_ids.pop()
+    def _new_cluster_id(self) -> str:
+        cluster_id = uuid_text(uuid4())
+        self._warn(
+            f"the directories do not name their cluster, as before Kafka 2.4: it is {cluster_id}"
+        )
+        return cluster_id
 
     def _image(self, topic: PlannedTopic) -> TopicImage:
         replicas = (self._broker_id,)
@@ -390,6 +416,20 @@ def plan(sources: Sequence[SourceDirectory], kafka: KafkaMetadata | None) -> lis
             epochs = topic.leader_epochs
             topics.append(PlannedTopic(name, topic.topic_id, count, epochs, settings, logs))
     return topics
+
+
+def _cluster_id(sources: Sequence[SourceDirectory]) -> str | None:
+    """The id of the cluster that the directories belong to; None where none is named.
+
+    Raises:
+        ImportRefused: they belong to several.
+    """
+    cluster_ids = {source.properties.get("cluster.id", "") for source in sources}
+    if len(cluster_ids) != 1:
+        raise ImportRefused(
+            "the directories do not belong to one cluster: see cluster.id in their meta.properties"
+        )
+    return cluster_ids.pop() or None
 
 
 def usable_settings(topic: str, settings: Mapping[str, str]) -> dict[str, str]:

@@ -20,8 +20,9 @@ _TOPICS = "/brokers/topics"
 _Ask = Callable[[str], Any]
 
 
-def read_zookeeper(servers: str, cluster_id: str) -> KafkaMetadata:
+def read_zookeeper(servers: str, cluster_id: str | None) -> KafkaMetadata:
     """The topics of a cluster. `servers` are `host:port,...`, with a chroot if Kafka has one.
+    Without `cluster_id` nobody knows whether it is the right one.
 
     Raises:
         MetadataStoreError: no server answers, it is another cluster's, or not Kafka's.
@@ -53,7 +54,8 @@ def read_zookeeper(servers: str, cluster_id: str) -> KafkaMetadata:
             stack.callback(client.close)
             stack.callback(client.stop)
             client.start(_TIMEOUT_S)
-            _check_cluster(ask("/cluster/id"), cluster_id)
+            if cluster_id is not None:
+                _check_cluster(ask("/cluster/id"), cluster_id)
             topics = sorted(set(names_in(_TOPICS)) - set(names_in("/admin/delete_topics")))
             return _read(ask, topics)
         except KazooTimeoutError as error:

@@ -14,6 +14,7 @@ from odradek.cli.free_port import free_port
 from odradek.cli.local_cluster.state import ClusterState, held, load
 from odradek.cli.start import key_value, read_properties
 from odradek.config import BrokerConfig, ConfigError
+from odradek.config.providers import resolved
 from odradek.network.listener import SocketOptions, bind_socket
 from odradek.server.errors import StartError
 from odradek.system_calls import core_count
@@ -147,7 +148,7 @@ def broker_settings(
         StartError: the file cannot be read, or a setting is wrong, or not to be set here.
     """
     try:
-        chosen = {**(read_properties(config) if config else {}), **dict(given)}
+        chosen = resolved({**(read_properties(config) if config else {}), **dict(given)})
         for name, reason in _NOT_TO_BE_SET.items():
             if name in chosen:
                 raise StartError(f"{name} cannot be set for all brokers: {reason}")

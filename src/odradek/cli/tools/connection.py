@@ -16,7 +16,8 @@ from odradek.cli.tools.option_words import read_words, refuse_values
 from odradek.client.addresses import parse_bootstrap_servers
 from odradek.client.settings import ADMIN_SETTINGS
 from odradek.config.definition import ConfigError, Setting
-from odradek.config.properties import parse_properties
+from odradek.config.properties import load_properties
+from odradek.config.providers import resolved
 from odradek.expressions import (
     ExpressionError,
     ExpressionsUnavailable,
@@ -290,7 +291,8 @@ def client_config(
         for pair in each.split(","):
             name, _, value = pair.partition("=")
             given[name.strip()] = value
-    config: dict[str, object] = {name: value for name, value in given.items() if name in rows}
+    found = resolved(given)
+    config: dict[str, object] = {name: value for name, value in found.items() if name in rows}
     if vars(arguments).get("bootstrap_controller"):
         config["bootstrap.controllers"] = arguments.bootstrap_controller
         _check_addresses("bootstrap.controllers", arguments.bootstrap_controller)
@@ -306,10 +308,10 @@ def read_properties(path: str) -> dict[str, str]:
     Raises:
         NoFile: there is none.
         OSError: it cannot be read.
+        ConfigError: it is malformed.
     """
     try:
-        with open(path, encoding="utf-8") as file:
-            return parse_properties(file.read())
+        return load_properties(path)
     except FileNotFoundError:
         raise NoFile(path) from None
 

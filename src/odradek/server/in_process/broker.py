@@ -32,6 +32,7 @@ from odradek.server.in_process.acl_texts import read_acls
 from odradek.server.in_process.calls.broker_helpers import BrokerHelpers
 from odradek.server.in_process.calls.fault_calls import FaultCalls
 from odradek.server.in_process.calls.making import create_acls, create_topic, set_quotas
+from odradek.server.in_process.kept_logs import KeptLogs
 from odradek.server.in_process.last_errors import LastErrors
 from odradek.server.in_process.loop_calls import RUNNING
 from odradek.server.in_process.own_thread import OwnThread
@@ -43,6 +44,7 @@ from odradek.server.in_process.settings import (
     check_topic_settings,
     path_of,
     refuse_arguments,
+    refuse_settings,
     setting_texts,
     with_authorizer,
 )
@@ -56,6 +58,12 @@ if TYPE_CHECKING:
     from odradek.server.in_process.protected.login import Login
     from odradek.server.in_process.protected.protection import Protection
 
+_DECIDED: Final = {
+    "log.dirs": "data_dir says where the records are kept",
+    "log.dir": "data_dir says where the records are kept",
+    "broker.id": "broker_id is its number",
+    "listeners": "listeners or port say where to listen",
+}
 _ANYWHERE: Final = f"{PLAIN}127.0.0.1:0"
 
 
@@ -99,6 +107,7 @@ class Broker(OwnThread, FaultCalls):
         **mistyped: Never,
     ) -> None:
         refuse_arguments(Broker, mistyped, BROKER_SETTINGS)
+        refuse_settings(config, _DECIDED)
         self._clock: Clock = clock if clock is not None else SystemClock()
         self._protection = protection_of(security, users, self._clock)
         self._data_dir = path_of(data_dir)
@@ -117,6 +126,7 @@ class Broker(OwnThread, FaultCalls):
         self._rng: Random = rng_of(seed)
         self._servers = []
         self._scratch: Scratch | None = None
+        self._kept_logs = KeptLogs()
         self._helpers = BrokerHelpers(self._servers, self._clock)
         self._faults = FaultBoard(self._servers)
         self._errors = LastErrors()
@@ -136,6 +146,7 @@ class Broker(OwnThread, FaultCalls):
         Raises:
             StartError: it cannot be started.
         """
+        self.check_process()
         assert self._server is None, "the broker runs already"
         directory = self._data_dir
         if directory is None:
@@ -143,6 +154,7 @@ class Broker(OwnThread, FaultCalls):
                 self._scratch = Scratch()
                 self._shared = SharedMetadata(InlineBackground(), self._rng.randbytes)
             directory = self._scratch.path
+            self._kept_logs.check()
         server = BrokerServer(
             BrokerConfig({**self._settings, "log.dirs": directory}),
             self._clock,
@@ -162,6 +174,7 @@ class Broker(OwnThread, FaultCalls):
                 self._forget()
             raise
         self._acls, self._quotas = [], []
+        self._process_id = os.getpid()
         self._servers.append(server)
         self._helpers.on_started(server)
         self._faults.on_started(server)
@@ -172,6 +185,7 @@ class Broker(OwnThread, FaultCalls):
 
     async def stop_async(self) -> None:
         """`stop` for a broker on the running loop."""
+        self.check_process()
         try:
             await self._stop_server()
         finally:
@@ -181,6 +195,7 @@ class Broker(OwnThread, FaultCalls):
     async def _stop_server(self) -> None:
         if self._servers:
             server = self._servers.pop()
+            self._kept_logs.note(server)
             self._helpers.on_stopping()
             RUNNING.discard(self)
             await server.stop()
@@ -190,7 +205,8 @@ class Broker(OwnThread, FaultCalls):
         and topics, also without a data directory. Clients come back by themselves.
 
         Raises:
-            StartError: it cannot be started again; it is stopped then.
+            StartError: it cannot be started again, or somebody has removed records of it; it is
+                stopped then.
         """
         self._running()
         await self._there(self._restart())
@@ -199,6 +215,7 @@ class Broker(OwnThread, FaultCalls):
 
     async def _restart(self) -> None:
         await self._stop_server()
+        self._kept_logs.check()
         await self.start_async()
 
     # --- snapshots ----------------------------------------------------------------------------
@@ -264,14 +281,17 @@ class Broker(OwnThread, FaultCalls):
         if not isinstance(snapshot, Snapshot):
             snapshot = Snapshot.read(os.fspath(snapshot))
         moment = snapshot.moment
+        refuse_settings(config, _DECIDED)
         settings = {**moment.settings, **setting_texts(config)}
+        broker_id = int(settings.pop("broker.id"))
         protocols = [each.partition("://")[0] for each in settings.pop("listeners").split(",")]
         if clock is None and moment.clock is not None:
             clock = ManualClock(*moment.clock)
         listeners = [f"{protocol}://127.0.0.1:0" for protocol in protocols]
-        broker = cls(None, listeners, settings, int(settings["broker.id"]), clock)
+        broker = cls(None, listeners, settings, broker_id, clock)
         broker._rng = rng_at(moment.rng)
         broker._scratch = Scratch()
+        broker._process_id = os.getpid()
         copy_logs(snapshot.path, broker._scratch.path)
         broker._shared = SharedMetadata(
             InlineBackground(), broker._rng.randbytes, stored=snapshot.metadata
@@ -365,6 +385,8 @@ class Broker(OwnThread, FaultCalls):
         """Removes what an ephemeral broker has kept."""
         scratch, self._scratch = self._scratch, None
         self._shared = None
+        self._kept_logs.forget()
+        self._process_id = None
         if scratch is not None:
             scratch.remove()
 

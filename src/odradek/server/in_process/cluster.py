@@ -35,6 +35,7 @@ from odradek.server.in_process.calls.broker_calls import Pause
 from odradek.server.in_process.calls.broker_helpers import BrokerHelpers
 from odradek.server.in_process.calls.fault_calls import FaultCalls
 from odradek.server.in_process.calls.making import create_acls, create_topic, set_quotas
+from odradek.server.in_process.kept_logs import KeptLogs
 from odradek.server.in_process.last_errors import LastErrors
 from odradek.server.in_process.loop_calls import RUNNING
 from odradek.server.in_process.own_thread import OwnThread
@@ -45,6 +46,7 @@ from odradek.server.in_process.settings import (
     check_settings,
     check_topic_settings,
     refuse_arguments,
+    refuse_settings,
     setting_texts,
     with_authorizer,
 )
@@ -57,6 +59,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_DECIDED: Final = {
+    "log.dirs": "each broker has a folder of its own, which goes with the cluster",
+    "log.dir": "each broker has a folder of its own, which goes with the cluster",
+    "broker.id": "brokers have the numbers from 1 on",
+}
 _USUAL_REPLICAS: Final = 3
 # Without security= brokers have no other name than clients.
 UNPROTECTED_BROKERS: Final = "User:ANONYMOUS cluster-action cluster"
@@ -73,6 +80,7 @@ class ClusterBroker:
         self._rng: Final = rng
         self._settings: Final = dict(settings)
         self._server: BrokerServer | None = None
+        self.kept_logs: Final = KeptLogs()
 
     def __repr__(self) -> str:
         state = "stopped" if self._server is None else self.bootstrap_servers
@@ -110,8 +118,10 @@ class ClusterBroker:
 
     async def start_async(self) -> None:
         """Starts the broker again."""
+        self._cluster.check_process()
         if self._server is not None:
             return
+        self.kept_logs.check()
         server = self._cluster.make_server(self._settings, self._rng)
         await server.start()
         self._server = server
@@ -146,8 +156,10 @@ class ClusterBroker:
         return self._cluster._wait(work)
 
     def _leave(self) -> BrokerServer | None:
+        self._cluster.check_process()
         server, self._server = self._server, None
         if server is not None:
+            self.kept_logs.note(server)
             self._cluster.on_stopping(server)
         return server
 
@@ -181,6 +193,7 @@ class Cluster(OwnThread, FaultCalls):
         **mistyped: Never,
     ) -> None:
         refuse_arguments(Cluster, mistyped, BROKER_SETTINGS)
+        refuse_settings(config, _DECIDED)
         if brokers < 1:
             raise ValueError(f"a cluster has at least one broker, not {brokers}")
         replicas = str(min(_USUAL_REPLICAS, brokers))
@@ -231,7 +244,9 @@ class Cluster(OwnThread, FaultCalls):
 
     async def start_async(self) -> Self:
         """`start` on the running loop."""
+        self.check_process()
         self._scratch = Scratch()
+        self._process_id = os.getpid()
         try:
             for broker in self.brokers:
                 await broker.start_async()
@@ -247,9 +262,11 @@ class Cluster(OwnThread, FaultCalls):
         """`stop` on the running loop."""
         for broker in self.brokers:
             await broker.stop_async()
+            broker.kept_logs.forget()
         scratch, self._scratch = self._scratch, None
         if scratch is not None:
             scratch.remove()
+        self._process_id = None
 
     # --- what a test asks for -----------------------------------------------------------------
 
@@ -403,10 +420,11 @@ class Cluster(OwnThread, FaultCalls):
         Raises:
             RuntimeError: the cluster runs on the caller's loop, or not at all.
         """
-        if self._thread is None:
+        thread = self._thread_for(work)
+        if thread is None:
             work.close()
             raise RuntimeError("the cluster has no thread of its own: use the ..._async methods")
-        return self._thread.run(work)
+        return thread.run(work)
 
     _wait = run
 

@@ -1,6 +1,7 @@
 """How the calls of `odradek.Broker` and `odradek.Cluster` get to the loop of their brokers."""
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from weakref import WeakSet
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 REPORT_PATIENCE_S: Final = 5.0
+FORKED: Final = (
+    "it was started before this process was forked, and runs in the parent: clients reach it there "
+    "by its bootstrap_servers, and no other call does"
+)
 RUNNING: "Final[WeakSet[LoopCalls]]" = WeakSet()
 """What runs in this process now: whoever reports about a failed test looks here."""
 
@@ -26,7 +31,9 @@ RUNNING: "Final[WeakSet[LoopCalls]]" = WeakSet()
 class LoopCalls:
     """A base class whose subclass has the brokers, and the thread they live in, if any."""
 
-    _thread: LoopThread | None
+    _own_thread: LoopThread | None = None
+    # Where they run. A process that was forked from it has copies that nobody serves.
+    _process_id: int | None = None
     _servers: list[BrokerServer]
     _helpers: BrokerHelpers
     _faults: FaultBoard
@@ -35,6 +42,25 @@ class LoopCalls:
     def _check_running(self) -> None:
         """Raises RuntimeError where there is nobody to ask."""
         raise NotImplementedError
+
+    @property
+    def _is_forked(self) -> bool:
+        return self._process_id not in (None, os.getpid())
+
+    def check_process(self) -> None:
+        """Raises RuntimeError in a process that was forked from the one they run in."""
+        if self._is_forked:
+            raise RuntimeError(FORKED)
+
+    @property
+    def _thread(self) -> LoopThread | None:
+        self.check_process()
+        return self._own_thread
+
+    def _thread_for(self, work: Coroutine[Any, Any, object]) -> LoopThread | None:
+        if self._is_forked:
+            work.close()
+        return self._thread
 
     def _asked(self) -> BrokerHelpers:
         self._check_running()
@@ -47,7 +73,7 @@ class LoopCalls:
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs it on the brokers' thread, and waits."""
-        thread = self._thread
+        thread = self._thread_for(work)
         if thread is None:
             work.close()
             self._check_running()
@@ -66,6 +92,8 @@ class LoopCalls:
         async def see() -> str:
             return report_on(self._servers, self._helpers, self._errors, self._faults)
 
+        if self._is_forked:
+            return FORKED
         thread = self._thread
         if thread is None or thread.is_current:
             return report_on(self._servers, self._helpers, self._errors, self._faults)
@@ -100,7 +128,7 @@ class LoopCalls:
 
     async def _there(self, work: Coroutine[Any, Any, T]) -> T:
         """Awaits what the brokers' loop does, whichever loop this is."""
-        thread = self._thread
+        thread = self._thread_for(work)
         if thread is None or thread.is_current:
             return await work
         return await asyncio.wrap_future(thread.submit(work))

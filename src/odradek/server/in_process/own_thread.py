@@ -14,8 +14,6 @@ from odradek.server.in_process.calls.time_calls import TimeCalls
 class OwnThread(TimeCalls):
     """A base class whose subclass says how it starts and stops on a running loop."""
 
-    _thread: LoopThread | None = None
-
     def start(self) -> Self:
         """Starts on a thread of its own; returns when clients can be served.
 
@@ -29,14 +27,14 @@ class OwnThread(TimeCalls):
         except BaseException:
             thread.close()
             raise
-        self._thread = thread
+        self._own_thread = thread
         self._follow_clock()
         return self
 
     def stop(self) -> None:
         """Stops, and its thread. `start` has a broker serve again, on the same ports and with the
         same records. Stopping what does not run does nothing."""
-        thread, self._thread = self._thread, None
+        thread, self._own_thread = self._thread, None
         if thread is None:
             return
         self._unfollow_clock()
@@ -56,6 +54,12 @@ class OwnThread(TimeCalls):
     def _forget(self) -> None:
         """The block is over: removes what a stop leaves for another start."""
 
+    def _is_left_by_child(self, error: BaseException | None) -> bool:
+        # Of a child that ends, by sys.exit for one, that is what there is to tell.
+        if error is None:
+            self.check_process()
+        return self._is_forked
+
     def __enter__(self) -> Self:
         return self.start()
 
@@ -65,6 +69,8 @@ class OwnThread(TimeCalls):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if self._is_left_by_child(error):
+            return
         try:
             self.stop()
         finally:
@@ -79,6 +85,8 @@ class OwnThread(TimeCalls):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if self._is_left_by_child(error):
+            return
         try:
             await self.stop_async()
         finally:

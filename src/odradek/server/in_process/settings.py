@@ -7,6 +7,7 @@ from typing import Final
 
 from odradek.config import TOPIC_SETTINGS, BrokerConfig
 from odradek.config.protection import check_protection
+from odradek.config.providers import resolved
 from odradek.config.single_node import SINGLE_NODE_DEFAULTS
 from odradek.config.suggestions import with_suggestion
 from odradek.config.tables.security import AUTHORIZER_CLASSES
@@ -44,6 +45,17 @@ def check_settings(
     check_protection(config, settings, is_cluster=is_cluster)
     if idle := unserved(given):
         logger.warning("Settings without effect: %s", ", ".join(idle))
+
+
+def refuse_settings(config: Mapping[str, object], instead: Mapping[str, str]) -> None:
+    """Tells of settings that something else decides, here and in every start: `instead` says what.
+
+    Raises:
+        ValueError: there are such settings.
+    """
+    for name, what in instead.items():
+        if name in config:
+            raise ValueError(f"{name} has no place in config: {what}")
 
 
 def check_topic_settings(names: Iterable[str]) -> None:
@@ -108,5 +120,5 @@ def setting_text(value: object) -> str:
 
 
 def setting_texts(config: Mapping[str, object] | None) -> dict[str, str]:
-    """Settings as they would stand in `server.properties`."""
-    return {name: setting_text(value) for name, value in (config or {}).items()}
+    """Settings as they would stand in `server.properties`; what stands elsewhere is looked up."""
+    return resolved({name: setting_text(value) for name, value in (config or {}).items()})

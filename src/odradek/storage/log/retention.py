@@ -20,7 +20,8 @@ def segments_to_delete(
     log_end_offset: int,
     now_ms: int,
 ) -> list[LogSegment]:
-    """The oldest segments of a log that nothing keeps; the active one only if it is old."""
+    """The oldest segments of a log that nothing keeps; the active one only if it is old, or if
+    nothing is to be kept at all."""
     doomed: list[LogSegment] = []
     excess = _excess_bytes(segments, config)
     for segment in segments.all():
@@ -29,7 +30,7 @@ def segments_to_delete(
         end_offset = log_end_offset if following is None else following.base_offset
         if end_offset > high_watermark or (is_active and segment.size_bytes == 0):
             break
-        by_size = not is_active and excess - segment.size_bytes >= 0
+        by_size = excess - segment.size_bytes >= 0
         by_start = not is_active and end_offset <= log_start_offset
         if not (by_size or by_start or _is_too_old(segment, config, now_ms)):
             break

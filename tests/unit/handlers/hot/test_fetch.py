@@ -238,7 +238,28 @@ def test_a_session_of_ids_notices_that_its_topic_has_gone(broker, batch):
     opened = broker.fetch(asked, version=13, topic=topic_id, session_epoch=0)
     broker.cluster.ask(20, 6, topics=[{"name": "orders", "topic_id": None}], timeout_ms=1000)
     response = broker.fetch(version=13, session_id=opened.session_id, session_epoch=1)
-    assert response.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert response.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    # As in Kafka a partition that joins the session now was never known by another name.
+    more = {"version": 13, "topic": topic_id, "session_id": opened.session_id}
+    response = broker.fetch(FetchPartition(1, 0, 1000), session_epoch=2, **more)
+    codes = {each.index: each.error_code for each in response.topics[0].partitions}
+    assert codes == {
+        0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        1: ErrorCode.UNKNOWN_TOPIC_ID,
+    }
+
+
+def test_a_session_of_ids_notices_that_its_topic_was_made_anew(broker, batch):
+    """A client that has the name would take the later topic's records for the earlier one's."""
+    topic_id = broker.create()
+    asked = FetchPartition(0, 0, 1000)
+    opened = broker.fetch(asked, version=13, topic=topic_id, session_epoch=0)
+    broker.cluster.ask(20, 6, topics=[{"name": "orders", "topic_id": None}], timeout_ms=1000)
+    broker.create()
+    broker.produce(batch(b"of the later topic"))
+    response = broker.fetch(version=13, session_id=opened.session_id, session_epoch=1)
+    assert response.topics[0].partitions[0].error_code == ErrorCode.INCONSISTENT_TOPIC_ID
+    assert not response.topics[0].partitions[0].records
 
 
 def test_closing_a_session(broker):

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -286,3 +287,28 @@ def test_a_data_directory_may_be_a_path(tmp_path: Path) -> None:
     with odradek.Broker(tmp_path / "data") as broker:
         broker.create_topic("orders")
     assert (tmp_path / "data" / "orders-0").is_dir()
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_restart_that_finds_its_records_gone_fails(kept: bool, tmp_path: Path) -> None:
+    """It would pass, with topics that are empty."""
+    with odradek.Broker(tmp_path if kept else None) as broker:
+        broker.produce("orders", "spool")
+        directory = broker._running().config.log_dirs[0]
+        shutil.rmtree(f"{directory}/orders-0")
+        with pytest.raises(
+            StartError, match=r"The records that the broker had are gone: .*orders-0"
+        ):
+            broker.restart()
+
+
+def test_a_broker_of_a_cluster_that_finds_its_records_gone_does_not_start() -> None:
+    """As for one that is alone."""
+    with odradek.Cluster(brokers=1) as cluster:
+        cluster.create_topic("orders")
+        broker = cluster.broker(1)
+        directory = broker.server.config.log_dirs[0]
+        broker.stop()
+        shutil.rmtree(directory)
+        with pytest.raises(StartError, match="The records that the broker had are gone"):
+            broker.start()

@@ -37,6 +37,20 @@ def test_settings_in_the_place_of_the_data_directory() -> None:
         odradek.Broker({"num.partitions": 3})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("name", ["log.dirs", "log.dir", "broker.id", "listeners"])
+def test_settings_that_arguments_decide(name: str) -> None:
+    """Records would go elsewhere than was said, or clients be sent to another port, in silence."""
+    with pytest.raises(ValueError, match=rf"^{re.escape(name)} has no place in config: "):
+        odradek.Broker(config={name: "7"})
+    with odradek.Broker() as broker:
+        snapshot = broker.snapshot()
+    with pytest.raises(ValueError, match=rf"^{re.escape(name)} has no place in config: "):
+        odradek.Broker.from_snapshot(snapshot, config={name: "7"})
+    if name != "listeners":
+        with pytest.raises(ValueError, match=rf"^{re.escape(name)} has no place in config: "):
+            odradek.Cluster(config={name: "7"})
+
+
 def test_a_topics_settings_as_arguments() -> None:
     async def main() -> None:
         async with odradek.Broker() as broker:

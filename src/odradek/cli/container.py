@@ -1,0 +1,110 @@
+"""The entry point of the container image: `odradek start`, told what Apache Kafka's image is told.
+
+    python -m odradek.cli.container DATA_DIR CONFIG_DIR [FLAG ...]
+
+A variable `KAFKA_LOG_RETENTION_MS` is the setting `log.retention.ms`; two underscores are one in
+the name, three a hyphen. They go before `server.properties` in the folder for mounted settings.
+With neither, nor flags, clients of this host are served at localhost:9092. Records are in
+`DATA_DIR` unless the settings name another place. What is no flag is a program to run instead.
+"""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from odradek.config.properties import load_properties, parse_properties
+
+_PREFIX: Final = "KAFKA_"
+# They tell Kafka's scripts of its Java machine and its log, and are no settings there either.
+_NO_SETTINGS: Final = frozenset(
+    {
+        "KAFKA_VERSION",
+        "KAFKA_HEAP_OPTS",
+        "KAFKA_LOG4J_OPTS",
+        "KAFKA_OPTS",
+        "KAFKA_JMX_OPTS",
+        "KAFKA_JVM_PERFORMANCE_OPTS",
+        "KAFKA_GC_LOG_OPTS",
+        "KAFKA_LOG4J_ROOT_LOGLEVEL",
+        "KAFKA_LOG4J_LOGGERS",
+        "KAFKA_TOOLS_LOG4J_LOGLEVEL",
+        "KAFKA_JMX_HOSTNAME",
+    }
+)
+_DEFAULTS: Final = {
+    "listeners": "PLAINTEXT://0.0.0.0:9092",
+    "advertised.listeners": "PLAINTEXT://localhost:9092",
+}
+_SECRETS: Final = "/etc/kafka/secrets"
+_APACHES_START: Final = "/etc/kafka/docker/run"
+
+
+def settings_of(environment: Mapping[str, str], secrets: str = _SECRETS) -> dict[str, str]:
+    """The settings that the environment holds, with those of files among the `secrets`.
+
+    Raises:
+        ConfigError: a value has a broken escape.
+        OSError: a file of secrets cannot be read.
+    """
+    lines = [
+        f"{_setting(name)}={value}"
+        for name, value in environment.items()
+        if name.startswith(_PREFIX) and name != _PREFIX and name not in _NO_SETTINGS
+    ]
+    # Apache's image makes a file of them, so that a value may have escapes.
+    settings = parse_properties("\n".join(lines))
+    for store in ("ssl.keystore", "ssl.truststore"):
+        if (file := settings.pop(f"{store}.filename", None)) is not None:
+            settings.setdefault(f"{store}.location", f"{secrets}/{file}")
+    for key in ("ssl.key", "ssl.keystore", "ssl.truststore"):
+        if (file := settings.pop(f"{key}.credentials", None)) is not None:
+            settings.setdefault(f"{key}.password", _secret(f"{secrets}/{file}"))
+    return settings
+
+
+def _setting(variable: str) -> str:
+    dotted = variable.removeprefix(_PREFIX).lower().replace("_", ".")
+    return dotted.replace("...", "-").replace("..", "_")
+
+
+def _secret(path: str) -> str:
+    with open(path, encoding="utf-8") as file:
+        return file.read().strip()
+
+
+def start_words(
+    data_dir: str, config_dir: str, flags: Sequence[str], environment: Mapping[str, str]
+) -> list[str]:
+    """The command line that starts the broker; raises as `settings_of`."""
+    settings = settings_of(environment)
+    file = os.path.join(config_dir, "server.properties")
+    mounted = load_properties(file) if os.path.lexists(file) else {}
+    if not settings and not mounted and not flags:
+        settings = dict(_DEFAULTS)
+    if not {"log.dirs", "log.dir"} & {*settings, *mounted}:
+        settings["log.dirs"] = data_dir
+    words = ["start", "--config", file] if mounted else ["start"]
+    for name, value in settings.items():
+        words += ["--set", f"{name}={value}"]
+    return [*words, *flags]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the broker, or what is to run instead."""
+    from odradek.cli.main import main as run_command
+
+    data_dir, config_dir, *words = arguments
+    if words[:1] == [_APACHES_START]:
+        words = words[1:]
+    if words and not words[0].startswith("-"):
+        os.execvp(words[0], words)
+    try:
+        return run_command(start_words(data_dir, config_dir, words, os.environ))
+    except (OSError, ValueError) as error:
+        print(f"odradek: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

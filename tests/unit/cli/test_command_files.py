@@ -1,0 +1,34 @@
+"""The files that the tools of `--command-config` take: Java's, in bytes, escapes and references."""
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from odradek.cli.tools.connection import client_config
+
+
+def settings_in(path: Path) -> dict[str, object]:
+    given = argparse.Namespace(
+        command_config=str(path), command_property=[], bootstrap_server="127.0.0.1:9092"
+    )
+    return client_config(given)
+
+
+def test_a_command_file_is_read_as_java_reads_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A password would be another one than for Kafka's tools, or the file refused."""
+    monkeypatch.setenv("KEY_PASSWORD", "of the environment")
+    file = tmp_path / "client.properties"
+    file.write_bytes(
+        b"ssl.keystore.password=Z\xfcrich\nclient.id=\\u20ac\nconfig.providers=env\n"
+        b"config.providers.env.class=org.apache.kafka.common.config.provider.EnvVarConfigProvider\n"
+        b"ssl.key.password=${env:KEY_PASSWORD}\n"
+    )
+    assert settings_in(file) == {
+        "ssl.keystore.password": "Zürich",
+        "ssl.key.password": "of the environment",
+        "client.id": "€",
+        "bootstrap.servers": "127.0.0.1:9092",
+    }

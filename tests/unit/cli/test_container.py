@@ -1,0 +1,111 @@
+"""What the container image makes of its environment; the names are those that Apache Kafka 4.3's
+`KafkaDockerWrapper` makes of it."""
+
+from pathlib import Path
+
+import pytest
+
+from odradek.cli import container
+from odradek.cli.container import settings_of, start_words
+
+
+def words(flags: list[str], environment: dict[str, str], folder: Path) -> list[str]:
+    return start_words("/var/lib/odradek", str(folder), flags, environment)
+
+
+@pytest.mark.parametrize(
+    ("variable", "setting"),
+    [
+        ("KAFKA_NODE_ID", "node.id"),
+        ("KAFKA_A__B", "a_b"),
+        ("KAFKA_C___D", "c-d"),
+        ("KAFKA_E____F", "e-.f"),
+        ("KAFKA_KAFKA_X", "kafka.x"),
+        ("KAFKA_lower_Case", "lower.case"),
+        ("KAFKA_JMX_PORT", "jmx.port"),
+        (
+            "KAFKA_LISTENER_NAME_SSL_SCRAM___SHA___256_SASL_JAAS_CONFIG",
+            "listener.name.ssl.scram-sha-256.sasl.jaas.config",
+        ),
+    ],
+)
+def test_the_name_of_a_setting(variable: str, setting: str) -> None:
+    """A compose file's settings would be others, or none."""
+    assert settings_of({variable: "x y=z", "PATH": "/bin", "KAFKAX": "1"}) == {setting: "x y=z"}
+
+
+@pytest.mark.parametrize(
+    "variable", ["KAFKA_OPTS", "KAFKA_HEAP_OPTS", "KAFKA_VERSION", "KAFKA_LOG4J_ROOT_LOGLEVEL"]
+)
+def test_what_is_for_javas_machine_is_no_setting(variable: str) -> None:
+    """Each start would warn of settings that nobody knows."""
+    assert settings_of({variable: "-Xmx1G", "KAFKA_": "nothing"}) == {}
+
+
+def test_a_value_is_read_as_from_a_file() -> None:
+    """Apache's image writes a file of properties; an escaped comma would be two characters."""
+    assert settings_of({"KAFKA_A": "x\\,y\\u00e4", "KAFKA_EMPTY": ""}) == {"a": "x,yä", "empty": ""}
+
+
+def test_secrets_are_files(tmp_path: Path) -> None:
+    """A broker with TLS would have no certificate."""
+    (tmp_path / "password").write_text("secret\n")
+    given = {
+        "KAFKA_SSL_KEYSTORE_FILENAME": "broker.jks",
+        "KAFKA_SSL_KEYSTORE_CREDENTIALS": "password",
+        "KAFKA_SSL_KEY_CREDENTIALS": "password",
+    }
+    assert settings_of(given, str(tmp_path)) == {
+        "ssl.keystore.location": f"{tmp_path}/broker.jks",
+        "ssl.keystore.password": "secret",
+        "ssl.key.password": "secret",
+    }
+
+
+def test_without_anything_clients_of_the_host_are_served(tmp_path: Path) -> None:
+    """`docker run -p 9092:9092` would not do."""
+    assert words([], {}, tmp_path) == [
+        "start",
+        *("--set", "listeners=PLAINTEXT://0.0.0.0:9092"),
+        *("--set", "advertised.listeners=PLAINTEXT://localhost:9092"),
+        *("--set", "log.dirs=/var/lib/odradek"),
+    ]
+
+
+def test_flags_and_the_environment_take_the_place_of_the_defaults(tmp_path: Path) -> None:
+    """A listener that was asked for would contradict one that was not."""
+    here = ["--set", "log.dirs=/var/lib/odradek"]
+    assert words(["--port", "7"], {}, tmp_path) == ["start", *here, "--port", "7"]
+    environment = {"KAFKA_LISTENERS": "PLAINTEXT://:1"}
+    listener = ["--set", "listeners=PLAINTEXT://:1"]
+    assert words([], environment, tmp_path) == ["start", *listener, *here]
+    elsewhere = {"KAFKA_LOG_DIRS": "/data"}
+    assert words([], elsewhere, tmp_path) == ["start", "--set", "log.dirs=/data"]
+
+
+def test_a_mounted_file_comes_before_the_environment(tmp_path: Path) -> None:
+    """Settings that were mounted would be passed over."""
+    file = tmp_path / "server.properties"
+    file.write_text("log.dirs=/data\nnum.partitions=3\n")
+    assert words([], {"KAFKA_NUM_PARTITIONS": "5"}, tmp_path) == [
+        "start",
+        *("--config", str(file)),
+        *("--set", "num.partitions=5"),
+    ]
+
+
+def test_a_program_may_run_instead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A compose file that calls a shell would start a broker; Apache's own start is one."""
+    ran: list[list[str]] = []
+
+    def run_instead(_file: str, words: list[str]) -> None:
+        ran.append(words)
+        raise SystemExit
+
+    monkeypatch.setattr(container.os, "execvp", run_instead)
+    with pytest.raises(SystemExit):
+        container.main(["/data", str(tmp_path), "bash", "-c", "true"])
+    assert ran == [["bash", "-c", "true"]]
+    with pytest.raises(SystemExit, match="2"):  # the broker's flag is wrong
+        container.main(["/data", str(tmp_path), "/etc/kafka/docker/run", "--set", "a"])
+    assert len(ran) == 1

@@ -1,0 +1,110 @@
+"""Listeners of files that were written for Apache Kafka 4.3: each value, and each refusal, is what
+its `KafkaConfig` says of the same file."""
+
+import pytest
+
+from odradek.config import BrokerConfig, ConfigError
+
+QUICKSTART = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.quorum.voters": "1@localhost:9093",
+    "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+    "controller.listener.names": "CONTROLLER",
+}
+TWO = {
+    "listeners": "A://:9092,B://:9094",
+    "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT",
+    "controller.listener.names": "",
+}
+
+
+def test_the_listeners_of_the_controller_need_no_protocol() -> None:
+    """The commonest file there is would be refused."""
+    config = BrokerConfig({**QUICKSTART, "advertised.listeners": "PLAINTEXT://localhost:9092"})
+    assert [endpoint[:2] for endpoint in config.listeners] == [
+        ("PLAINTEXT", "PLAINTEXT"),
+        ("CONTROLLER", "PLAINTEXT"),
+    ]
+    assert config.inter_broker_listener_name == "PLAINTEXT"
+    assert BrokerConfig({**QUICKSTART, "advertised.listeners": "PLAINTEXT://:9092"})
+
+
+@pytest.mark.parametrize(
+    ("more", "listener"),
+    [
+        ({"listeners": "PLAINTEXT://:9092,CONTROLLER://:9093,X://:9094"}, "X"),
+        ({"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT"}, "CONTROLLER"),
+        ({"listeners": "SSL://:9092,CONTROLLER://:9093"}, "CONTROLLER"),
+        ({"listeners": "SASL_SSL://:9092,CONTROLLER://:9093"}, "CONTROLLER"),
+    ],
+)
+def test_others_need_one(more: dict[str, str], listener: str) -> None:
+    """A listener that was to be protected would be open."""
+    with pytest.raises(ConfigError, match=f"No security protocol defined for listener {listener}$"):
+        BrokerConfig({**QUICKSTART, **more})
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        (
+            {"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"},
+            "advertised.listeners cannot use the nonroutable meta-address 0.0.0.0. Use a routable "
+            "IP address.",
+        ),
+        (
+            {"advertised.listeners": "PLAINTEXT://localhost:9092,SSL://localhost:9095"},
+            "advertised.listeners listener names must be equal to or a subset of the ones defined "
+            "in listeners. Found PLAINTEXT,SSL. The valid options based on the current "
+            "configuration are PLAINTEXT,CONTROLLER",
+        ),
+        (
+            {"inter.broker.listener.name": "SSL"},
+            "inter.broker.listener.name must be a listener name defined in advertised.listeners. "
+            "The valid options based on currently configured listeners are PLAINTEXT",
+        ),
+        (
+            {"inter.broker.listener.name": "CONTROLLER"},
+            "inter.broker.listener.name must be a listener name defined in advertised.listeners. "
+            "The valid options based on currently configured listeners are PLAINTEXT",
+        ),
+        (
+            {"inter.broker.listener.name": "NOWHERE"},
+            "Listener with name NOWHERE defined in inter.broker.listener.name not found in "
+            "listener.security.protocol.map.",
+        ),
+        (
+            {**TWO, "inter.broker.listener.name": "B", "advertised.listeners": "A://x:9092"},
+            "inter.broker.listener.name must be a listener name defined in advertised.listeners. "
+            "The valid options based on currently configured listeners are A",
+        ),
+        (
+            {
+                "inter.broker.listener.name": "PLAINTEXT",
+                "security.inter.broker.protocol": "PLAINTEXT",
+            },
+            "Only one of inter.broker.listener.name and security.inter.broker.protocol should be "
+            "set.",
+        ),
+    ],
+)
+def test_listeners_that_contradict_each_other_are_refused(
+    more: dict[str, str], reason: str
+) -> None:
+    """Clients, or the other brokers, would be told an address at which nobody answers."""
+    with pytest.raises(ConfigError) as refused:
+        BrokerConfig({**QUICKSTART, **more})
+    assert str(refused.value) == reason
+
+
+def test_a_part_of_the_listeners_may_be_advertised() -> None:
+    """Files that Kafka takes would be refused."""
+    BrokerConfig({**TWO, "inter.broker.listener.name": "a", "advertised.listeners": "A://x:9092"})
+
+
+@pytest.mark.parametrize("roles", ["controller", "controller,controller"])
+def test_a_controller_of_its_own_is_refused(roles: str) -> None:
+    """It would be a broker, and serve clients where none are expected."""
+    with pytest.raises(ConfigError, match=r"^process\.roles=controller is not available: "):
+        BrokerConfig({**QUICKSTART, "process.roles": roles})
