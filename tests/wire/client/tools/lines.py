@@ -345,7 +345,25 @@ LOGGED = [
     f"{_NUMBER} --key-deserializer {_JAVA}.ShortDeserializer",
     f"{_NUMBER} --key-deserializer {_JAVA}.UUIDDeserializer --skip-message-on-error",
 ]
+_CLASSES = "org.apache.kafka.clients"
+_ROUND = "console-producer --topic {topic}-round --command-property"
 CONSOLES = [
+    f"{_ROUND} partitioner.class={_CLASSES}.producer.RoundRobinPartitioner <<< a\nb\nc\nd\ne\nf\n",
+    f"{_ROUND} partitioner.class=no.such.Partitioner <<< a\n",
+    f"{_ROUND} partitioner.class= <<< a\n",
+    f"{_ROUND} send.buffer.bytes=-5 <<< a\n",
+    f"{_ROUND} metadata.max.idle.ms=5 <<< a\n",
+    f"{_ROUND} partitioner.ignore.keys=maybe <<< a\n",
+    # In whatever order the partitions come.
+    *(
+        f"console-consumer --topic {{topic}}-round --from-beginning --max-messages {count} "
+        f"--command-property partition.assignment.strategy={strategy}"
+        for count, strategy in (
+            (6, f"{_CLASSES}.consumer.RangeAssignor,{_CLASSES}.consumer.RoundRobinAssignor"),
+            (6, f"{_CLASSES}.consumer.CooperativeStickyAssignor"),
+        )
+    ),
+    "get-offsets --topic {topic}-round",
     _READ,
     f"{_READ} --formatter-property print.key=true --formatter-property key.separator=:",
     f"{_READ} --property print.key=true --property line.separator=;",

@@ -94,7 +94,8 @@ async def prepare_consoles(servers: str, topic: str, _group: str) -> None:
     """Topics with all that a record may have, with numbers, and to write to."""
     async with Producer(servers) as producer, Admin(servers) as admin:
         names = [topic, f"{topic}-number", f"{topic}-written", f"{topic}-perf"]
-        await admin.create_topics([NewTopic(name, 1, REPLICAS) for name in names])
+        round_about = NewTopic(f"{topic}-round", 3, REPLICAS)
+        await admin.create_topics([round_about, *(NewTopic(each, 1, REPLICAS) for each in names)])
         numbers = b"\0\0\0\x05", b"\0\0\0\0\0\0\0\x07"
         records: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]] = [
             (b"k0", b"v0", [("h", b"x"), ("n", None)]),

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final, NamedTuple
 
 from odradek.cli.standard_input import read_lines
+from odradek.cli.tools.client_properties import partitioner_of
 from odradek.cli.tools.connection import (
     WARNING,
     add_connection,
@@ -14,6 +15,7 @@ from odradek.cli.tools.connection import (
     check_host_and_port,
     check_socket_buffer,
     client_config,
+    given_properties,
     read_properties,
     require,
     run_async,
@@ -118,7 +120,9 @@ def run(arguments: argparse.Namespace) -> int:
                 failed = True
                 print(f"odradek: not delivered: {error}", file=sys.stderr)
 
-        async with Producer(config=_config(arguments)) as producer:
+        config = _config(arguments)
+        partitioner = partitioner_of(given_properties(arguments))
+        async with Producer(config=config, partitioner=partitioner) as producer:
             async for number, line in _lines():
                 each = reader.read(number, line)
                 delivery = await producer.send(
