@@ -427,6 +427,24 @@ CONSOLES = [
     f"{_WRITE} --reader-property parse.headers=true --reader-property headers.delimiter=| "
     "--reader-property headers.separator=; --reader-property headers.key.separator== "
     "--reader-property parse.key=true --reader-property key.separator=# <<< h=1;g=2|k#l\n",
+    f"{_WRITE} --reader-property parse.headers=true <<< h:1,g:2,,\tj\n",
+    f"{_WRITE} --reader-property parse.headers=true <<< ,\tj\n",
+    f"{_WRITE} --reader-property parse.headers=true <<< ,h:1\tj\n",
+    f"{_WRITE} --reader-property parse.headers=true --reader-property headers.separator=[;|]+ "
+    "<<< h:1;|g:2|\tj\n",
+    f"{_WRITE} --reader-property headers.separator=( <<< j\n",
+    *(
+        f"{_WRITE} --reader-property {one} --reader-property {other} <<< j\n"
+        for one, other in (
+            ("headers.delimiter=,", "parse.headers=true"),
+            ("headers.delimiter=:", "parse.headers=false"),
+            ("headers.separator=;", "headers.key.separator=;"),
+            ("null.marker=;", "key.separator=;"),
+            ("null.marker=,", "parse.key=true"),
+            ("null.marker=;", "headers.delimiter=;"),
+            ("null.marker=:", "parse.key=true"),
+        )
+    ),
     f"{_WRITE} --reader-property null.marker=NULL --reader-property parse.key=true "
     "<<< NULL\tNULL\n",
     f"{_WRITE} --reader-config {{folder}}/{{topic}}.reader <<< k;m\n",
