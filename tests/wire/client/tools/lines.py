@@ -373,6 +373,9 @@ CONSOLES = [
     f"{_READ} --formatter-property print.headers=true --formatter-property headers.separator=| "
     "--formatter-property null.literal=NULL --formatter-property print.value=false",
     f"{_READ} --formatter-property print.key=true --formatter-property key.separator=\\t",
+    f"{_READ} --formatter-property print.value=false",
+    f"{_READ} --formatter-property print.value=false --formatter-property line.separator=;",
+    f"{_READ} --formatter-property print.value=false --formatter-property print.key=true",
     f"{_READ} --formatter-config {{folder}}/{{topic}}.format",
     f"{_READ} --formatter org.apache.kafka.tools.consumer.NoOpMessageFormatter",
     f"{_READ} --formatter no.such.Formatter",

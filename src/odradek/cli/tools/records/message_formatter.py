@@ -105,7 +105,8 @@ class _Formatter:
             parts.append(self._null if record.key is None else self._key(record.key))
         if self._prints["value"]:
             parts.append(self._null if record.value is None else self._value(record.value))
-        sys.stdout.buffer.write(self._key_separator.join(parts) + self._line_separator)
+        if parts:  # a record of which nothing is shown has no line either
+            sys.stdout.buffer.write(self._key_separator.join(parts) + self._line_separator)
 
     def _headers(self, record: ConsumerRecord) -> bytes:
         if not record.headers:
