@@ -392,6 +392,16 @@ def test_transactions_prints_what_kafkas_tool_prints(
     assert not failed, "\n\n".join(failed)
 
 
+@pytest.mark.slow
+def test_the_apis_of_brokers_are_told_as_by_kafkas_tool(
+    modern_servers: str, java_tools: JavaTools, ours: Ours
+) -> None:
+    """A look whether a broker is up, or has what somebody needs, would be answered otherwise."""
+    words = ["--bootstrap-server", modern_servers]
+    theirs, found = (run("broker-api-versions", words, "") for run in (java_tools, ours))
+    assert theirs == found
+
+
 def test_scripts_under_kafkas_names_call_ours(
     bootstrap: str, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
